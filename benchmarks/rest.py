@@ -11,7 +11,7 @@ import asyncio
 import re
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ import orjson
 
 from benchmarks.churn import Churn
 from benchmarks.machine import cpu_seconds, memory, scratch
-from benchmarks.objects import separate_queues, training_job
+from benchmarks.objects import Object, separate_queues, training_job
 from benchmarks.profiles import Samples
 from benchmarks.progress import Advance, bar
 from benchmarks.report import Detail, Figure, Goal, Report, percentile
@@ -87,25 +87,30 @@ async def _run(scale: int, profile: Path | None = None) -> Report:
     with scratch() as folder:
         async with site(folder, separate_queues(dict.fromkeys(names, 1))) as place:
             with bar("rest: Jobs made", waiting + spaces) as done:
-                await _make(place, names, waiting + spaces, done)
+                await make_jobs(place, _jobs(names, waiting + spaces), done)
             controller = await place.controller()
             try:
                 await _told(place, controller, waiting, found)
-                async with _rest(place, profile) as (server, url):
-                    token = await _reader(place, names[:readable])
+                async with rest_server(place, profile) as (server, url):
+                    token = await reader(place, names[:readable])
                     await _measure(place, controller, server, url, token, seconds, found)
             finally:
                 await controller.stop(20.0)
     return _report(found, waiting, spaces, readable)
 
 
-async def _make(place: Site, namespaces: list[str], count: int, done: Advance) -> None:
-    numbers = iter(range(count))
+def _jobs(namespaces: list[str], count: int) -> Iterator[tuple[str, Object]]:
+    for number in range(count):
+        yield namespaces[number % len(namespaces)], training_job(f"job-{number}")
+
+
+async def make_jobs(place: Site, jobs: Iterator[tuple[str, Object]], done: Advance) -> None:
+    """Create `jobs`, given with their namespaces, some of them at the same time."""
+    numbered = enumerate(jobs)
 
     async def create() -> None:
-        for number in numbers:
-            path = f"/apis/batch/v1/namespaces/{namespaces[number % len(namespaces)]}/jobs"
-            await tenant.request("POST", path, training_job(f"job-{number}"))
+        for number, (namespace, body) in numbered:
+            await tenant.request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body)
             done(number)
 
     plane = place.plane
@@ -120,24 +125,29 @@ async def _make(place: Site, namespaces: list[str], count: int, done: Advance) -
 async def _told(place: Site, controller: Child, waiting: int, found: Found) -> None:
     """Wait until each has its reason in the ledger and in an event."""
     began = time.perf_counter()
-    question = "SELECT count(*) FROM queuectl.workload_open WHERE reason IS NOT NULL AND phase = 'Pending'"
-
-    async def decided() -> bool:
-        if controller.returncode is not None:
-            raise controller.death()
-        done(count := await place.ask(question))
-        return bool(count >= waiting)
-
-    with bar("rest: reasons decided", waiting) as done:
-        await until(decided, 900, 1.0)
+    await decided(place, controller, waiting, "rest")
     found.seen = time.perf_counter() - began
     began = time.perf_counter()
     await until(place.events_at_rest(), 1800, 3.0)
     found.told = time.perf_counter() - began
 
 
+async def decided(place: Site, controller: Child, waiting: int, benchmark: str) -> None:
+    """Wait until the ledger has a reason for each of the Jobs that wait."""
+    question = "SELECT count(*) FROM queuectl.workload_open WHERE reason IS NOT NULL AND phase = 'Pending'"
+
+    async def all_decided() -> bool:
+        if controller.returncode is not None:
+            raise controller.death()
+        done(count := await place.ask(question))
+        return bool(count >= waiting)
+
+    with bar(f"{benchmark}: reasons decided", waiting) as done:
+        await until(all_decided, 900, 1.0)
+
+
 @asynccontextmanager
-async def _rest(place: Site, profile: Path | None) -> AsyncIterator[tuple[Child, str]]:
+async def rest_server(place: Site, profile: Path | None = None) -> AsyncIterator[tuple[Child, str]]:
     config = place.folder / "api.yaml"
     config.write_text("api: {listen: '127.0.0.1:0'}\n")
     flags = ("--config", config, "--kubeconfig", place.kubeconfig, "--context", "admin")
@@ -152,19 +162,19 @@ async def _rest(place: Site, profile: Path | None) -> AsyncIterator[tuple[Child,
         await server.stop(10.0)
 
 
-async def _reader(place: Site, namespaces: list[str]) -> str:
+async def reader(place: Site, namespaces: list[str], name: str = "reader") -> str:
     """Token of a service account that may read these namespaces."""
     home = f"/api/v1/namespaces/{namespaces[0]}/serviceaccounts"
-    await place.api.request("POST", home, {"metadata": {"name": "reader"}})
-    subject = {"kind": "ServiceAccount", "name": "reader", "namespace": namespaces[0]}
+    await place.api.request("POST", home, {"metadata": {"name": name}})
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespaces[0]}
     group = "rbac.authorization.k8s.io"
     for namespace in namespaces:
         path = f"/apis/{group}/v1/namespaces/{namespace}/rolebindings"
         role = {"apiGroup": group, "kind": "ClusterRole", "name": "queuectl-viewer"}
         await place.api.request(
-            "POST", path, {"metadata": {"name": "reader"}, "roleRef": role, "subjects": [subject]}
+            "POST", path, {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
         )
-    answer = await place.api.request("POST", f"{home}/reader/token", {"spec": {"audiences": ["queuectl"]}})
+    answer = await place.api.request("POST", f"{home}/{name}/token", {"spec": {"audiences": ["queuectl"]}})
     token: str = answer["status"]["token"]
     return token
 

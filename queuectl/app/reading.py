@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import logging
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -45,6 +46,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WAIT_FOR_CLUSTER = 2.0
+_COLLECTING: Final = (10_000, 10, 5)
+"""Thresholds of the garbage collector. An engine for what-ifs has some 20,000 objects: with the thresholds of
+Python, each question visits all engines that are kept, while no request is answered."""
+_SWITCH_SECONDS: Final = 0.001
+"""How long a what-if, which runs in a thread, goes on while a request waits."""
 _WITHOUT_IDENTITY: Final = (
     "\n  It starts only if the cluster identifies callers. With api.identity: local all users of this "
     "machine, and no others, may read everything"
@@ -124,6 +130,8 @@ def scheduling(spec: str) -> SchedulingConfiguration:
 def _started(base: str) -> None:
     # Objects read at the start stay for long: the garbage collector need not visit tens of thousands of them.
     gc.freeze()
+    gc.set_threshold(*_COLLECTING)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     log.info("REST at %s", base)
 
 

@@ -159,7 +159,7 @@ class Trials:
         return self._engine.fork(), self._behind.copy()
 
     def _try(self, change: Sequence[Event], back: Sequence[Event], workload: WorkloadId) -> Tried:
-        engine, left_out = self._engine, self._behind.number
+        engine = self._engine
         engine.handle(change)
         try:
             plan = self._plan(engine, self._behind)
@@ -170,8 +170,7 @@ class Trials:
             return tried(workload, found)
         finally:
             engine.handle(back)
-            if self._behind.number != left_out:
-                self._settle()  # those that it needed have no decision yet
+            self._settle()  # heads that are to be evaluated again would come into the next trial
 
     def _until_it_starts(self, engine: Engine, behind: Behind, workload: WorkloadId) -> list[Decision]:
         """Decide until the workload starts, or nothing is left to decide."""

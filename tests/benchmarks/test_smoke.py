@@ -131,6 +131,20 @@ async def test_pages_of_a_tenant_are_measured_while_jobs_start(tmp_path: Path) -
 
 
 @pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
+async def test_answers_are_measured_beside_a_controller_that_nothing_reads(tmp_path: Path) -> None:
+    code, out = await _bench("--only", "answers", "--json", str(tmp_path / "found.json"))
+    assert code == 0, out
+    (report,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
+    *waits, starts = _figures(report)
+    assert [figure["goal"]["limit"] for figure in waits if figure["goal"]] == [250, 50, 300]
+    assert starts["bound"] == "without readers"
+    found = {row["what"]: row["found"] for row in report["details"][0]["rows"]}
+    assert found["an explanation with counterfactuals: answers"] > 0
+    # With a pod less, or a GPU more, most of them start.
+    assert found["changes that were told, for each explanation"] > 0
+
+
+@pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
 async def test_a_start_with_objects_of_many_kinds_is_measured_beside_one_with_jobs(tmp_path: Path) -> None:
     code, out = await _bench("--only", "kinds", "--json", str(tmp_path / "found.json"))
     assert code == 0, out

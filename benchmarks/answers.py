@@ -1,0 +1,208 @@
+"""What readers wait for, and cost: 50,000 Jobs wait in 1,000 queues of 20 cohorts, and 20 a second start.
+
+Nothing is simulated: the Jobs are in the API server, the controller decides on them, and REST is a process
+of its own. Readers in another process ask for pages, single workloads and explanations with counterfactuals,
+of Jobs at any place of their queues. Times with them alternate with times without them, in which the
+controller has its own pace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from benchmarks.churn import Churn
+from benchmarks.machine import cpu_seconds, memory, scratch
+from benchmarks.objects import shared_queues, small_job
+from benchmarks.progress import bar
+from benchmarks.readers import PAGE, Readers
+from benchmarks.report import Detail, Figure, Goal, Report, percentile
+from benchmarks.rest import decided, make_jobs, reader, rest_server
+from benchmarks.site import Site, site
+from queuectl.sandbox.processes import Child
+
+COHORTS, QUEUES, WAITING = 20, 50, 50
+"""Cohorts, queues of each, and Jobs that wait in each of these."""
+QUOTA: Final = 4
+"""GPUs of each queue."""
+READABLE: Final = 10
+"""The tenant may read one namespace of so many."""
+STARTS: Final = 20
+"""Starts per second."""
+ROUNDS, SECONDS = 3, 25
+"""Times with readers, and without them, and how long each is."""
+PRIORITIES: Final = {"low": 0, "high": 100}
+PAUSES: Final = {"pages": 0.2, "workloads": 0.15, "explanations": 0.5}
+"""A caller may send ten requests per second, two of them heavy."""
+_WARM: Final = 3.0
+"""Seconds of questions before the measurement."""
+_GOALS: Final = {"pages": 0.25, "workloads": 0.05, "explanations": 0.3}
+_NAMES: Final = {
+    "pages": f"a page of {PAGE}",
+    "workloads": "one workload",
+    "explanations": "an explanation with counterfactuals",
+}
+
+
+@dataclass(slots=True)
+class Pace:
+    """Of the controller, over all times of one kind."""
+
+    started: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        return self.started / self.seconds
+
+    @property
+    def cost(self) -> float:
+        """Milliseconds of CPU for each start."""
+        return self.cpu * 1e3 / self.started
+
+
+@dataclass(slots=True)
+class Found:
+    took: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in _NAMES})
+    incomplete: int = 0
+    told: int = 0
+    alone: Pace = field(default_factory=Pace)
+    read: Pace = field(default_factory=Pace)
+    api_cpu: float = 0.0
+    """CPU seconds per second, while it was read."""
+    memory: dict[str, int] = field(default_factory=dict)
+
+
+def run(scale: int = 1) -> Report:
+    return asyncio.run(_run(scale))
+
+
+async def _run(scale: int) -> Report:
+    cohorts = max(1, COHORTS // scale)
+    tiny = scale > COHORTS
+    queues, waiting, rounds, seconds = (10, 40, 1, 2) if tiny else (QUEUES, WAITING, ROUNDS, SECONDS)
+    spaces = {f"cohort-{c:02}": [f"team-{c:02}-{q:02}" for q in range(queues)] for c in range(cohorts)}
+    names = [name for found in spaces.values() for name in found]
+    # Those that start meanwhile are made too, and those that run from the start: two GPUs on average.
+    count = len(names) * (waiting + QUOTA // 2) + STARTS * round(_WARM + seconds * 2 * rounds)
+    found = Found()
+    with scratch() as folder:
+        async with site(folder, shared_queues(spaces, QUOTA, PRIORITIES)) as place:
+            with bar("answers: Jobs made", count) as done:
+                await make_jobs(place, _jobs(names, count), done)
+            controller = await place.controller()
+            try:
+                await decided(place, controller, len(names) * waiting, "answers")
+                async with rest_server(place) as (server, url):
+                    mine = names[::READABLE]
+                    tokens = {name: await reader(place, mine, name) for name in _NAMES}
+                    asked = [one for one in _names(names, count) if one[0] in set(mine)]
+                    readers = Readers(url=url, tokens=tokens, pauses=PAUSES, names=asked, seconds=seconds)
+                    await _measure(place, controller, server, readers, rounds, found)
+            finally:
+                await controller.stop(20.0)
+    return _report(found, len(names) * waiting, len(names), cohorts)
+
+
+def _names(namespaces: list[str], count: int) -> Iterator[tuple[str, str]]:
+    return ((namespaces[number % len(namespaces)], f"job-{number}") for number in range(count))
+
+
+def _jobs(namespaces: list[str], count: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Three sizes and two priorities in each queue, one Job of each queue after the other."""
+    for number, (namespace, name) in enumerate(_names(namespaces, count)):
+        turn = number // len(namespaces) + number
+        yield namespace, small_job(name, (1, 2, 4)[turn % 3], "high" if turn % 5 == 0 else "low")
+
+
+async def _measure(
+    place: Site, controller: Child, server: Child, readers: Readers, rounds: int, found: Found
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        churn = Churn(place.api, STARTS)
+        churning = tasks.create_task(churn.run())
+        await _asked(readers, _WARM)  # caches are warm, as for a regular caller
+        with bar("answers: times", 2 * rounds) as done:
+            for turn in range(2 * rounds):
+                pace = found.read if turn % 2 else found.alone
+                clock = asyncio.get_running_loop().time
+                began, started = clock(), churn.started
+                cpu, api = cpu_seconds(controller.pid), cpu_seconds(server.pid)
+                if turn % 2:
+                    _note(found, await _asked(readers, readers.seconds))
+                    found.api_cpu += (cpu_seconds(server.pid) - api) / (clock() - began) / rounds
+                else:
+                    await asyncio.sleep(readers.seconds)
+                pace.seconds += clock() - began
+                pace.started += churn.started - started
+                pace.cpu += cpu_seconds(controller.pid) - cpu
+                done(turn + 1)
+        found.memory = {"controller": memory(controller.pid)[1], "REST": memory(server.pid)[1]}
+        churning.cancel()
+
+
+async def _asked(readers: Readers, seconds: float) -> dict[str, Any]:
+    """Run the readers in a process of their own."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks.readers"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, _ = await process.communicate(replace(readers, seconds=seconds).to_json().encode())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise RuntimeError(f"the readers ended with status {process.returncode}")
+    result: dict[str, Any] = json.loads(out)
+    return result
+
+
+def _note(found: Found, answers: dict[str, Any]) -> None:
+    for name, took in answers["took"].items():
+        found.took[name] += took
+    found.incomplete += answers["incomplete"]
+    found.told += answers["told"]
+
+
+def _report(found: Found, waiting: int, queues: int, cohorts: int) -> Report:
+    figures = [
+        Figure(
+            name=f"{_NAMES[name]}, p{round(part * 100)}",
+            value=percentile(took, part) * 1e3,
+            unit="ms",
+            goal=Goal("value", "most", _GOALS[name] * 1e3) if part == 0.99 else None,
+        )
+        for name, took in found.took.items()
+        for part in (0.5, 0.99)
+    ]
+    figures.append(
+        Figure(
+            name="starts a second with readers",
+            value=found.read.rate,
+            unit="Jobs/s",
+            ceiling=found.alone.rate,
+            bound="without readers",
+            goal=Goal("ratio", "least", 0.95),
+        )
+    )
+    explained = len(found.took["explanations"])
+    rows: tuple[tuple[str | float, ...], ...] = (
+        ("Jobs that wait", float(waiting)),
+        ("queues, cohorts", f"{queues}, {cohorts}"),
+        *((f"{_NAMES[name]}: answers", float(len(took))) for name, took in found.took.items()),
+        ("changes that were told, for each explanation", found.told / max(1, explained)),
+        ("% of explanations that were incomplete", 100 * found.incomplete / max(1, explained)),
+        ("CPU of the controller, ms for each start, without readers", found.alone.cost),
+        ("CPU of the controller, ms for each start, with readers", found.read.cost),
+        ("CPU of REST, cores", found.api_cpu),
+        *((f"MB of {name} at its height", most / 1e6) for name, most in found.memory.items()),
+    )
+    return Report("answers", figures, [Detail("the run", ("what", "found"), rows)])
