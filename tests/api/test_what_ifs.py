@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from queuectl.api import basis
+from queuectl.api.state import State
 from queuectl.core.model import ConfigKey, Phase, PodSet
 from queuectl.core.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.policy import Node
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
-from tests.api.canned import GPU, WAITS, CannedReadings, local_spec, queue_spec, workload
+from queuectl.kinds.policy import parse_policy
+from tests.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, local_spec, queue_spec, workload
 from tests.api.conftest import Rest, bearer
 from tests.api.reviews import CannedReviews
 
@@ -183,6 +186,27 @@ async def test_a_pending_workload_is_told_the_smallest_changes_that_start_it(ser
     guest = {"namespace": "other", "kind": "Job", "name": "guest", "cause": "InCohortReclamation"}
     assert fewer["displaces"] == [guest]
     assert (fewer["podSet"], fewer["before"], fewer["after"]) == ("main", 6, 2)
+
+
+async def test_a_copy_has_the_trees_of_a_namespace_and_what_counts_for_their_workloads() -> None:
+    readings = ledger()
+    readings.commit(
+        workload("alone", 4, namespace="far", cluster_queue="team-c"),
+        configs={
+            ConfigKey("ClusterQueue", "", "team-c"): queue_spec(2),
+            ConfigKey("LocalQueue", "far", "main"): local_spec("team-c"),
+            ConfigKey("Namespace", "", "far"): json.dumps({"labels": {}}),
+        },
+    )
+    state = State().advance(await readings.since(0), parse_policy)
+    of = basis.of_namespace(state, EPOCH_START, "other")
+    assert of.queues == frozenset({"team-a", "team-b"})
+    found = of.snapshot()
+    assert {one.ref.name for one in found.workloads} == {"runs", "guest", "waits"}
+    everything = basis.everything(state, EPOCH_START).snapshot()
+    assert {key.name for key, _ in everything.configs if key.namespace == "far"} == {"main"}
+    left_out = {key for key, _ in everything.configs} - {key for key, _ in found.configs}
+    assert {str(key) for key in left_out} == {"ClusterQueue/team-c", "LocalQueue/far/main", "Namespace/far"}
 
 
 async def test_a_running_workload_needs_no_change(serve: Serve) -> None:
