@@ -30,6 +30,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.node_facts import NodeFacts
 from queuectl.core.policy import SchedulingConfiguration
 from queuectl.core.reasons import Reason
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
@@ -472,6 +473,9 @@ class PastWork(Past, Protocol):
 
     async def past_lives(self, *, since: datetime) -> PastLives:
         """Workloads with their attempts from then on, in the order of their creation."""
+
+    async def nodes_now(self) -> tuple[NodeFacts, ...]:
+        """The nodes that readers were told of last, by name."""
 
 
 class Calibration(NamedTuple):

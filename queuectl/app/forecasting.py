@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
@@ -148,6 +148,7 @@ class Forecaster:
         if stored is None or stored.cluster_queue is None:
             why = "it is over" if stored is None else "it is in no ClusterQueue"
             return StartForecast(now, snapshot.sequence, why)
+        snapshot = replace(snapshot, nodes=await self._past.nodes_now())
         past = await self._past_lives(now)
         queue = queue_of(stored) or stored.cluster_queue
         try:

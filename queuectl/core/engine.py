@@ -62,6 +62,7 @@ from queuectl.core.preemption.search import Target
 from queuectl.core.quota.shortage import promised
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
+from queuectl.core.resources import Amounts
 from queuectl.core.settling import prune
 from queuectl.core.slow_stops import SlowStop
 from queuectl.core.state import State
@@ -371,6 +372,11 @@ class Engine:
     def take_predictions(self) -> Predicted:
         """Return how often room was found since the last call, and where kube-scheduler did not find it."""
         return self._state.predictions.take()
+
+    def expected(self, workload: WorkloadId) -> list[tuple[str, Amounts]]:
+        """Return the nodes where pods of an admitted workload are expected that are not bound (M7), each with
+        what the pod requests. Pods that find no node are not in it."""
+        return outgoing.expected(self._state, workload)
 
     def take_pods_ready(self) -> list[PodsReady]:
         """Return how many pods are ready, for admitted workloads where that changed since the last call."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Set
 
 from queuectl.core.entries import Entry
-from queuectl.core.model import Effect, EffectKey, Eviction, PodsReady
+from queuectl.core.model import Effect, EffectKey, Eviction, PodsReady, WorkloadId
 from queuectl.core.nodes.warnings import CapacityWarning
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
+from queuectl.core.resources import Amounts
 from queuectl.core.slow_stops import SlowStop
 from queuectl.core.state import State
 
@@ -49,6 +50,11 @@ def take_effects(state: State) -> list[Effect]:
             )
         )
     return effects
+
+
+def expected(state: State, workload: WorkloadId) -> list[tuple[str, Amounts]]:
+    state.nodes.settle()
+    return list(state.nodes.expected.of(workload))
 
 
 def take_pods_ready(state: State) -> list[PodsReady]:

@@ -84,6 +84,11 @@ class LedgerPast:
             )
 
     @ledger_call
+    async def nodes_now(self) -> tuple[NodeFacts, ...]:
+        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+            return await nodes_now(connection, self._cluster)
+
+    @ledger_call
     async def past_lives(self, *, since: datetime) -> PastLives:
         async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
             found = await past_lives(connection, self._cluster, since, self._shapes)

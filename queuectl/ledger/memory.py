@@ -447,9 +447,7 @@ class MemoryLedger:
     async def at(self, when: datetime | None) -> LedgerSnapshot:
         nodes: tuple[NodeFacts, ...] = ()
         if when is None:
-            when = await self.now()
-            there = (one for _, one in self.store.nodes.values() if not one.gone)
-            nodes = tuple(sorted(there, key=lambda one: one.name))
+            when, nodes = await self.now(), await self.nodes_now()
         rows = [row for row in self.store.decisions if row.now <= when]
         if not rows:
             if not self.store.decisions:
@@ -549,6 +547,10 @@ class MemoryLedger:
             if (attempt := store.workloads[workload].attempt) is not None
         ]
         return in_memory.past_holds(store.decisions, [*ended, *held], since, until)
+
+    async def nodes_now(self) -> tuple[NodeFacts, ...]:
+        there = (one for _, one in self.store.nodes.values() if not one.gone)
+        return tuple(sorted(there, key=lambda one: one.name))
 
     async def past_lives(self, *, since: datetime) -> PastLives:
         store = self.store

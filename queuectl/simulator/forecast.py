@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 from queuectl.core.decisions import Keep
 from queuectl.core.engine import Engine
 from queuectl.core.model import LedgerSnapshot, Phase, StoredWorkload, WorkloadId
+from queuectl.core.node_facts import NodeFacts
+from queuectl.core.nodes.facts import pods_of_facts, with_unmanaged
 from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.reasons import Family
 from queuectl.kinds.policy import parse_policy
@@ -21,7 +23,7 @@ from queuectl.simulator.arrivals import Arrival, milliseconds
 from queuectl.simulator.coming import Calendar
 from queuectl.simulator.endings import pods_end_seconds
 from queuectl.simulator.forward import DAY, Forward
-from queuectl.simulator.rebuilding import engine_of
+from queuectl.simulator.rebuilding import by_workload, engine_of
 from queuectl.simulator.run_times import LEAST_RUNS, RunTimes, grouped, run_of
 from queuectl.simulator.trees import Trees
 
@@ -34,6 +36,8 @@ MOST_WORK: Final = 180_000
 """Units of Plan.work in the first draws of one forecast together: some 10 s of CPU time."""
 _ENOUGH: Final = 3
 """More draws are made while all together have a part of 1 / _ENOUGH of that."""
+COPIED_FOR_ONE: Final = 20
+"""How many nodes and pods on them are copied in the time of one unit of work."""
 _TREES: Final = ("Cohort", "ClusterQueue")
 _MOST_MILLISECONDS: Final = HORIZON_DAYS * DAY + 1
 
@@ -113,7 +117,10 @@ class Forecast:
             configs=snapshot.configs,
             effects=effects,
             past_usage=snapshot.past_usage,
+            nodes=_nodes_for(mine, snapshot),
         )
+        self._pods = by_workload(pod for one in tree.nodes for pod in pods_of_facts(one))
+        self._copied = (len(tree.nodes) + sum(map(len, self._pods.values()))) // COPIED_FOR_ONE
         self._due = frozenset(effects)
         self._engine: Engine = engine_of(tree, basis.configuration)
         self._last = settle(self._engine, basis.now, self.sequence)
@@ -181,12 +188,13 @@ class Forecast:
             eviction_seconds=self._ending,
             targets=targets,
             most_work=most_work,
+            pods=self._pods,
         )
         for one in self._workloads.values():
             self._know(play, one, times, dice)
         play.run(HORIZON_DAYS, partial(self._day, times, self._calendar.sample(dice), dice))
         bounded = play.work >= most_work or play.reached >= HORIZON_DAYS * DAY
-        return Draw(play.starts, play.reached, play.work, bounded)
+        return Draw(play.starts, play.reached, play.work + self._copied, bounded)
 
     def _know(self, play: Forward, one: StoredWorkload, times: RunTimes, dice: Random) -> None:
         ran = 0.0
@@ -213,6 +221,12 @@ def interval(draws: Sequence[tuple[int | None, int]]) -> Interval:
 
     after = certain / 1000 if reached else None
     return Interval(rank(0.1), rank(0.5), rank(0.9), after, len(draws))
+
+
+def _nodes_for(mine: Container[WorkloadId], snapshot: LedgerSnapshot) -> tuple[NodeFacts, ...]:
+    """Return the nodes of a snapshot, on which pods of workloads that are not `mine` stay."""
+    others = frozenset(str(one.id) for one in snapshot.workloads if one.id not in mine)
+    return tuple(with_unmanaged(one, others) for one in snapshot.nodes)
 
 
 def _whole(seconds: float) -> int:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from queuectl.core.decisions import Admit, Decision, Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import Event
-from queuectl.core.model import EffectKey, StoredWorkload, WorkloadId
+from queuectl.core.events import Event, PodGone, PodObserved
+from queuectl.core.model import Attempt, EffectKey, StoredWorkload, WorkloadId
+from queuectl.core.nodes.pods import Pod
 from queuectl.simulator.arrivals import Arrival, milliseconds
 from queuectl.simulator.history import Life
 from queuectl.simulator.playing import Play, _Job, _run
 from queuectl.simulator.rebuilding import observed
 
 DAY: Final = milliseconds(86_400)
+
+NO_PODS: Final[Mapping[WorkloadId, Sequence[str]]] = MappingProxyType({})
 
 Day = Callable[[int], Iterable[Arrival]]
 """The arrivals of a day, numbered from 0."""
@@ -81,10 +85,13 @@ class Forward(Resumed):
         eviction_seconds: float,
         targets: Iterable[WorkloadId],
         most_work: int,
+        pods: Mapping[WorkloadId, Sequence[str]] = NO_PODS,
     ) -> None:
         """`sequence`: of the last decision before. `most_work`: units of Plan.work, and one for each plan,
-        after the time of the start."""
+        after the time of the start. `pods`: UIDs of those on nodes."""
         super().__init__(engine, start, sequence=sequence, eviction_seconds=eviction_seconds)
+        self._pods = dict(pods)
+        """Those that have not ended."""
         self._awaited = set(targets)
         self._most_work = most_work
         self.work = 0
@@ -96,6 +103,10 @@ class Forward(Resumed):
     def run(self, days: int, day: Day) -> None:
         """Play at most so many days."""
         self._at(0, partial(self._dawn, day, 0, days))
+        for id in self._pods:
+            job = self._jobs.get(id)
+            if job is None or job.suspended:
+                self._at(self._eviction, partial(self._gone, id))
         self.resume()
         self.reached = days * DAY
         self.play((), until=days * DAY / 1000)
@@ -106,6 +117,37 @@ class Forward(Resumed):
         if number + 1 < days:
             self._at((number + 1) * DAY, partial(self._dawn, day, number + 1, days))
         return ()
+
+    def _start_running(self, job: _Job, attempt: Attempt, nodes: Sequence[str] = ()) -> None:
+        """Its pods are bound at once where they are expected (M7); those that find no node stay expected."""
+        super()._start_running(job, attempt, nodes)
+        id, ref = job.workload.id, job.workload.ref
+        pods = [
+            Pod(
+                uid=f"{id}/{attempt.number}/{number}",
+                namespace=ref.namespace,
+                name=f"{ref.name}-{number}",
+                node=node,
+                requests=requests,
+                workload=id,
+            )
+            for number, (node, requests) in enumerate(self._engine.expected(id))
+        ]
+        if pods:
+            self._pods[id] = [*self._pods.get(id, ()), *(pod.uid for pod in pods)]
+            self._engine.handle(list(map(PodObserved, pods)))
+
+    def _stop(self, job: _Job) -> Iterable[Event]:
+        events = super()._stop(job)
+        self._at(job.empty_at, partial(self._gone, job.workload.id))
+        return events
+
+    def _finish(self, job: _Job, launch: int) -> Iterable[Event]:
+        seen = super()._finish(job, launch)
+        return (*self._gone(job.workload.id), *seen) if seen else ()
+
+    def _gone(self, workload: WorkloadId) -> Iterable[Event]:
+        return tuple(map(PodGone, self._pods.pop(workload, ())))
 
     def _next(self) -> int | None:
         if self._awaited and self.work < self._most_work:

@@ -34,9 +34,11 @@ from queuectl.core.model import (
     StoredWorkload,
     Verb,
     Workload,
+    WorkloadId,
 )
 from queuectl.core.node_facts import NodeFacts
 from queuectl.core.nodes.facts import pods_of_facts
+from queuectl.core.nodes.pods import Pod
 from queuectl.core.observing import CONFIGURATION
 from queuectl.core.policy import DEFAULT_CONFIGURATION, Gate, SchedulingConfiguration
 from queuectl.core.reasons import Code, Reason
@@ -91,6 +93,15 @@ def nodes(facts: Iterable[NodeFacts]) -> Iterator[Event]:
         if one.node is not None:
             yield ContextObserved(one.node)
         yield from map(PodObserved, pods_of_facts(one))
+
+
+def by_workload(pods: Iterable[Pod]) -> dict[WorkloadId, list[str]]:
+    """Return the UIDs of the pods of each workload."""
+    found: dict[WorkloadId, list[str]] = {}
+    for pod in pods:
+        if pod.workload is not None:
+            found.setdefault(pod.workload, []).append(pod.uid)
+    return found
 
 
 def observed(stored: StoredWorkload, unacknowledged: frozenset[EffectKey]) -> WorkloadObserved:

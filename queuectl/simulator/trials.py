@@ -27,7 +27,7 @@ from queuectl.core.reasons import Code, Family, Reason
 from queuectl.core.what_if import Displaced, Start, Tried
 from queuectl.ports import NotAtRest
 from queuectl.simulator.alike import Behind, Line, first_ones, joining
-from queuectl.simulator.rebuilding import engine_of, observed, requested, rules
+from queuectl.simulator.rebuilding import by_workload, engine_of, observed, requested, rules
 
 BUDGET: Final = 1_000_000
 """Of one plan: more than a state can need."""
@@ -64,7 +64,7 @@ class Trials:
         self.now: Final = now
         self.workloads: Final[Mapping[WorkloadId, StoredWorkload]] = {one.id: one for one in workloads}
         self._policies: Final = {one.key: one for one in policies}
-        self.pods: Final[Mapping[WorkloadId, list[str]]] = _by_workload(pods)
+        self.pods: Final[Mapping[WorkloadId, list[str]]] = by_workload(pods)
         """The UIDs of the pods of each workload that are on nodes."""
         self.work = 0
         self._engine = engine
@@ -204,14 +204,6 @@ def trials_of(
 def _join(engine: Engine, line: Line) -> None:
     engine.join(joining(line))
     engine.handle(observed(one, frozenset()) for one in line)
-
-
-def _by_workload(pods: Iterable[Pod]) -> dict[WorkloadId, list[str]]:
-    found: dict[WorkloadId, list[str]] = {}
-    for pod in pods:
-        if pod.workload is not None:
-            found.setdefault(pod.workload, []).append(pod.uid)
-    return found
 
 
 def commit(engine: Engine, plan: Plan, sequence: int) -> int:

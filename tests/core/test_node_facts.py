@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from queuectl.core.decisions import Configure, Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, PodGone, PodObserved, PolicyObserved, TimeCame
-from queuectl.core.model import ForReaders, LedgerSnapshot
+from queuectl.core.model import ForReaders, LedgerSnapshot, WorkloadId
 from queuectl.core.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.nodes.facts import take_facts, with_unmanaged
 from queuectl.core.nodes.inventory import NodeState
@@ -88,6 +88,20 @@ def test_equal_pods_of_a_workload_are_one_item_and_unmanaged_ones_are_summed_by_
     )
     world.tell(PodObserved(replace(kube, terminating=True)))
     assert told(world)["a"].pods[0] == PodsOnNode("kube-system", None, (("cpu", 200),), terminating=True)
+
+
+def test_pods_that_are_not_bound_are_told_with_the_nodes_where_they_are_expected() -> None:
+    world = NodeWorld(node("a", 2), node("b", 1))
+    world.asks(gang("job", 3))
+    id = WorkloadId("uid-job")
+    found = world.engine.expected(id)
+    assert sorted(where for where, _ in found) == ["a", "a", "b"]
+    assert {dict(requests)[GPU] for _, requests in found} == {1}
+    world.bind("job", "a", "a")
+    assert [where for where, _ in world.engine.expected(id)] == ["b"]
+    world.bind("job", "a", "a", "b")
+    assert world.engine.expected(id) == []
+    assert world.engine.expected(WorkloadId("uid-unknown")) == []
 
 
 def test_devices_of_slices_and_what_claims_hold_of_them_are_told_as_amounts() -> None:

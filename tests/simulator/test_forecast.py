@@ -8,11 +8,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 from random import Random
+from typing import Final
 
 import pytest
 
 from benchmarks.months import DAY, START, Month, at_once
 from queuectl.core.model import ConfigKey, LedgerSnapshot, Phase, StoredWorkload
+from queuectl.core.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.policy import Node
 from queuectl.ports import PastLife
 from queuectl.simulator import backtest
 from queuectl.simulator.coming import Calendar
@@ -148,6 +151,66 @@ def test_a_history_with_few_runs_is_too_thin() -> None:
     assert Forecast(Known(snapshot, when, thin), "a").of([]) == Unknown(
         "fewer than 8 runs have ended in its cohort tree"
     )
+
+
+GPUS: Final = "nvidia.com/gpu"
+
+
+def on_nodes(gpus: int, others: int = 0) -> Forecast:
+    """The same where quota is for all, but nodes limit: one for each workload that runs, which has its pods
+    there; `others`: how many of these workloads are of another tree."""
+    snapshot, when = state(busy())
+    past = known_at(at_once(month().ledger.past_lives(since=START)), when, WINDOW)
+    configs = []
+    for key, spec in snapshot.configs:
+        text = spec.replace('"16"', '"1000"').replace(": 16", ": 1000").replace(":16", ":1000")
+        if key.kind == "ResourceFlavor":
+            text = json.dumps({**json.loads(spec), "nodes": {"mode": "Enforce"}})
+        configs.append((key, text))
+    running = [one for one in snapshot.workloads if one.phase is Phase.ADMITTED]
+    nodes = []
+    for number, one in enumerate(running):
+        pods = PodsOnNode(one.ref.namespace, None if number < others else one.id, ((GPUS, 1),), 8)
+        node = Node(f"n{number}", (), ((GPUS, gpus), ("pods", 110)))
+        nodes.append(NodeFacts(name=f"n{number}", node=node, pods=(pods,)))
+    there = tuple(one for one in snapshot.workloads if one not in running[:others])
+    limited = replace(snapshot, configs=tuple(configs), nodes=tuple(nodes), workloads=there)
+    return Forecast(Known(limited, when, past), "a")
+
+
+def test_a_workload_waits_for_pods_to_leave_nodes_as_long_as_their_runs_last() -> None:
+    assert len(on_nodes(8).waiting) >= 5
+    first = on_nodes(8).waiting[0].id
+    room, full = [on_nodes(gpus).of([first], most_draws=9) for gpus in (16, 8)]
+    assert isinstance(room, dict)
+    assert isinstance(full, dict)
+    assert room[first] == Interval(0, 0, 0, None, 9)
+    low, median, high, _, _ = full[first]
+    assert low is not None
+    assert median is not None
+    assert 60 < low < median
+    assert high is None or high > median
+
+
+def test_pods_of_another_tree_stay_on_their_nodes() -> None:
+    running = sum(one.phase is Phase.ADMITTED for one in state(busy())[0].workloads)
+    found = on_nodes(8, others=running)
+    first = found.waiting[0].id
+    none = found.of([first], most_draws=9)
+    assert isinstance(none, dict)
+    assert none[first].median is None
+
+
+def test_pods_of_a_workload_that_started_in_a_draw_leave_their_nodes_too() -> None:
+    running = sum(one.phase is Phase.ADMITTED for one in state(busy())[0].workloads)
+    found = on_nodes(8, others=running - 1)
+    first, second, third = [one.id for one in found.waiting[:3]]
+    starts = found.of([first, second, third], most_draws=9)
+    assert isinstance(starts, dict)
+    medians = [one.median for one in starts.values()]
+    assert None not in medians
+    assert medians == sorted(medians, key=lambda one: one or 0)
+    assert len(set(medians)) == 3
 
 
 def test_only_workloads_of_the_tree_are_played() -> None:

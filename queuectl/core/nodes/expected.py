@@ -19,6 +19,7 @@ from queuectl.core.nodes.inventory import Inventory
 from queuectl.core.nodes.matching import Match, Matcher
 from queuectl.core.nodes.placing import Spots, expect_all, place, replace_spots, take_away
 from queuectl.core.nodes.pods import Pods, PodShape
+from queuectl.core.resources import Amounts
 
 NOTHING: Final[Mapping[WorkloadId, Pods]] = MappingProxyType({})
 
@@ -80,6 +81,16 @@ class ExpectedPods:
     def __iter__(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield for each pod the name of its node, and what it takes there."""
         return (spot for spots in self._placed.spots.values() for spot in spots)
+
+    def of(self, owner: WorkloadId) -> Iterator[tuple[str, Amounts]]:
+        """Yield a node for each pod of `owner` that is expected on one, with what the pod requests.
+
+        Pods of the same shape are not told apart: each owner gets the first spots.
+        """
+        holder = self.waiting.get(owner)
+        for group in holder.pods if holder is not None else ():
+            for node, _ in self._placed.spots.get(group.shape, ())[: group.count]:
+                yield node, group.shape.requests
 
     # --- what is not bound
 
