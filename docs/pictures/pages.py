@@ -27,14 +27,42 @@ class Shot(NamedTuple):
     scheme: Any
     shown: str
     """A selector: what must be there before the picture is taken."""
+    press: str | None = None
+    """The button that is pressed before."""
+    typed: tuple[str, str] | None = None
+    """A selector of a field, and what is typed there before."""
 
 
+_QUOTED: Final = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: finetune
+  namespace: team-b
+  labels:
+    queuectl.dev/queue-name: main
+spec:
+  parallelism: 6
+  completions: 6
+  suspend: true
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: main
+        image: registry.example.com/train:1.0
+        resources:
+          limits:
+            nvidia.com/gpu: 2
+"""
 _SUBJECT: Final = f"#/workloads/{SUBJECT[0]}/Job/{SUBJECT[1]}"
 SHOTS: Final = {
     "docs": Shot("docs", (1100, 900), "light", "h1"),
     "page": Shot("#/", _DESKTOP, "light", ".feed"),
     "page-clusterqueue": Shot("#/clusterqueues/team-a?range=1h", _DESKTOP, "dark", ".chart canvas"),
     "page-workload": Shot(_SUBJECT, (1360, 1240), "light", ".shares"),
+    "page-change": Shot("#/clusterqueues/team-a?range=1h", _DESKTOP, "light", ".field-change", "Stop…"),
+    "page-quote": Shot("#/quote", _DESKTOP, "light", ".verdict", "Would it start?", ("#yaml", _QUOTED)),
     "page-phone": Shot("#/", _PHONE, "dark", ".feed"),
 }
 
@@ -56,6 +84,10 @@ def draw(rest: str) -> None:
             width, height = shot.size
             page = opened.new_page(viewport={"width": width, "height": height}, color_scheme=shot.scheme)
             page.goto(f"{rest}/{shot.address}")
+            if shot.typed is not None:
+                page.locator(shot.typed[0]).fill(shot.typed[1])
+            if shot.press is not None:
+                page.get_by_role("button", name=shot.press, exact=True).click()
             page.locator(shot.shown).first.wait_for(timeout=1000 * _SECONDS)
             content = page.screenshot(animations="disabled")
             page.close()

@@ -1,4 +1,5 @@
 // The page: navigation, what is above every view, and the view of the address.
+import { told, Told } from "./actions.js";
 import { html, render, useEffect, useStore } from "./lib.js";
 import { Heading } from "./parts.js";
 import { route, to } from "./route.js";
@@ -55,6 +56,7 @@ function Page() {
   }, [title]);
   useEffect(() => {
     scrollTo(0, 0);
+    told.set(null);
   }, [address]);
   return html`<a class="skip" href="#title" onClick=${skip}>Skip to content</a>
     <nav class="side" aria-label="Views">
@@ -65,6 +67,7 @@ function Page() {
     <div class="main">
       <${TopBar} asOf=${where.params.get("asOf")} />
       <${Notices} asOf=${where.params.get("asOf")} />
+      <${Told} />
       <main id="content">${shown}</main>
     </div>
     <${SignIn} />`;

@@ -141,12 +141,12 @@ export const Facts = ({ rows }) => html`<dl class="facts">${rows
   .filter(([, value]) => value !== null && value !== undefined && value !== "")
   .map(([label, value]) => html`<div><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>`;
 
-/** The heading of a view. It gets the focus when the view is opened. */
-export function Heading({ kind, title, children }) {
+/** The heading of a view. `aside`: at its end. It gets the focus when the view is opened. */
+export function Heading({ kind, title, aside, children }) {
   useEffect(() => {
     if (arrived()) document.getElementById("title")?.focus();
   }, [title]);
   return html`<header class="heading">
-    ${kind && html`<p class="kind">${kind}</p>`}<h1 id="title" tabindex="-1">${title}</h1>${children && html`<div class="badges">${children}</div>`}
+    ${kind && html`<p class="kind">${kind}</p>`}<h1 id="title" tabindex="-1">${title}</h1>${children && html`<div class="badges">${children}</div>`}${aside}
   </header>`;
 }

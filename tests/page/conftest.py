@@ -20,6 +20,7 @@ from queuectl.api.remembering import Lifetimes
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import application
 from queuectl.api.view import View
+from queuectl.changes import Changes
 from queuectl.kinds.policy import parse_policy
 from queuectl.simulator.what_ifs import TriedWhatIfs
 from tests.api.canned import CannedReadings
@@ -43,8 +44,10 @@ class Site:
 
 
 @contextmanager
-def serving(readings: CannedReadings, reviews: CannedReviews | None = None) -> Iterator[Site]:
-    """Without `reviews` there is no access check."""
+def serving(
+    readings: CannedReadings, reviews: CannedReviews | None = None, changes: Changes | None = None
+) -> Iterator[Site]:
+    """Without `reviews` there is no access check; without `changes` each is refused."""
     up: Future[str] = Future()
     stop: Future[None] = Future()
 
@@ -53,7 +56,13 @@ def serving(readings: CannedReadings, reviews: CannedReviews | None = None) -> I
         await view.refresh()
         identify = Reviewer(reviews, ["queuectl"], Clock(), Lifetimes()) if reviews else None
         app = application(
-            view, readings, kinds=JOB_KINDS, what_ifs=TriedWhatIfs(), cursor_key=KEY, identify=identify
+            view,
+            readings,
+            kinds=JOB_KINDS,
+            what_ifs=TriedWhatIfs(),
+            cursor_key=KEY,
+            identify=identify,
+            changes=changes,
         )
         runner = web.AppRunner(app, shutdown_timeout=0.5)  # pages follow decisions for 25 s
         await runner.setup()

@@ -1,4 +1,5 @@
 // One ClusterQueue: quota, use over time, loans, its pending queue, what runs.
+import { Actions, ofQueue } from "../actions.js";
 import { amount, duration, grouped, unit } from "../format.js";
 import { html } from "../lib.js";
 import { Asked, Badge, Bar, Empty, Facts, Heading, lentOf, NodeName, Pager, Panel, Table, usePages } from "../parts.js";
@@ -13,7 +14,8 @@ export function ClusterQueue({ name, asOf, params }) {
   const every = { every: asOf ? 0 : EVERY };
   const asked = useRest(path("clusterqueues", name), { asOf }, every);
   const share = useRest(asOf ? null : path("clusterqueues", name, "share"), {}, { every: 2 * EVERY });
-  return html`<${Heading} kind="ClusterQueue" title=${name}>${asked.data && html`<${Badges} queue=${asked.data} />`}<//>
+  return html`<${Heading} kind="ClusterQueue" title=${name}
+    aside=${asked.data && !asOf && html`<${Actions} where=${path("clusterqueues", name)} actions=${ofQueue(asked.data)} done=${asked.reload} />`}>${asked.data && html`<${Badges} queue=${asked.data} />`}<//>
     <${Asked} of=${asked} rows=${8}>${(queue) => html`
     ${!queue.active && html`<p class="notice bad">${queue.condition.message}</p>`}
     <${Facts} rows=${[

@@ -1,4 +1,5 @@
 // One workload: why it waits, what would help, its life, and where its wait went.
+import { Actions, ofWorkload } from "../actions.js";
 import { amount, amounts, between, clock, counted, duration, grouped, percent, timestamp, total, unit } from "../format.js";
 import { decisionText, lifeOf } from "../facts.js";
 import { html, useEffect, useRef } from "../lib.js";
@@ -26,7 +27,8 @@ export function Workload({ namespace, kind, name, asOf }) {
     }
     former.current = version;
   }, [version]);
-  return html`<${Heading} kind=${`${kind} in namespace ${namespace}`} title=${name}>${asked.data && html`<${Badges} of=${asked.data} />`}<//>
+  return html`<${Heading} kind=${`${kind} in namespace ${namespace}`} title=${name}
+    aside=${asked.data && !asOf && html`<${Actions} where=${one} actions=${ofWorkload(asked.data)} done=${asked.reload} />`}>${asked.data && html`<${Badges} of=${asked.data} />`}<//>
     <${Asked} of=${asked} rows=${8}>${(found) => html`
     ${asked.problem && html`<${Failure} problem=${asked.problem} />`}
     <${Summary} of=${found} />

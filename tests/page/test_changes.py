@@ -1,0 +1,163 @@
+"""Changes by the page: what a dialog says before one is made, what is sent, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from queuectl.changes import ChangeRefused, Wanted
+from tests.api.changing import CannedChanges
+from tests.page.conftest import SIZES, Open, Site, serving
+from tests.page.stories import busy
+from tests.page.test_views import violations
+
+JOB = "#/workloads/team-a/Job/evaluate"
+QUEUE = "#/clusterqueues/team-a"
+DENIED = "you may not patch jobs.batch in namespace team-a (ClusterRole edit has it)"
+
+
+@pytest.fixture
+def changes() -> CannedChanges:
+    return CannedChanges()
+
+
+@pytest.fixture
+def changing(changes: CannedChanges) -> Iterator[Site]:
+    with serving(busy(), changes=changes) as found:
+        yield found
+
+
+def made(changes: CannedChanges) -> list[Wanted]:
+    return [wanted for wanted, _ in changes.made if not wanted.dry_run]
+
+
+def opened(page: Page, button: str) -> None:
+    page.get_by_role("group", name="Changes").get_by_role("button", name=button).click()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_hold_says_what_will_happen_and_is_made_once_confirmed(
+    changing: Site, changes: CannedChanges, open_page: Open, size: str
+) -> None:
+    page = open_page(changing.url + JOB, size=size, scheme="dark" if size == "phone" else "light")
+    opened(page, "Hold")
+    dialog = page.get_by_role("dialog", name="Hold Job team-a/evaluate")
+    expect(dialog).to_contain_text("It means hold.")
+    expect(dialog).to_contain_text("queuectl hold job/evaluate -n team-a")
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+    assert made(changes) == []
+    dialog.get_by_label("Reason").fill("node 7 is broken")
+    dialog.get_by_role("button", name="Hold").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator(".notice.done")).to_contain_text("Hold Job team-a/evaluate: It means hold.")
+    assert made(changes) == [
+        Wanted(verb="hold", kind="Job", namespace="team-a", name="evaluate", reason="node 7 is broken")
+    ]
+    assert violations(page) == []
+    page.get_by_role("button", name="Dismiss").click()
+    expect(page.locator(".notice.done")).to_have_count(0)
+
+
+def test_what_a_hold_ends_is_named_and_confirmed(
+    changing: Site, changes: CannedChanges, open_page: Open
+) -> None:
+    changes.loss = "Job team-a/train runs, and a hold evicts it: what it has not saved is lost"
+    page = open_page(changing.url + JOB.replace("evaluate", "train"))
+    opened(page, "Hold")
+    expect(page.get_by_role("dialog").locator(".notice.bad")).to_contain_text("what it has not saved is lost")
+    assert violations(page) == []
+    page.get_by_role("dialog").get_by_role("button", name="Hold").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert [one.evict for one in made(changes)] == [True]
+
+
+def test_a_queue_is_stopped_and_drained(changing: Site, changes: CannedChanges, open_page: Open) -> None:
+    page = open_page(changing.url + QUEUE)
+    opened(page, "Stop…")
+    dialog = page.get_by_role("dialog", name="Stop ClusterQueue team-a")
+    dialog.get_by_label("Evict its admitted workloads too").check()
+    expect(dialog).to_contain_text("queuectl stop clusterqueue/team-a --drain")
+    expect(dialog).to_contain_text("It means stop.")
+    assert violations(page) == []
+    dialog.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert made(changes) == [
+        Wanted(verb="stop", kind="ClusterQueue", namespace="", name="team-a", evict=True)
+    ]
+
+
+def test_a_priority_is_checked_once_it_is_complete(
+    changing: Site, changes: CannedChanges, open_page: Open
+) -> None:
+    page = open_page(changing.url + JOB)
+    opened(page, "Priority…")
+    dialog = page.get_by_role("dialog")
+    confirm = dialog.get_by_role("button", name="Priority")
+    expect(confirm).to_be_disabled()
+    assert changes.made == []
+    dialog.get_by_label("WorkloadPriorityClass").fill("high")
+    expect(dialog).to_contain_text("It means priority.")
+    confirm.click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert [one.target for one in made(changes)] == ["high"]
+    opened(page, "Priority…")
+    dialog.get_by_label("None: that of its pods counts").check()
+    confirm.click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert [one.target for one in made(changes)] == ["high", None]
+
+
+def test_a_move_is_to_a_queue_of_its_namespace(
+    changing: Site, changes: CannedChanges, open_page: Open
+) -> None:
+    page = open_page(changing.url + JOB)
+    opened(page, "Move…")
+    field = page.get_by_label("LocalQueue of namespace team-a")
+    expect(field.get_by_role("option")).to_have_count(1)  # there is none but its own
+    expect(page.get_by_role("dialog").get_by_role("button", name="Move")).to_be_disabled()
+    assert violations(page) == []
+
+
+def test_without_the_right_the_button_is_disabled_with_the_words_of_the_server(
+    changing: Site, changes: CannedChanges, open_page: Open
+) -> None:
+    changes.refusal = ChangeRefused(403, DENIED)
+    page = open_page(changing.url + JOB, quiet=True)
+    opened(page, "Hold")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("alert")).to_contain_text(DENIED)
+    expect(dialog.get_by_role("button", name="Hold")).to_be_disabled()
+    assert violations(page) == []
+
+
+def test_a_server_without_changes_shows_the_command(site: Site, open_page: Open) -> None:
+    page = open_page(site.url + QUEUE, quiet=True)
+    opened(page, "Stop…")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("alert")).to_contain_text("api.changes is none")
+    expect(dialog).to_contain_text("queuectl stop clusterqueue/team-a")
+
+
+def test_a_dialog_is_used_by_keyboard(changing: Site, changes: CannedChanges, open_page: Open) -> None:
+    page = open_page(changing.url + JOB)
+    button = page.get_by_role("group", name="Changes").get_by_role("button", name="Hold")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("It means hold.")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(button).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("It means hold.")
+    page.get_by_label("Reason").press("Enter")
+    expect(page.locator(".notice.done")).to_be_visible()
+    assert [one.verb for one in made(changes)] == ["hold"]
+
+
+def test_an_earlier_time_is_not_changed(changing: Site, open_page: Open) -> None:
+    page = open_page(f"{changing.url}{JOB}?asOf=2026-01-05T10:00:10Z")
+    expect(page.locator("main")).to_contain_text("team-a")
+    expect(page.get_by_role("group", name="Changes")).to_have_count(0)
