@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from queuectl.cli import completion, printing, writing
+from queuectl.cli import completion, printing, rest, writing
 from queuectl.cli.arguments import kind_and_name
 from queuectl.cli.changing import REASON
 from queuectl.cli.moving import targeted
@@ -46,6 +46,11 @@ _SINCE: Final = (
     metavar="N",
     help="Pods at a time, such as the parallelism of a Job. Beside --gpus they share the GPUs equally.",
 )
+@click.option(
+    "--to-start",
+    is_flag=True,
+    help="The largest size with which it starts now, as `explain` shows it. REST tries it.",
+)
 @click.option("--podset", "pod_set", metavar="NAME", help="The podset to change, if it has several.")
 @click.option(
     "--completions",
@@ -61,6 +66,7 @@ def fit(
     workload: str,
     gpus: int | None,
     pods: int | None,
+    to_start: bool,
     pod_set: str | None,
     completions: bool,
     dry_run: bool,
@@ -72,15 +78,17 @@ def fit(
     The fields of its object change, nothing else: what its program is told of their number stays. One that
     runs is refused: `hold` it first.
     """
-    if gpus is None and pods is None:
-        raise click.UsageError("give --gpus N, --pods N or both")
+    if (gpus is None and pods is None) != to_start:
+        raise click.UsageError("give --gpus N, --pods N or both, or --to-start")
     from queuectl.app import consequences, fitting
     from queuectl.kinds.fitting import CannotFit, sized
 
     target = targeted(options, workload, namespace)
-
-    def size(pod_sets: Sequence[PodSet]) -> Size:
-        return sized(pod_sets, gpus, pods, pod_set)
+    size = (
+        _to_start(options, target, pod_set)
+        if to_start
+        else lambda pod_sets: sized(pod_sets, gpus, pods, pod_set)
+    )
 
     async def work(session: Session) -> None:
         wanted = fitting.Wanted(size, completions=completions, dry_run=dry_run, reason=reason)
@@ -95,6 +103,25 @@ def fit(
         _say(target, done, options, dry_run=dry_run)
 
     writing.run(options, target, work)
+
+
+def _to_start(
+    options: Options, target: WorkloadTarget, pod_set: str | None
+) -> Callable[[Sequence[PodSet]], Size]:
+    """The size that REST finds, of this podset if one is named. Raises NotGood: it starts anyway."""
+    from queuectl.kinds.fitting import Smaller, largest
+
+    server = rest.connect(options, namespace=target.namespace)
+    path = ("workloads", target.namespace or "", target.kind.lower(), target.name, "counterfactuals")
+    answer = server.get(path)
+    if answer["now"]["starts"] in ("Now", "AfterPreemption"):
+        raise NotGood(f"{target} starts as large as it is; nothing is written")
+    tried = [
+        Smaller(one["podSet"], one["resource"], one["before"], one["after"])
+        for one in answer["items"]
+        if one["kind"] in ("FewerPods", "SmallerPods") and pod_set in (None, one["podSet"])
+    ]
+    return lambda pod_sets: largest(pod_sets, tried)
 
 
 def _say(target: WorkloadTarget, done: Fit, options: Options, *, dry_run: bool) -> None:

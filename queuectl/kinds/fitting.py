@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -80,6 +80,49 @@ def sized(
             "the number of pods beside it says how many each of them requests"
         )
     return Size(own.name, devices // each)
+
+
+class Smaller(NamedTuple):
+    """A change with which the workload starts, as it was tried (A10)."""
+
+    pod_set: str
+    resource: str | None
+    """Of which each pod requests less; None: there are fewer pods."""
+    before: int
+    after: int
+
+
+def largest(pod_sets: Sequence[PodSet], tried: Iterable[Smaller]) -> Size:
+    """Of these changes the one that keeps most devices, of several one with fewer pods (A24).
+
+    Only pods and devices can be changed. Raises CannotFit: there is no such change, or it was tried with
+    another size than these podsets have.
+    """
+    known = {one.name: one for one in pod_sets}
+    sizes = [_size_after(known, one) for one in tried if one.resource is None or is_device(one.resource)]
+    if not sizes:
+        raise CannotFit("with no smaller number of pods or devices would it start now")
+    return max(sizes, key=lambda size: (_devices_with(pod_sets, size), size.resource is None))
+
+
+def _size_after(known: Mapping[str, PodSet], tried: Smaller) -> Size:
+    own = known.get(tried.pod_set)
+    if own is not None:
+        if tried.resource is None and own.count == tried.before:
+            return Size(own.name, tried.after)
+        if tried.resource is not None and dict(own.requests).get(tried.resource) == tried.before:
+            return Size(own.name, own.count, tried.resource, tried.after)
+    raise CannotFit("it has another size than the one that was tried: try again")
+
+
+def _devices_with(pod_sets: Sequence[PodSet], size: Size) -> int:
+    total = 0
+    for one in pod_sets:
+        count, requests = one.count, _devices(one)
+        if one.name == size.pod_set:
+            count, requests = size.pods, requests | ({size.resource: size.each} if size.resource else {})
+        total += count * sum(requests.values())
+    return total
 
 
 def _chosen(pod_sets: Sequence[PodSet], name: str | None, *, with_devices: bool) -> PodSet:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.clusters import Cluster, Json, kubeconfig, merged
 from tests.cli.conftest import Run
-from tests.cli.servers import answering
+from tests.cli.servers import Script, answering
 
 JOB = "/apis/batch/v1/namespaces/default/jobs/train"
 QUEUE = "queuectl.dev/queue-name"
@@ -110,7 +110,8 @@ def test_the_reason_is_kept_with_the_name_of_the_user(fit: Run, cluster: Cluster
         (OVER, "--gpus 4", 1, "is over: another size would change nothing"),
         ({"status": {"active": 1}}, "--gpus 4", 1, "is being stopped: its pods are not gone yet"),
         ({"metadata": {"labels": {QUEUE: None}}}, "--gpus 4", 2, "another size would have no effect"),
-        ({}, "", 2, "give --gpus N, --pods N or both"),
+        ({}, "", 2, "give --gpus N, --pods N or both, or --to-start"),
+        ({}, "--gpus 4 --to-start", 2, "give --gpus N, --pods N or both, or --to-start"),
         ({}, "--gpus 0", 2, "0 is not in the range"),
         ({}, "--gpus 3", 1, "each of its 4 pods requests 2 nvidia.com/gpu, and 3 is no multiple of that"),
         ({}, "--gpus 3 --pods 2", 1, "3 nvidia.com/gpu cannot be divided equally among 2 pods"),
@@ -124,6 +125,43 @@ def test_what_cannot_be_done_is_refused_with_what_to_do_instead(
     cluster.objects[JOB] = merged(cluster.objects[JOB], now)
     result = fit("job/train", *line.split())
     assert (result.exit_code, cluster.writes) == (code, [])
+    assert told in result.stderr
+
+
+def tried(script: Script, starts: str, *items: Json) -> None:
+    path = "workloads/default/job/train/counterfactuals"
+    script.say(path, {"now": {"starts": starts}, "items": list(items), "sequence": 9, "ageSeconds": 0.1})
+
+
+def change(kind: str, before: int, after: int, resource: str | None = None) -> Json:
+    return {"kind": kind, "podSet": "main", "resource": resource, "before": before, "after": after}
+
+
+def test_the_size_with_which_it_starts_is_the_largest_that_rest_has_tried(
+    fit: Run, cluster: Cluster, script: Script, scripted: str
+) -> None:
+    fewer, smaller = change("FewerPods", 4, 3), change("SmallerPods", 2, 1, GPU)
+    other = {**change("OtherPriority", 0, 9), "podSet": None}
+    tried(script, "NotYet", change("SmallerPods", 4000, 100, "cpu"), smaller, fewer, other)
+    told = fit("job/train", "--to-start", "--server", scripted)
+    assert told.exit_code == 0, told.stderr
+    assert cluster.objects[JOB]["spec"]["parallelism"] == 3
+
+
+@pytest.mark.parametrize(
+    ("starts", "items", "told"),
+    [
+        ("Now", [], "Job default/train starts as large as it is; nothing is written"),
+        ("NotYet", [change("MoreQuota", 8, 9)], "with no smaller number of pods or devices would it start"),
+        ("NotYet", [change("FewerPods", 5, 3)], "it has another size than the one that was tried: try again"),
+    ],
+)
+def test_without_a_size_with_which_it_starts_nothing_is_written(
+    fit: Run, cluster: Cluster, script: Script, scripted: str, starts: str, items: list[Json], told: str
+) -> None:
+    tried(script, starts, *items)
+    result = fit("job/train", "--to-start", "--server", scripted)
+    assert (result.exit_code, cluster.writes) == (1, [])
     assert told in result.stderr
 
 

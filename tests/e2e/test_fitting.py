@@ -93,3 +93,16 @@ async def test_a_pytorchjob_gets_fewer_workers(world: World) -> None:
     assert "spec.pytorchReplicaSpecs.Worker.replicas 15 -> 7" in told.out
     await world.started("wide", "PyTorchJob")
     assert (await world.used(world.namespace))["a100", GPU] == 8
+
+
+async def test_a_workload_gets_the_largest_size_with_which_it_starts(world: World) -> None:
+    site, where = world.site, ("-n", world.namespace)
+    await world.submit(large("holder", 3))
+    await world.started("holder")
+    await world.submit(large("waits", 2, parallelism=4, completions=4))
+    await requests(world, "waits", 8)
+    told = await site.queuectl("fit", "job/waits", "--to-start", *where)
+    assert told.code == 0, told.err
+    assert "spec.parallelism 4 -> 2" in told.out
+    await world.started("waits")
+    assert (await world.used(world.namespace))["a100", GPU] == 7

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from queuectl.core.model import PodSet
 from queuectl.core.resources import amounts
-from queuectl.kinds.fitting import CannotFit, Size, fitted, sized
+from queuectl.kinds.fitting import CannotFit, Size, Smaller, fitted, largest, sized
 from tests.job_kinds import JOB_KINDS
 
 GPU = "nvidia.com/gpu"
@@ -64,6 +64,29 @@ def test_a_size_that_is_not_clear_is_refused(
 ) -> None:
     with pytest.raises(CannotFit, match=told):
         sized(pod_sets, devices, number, name)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([Smaller("workers", None, 4, 2), Smaller("workers", GPU, 2, 1)], Size("workers", 2)),
+        ([Smaller("workers", None, 4, 1), Smaller("workers", GPU, 2, 1)], Size("workers", 4, GPU, 1)),
+        ([Smaller("workers", None, 4, 3), Smaller("workers", GPU, 2, 1)], Size("workers", 3)),
+        ([Smaller("head", "cpu", 1000, 1), Smaller("workers", None, 4, 1)], Size("workers", 1)),
+    ],
+)
+def test_of_sizes_with_which_it_starts_the_one_with_most_devices_is_taken(
+    found: list[Smaller], expected: Size
+) -> None:
+    assert largest(ROLES, found) == expected
+
+
+@pytest.mark.parametrize(
+    "one", [Smaller("workers", None, 5, 2), Smaller("tail", None, 4, 2), Smaller("workers", GPU, 4, 2)]
+)
+def test_a_size_that_was_tried_on_another_one_is_refused(one: Smaller) -> None:
+    with pytest.raises(CannotFit, match="another size than the one that was tried"):
+        largest(ROLES, [one])
 
 
 def template(*containers: Json, init: tuple[Json, ...] = ()) -> Json:
