@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from queuectl.api import answer_schemas, waits
-from queuectl.api.attribution import Account, account
+from queuectl.api.attribution import Account, account, accounts
 from queuectl.api.fairness import fair_amount
 from queuectl.api.identity import Allowed
 from queuectl.api.queue_states import QueueState
@@ -71,6 +71,22 @@ def accounts_now(queue: QueueState, state: State) -> dict[FlavorResource, Accoun
         cell: account(node, tree.cell(cell), {one.name: one.used.get(cell, 0) for one in others})
         for cell in (*queue.nominal, *(cell for cell in queue.used if cell not in queue.nominal))
     }
+
+
+def members_now(queues: Iterable[QueueState], state: State) -> dict[str, dict[FlavorResource, Account]]:
+    """By ClusterQueue and cell, in base units. They are of one tree."""
+    tree, members = state.tree, {one.name: one for one in queues}
+    if not members:
+        return {}
+    others = state.in_tree_of(next(iter(members)))
+    cells = {name: {*one.nominal, *one.used} for name, one in members.items()}
+    found: dict[str, dict[FlavorResource, Account]] = {name: {} for name in sorted(members)}
+    for cell in sorted(set().union(*cells.values())):
+        used = {one.name: one.used.get(cell, 0) for one in others}
+        nodes = [tree.queue(name) for name in found if cell in cells[name]]
+        for name, one in accounts(nodes, tree.cell(cell), used).items():
+            found[name][cell] = one
+    return found
 
 
 def nodes_in(accounts: Iterable[Account]) -> set[str]:
@@ -154,6 +170,50 @@ def statement(
                 ),
             )
             for begin, end, step in steps
+        ),
+    )
+
+
+def cohort_share(
+    name: str,
+    now: Mapping[str, Accounts],
+    statement: answer_schemas.CohortStatement | None,
+    readable: Readable,
+    committed: dict[str, Any],
+) -> answer_schemas.CohortShare:
+    """`now`: by ClusterQueue, those that the caller may read."""
+    return answer_schemas.CohortShare(
+        name=name,
+        accounts=tuple(
+            answer_schemas.MemberNow(cluster_queue=queue, **_account(cell, one, 1, readable))
+            for queue, cells in now.items()
+            for cell, one in cells.items()
+        ),
+        statement=statement,
+        **committed,
+    )
+
+
+def cohort_statement(
+    past: Mapping[str, Accounts],
+    rows: Sequence[PreemptionRow],
+    since: datetime,
+    until: datetime,
+    readable: Readable,
+) -> answer_schemas.CohortStatement:
+    """`past`: by ClusterQueue, those that the caller may read; `rows`: all preemptions of that time."""
+    wasted = {queue: lost(rows, queue) for queue in past}
+    return answer_schemas.CohortStatement(
+        since=since,
+        until=until,
+        accounts=tuple(
+            answer_schemas.MemberPast(
+                cluster_queue=queue,
+                **_account(cell, one, HOUR, readable),
+                lost=wasted[queue].get(cell, 0) / HOUR,
+            )
+            for queue, cells in past.items()
+            for cell, one in cells.items()
         ),
     )
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from queuectl.api import answer_documents as documents
 from queuectl.api import answer_schemas, query, schemas, waits
-from queuectl.api.asking import Endpoint, Question, Source, committed
+from queuectl.api.asking import Endpoint, Question, Source, committed, may_get
 from queuectl.api.identity import CLUSTER_QUEUES, COHORTS
 from queuectl.api.problems import Refusal, bad_request, not_found
 from queuectl.api.state import OVER
-from queuectl.api.statements import MOST_STEPS, Statement, TooLong, equal_steps, statements, total
+from queuectl.api.statements import MOST_STEPS, Statement, TooLong, equal_steps, of_cohort, statements, total
 from queuectl.api.view import Sight
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import StoredWorkload
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import MOST_HELD, DecisionRow, PreemptionRow, TooMuchHistory
+from queuectl.ports import MOST_HELD, DecisionRow, PastHolds, PreemptionRow, TooMuchHistory
+
+Found = TypeVar("Found")
 
 PAGE: Final = 1000
 PAGES: Final = 10
@@ -54,6 +56,15 @@ class AnswerRoutes:
                 lambda values: "since" in values or "asOf" in values,
                 f"With `since`: also over that time, up to {MOST_HELD} hold lines; with `asOf` up to then.",
             ),
+            Endpoint(
+                "/api/v1/cohorts/{name}/share",
+                "What each ClusterQueue of a cohort uses, borrows and lends, now and over a time",
+                self.cohort_share,
+                answer_schemas.CohortShare,
+                (query.FROM, query.UNTIL, query.AS_OF),
+                lambda values: "since" in values or "asOf" in values,
+                "Those that the caller may get; other nodes are null. `since` and `asOf` as for one queue.",
+            ),
         )
 
     async def share(self, question: Question) -> schemas.Committed:
@@ -68,11 +79,7 @@ class AnswerRoutes:
         present = documents.accounts_now(queue, sight.state)
         parts, bounds = await self._statements(question, name, now(sight))
         past = total(parts)
-        nodes = documents.nodes_in([*present.values(), *past.values()])
-        readable = documents.Readable(
-            await question.caller.names(CLUSTER_QUEUES, named(nodes, "ClusterQueue")),
-            await question.caller.names(COHORTS, named(nodes, "Cohort")),
-        )
+        readable = await readable_nodes(question, documents.nodes_in([*present.values(), *past.values()]))
         told = None
         if bounds:
             since, until = bounds[0], bounds[-1]
@@ -81,16 +88,54 @@ class AnswerRoutes:
             told = documents.statement(past, lost, since, until, steps, readable)
         return documents.queue_share(queue, sight.state, present, told, readable, committed(sight))
 
+    async def cohort_share(self, question: Question) -> schemas.Committed:
+        name = await may_get(question, COHORTS)
+        sight = await self._source.sight_of(question)
+        if name not in sight.state.cohorts():
+            raise not_found()
+        present = documents.members_now(sight.state.below(f"Cohort/{name}"), sight.state)
+        past, bounds = await self._over_time(
+            question,
+            now(sight),
+            lambda holds, bounds: of_cohort(name, holds, bounds[0], bounds[-1], parse_policy),
+        )
+        every = [one for told in (present, past or {}) for cells in told.values() for one in cells.values()]
+        nodes = documents.nodes_in(every)
+        members = {f"ClusterQueue/{queue}" for queue in (*present, *(past or {}))}
+        readable = await readable_nodes(question, nodes | members)
+        told = None
+        if past is not None:
+            since, until = bounds[0], bounds[-1]
+            rows = await self._preemptions(since, until)
+            told = documents.cohort_statement(_shown(past, readable), rows, since, until, readable)
+        shown = _shown(present, readable)
+        return documents.cohort_share(name, shown, told, readable, committed(sight))
+
     async def _statements(
         self, question: Question, name: str, present: datetime
     ) -> tuple[list[Statement], Sequence[datetime]]:
         """One for each step, and their bounds; none if no time is asked for."""
+        found, bounds = await self._over_time(
+            question, present, lambda holds, bounds: statements(name, holds, bounds, parse_policy)
+        )
+        return found or [], bounds
+
+    async def _over_time(
+        self,
+        question: Question,
+        present: datetime,
+        told: Callable[[PastHolds, Sequence[datetime]], Found],
+    ) -> tuple[Found | None, Sequence[datetime]]:
+        """What `told` makes of the time that is asked for, and the bounds of its steps; None: of no time.
+
+        Raises a 400 or a 503.
+        """
         since = question.values.get("since")
         until = min(question.values.get("until", present), present)
         if since is None:
             for other in question.values.keys() & {"until", "steps"}:
                 raise bad_request(f"parameter {other} goes with since")
-            return [], ()
+            return None, ()
         if since >= until:
             raise bad_request(f"parameter since must be before {until.isoformat()}")
         try:
@@ -98,7 +143,7 @@ class AnswerRoutes:
             since = min(max(since, past.first or since), until)
             bounds = equal_steps(since, until, question.values.get("steps", 1))
             # In a thread: it may take a second, and others are answered meanwhile.
-            found = await asyncio.to_thread(statements, name, past, bounds, parse_policy)
+            found = await asyncio.to_thread(told, past, bounds)
         except (TooLong, TooMuchHistory):
             limits = f"{MOST_HELD} hold lines or {MOST_STEPS} steps"
             raise _too_much(until, f"more changes of usage than {limits}") from None
@@ -137,6 +182,20 @@ class AnswerRoutes:
             if len(found) < PAGE or found[-1].sequence >= last:
                 return rows, False
         return rows, True
+
+
+async def readable_nodes(question: Question, nodes: Collection[str]) -> documents.Readable:
+    """Those of `nodes` that the caller may read."""
+    return documents.Readable(
+        await question.caller.names(CLUSTER_QUEUES, named(nodes, "ClusterQueue")),
+        await question.caller.names(COHORTS, named(nodes, "Cohort")),
+    )
+
+
+def _shown(
+    told: Mapping[str, documents.Accounts], readable: documents.Readable
+) -> dict[str, documents.Accounts]:
+    return {name: cells for name, cells in told.items() if f"ClusterQueue/{name}" in readable}
 
 
 def _too_much(until: datetime, what: str) -> Refusal:

@@ -118,3 +118,32 @@ class QueueShare(Committed):
     pending: int
     accounts: tuple[QuotaNow, ...] = Field(description=f"Now, by flavor and resource. {AMOUNT}")
     statement: Statement | None = Field(description="With parameter `since`; else null.")
+
+
+class MemberNow(QuotaAccount):
+    cluster_queue: str
+
+
+class MemberPast(PastAccount):
+    cluster_queue: str
+
+
+class CohortStatement(Document):
+    """Accounts over a time, in base units times hours. A ClusterQueue counts while it was in the cohort."""
+
+    since: datetime = Field(description="As asked, or the time of the oldest decision that the ledger has.")
+    until: datetime
+    accounts: tuple[MemberPast, ...] = Field(description="By ClusterQueue, flavor and resource.")
+
+
+class CohortShare(Committed):
+    """What each ClusterQueue at or below a cohort uses, borrows from which nodes, and lends to which.
+
+    Those that the caller may read.
+    """
+
+    name: str
+    accounts: tuple[MemberNow, ...] = Field(
+        description=f"Now, by ClusterQueue, flavor and resource. {AMOUNT}"
+    )
+    statement: CohortStatement | None = Field(description="With parameter `since`; else null.")

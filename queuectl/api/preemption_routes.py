@@ -7,11 +7,10 @@ from typing import Final
 
 from queuectl.api import preemption_documents as documents
 from queuectl.api import preemption_schemas, query, schemas
-from queuectl.api.answer_documents import Readable
-from queuectl.api.answer_routes import always, named, now
+from queuectl.api.answer_routes import always, now, readable_nodes
 from queuectl.api.asking import Endpoint, Question, Source, committed, page
 from queuectl.api.exposure import threats
-from queuectl.api.identity import CLUSTER_QUEUES, COHORTS, WORKLOADS
+from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS
 from queuectl.api.problems import bad_request, not_found
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.redaction import named_in
@@ -61,11 +60,7 @@ class PreemptionRoutes:
             raise bad_request(f"parameter since must be before {until.isoformat()}")
         sight = await self._source.sight_of(question)
         rows, next = await self._rows(question, sight.state.sequence)
-        nodes = documents.nodes_of(rows)
-        readable = Readable(
-            await question.caller.names(CLUSTER_QUEUES, named(nodes, "ClusterQueue")),
-            await question.caller.names(COHORTS, named(nodes, "Cohort")),
-        )
+        readable = await readable_nodes(question, documents.nodes_of(rows))
         by = set(named_in(*(row.decision.reason for row in rows)))
         namespaces = await question.caller.namespaces("get", WORKLOADS, by)
         items = (documents.preemption(row, namespaces, readable) for row in rows)

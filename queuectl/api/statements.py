@@ -1,16 +1,16 @@
-"""Quota of a ClusterQueue over a time: used, borrowed, lent, idle (docs/answers.md, A5). Pure."""
+"""Quota of ClusterQueues over a time: used, borrowed, lent, idle (docs/answers.md, A5 and A29). Pure."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from queuectl.api.attribution import Account, account
+from queuectl.api.attribution import Account, accounts
 from queuectl.api.policies import quota_tree
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import Policy
@@ -27,6 +27,8 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 Parse = Callable[[ConfigKey, str], Policy]
 Statement = dict[FlavorResource, Account]
 """By cell; amounts in base units times microseconds."""
+Told = Callable[[QuotaTree], list[QuotaNode]]
+"""The ClusterQueues, of one tree, whose statements are told."""
 
 
 class TooLong(Exception):
@@ -46,9 +48,10 @@ class _Epoch:
     begin: datetime
     end: datetime
     tree: QuotaTree
-    queue: QuotaNode
+    queues: list[QuotaNode]
+    """Whose statements are told."""
     members: frozenset[str]
-    """Names of the ClusterQueues of its tree."""
+    """Names of the ClusterQueues of their tree."""
     nodes: int
 
 
@@ -76,15 +79,37 @@ def statements(name: str, past: PastHolds, bounds: Sequence[datetime], parse: Pa
 
     `bounds`: in order, two at least. Raises TooLong.
     """
-    since, until = bounds[0], bounds[-1]
-    epochs = list(_epochs(name, past.revisions, bounds, parse))
-    changes = _changes(past.holds, since, until)
-    own = {cell for cell, ones in changes.items() if any(one.cluster_queue == name for one in ones)}
-    for epoch in epochs:
-        own |= {cell for cell, number in epoch.tree.cells.items() if epoch.queue.nominal[number]}
+    parts = _statements(lambda tree: [tree.queue(name)], past, bounds, parse)
+    return [part[name] for part in parts]
+
+
+def of_cohort(
+    name: str, past: PastHolds, since: datetime, until: datetime, parse: Parse
+) -> dict[str, Statement]:
+    """Of each ClusterQueue at the times at which it was at or below Cohort `name`, by name (A29).
+
+    Raises TooLong.
+    """
+
+    def below(tree: QuotaTree) -> list[QuotaNode]:
+        return [node for node in _below(tree.cohort(name)) if node.kind == "ClusterQueue"]
+
+    return _statements(below, past, (since, until), parse)[0]
+
+
+def _statements(
+    told: Told, past: PastHolds, bounds: Sequence[datetime], parse: Parse
+) -> list[dict[str, Statement]]:
+    """By ClusterQueue, for each time between two of `bounds`."""
+    epochs = list(_epochs(told, past.revisions, bounds, parse))
+    changes = _changes(past.holds, bounds[0], bounds[-1])
+    own = _cells(epochs, changes)
+    found: list[dict[str, Statement]] = [
+        {name: {cell: Account() for cell in sorted(cells)} for name, cells in sorted(own.items())}
+        for _ in pairwise(bounds)
+    ]
     steps = 0
-    found: list[Statement] = [{cell: Account() for cell in sorted(own)} for _ in pairwise(bounds)]
-    for cell in sorted(own):
+    for cell in sorted(set().union(*own.values())):
         for epoch, used, begin, end in _stretches(epochs, changes.get(cell, ())):
             steps += epoch.nodes
             if steps > MOST_STEPS:
@@ -92,12 +117,29 @@ def statements(name: str, past: PastHolds, bounds: Sequence[datetime], parse: Pa
             number = epoch.tree.cell(cell)
             length = (end - begin) // _MICROSECOND
             part = found[bisect_right(bounds, begin) - 1]
-            part[cell].add(account(epoch.queue, number, used, length))
+            queues = [queue for queue in epoch.queues if cell in own[queue.name]]
+            for name, one in accounts(queues, number, used, length).items():
+                part[name][cell].add(one)
+    return found
+
+
+def _cells(
+    epochs: Sequence[_Epoch], changes: Mapping[FlavorResource, Sequence[_Change]]
+) -> dict[str, set[FlavorResource]]:
+    """The cells that each ClusterQueue had quota of or used."""
+    found: dict[str, set[FlavorResource]] = {}
+    for epoch in epochs:
+        for queue in epoch.queues:
+            cells = found.setdefault(queue.name, set())
+            cells |= {cell for cell, number in epoch.tree.cells.items() if queue.nominal[number]}
+    for cell, ones in changes.items():
+        for name in {one.cluster_queue for one in ones} & found.keys():
+            found[name].add(cell)
     return found
 
 
 def _epochs(
-    name: str, revisions: Sequence[Revision], cuts: Sequence[datetime], parse: Parse
+    told: Told, revisions: Sequence[Revision], cuts: Sequence[datetime], parse: Parse
 ) -> Iterator[_Epoch]:
     """Cut also at `cuts`, the first and last of which are the bounds of all."""
     parsed: dict[tuple[ConfigKey, str], Policy | str] = {}
@@ -121,10 +163,10 @@ def _epochs(
         if in_force != former:
             former = in_force
             tree = quota_tree({one.key: read(one) for one in in_force}, {})
-            queue = tree.queue(name)
-            below = list(_below(tree.root(queue)))
+            queues = told(tree)
+            below = list(_below(tree.root(queues[0]))) if queues else []
             members = frozenset(node.name for node in below if node.kind == "ClusterQueue")
-        yield _Epoch(begin, end, tree, queue, members, len(below))
+        yield _Epoch(begin, end, tree, queues, members, len(below))
 
 
 def _below(node: QuotaNode) -> Iterator[QuotaNode]:

@@ -66,45 +66,61 @@ _HOURS: Final = (
     *(column for column in _QUOTA if column.title != "FAIR"),
     Column("LOST", right=True),
 )
+_MEMBERS: Final = (Column("CLUSTERQUEUE"), *(column for column in _QUOTA if column.title != "FAIR"))
+_MEMBER_HOURS: Final = (_MEMBERS[0], *_HOURS)
 _LOANS: Final = (
     *(Column("LENDER"), Column("BORROWER"), Column("FLAVOR"), Column("RESOURCE")),
     Column("NOW", right=True),
 )
 _LENT_HOURS: Final = (*_LOANS[:-1], Column("HOURS", right=True))
+_KEYS: Final = {"CLUSTERQUEUE": "clusterQueue", "FLAVOR": "flavor", "RESOURCE": "resource"}
+"""Fields of texts, by title."""
 _HIDDEN: Final = "queues not shown to you"
 
 
 @click.command("share")
-@click.argument("queue", metavar="CLUSTERQUEUE", shell_complete=completion.cluster_queues)
+@click.argument("queue", metavar="[CLUSTERQUEUE]", required=False, shell_complete=completion.cluster_queues)
+@click.option(
+    "--cohort",
+    metavar="COHORT",
+    help="Each ClusterQueue at or below it instead.",
+    shell_complete=completion.cohorts,
+)
 @click.option("--since", type=Since(), metavar="TIME", help="Also from then on: 12h, 7d, or a time (UTC).")
 @click.option("--until", type=Since(), metavar="TIME", help="With --since: up to then.  [default: now]")
 @AS_OF
 @with_options
-def share(options: Options, queue: str, since: When, until: When, as_of: When) -> None:
+def share(
+    options: Options, queue: str | None, cohort: str | None, since: When, until: When, as_of: When
+) -> None:
     """Show what a ClusterQueue is guaranteed, uses, borrows from which queues, and lends to which.
 
     With --since also over that time, in resource-hours: the lending statement, and idle quota.
     """
     if until is not None and since is None:
         raise click.UsageError("--until goes with --since")
+    if (queue is None) is (cohort is None):
+        raise click.UsageError("name a CLUSTERQUEUE, or --cohort COHORT")
     server = rest.connect(options)
     server.look_back(as_of)
-    path = ("clusterqueues", queue, "share")
+    path = ("clusterqueues", queue, "share") if queue is not None else ("cohorts", str(cohort), "share")
     found = server.get(path)
     if since is not None:
         found = server.get(path, times(server, since, until), quiet=True)
     if options.output != "table":
         printing.document(found, options.output)
         return
-    click.echo(_share_of(found))
+    whole = queue is None
+    click.echo(printable(f"Cohort {found['name']}") if whole else _share_of(found))
     click.echo()
-    _accounts(_QUOTA, _LOANS, found, found["accounts"], printing.amount)
+    _accounts(_MEMBERS if whole else _QUOTA, _LOANS, found, found["accounts"], printing.amount)
     if (told := found["statement"]) is None:
         return
     click.echo()
     click.echo(f"From {printing.local(told['since'])} to {printing.local(told['until'])}, in resource-hours")
     click.echo()
-    _accounts(_HOURS, _LENT_HOURS, found, told["accounts"], resource_hours)
+    hours = _MEMBER_HOURS if whole else _HOURS
+    _accounts(hours, _LENT_HOURS, found, told["accounts"], resource_hours)
 
 
 def _share_of(found: Document) -> str:
@@ -124,24 +140,26 @@ def _accounts(
     accounts: Sequence[Document],
     shown: Callable[[str, Any], str],
 ) -> None:
-    """The table of the cells, and that of what is lent between this queue and others."""
-    names = [column.title.lower() for column in columns[2:]]
+    """The table of the cells, and that of what is lent between these queues and others."""
+    texts = [_KEYS[column.title] for column in columns if column.title in _KEYS]
+    names = [column.title.lower() for column in columns if column.title not in _KEYS]
     printing.table(
         columns,
         [
-            (one["flavor"], one["resource"], *(shown(one["resource"], _whole(one[name])) for name in names))
+            (*(one[key] for key in texts), *(shown(one["resource"], _whole(one[name])) for name in names))
             for one in accounts
         ],
     )
-    own = f"ClusterQueue/{found['name']}"
-    rows = [
+    pairs = (
         (*pair, one["flavor"], one["resource"], shown(one["resource"], _whole(loan["amount"])))
         for one in accounts
+        for own in (f"ClusterQueue/{one.get('clusterQueue', found['name'])}",)
         for pair, loan in (
             *(((loan["node"] or _HIDDEN, own), loan) for loan in one["borrowedFrom"]),
             *(((own, loan["node"] or _HIDDEN), loan) for loan in one["lentTo"]),
         )
-    ]
+    )
+    rows = list(dict.fromkeys(pairs))  # lender and borrower may both tell of a loan
     if rows:
         click.echo()
         printing.table(loans, rows)

@@ -100,6 +100,10 @@ def cluster_queues(context: click.Context, _: click.Parameter, incomplete: str) 
     return _fitting((item["name"] for item in _items(context, "clusterqueues", {})), incomplete)
 
 
+def cohorts(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _fitting((item["name"] for item in _items(context, "cohorts", {})), incomplete)
+
+
 def flavors(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return _fitting((item["name"] for item in _items(context, "resourceflavors", {})), incomplete)
 

@@ -35,6 +35,7 @@ ASKED = {
     "/api/v1/localqueues/{namespace}/{name}": ("",),
     "/api/v1/cohorts": ("",),
     "/api/v1/cohorts/{name}": ("",),
+    "/api/v1/cohorts/{name}/share": ("", SINCE),
     "/api/v1/resourceflavors": ("",),
     "/api/v1/resourceflavors/{name}": ("",),
     "/api/v1/workloads": ("limit=1000", "phase=Finished", "order=position&clusterqueue=product"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from queuectl.api.attribution import Account, account
 from queuectl.api.fairness import fair_amount
 from queuectl.api.policies import quota_tree
-from queuectl.api.statements import Statement, TooLong, equal_steps, statement, statements, total
+from queuectl.api.statements import Statement, TooLong, equal_steps, of_cohort, statement, statements, total
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import ClusterQueue, Cohort
 from queuectl.core.quota.tree import QuotaTree
@@ -224,6 +224,40 @@ def test_the_hours_of_a_week_are_those_of_its_hold_lines(fair: bool) -> None:
     assert of["c"].guaranteed == round(days * 24 * 3_600_000_000)
 
 
+@pytest.mark.parametrize("fair", [False, True])
+def test_the_statement_of_a_tree_is_that_of_each_of_its_queues(fair: bool) -> None:
+    found = week(fair)
+    holds = at_once(found.ledger.past_holds(since=T0, until=END))
+    tree = of_cohort("all", holds, T0, END, parse_policy)
+    assert tree == {name: statement(name, holds, T0, END, parse_policy) for name in "abc"}
+    used = sum(one[GPUS].used for one in tree.values())
+    assert used == sum(integral(found.history, name) for name in "abc")
+    lines = ((one, min(one.end or END, END) - max(one.start, T0)) for one in holds.holds)
+    assert used == sum(one.amount * (time // timedelta(microseconds=1)) for one, time in lines)
+    borrowed = sum(one[GPUS].borrowed - one[GPUS].beyond for one in tree.values())
+    assert borrowed == sum(one[GPUS].lent for one in tree.values()) > 0
+
+
+def test_a_queue_counts_while_it_is_in_the_cohort() -> None:
+    def at(cohort: str, since: float, until: float | None = None) -> Revision:
+        end = None if until is None else minutes(until)
+        key = ConfigKey("ClusterQueue", "", "a")
+        return Revision(key, queue_spec(2, cohort=cohort), minutes(since), end)
+
+    holds = past(
+        Held("a", "a100", GPU, 3, minutes(0), None),
+        revisions=(at("all", 0, 30), at("apart", 30), revision("b", 4)),
+    )
+    whole = of_cohort("all", holds, minutes(0), minutes(90), parse_policy)
+    assert hours(whole["a"]) == {"guaranteed": 1, "used": 1.5, "borrowed": 0.5}
+    assert hours(whole["b"]) == {"guaranteed": 6, "lent": 0.5, "idle": 5.5}
+    apart = of_cohort("apart", holds, minutes(0), minutes(90), parse_policy)
+    assert {name: hours(one) for name, one in apart.items()} == {
+        "a": {"guaranteed": 2, "used": 3, "borrowed": 1, "beyond": 1}
+    }
+    assert of_cohort("none", holds, minutes(0), minutes(90), parse_policy) == {}
+
+
 @given(steps=st.integers(1, 96))
 @settings(max_examples=10, deadline=None)
 def test_the_steps_of_a_statement_add_up_to_it(steps: int) -> None:
@@ -311,3 +345,23 @@ async def test_with_steps_a_statement_has_each_equal_part_of_its_time(rest: Rest
     ]
     assert [one["accounts"][0]["used"] for one in steps] == [0, 0, 3, 3]
     assert (await rest.get(SHARE, since="2026-01-05T08:00:00Z"))["statement"]["steps"] == []
+
+
+async def test_the_share_of_a_cohort_has_each_of_its_queues(rest: Rest) -> None:
+    rest.readings.commit(configs={ConfigKey("ClusterQueue", "", "guest"): queue_spec(1, cohort="all")})
+    rest.readings.held = [
+        Held("team-a", "a100", GPU, 6, EPOCH_START - timedelta(hours=1), None),
+        Held("guest", "a100", GPU, 2, EPOCH_START - timedelta(hours=1), None),
+    ]
+    await rest.view.refresh()
+    times = {"since": "2026-01-05T08:00:00Z", "until": "2026-01-05T10:00:00Z"}
+    found = await rest.get("/api/v1/cohorts/all/share", **times)
+    assert [(one["clusterQueue"], one["used"]) for one in found["accounts"]] == [("guest", 0), ("team-a", 6)]
+    for one in found["statement"]["accounts"]:
+        alone = await rest.get(f"/api/v1/clusterqueues/{one.pop('clusterQueue')}/share", **times)
+        assert [one] == alone["statement"]["accounts"]
+    guest, team = found["statement"]["accounts"]
+    assert guest["borrowedFrom"] == [{"node": "ClusterQueue/team-a", "amount": 1}]
+    assert team["lentTo"] == [{"node": "ClusterQueue/guest", "amount": 1}]
+    assert (await rest.get("/api/v1/cohorts/all/share"))["statement"] is None
+    await rest.refused(rest.client.get("/api/v1/cohorts/nothing/share"), 404)

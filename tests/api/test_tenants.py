@@ -150,6 +150,7 @@ ONES = {
     "/api/v1/clusterqueues/{name}": ("", "", "zz-private"),
     "/api/v1/clusterqueues/{name}/share": ("", "", "zz-private"),
     "/api/v1/cohorts/{name}": ("", "", "all"),
+    "/api/v1/cohorts/{name}/share": ("", "", "all"),
     "/api/v1/resourceflavors/{name}": ("", "", "a100"),
     "/api/v1/capacity/{name}": ("", "", "a100"),
     "/api/v1/demand/{name}": ("", "", "zz-private"),
@@ -326,6 +327,31 @@ async def test_who_borrows_and_lends_is_named_to_callers_that_may_read_it(rest: 
         assert found["accounts"][0]["lentTo"] == [{"node": node, "amount": 2}]
         assert found["statement"]["accounts"][0]["lentTo"] == [{"node": node, "amount": 4}]
         assert (SECRET in json.dumps(found)) == (user == "admin")
+
+
+async def test_the_share_of_a_cohort_has_the_queues_that_the_caller_may_read(
+    rest: Rest, reviews: CannedReviews
+) -> None:
+    big = workload("zz-big", 31, namespace=BOBS, cluster_queue="zz-private", phase=Phase.ADMITTED, gpus=6)
+    rest.readings.commit(
+        big,
+        configs={
+            ConfigKey("ClusterQueue", "", "team-a"): queue_spec(9, cohort="lend"),
+            ConfigKey("ClusterQueue", "", "zz-private"): queue_spec(4, cohort="lend"),
+        },
+    )
+    rest.readings.held = [Held("zz-private", "a100", GPU, 6, EPOCH_START - timedelta(hours=3), None)]
+    await rest.view.refresh()
+    reviews.rights["alice"].add(Access("get", "cohorts", "", "lend"))
+    since = {"since": (EPOCH_START - timedelta(hours=2)).isoformat(), "until": EPOCH_START.isoformat()}
+    hers, all_ = [
+        await rest.get("/api/v1/cohorts/lend/share", token=one, **since) for one in ("alice", "admin")
+    ]
+    assert SECRET not in json.dumps(hers)
+    for told, whole in ((hers, all_), (hers["statement"], all_["statement"])):
+        assert [one["clusterQueue"] for one in told["accounts"]] == ["team-a"]
+        assert [one["clusterQueue"] for one in whole["accounts"]] == ["team-a", "zz-private"]
+        assert [one["node"] for one in told["accounts"][0]["lentTo"]] == [None]
 
 
 async def test_a_preemptor_is_named_to_callers_that_may_read_it(rest: Rest) -> None:
