@@ -38,11 +38,12 @@ first-hour: $(STAMP) ## type the commands of README and docs/install.md in an em
 mutants: $(STAMP) ## apply each planted bug of tests/mutants and check that a test detects it; takes many minutes (names in ARGS)
 	@$(PY) -m tests.mutants $(ARGS)
 
-lint: $(STAMP) ## check style, types and imports: ruff, mypy, import-linter
+lint: $(STAMP) ## check style, types and imports: ruff, mypy, import-linter; TypeScript for the web page, if npm is there
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 	@$(VENV)/bin/lint-imports --no-logo
+	@$(PY) -m release.page_check
 
 bench: $(STAMP) ## benchmarks, each beside a reference on the same machine; takes 20 minutes (options in ARGS)
 	@$(PY) -m benchmarks $(ARGS)

@@ -20,7 +20,7 @@ from release.chart import REPOSITORY
 
 FOLDER: Final = REPOSITORY / "queuectl" / "page" / "vendor"
 LOCK: Final = FOLDER / "lock.json"
-_SECONDS: Final = 120
+SECONDS: Final = 120
 
 
 class NotVendored(Exception):
@@ -48,11 +48,9 @@ def main() -> int:
 def _vendor(package: dict[str, Any], *, renew: bool) -> None:
     name = f"{package['name']}@{package['version']}"
     with tempfile.TemporaryDirectory(prefix="queuectl-vendor-") as folder:
-        pack = ["npm", "pack", name, "--json", "--pack-destination", folder]
-        done = subprocess.run(pack, capture_output=True, text=True, check=True, timeout=_SECONDS)
-        (fetched,) = json.loads(done.stdout)
-        _agree(package, "integrity", fetched["integrity"], name, renew=renew)
-        with tarfile.open(Path(folder) / fetched["filename"]) as archive:
+        fetched, integrity = packed(name, Path(folder))
+        _agree(package, "integrity", integrity, name, renew=renew)
+        with tarfile.open(fetched) as archive:
             for file in package["files"]:
                 source = archive.extractfile(f"package/{file['from']}")
                 assert source is not None
@@ -60,6 +58,17 @@ def _vendor(package: dict[str, Any], *, renew: bool) -> None:
                 _agree(file, "sha256", sha256(content), f"{name}: {file['to']}", renew=renew)
                 (FOLDER / file["to"]).write_text(content, encoding="utf-8")
                 print(f"{file['to']} {len(content) / 1000:.0f} kB of {name} ({package['license']})")
+
+
+def packed(name: str, folder: Path) -> tuple[Path, str]:
+    """Fetch a package of npm into a folder: its archive, and its integrity as npm has verified it.
+
+    Raises SubprocessError, and OSError without npm.
+    """
+    pack = ["npm", "pack", name, "--json", "--pack-destination", str(folder)]
+    done = subprocess.run(pack, capture_output=True, text=True, check=True, timeout=SECONDS)
+    (fetched,) = json.loads(done.stdout)
+    return folder / fetched["filename"], str(fetched["integrity"])
 
 
 def _agree(entry: dict[str, Any], key: str, found: str, what: str, *, renew: bool) -> None:

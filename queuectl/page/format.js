@@ -1,5 +1,6 @@
 // Numbers and times as the command line prints them. Pure.
 
+/** @type {[string, number][]} */
 const BINARY = [["Ei", 2 ** 60], ["Pi", 2 ** 50], ["Ti", 2 ** 40], ["Gi", 2 ** 30], ["Mi", 2 ** 20], ["Ki", 2 ** 10]];
 const MINUTE = 60, HOUR = 3600, DAY = 86400;
 

@@ -95,7 +95,7 @@ async function exchange(url, request, ofNow) {
   const body = await answer.json().catch(() => null);
   if (!answer.ok) throw problem(answer, body);
   if (body === null) throw new Problem(answer.status, "the answer is not JSON: is this address queuectl's REST server?");
-  if (ofNow) freshness.set({ stale: false, observed: false, ...pick(body), at: Date.now() });
+  if (ofNow) freshness.set({ ...pick(body), at: Date.now() });
   if (refused.get()) refused.set(null);
   return body;
 }

@@ -20,7 +20,7 @@ export function Lending({ params }) {
 /** The shares of queues, one request after the other: each reads the history of its tree. */
 function useShares(names, range) {
   const key = `${range} ${names.join(" ")}`;
-  const [seen, setSeen] = useState({ key, shares: [], problem: /** @type {Problem | null} */ (null), done: false });
+  const [seen, setSeen] = useState({ key, shares: /** @type {any[]} */ ([]), problem: /** @type {Problem | null} */ (null), done: false });
   const since = useMemo(() => (range === "now" ? null : hoursAgo(HOURS[range])), [range]);
   useEffect(() => {
     const abort = new AbortController();

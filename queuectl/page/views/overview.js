@@ -60,8 +60,8 @@ function Tree({ queues, cohorts, more }) {
   const [all, setAll] = useState(false);
   if (!queues.length && !cohorts.length) return html`<${Panel} title="Cohorts and ClusterQueues"><${NothingHere} /><//>`;
   const resources = resourcesOf([...queues, ...cohorts]);
-  const asked = route.get().params.get("resource");
-  const resource = resources.includes(asked ?? "") ? asked : resources[0];
+  const asked = route.get().params.get("resource") ?? "";
+  const resource = resources.includes(asked) ? asked : resources[0];
   const rows = treeRows(queues, cohorts);
   const shown = all ? rows : rows.slice(0, FIRST);
   const aside = resources.length > 1 && html`<${Choice} label="Resource" values=${resources.map((one) => [one, unit(one)])} value=${resource} onChange=${(one) => change({ resource: one }, { replace: true })} />`;

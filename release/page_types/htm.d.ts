@@ -1,0 +1,3 @@
+type Html = (strings: TemplateStringsArray, ...values: any[]) => any;
+declare const htm: { bind(h: any): Html };
+export default htm;
