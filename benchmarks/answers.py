@@ -22,7 +22,7 @@ from benchmarks.progress import bar
 from benchmarks.readers import PAGE, Readers
 from benchmarks.report import Detail, Figure, Goal, Report, percentile
 from benchmarks.rest import decided, make_jobs, reader, rest_server
-from benchmarks.site import Site, site
+from benchmarks.site import Site, site, until
 from queuectl.sandbox.processes import Child
 
 COHORTS, QUEUES, WAITING = 20, 50, 50
@@ -35,7 +35,8 @@ STARTS: Final = 20
 """Starts per second."""
 ROUNDS, SECONDS = 3, 25
 """Times with readers, and without them, and how long each is."""
-PRIORITIES: Final = {"low": 0, "high": 100}
+PRIORITIES: Final = {"low": 0, "high": 100, "urgent": 1000}
+"""No Job has the last one: with it, a Job would start."""
 PAUSES: Final = {"pages": 0.2, "workloads": 0.15, "explanations": 0.5}
 """A caller may send ten requests per second, two of them heavy."""
 _WARM: Final = 3.0
@@ -73,8 +74,10 @@ class Found:
     told: int = 0
     alone: Pace = field(default_factory=Pace)
     read: Pace = field(default_factory=Pace)
-    api_cpu: float = 0.0
-    """CPU seconds per second, while it was read."""
+    api: dict[str, float] = field(default_factory=lambda: {"alone": 0.0, "read": 0.0})
+    """CPU seconds of REST per second, without readers and with them."""
+    each: dict[str, float] = field(default_factory=dict)
+    """CPU seconds of REST for one answer."""
     memory: dict[str, int] = field(default_factory=dict)
 
 
@@ -98,6 +101,7 @@ async def _run(scale: int) -> Report:
             controller = await place.controller()
             try:
                 await decided(place, controller, len(names) * waiting, "answers")
+                await until(place.events_at_rest(), 1800, 3.0)
                 async with rest_server(place) as (server, url):
                     mine = names[::READABLE]
                     tokens = {name: await reader(place, mine, name) for name in _NAMES}
@@ -129,21 +133,32 @@ async def _measure(
         await _asked(readers, _WARM)  # caches are warm, as for a regular caller
         with bar("answers: times", 2 * rounds) as done:
             for turn in range(2 * rounds):
-                pace = found.read if turn % 2 else found.alone
+                kind, pace = ("read", found.read) if turn % 2 else ("alone", found.alone)
                 clock = asyncio.get_running_loop().time
                 began, started = clock(), churn.started
                 cpu, api = cpu_seconds(controller.pid), cpu_seconds(server.pid)
                 if turn % 2:
                     _note(found, await _asked(readers, readers.seconds))
-                    found.api_cpu += (cpu_seconds(server.pid) - api) / (clock() - began) / rounds
                 else:
                     await asyncio.sleep(readers.seconds)
                 pace.seconds += clock() - began
                 pace.started += churn.started - started
                 pace.cpu += cpu_seconds(controller.pid) - cpu
+                found.api[kind] += (cpu_seconds(server.pid) - api) / (clock() - began) / rounds
                 done(turn + 1)
+        for name in _NAMES:
+            found.each[name] = await _cost(server, readers, name, found.api["alone"])
         found.memory = {"controller": memory(controller.pid)[1], "REST": memory(server.pid)[1]}
         churning.cancel()
+
+
+async def _cost(server: Child, readers: Readers, name: str, alone: float) -> float:
+    """CPU seconds of REST for one answer, without those that it needs when nothing reads."""
+    clock = asyncio.get_running_loop().time
+    began, before = clock(), cpu_seconds(server.pid)
+    answers = await _asked(replace(readers, tokens={name: readers.tokens[name]}), readers.seconds / 2)
+    spent = cpu_seconds(server.pid) - before - alone * (clock() - began)
+    return spent / max(1, len(answers["took"][name]))
 
 
 async def _asked(readers: Readers, seconds: float) -> dict[str, Any]:
@@ -202,7 +217,9 @@ def _report(found: Found, waiting: int, queues: int, cohorts: int) -> Report:
         ("% of explanations that were incomplete", 100 * found.incomplete / max(1, explained)),
         ("CPU of the controller, ms for each start, without readers", found.alone.cost),
         ("CPU of the controller, ms for each start, with readers", found.read.cost),
-        ("CPU of REST, cores", found.api_cpu),
+        *((f"{_NAMES[name]}: CPU of REST, ms for each", cost * 1e3) for name, cost in found.each.items()),
+        ("CPU of REST, cores, without readers", found.api["alone"]),
+        ("CPU of REST, cores, with readers", found.api["read"]),
         *((f"MB of {name} at its height", most / 1e6) for name, most in found.memory.items()),
     )
     return Report("answers", figures, [Detail("the run", ("what", "found"), rows)])

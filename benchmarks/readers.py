@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -28,7 +29,7 @@ class Readers:
 
     url: str
     tokens: dict[str, str]
-    """By caller: `pages`, `workloads`, `explanations`."""
+    """By caller: `pages`, `workloads`, `explanations`, or some of these."""
     pauses: dict[str, float]
     """Seconds between two questions of a caller."""
     names: list[tuple[str, str]]
@@ -109,20 +110,21 @@ async def _run(what: Readers) -> dict[str, Any]:
         for number, (name, session) in enumerate(sessions.items())
     }
     asks = {
-        "pages": callers["pages"].page,
-        "workloads": callers["workloads"].workload,
-        "explanations": callers["explanations"].explanation,
+        "pages": _Caller.page,
+        "workloads": _Caller.workload,
+        "explanations": _Caller.explanation,
     }
     try:
-        took = await asyncio.gather(*(_repeat(ask, what.pauses[name], until) for name, ask in asks.items()))
+        took = await asyncio.gather(
+            *(_repeat(partial(asks[name], one), what.pauses[name], until) for name, one in callers.items())
+        )
     finally:
         for session in sessions.values():
             await session.close()
-    explained = callers["explanations"]
     return {
-        "took": dict(zip(asks, took, strict=True)),
-        "incomplete": explained.incomplete,
-        "told": explained.told,
+        "took": dict(zip(callers, took, strict=True)),
+        "incomplete": sum(one.incomplete for one in callers.values()),
+        "told": sum(one.told for one in callers.values()),
     }
 
 
