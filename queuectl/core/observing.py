@@ -295,8 +295,9 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
             entry.past = tried_anew(entry.past)
     if entry.unacknowledged is Verb.START and not entry.dispatched:
         entry.start_refused = True  # its request may have changed: handled like a refused start (L7)
+    workload = remaining(workload, observation)
     _note_changes(state, entry, workload, observation)
-    entry.workload = remaining(workload, observation)
+    entry.workload = workload
     entry.observation, entry.gone = observation, False
     entry.remember(state.clock, "observed", observation)
     batch.entries[entry.id] = entry

@@ -11,7 +11,7 @@ from queuectl.core.events import PodsCounted, WorkloadGone
 from queuectl.core.model import WorkloadId
 from queuectl.core.policy import QueueingStrategy
 from queuectl.core.reasons import Code
-from tests.builders import World, admitted, local_queue, observed, queue, workload
+from tests.builders import GPU, World, admitted, local_queue, observed, pod_set, queue, workload
 
 HOLDER = WorkloadId("uid-holder")
 FIFOS = [QueueingStrategy.BEST_EFFORT_FIFO, QueueingStrategy.STRICT_FIFO]
@@ -74,6 +74,17 @@ def test_a_reason_with_the_same_limit_is_recorded_anew_with_what_it_requests_now
     assert (kept.ref.name, kept.recorded, kept.reason.code) == ("w0", True, Code.WAITING_FOR_QUOTA)
     assert (kept.reason.requested, kept.reason.short_by) == (3, 3)
     assert world.run() == []
+
+
+def test_a_status_that_says_again_how_many_pods_have_ended_is_no_change() -> None:
+    world = full(2, 2)
+    half = workload("half", pods=[pod_set(4, {GPU: 1})], created=9)
+    seen = observed(half, reclaimable=(("main", 2),))
+    world.tell(seen)
+    world.run()
+    decided = len(world.decided)
+    world.tell(seen)
+    assert (world.run(), len(world.decided)) == ([], decided)
 
 
 @given(
