@@ -226,6 +226,20 @@ def test_a_forecast_is_made_when_asked_for(
     assert violations(page) == []
 
 
+def test_starts_of_the_first_pending_workloads_are_forecast_when_asked_for(
+    site: Site, open_page: Open
+) -> None:
+    page = open_page("about:blank")
+    page.route("**/evaluate/eta", lambda route: route.fulfill(json=FORECAST))
+    page.route("**/too-large/eta", lambda route: route.fulfill(json={**FORECAST, "unknown": "it never runs"}))
+    page.goto(f"{site.url}#/clusterqueues/team-a")
+    page.get_by_role("button", name="Forecast the first 2").click()
+    rows = page.get_by_role("region", name="Pending queue").locator("tbody tr")
+    expect(rows.filter(has_text="evaluate")).to_contain_text("10m00s 1m00s to > 2h00m")
+    expect(rows.filter(has_text="too-large")).to_contain_text("unknown")
+    assert violations(page) == []
+
+
 def test_changes_that_start_a_workload_are_tried_when_asked_for(site: Site, open_page: Open) -> None:
     page = open_page("about:blank")
     page.route("**/counterfactuals", lambda route: route.fulfill(json=CHANGES))

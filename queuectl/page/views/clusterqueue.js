@@ -1,14 +1,16 @@
 // One ClusterQueue: quota, use over time, loans, its pending queue, what runs.
 import { Actions, ofQueue } from "../actions.js";
 import { amount, duration, grouped, unit } from "../format.js";
-import { html } from "../lib.js";
+import { html, useEffect, useRef, useState } from "../lib.js";
 import { Asked, Badge, Bar, Empty, Facts, Heading, lentOf, NodeName, Pager, Panel, Table, usePages } from "../parts.js";
-import { path, useRest } from "../rest.js";
+import { ask as ofRest, path, useRest } from "../rest.js";
 import { UseOverTime } from "./use.js";
 import { WorkloadTable } from "./workloads.js";
 
 const EVERY = 3000;
 const PAGE = 100;
+/** Workloads of the pending queue whose start is forecast at one time. */
+const FORECASTS = 5;
 
 export function ClusterQueue({ name, asOf, params }) {
   const every = { every: asOf ? 0 : EVERY };
@@ -70,11 +72,32 @@ function Line({ queue, asOf }) {
   const pages = usePages(String(asOf));
   const filter = { clusterqueue: queue.name, phase: "Pending", order: "position", asOf, limit: PAGE, next: pages.next };
   const asked = useRest("workloads", filter, { every: asOf ? 0 : EVERY });
-  return html`<${Panel} title="Pending queue" note=${`${grouped(queue.pending)} pending, in the order in which they are admitted`}>
+  const starts = useStarts();
+  const first = (asked.data?.items ?? []).slice(0, FORECASTS);
+  const forecast = !asOf && first.length > 0 && html`<button disabled=${starts.busy} onClick=${() => starts.ask(first)}>${starts.busy ? "Forecasting…" : `Forecast the first ${first.length}`}</button>`;
+  return html`<${Panel} title="Pending queue" note=${`${grouped(queue.pending)} pending, in the order in which they are admitted`} aside=${forecast}>
     <${Asked} of=${asked}>${(page) => html`
-      ${page.items.length ? html`<${WorkloadTable} items=${page.items} label="Pending queue" line asOf=${asOf} />` : html`<${Empty}>Nothing waits${queue.pending ? " that you may read" : ""}.<//>`}
+      ${page.items.length ? html`<${WorkloadTable} items=${page.items} label="Pending queue" line starts=${starts.found} asOf=${asOf} />` : html`<${Empty}>Nothing waits${queue.pending ? " that you may read" : ""}.<//>`}
       ${(page.items.length > 0 || pages.number > 1) && html`<${Pager} pages=${pages} next=${page.next} count=${page.items.length} whole=${queue.pending} noun="workload" />`}`}<//>
   <//>`;
+}
+
+/** Forecasts of starts by UID, on request: REST plays the time to come for each, so one is asked after the other. */
+function useStarts() {
+  const [state, setState] = useState({ found: /** @type {Map<string, any> | null} */ (null), busy: false });
+  const turn = useRef(0);
+  useEffect(() => () => void turn.current++, []);
+  const ask = async (/** @type {any[]} */ items) => {
+    const mine = ++turn.current;
+    const found = new Map();
+    for (const one of items) {
+      setState({ found: new Map(found), busy: true });
+      found.set(one.uid, await ofRest(path("workloads", one.namespace, one.kind, one.name, "eta")).catch((problem) => ({ unknown: problem.message })));
+      if (mine !== turn.current) return;
+    }
+    setState({ found, busy: false });
+  };
+  return { ...state, ask };
 }
 
 function Running({ queue, asOf }) {

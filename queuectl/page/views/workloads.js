@@ -10,10 +10,11 @@ const PAGE = 100;
 const PHASES = [["", "Not over"], ["Pending", "Pending"], ["Admitted", "Admitted"], ["Evicting", "Evicting"], ["Finished", "Finished"], ["Deleted", "Deleted"]];
 const FIELDS = ["namespace", "clusterqueue", "name", "queue", "kind", "submitter", "reason", "labelSelector"];
 
-/** A page of workloads as a table. `line`: with positions in the pending queue. */
-export function WorkloadTable({ items, label, line, asOf }) {
+/** A page of workloads as a table. `line`: with positions in the pending queue. `starts`: forecasts by UID.
+ * @param {{items: any[], label: string, line?: boolean, starts?: Map<string, any> | null, asOf: string | null}} props */
+export function WorkloadTable({ items, label, line, starts, asOf }) {
   const then = new Date(asOf ?? now());
-  const columns = [...(line ? [["Position", "number"]] : []), ["Workload", ""], ["Phase", ""], ...(line ? [] : [["ClusterQueue", ""]]), ["Priority", "number wide"], [line ? "Waits for" : "Why, or what it holds", "grow"], ["Age", "number"]];
+  const columns = [...(line ? [["Position", "number"]] : []), ["Workload", ""], ["Phase", ""], ...(line ? [] : [["ClusterQueue", ""]]), ["Priority", "number wide"], [line ? "Waits for" : "Why, or what it holds", "grow"], ...(starts ? [["May start", "number"]] : []), ["Age", "number"]];
   return html`<${Table} cards label=${label} columns=${columns}>
     ${items.map((one) => html`<tr key=${one.uid}>
       ${line && html`<td class="number">${one.position ?? "–"}</td>`}
@@ -21,8 +22,18 @@ export function WorkloadTable({ items, label, line, asOf }) {
       ${!line && html`<td><${QueueLink} name=${one.admission?.clusterQueue ?? one.clusterQueue} /></td>`}
       <td class="number wide soft">${one.priority}</td>
       <td class="grow text"><${What} of=${one} /></td>
+      ${starts && html`<td class="number"><${Start} of=${starts.get(one.uid)} /></td>`}
       <td class="number soft">${duration(between(one.createdAt, then))}</td></tr>`)}
   <//>`;
+}
+
+/** The median of a forecast, with its interval. */
+function Start({ of }) {
+  if (!of) return html`<span class="faint">–</span>`;
+  if (of.unknown) return html`<span class="soft" title=${of.unknown}>unknown</span>`;
+  const late = `> ${duration(of.afterSeconds ?? 0)}`;
+  const text = (/** @type {number | null} */ seconds) => (seconds === null ? late : duration(seconds));
+  return html`<b>${text(of.medianSeconds)}</b> <span class="soft">${text(of.lowSeconds)} to ${text(of.highSeconds)}</span>`;
 }
 
 function What({ of }) {
