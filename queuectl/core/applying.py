@@ -206,10 +206,12 @@ def _change_holder(state: State, entry: Entry, decision: Amend | Shrink | Evict)
 
 
 def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
+    queued = entry.group is not None
     if entry.group is not None:
         entry.group.nominated()
     state.leave(entry)
     state.charge(entry, attempt)
+    entry.held_known = queued  # by the shape that it was queued with; one that is adopted may have another
     if state.nodes.limits(entry.id):
         state.predictions.admitted(entry.id, entry.ref, attempt.number)
     entry.reason = entry.ineligible = entry.start_denied = entry.evicted_at = None

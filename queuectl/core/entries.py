@@ -94,6 +94,7 @@ class Entry:
         "gone_at",
         "group",
         "heap_version",
+        "held_known",
         "id",
         "ineligible",
         "last_tried",
@@ -183,6 +184,8 @@ class Entry:
         self.past = NO_PAST_ATTEMPTS
         self.no_room: Reason | None = None
         """Which ResourceQuota had no room for it when it was to be admitted (N6)."""
+        self.held_known = False
+        """What its pods take is counted as its object, its attempt, policy and context are now."""
         self.generation: int | None = None
         """Of the object after our last acknowledged write."""
         self.run_limit: RunLimit | None = None

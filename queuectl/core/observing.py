@@ -67,10 +67,13 @@ def fold(state: State, events: Iterable[Event]) -> None:
         state.arrival += 1
         entry.arrival = state.arrival
     for entry in _affected(state, batch.affected):
+        entry.held_known = False
         batch.entries[entry.id] = entry
     if batch.policy_changed:
         # Due entries may depend on policy that their queues no longer refer to.
-        batch.entries |= {key: state.entries[key] for key in state.due_steps}
+        for key in state.due_steps:
+            entry = batch.entries[key] = state.entries[key]
+            entry.held_known = False
     for entry in sorted(batch.entries.values(), key=lambda entry: (entry.arrival, entry.id)):
         state.route(entry)
         state.refresh(entry)
@@ -297,6 +300,7 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
         entry.start_refused = True  # its request may have changed: handled like a refused start (L7)
     workload = remaining(workload, observation)
     _note_changes(state, entry, workload, observation)
+    entry.held_known = entry.held_known and entry.workload == workload
     entry.workload = workload
     entry.observation, entry.gone = observation, False
     entry.remember(state.clock, "observed", observation)

@@ -223,7 +223,7 @@ class State:
         entry.run_limit = self.directory.run_limit(workload, entry.attempt) if workload is not None else None
         entry.readiness = self._readiness(entry)
         if entry.attempt is not None or workload is None or entry.gone:
-            if entry.attempt is not None:
+            if entry.attempt is not None and not entry.held_known:
                 self._hold(entry, entry.attempt)
             self._waits_no_more(entry)
             self.leave(entry)
@@ -329,8 +329,9 @@ class State:
             self.usage_history.opened(entry.local_queue, key, resources, attempt.admitted_at)
 
     def _hold(self, entry: Entry, attempt: Attempt) -> None:
-        """The counts of its open attempt changed, or its object was observed."""
+        """The counts of its open attempt changed, or what else its pods follow from."""
         self.room.hold(entry)
+        entry.held_known = True
         if self.nodes:
             self.hold_pods(entry, attempt, self.charges(entry))
 

@@ -8,6 +8,9 @@ from datetime import timedelta
 import pytest
 
 from queuectl.core.decisions import Admit, Evict, Release
+from queuectl.core.entries import Entry, Shape
+from queuectl.core.events import ContextObserved
+from queuectl.core.model import Attempt
 from queuectl.core.policy import (
     CapacityMode,
     FlavorNodes,
@@ -15,10 +18,12 @@ from queuectl.core.policy import (
     NodeRules,
     Preemption,
     PreemptionPolicy,
+    RuntimeClass,
     SchedulingConfiguration,
     Taint,
 )
 from queuectl.core.reasons import Code
+from queuectl.core.state import State
 from tests.builders import (
     GPU,
     T0,
@@ -76,6 +81,41 @@ def test_what_is_admitted_counts_before_its_pods_are_bound_and_not_twice_after()
     world.bind("first", *["a"] * 6)
     assert world.free() == {"a": 2}
     assert admitted(world.asks(gang("third", 2))) == ["third"]
+
+
+def test_what_is_expected_follows_the_object_of_a_workload_and_the_context_of_its_pods() -> None:
+    world = NodeWorld(node("a", 8))
+    runs = workload("runs", pods=[pod_set(2, {GPU: 2}, runtime_class="kata")])
+    world.tell(ContextObserved(RuntimeClass("kata")))
+    assert admitted(world.asks(runs)) == ["runs"]
+    assert world.free() == {"a": 4}
+    world.tell(observed(runs, suspended=False, generation=2))
+    assert world.free() == {"a": 4}
+    world.tell(ContextObserved(RuntimeClass("kata", overhead=((GPU, 1),))))
+    assert world.free() == {"a": 2}
+    edited = replace(runs, pod_sets=(replace(runs.pod_sets[0], requests=((GPU, 1),)),))
+    world.tell(observed(edited, suspended=False, generation=3))
+    assert world.free() == {"a": 4}
+
+
+def test_what_a_workload_holds_is_not_computed_again_when_it_is_observed_unchanged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = NodeWorld(node("a", 8))
+    world.asks(one := gang("one", 2, 2))
+    computed: list[str] = []
+    hold_pods = State.hold_pods
+
+    def noted(self: State, entry: Entry, attempt: Attempt, charges: Shape) -> None:
+        computed.append(entry.ref.name)
+        hold_pods(self, entry, attempt, charges)
+
+    monkeypatch.setattr(State, "hold_pods", noted)
+    world.tell(observed(one, suspended=False, generation=2))
+    world.run()
+    world.finish(one)
+    world.run()
+    assert computed == []
 
 
 def test_a_workload_starts_when_pods_end() -> None:
