@@ -79,13 +79,16 @@ KEPT: Final = 4096
 
 
 class KnownPods:
-    """The pods of assignments, computed once: equal workloads of a queue share their assignment."""
+    """The pods of assignments, computed once: equal workloads of a queue share their assignment, and those
+    of other queues or times their pods."""
 
-    FORK_EMPTIES = ("_known",)
+    FORK_EMPTIES = ("_equal", "_known")
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Assignment, tuple[Charge, ...], Pods]] = {}
         """By identity of the assignment. To hash one would take as long as to compute its pods."""
+        self._equal: dict[Pods, Pods] = {}
+        """What was computed for pods is found by their identity (`Matcher.needs`)."""
 
     def of(self, charges: Iterable[Charge], assignment: Assignment) -> Pods:
         """Return what `pods_of` returns: the same object for the same assignment and equal charges."""
@@ -94,7 +97,9 @@ class KnownPods:
             return known[2]
         if len(self._known) >= KEPT:
             self._known.clear()
+            self._equal.clear()
         found = pods_of(charges, assignment)
+        found = self._equal.setdefault(found, found)
         self._known[id(assignment)] = (assignment, charges, found)
         return found
 
