@@ -114,7 +114,7 @@ function Effect({ of }) {
 /** What the last change did, until it is dismissed. */
 export function Told() {
   const text = useStore(told);
-  return html`<div class="notices" role="status" aria-live="polite">${text && html`<p class="notice done"><span><${Coded} text=${text} /></span> <button class="link" onClick=${() => told.set(null)}>Dismiss</button></p>`}</div>`;
+  return html`<div class="told" role="status" aria-live="polite">${text && html`<p class="notice done"><span><${Coded} text=${text} /></span> <button class="link" onClick=${() => told.set(null)}>Dismiss</button></p>`}</div>`;
 }
 
 const named = (of) => `${of.kind.toLowerCase()}/${of.name} -n ${of.namespace}`;

@@ -96,6 +96,15 @@ export function decisionText(row) {
   return String(details.detail ?? details.outcome ?? "");
 }
 
+/** The share of a cohort as those of its ClusterQueues.
+ * @param {any} cohort
+ * @returns {any[]} */
+export function byQueue(cohort) {
+  const names = new Set([...cohort.accounts, ...(cohort.statement?.accounts ?? [])].map((one) => one.clusterQueue));
+  const of = (/** @type {any[]} */ accounts, /** @type {string} */ name) => accounts.filter((one) => one.clusterQueue === name);
+  return sorted([...names]).map((name) => ({ name, accounts: of(cohort.accounts, name), statement: cohort.statement && { accounts: of(cohort.statement.accounts, name) } }));
+}
+
 /** Lender x borrower in one cell, from the shares of ClusterQueues.
  * @param {any[]} shares
  * @param {string} cell flavor and resource with a space between

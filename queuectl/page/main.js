@@ -38,8 +38,8 @@ function view({ parts, params }) {
   if (first === "workloads" && !more.length) return ["Workloads", html`<${Workloads} params=${params} asOf=${asOf} />`];
   if (!more.length) {
     if (first === "decisions") return ["Decisions", html`<${Decisions} params=${params} />`];
-    if (first === "preemptions") return ["Preemptions", html`<${Preemptions} params=${params} />`];
-    if (first === "lending") return ["Lending", html`<${Lending} params=${params} />`];
+    if (first === "preemptions") return ["Preemptions", html`<${Preemptions} params=${params} asOf=${asOf} />`];
+    if (first === "lending") return ["Lending", html`<${Lending} params=${params} asOf=${asOf} />`];
     if (first === "quote") return ["Quote", html`<${Quote} />`];
     if (first === "plan") return ["Plan", html`<${Plan} />`];
     if (first === "capacity") return ["Capacity", html`<${Capacity} asOf=${asOf} />`];

@@ -17,9 +17,10 @@ export function now() {
   return Date.parse(seen.controller.lastSeen) + 1000 * seen.controller.seconds + Date.now() - seen.at;
 }
 
-/** That many hours ago, as REST takes times.
- * @param {number} hours */
-export const hoursAgo = (hours) => new Date(now() - hours * 3_600_000).toISOString().replace(/\.\d+Z$/, "Z");
+/** That many hours before a time, as REST takes times.
+ * @param {number} hours
+ * @param {string | null} [asOf] null: now */
+export const hoursAgo = (hours, asOf = null) => new Date((asOf ? Date.parse(asOf) : now()) - hours * 3_600_000).toISOString().replace(/\.\d+Z$/, "Z");
 
 /** What a person must do before REST answers: null, or the problem with status 401. */
 export const refused = store(/** @type {Problem | null} */ (null));

@@ -11,7 +11,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from queuectl.core.model import Phase
+from queuectl.ports import Access
 from tests.api.canned import decision
+from tests.api.reviews import CannedReviews
 from tests.page.conftest import SIZES, Open, Site, serving
 from tests.page.stories import busy, of
 
@@ -161,14 +163,37 @@ def test_as_of_a_time_the_page_shows_the_state_then_until_it_returns_to_now(
     expect(page.locator(".notices")).to_contain_text("As of 2026-01-05 10:00:10")
     assert "asOf=2026-01-05T10%3A00%3A10Z" in page.url
     expect(page.locator("main")).to_contain_text("evaluate")
-    expect(page.locator("main")).not_to_contain_text("Use over time")
+    expect(page.locator(".chart canvas")).to_be_visible()
+    expect(page.get_by_role("button", name="Forecast")).to_have_count(0)
     assert violations(page) == []
     page.get_by_role("link", name="Workloads").click()
     expect(page.get_by_role("region", name="Workloads")).to_contain_text("too-large")
     assert "asOf=" in page.url
+    for view, shows in (("Preemptions", "Evicted for other workloads"), ("Lending", "Lender and borrower")):
+        with page.expect_response(lambda answer: "asOf=2026-01-05T10%3A00%3A10Z" in answer.url):
+            page.get_by_role("link", name=view).click()
+        expect(page.locator("main")).to_contain_text(shows)
+        expect(page.locator("main .failure")).to_have_count(0)
+    page.get_by_role("link", name="Capacity").click()
+    expect(page.locator("main")).to_contain_text("Capacity and demand are not kept: these are of now.")
+    expect(page.locator("main .failure")).to_have_count(0)
     page.locator(".notices").get_by_role("button", name="Back to now").click()
     expect(page.locator(".notice")).to_have_count(0)
     assert "asOf=" not in page.url
+
+
+def test_a_tenant_that_may_not_read_the_cohort_sees_what_its_own_queue_borrows(open_page: Open) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("tenant-token", "team-a")
+    reviews.rights["tenant-token"].add(Access("get", "clusterqueues", "", "team-a"))
+    with serving(busy(), reviews) as site:
+        page = open_page(f"{site.url}#/lending", quiet=True)
+        page.get_by_role("dialog").get_by_label("Token").fill("tenant-token")
+        page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+        matrix = page.get_by_role("region", name="Lending matrix")
+        expect(matrix).to_contain_text("ClusterQueue/team-a")
+        expect(matrix).to_contain_text("objects not shown to you")
+        expect(matrix).not_to_contain_text("team-c")
 
 
 def test_a_workload_that_starts_shows_it_at_once(open_page: Open) -> None:

@@ -7,10 +7,10 @@ import { useRest } from "../rest.js";
 const EVERY = 5000;
 
 export function Capacity({ asOf }) {
-  const how = { every: asOf ? 0 : EVERY };
-  const capacity = useRest("capacity", { asOf, limit: 100 }, how);
-  const demand = useRest("demand", { asOf, limit: 1000 }, how);
+  const capacity = useRest("capacity", { limit: 100 }, { every: EVERY });
+  const demand = useRest("demand", { limit: 1000 }, { every: EVERY });
   return html`<${Heading} title="Capacity" />
+    ${asOf && html`<p class="notice wait">Capacity and demand are not kept: these are of now.</p>`}
     <${Asked} of=${capacity} rows=${6}>${(page) => (page.items.length
       ? page.items.map((one) => html`<${Flavor} key=${one.flavor ?? ""} of=${one} />`)
       : html`<${Empty}>No nodes are known, or you may not read any ResourceFlavor.<//>`)}<//>

@@ -15,7 +15,7 @@ const FORECASTS = 5;
 export function ClusterQueue({ name, asOf, params }) {
   const every = { every: asOf ? 0 : EVERY };
   const asked = useRest(path("clusterqueues", name), { asOf }, every);
-  const share = useRest(asOf ? null : path("clusterqueues", name, "share"), {}, { every: 2 * EVERY });
+  const share = useRest(path("clusterqueues", name, "share"), { asOf }, { every: asOf ? 0 : 2 * EVERY });
   return html`<${Heading} kind="ClusterQueue" title=${name}
     aside=${asked.data && !asOf && html`<${Actions} where=${path("clusterqueues", name)} actions=${ofQueue(asked.data)} done=${asked.reload} />`}>${asked.data && html`<${Badges} queue=${asked.data} />`}<//>
     <${Asked} of=${asked} rows=${8}>${(queue) => html`
@@ -27,7 +27,7 @@ export function ClusterQueue({ name, asOf, params }) {
       ["Most run time", queue.maxExecutionTime.ceiling === null ? null : duration(queue.maxExecutionTime.ceiling)],
     ]} />
     <${Quota} queue=${queue} share=${share.data} />
-    ${!asOf && html`<${UseOverTime} name=${name} params=${params} />`}
+    <${UseOverTime} name=${name} params=${params} asOf=${asOf} />
     <${Loans} share=${share.data} />
     <${Line} queue=${queue} asOf=${asOf} />
     <${Running} queue=${queue} asOf=${asOf} />`}<//>`;

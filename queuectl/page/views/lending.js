@@ -1,6 +1,6 @@
 // Which queue lent what to which, now and over a time.
 import { amount, counted, grouped, hours, isDevice, unit } from "../format.js";
-import { HIDDEN, lendingMatrix } from "../facts.js";
+import { byQueue, HIDDEN, lendingMatrix } from "../facts.js";
 import { html, useEffect, useMemo, useState } from "../lib.js";
 import { Asked, Choice, Empty, Failure, Heading, Loading, NodeName, Panel } from "../parts.js";
 import { ask, hoursAgo, path, Problem, useRest } from "../rest.js";
@@ -10,56 +10,67 @@ const SINCE = [["now", "Now"], ["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 
 const HOURS = { "1h": 1, "24h": 24, "7d": 168 };
 const MOST = 24;
 
-export function Lending({ params }) {
+export function Lending({ params, asOf }) {
   const range = params.get("range") in HOURS ? params.get("range") : "now";
-  const queues = useRest("clusterqueues", { limit: 1000 });
+  const queues = useRest("clusterqueues", { limit: 1000, asOf });
   return html`<${Heading} title="Lending" />
-    <${Asked} of=${queues}>${(page) => html`<${Matrix} queues=${page.items} range=${range} params=${params} />`}<//>`;
+    <${Asked} of=${queues}>${(page) => html`<${Matrix} queues=${page.items} range=${range} params=${params} asOf=${asOf} />`}<//>`;
 }
 
-/** The shares of queues, one request after the other: each reads the history of its tree. */
-function useShares(names, range) {
-  const key = `${range} ${names.join(" ")}`;
+/** The shares of the queues of a cohort. Callers that may not read the cohort read those of single queues, one after the other.
+ * @param {string | undefined} cohort
+ * @param {string[]} names
+ * @param {string} range
+ * @param {string | null} asOf */
+function useShares(cohort, names, range, asOf) {
+  const key = JSON.stringify([cohort, names, range, asOf]);
   const [seen, setSeen] = useState({ key, shares: /** @type {any[]} */ ([]), problem: /** @type {Problem | null} */ (null), done: false });
-  const since = useMemo(() => (range === "now" ? null : hoursAgo(HOURS[range])), [range]);
+  const since = useMemo(() => (range === "now" ? null : hoursAgo(HOURS[range], asOf)), [range, asOf]);
   useEffect(() => {
+    if (cohort === undefined) return;
     const abort = new AbortController();
-    const read = async () => {
-      const shares = [];
-      try {
-        for (const name of names) {
-          shares.push(await ask(path("clusterqueues", name, "share"), { since }, abort.signal));
-          setSeen({ key, shares: [...shares], problem: null, done: shares.length === names.length });
-        }
-        if (!names.length) setSeen({ key, shares, problem: null, done: true });
-      } catch (error) {
-        if (!abort.signal.aborted) setSeen({ key, shares, problem: error instanceof Problem ? error : new Problem(0, String(error)), done: true });
+    /** @type {any[]} */
+    let shares = [];
+    const each = async () => {
+      for (const name of names.slice(0, MOST)) {
+        shares = [...shares, await ask(path("clusterqueues", name, "share"), { since, asOf }, abort.signal)];
+        setSeen({ key, shares, problem: null, done: false });
       }
     };
-    read();
+    const read = async () => {
+      try {
+        shares = byQueue(await ask(path("cohorts", cohort, "share"), { since, asOf }, abort.signal));
+      } catch (error) {
+        if (!(error instanceof Problem) || error.status !== 404) throw error;
+        await each();
+      }
+    };
+    read().then(
+      () => abort.signal.aborted || setSeen({ key, shares, problem: null, done: true }),
+      (error) => abort.signal.aborted || setSeen({ key, shares, problem: error instanceof Problem ? error : new Problem(0, String(error)), done: true }),
+    );
     return () => abort.abort();
   }, [key]);
   return seen.key === key ? seen : { shares: [], problem: null, done: false };
 }
 
-function Matrix({ queues, range, params }) {
+function Matrix({ queues, range, params, asOf }) {
   const cohorts = [...new Set(queues.flatMap((one) => one.cohort ?? []))].sort();
   const cohort = cohorts.includes(params.get("cohort")) ? params.get("cohort") : cohorts[0];
   const among = queues.filter((one) => one.cohort === cohort);
-  const names = among.slice(0, MOST).map((one) => one.name);
-  const { shares, problem, done } = useShares(names, range);
+  const { shares, problem, done } = useShares(cohort, among.map((one) => one.name), range, asOf);
   const cells = [...new Set(among.flatMap((one) => one.flavors.map((cell) => `${cell.flavor} ${cell.resource}`)))].sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)));
   const cell = cells.includes(params.get("cell")) ? params.get("cell") : cells[0];
   if (!cohorts.length) return html`<${Empty}>There is no cohort whose queues you may read: nothing is lent.<//>`;
   const pick = (label, values, value, name) => html`<label class="field">${label} <select value=${value} onChange=${(event) => change({ [name]: event.target.value }, { replace: true })}>
     ${values.map((each) => html`<option value=${each} selected=${each === value}>${each.replace(" ", " · ")}</option>`)}</select></label>`;
-  return html`<${Panel} title="Lender and borrower" note=${range === "now" ? "amounts now" : "resource-hours"}
+  return html`<${Panel} title="Lender and borrower" note=${range === "now" ? "amounts" : "resource-hours"}
       aside=${html`<${Choice} label="Time" values=${SINCE} value=${range} onChange=${(each) => change({ range: each }, { replace: true })} />`}>
     <div class="fields">${cohorts.length > 1 && pick("Cohort", cohorts, cohort, "cohort")}${pick("Flavor and resource", cells, cell, "cell")}</div>
     ${problem && html`<${Failure} problem=${problem} />`}
-    ${!done && html`<p class="soft" role="status">${grouped(shares.length)} of ${counted(names.length, "ClusterQueue")} read</p>${!shares.length && html`<${Loading} />`}`}
+    ${!done && html`<p class="soft" role="status">${grouped(shares.length)} of ${counted(among.length, "ClusterQueue")} read</p>${!shares.length && html`<${Loading} />`}`}
     ${shares.length > 0 && html`<${Cells} shares=${shares} cell=${cell} range=${range} done=${done} />`}
-    ${among.length > MOST && html`<p class="soft">The first ${MOST} of ${grouped(among.length)} ClusterQueues of this cohort.</p>`}
+    ${done && shares.length === MOST && among.length > MOST && html`<p class="soft">The first ${MOST} of ${grouped(among.length)} ClusterQueues of this cohort.</p>`}
   <//>`;
 }
 

@@ -44,9 +44,9 @@ function Forecast({ of }) {
       <span class="soft">${calibration ? ` ${calibration.held} of ${calibration.checked} such intervals held (${percent(calibration.held, calibration.checked)}) since ${timestamp(calibration.since)}.` : " How often such intervals held is not known yet."}</span></p>`;
 }
 
-/** Whether a running workload may be preempted now. */
-export function Exposure({ one }) {
-  const { data } = useRest(`${one}/exposure`);
+/** Whether a running workload may be preempted, now or as of a time. */
+export function Exposure({ one, asOf }) {
+  const { data } = useRest(`${one}/exposure`, { asOf });
   if (!data) return null;
   if (!data.threats.length) return html`<${Panel} title="May it be preempted"><p>No queue may preempt it now.</p><//>`;
   return html`<${Panel} title="May it be preempted" note=${data.exposed ? "yes: a workload waits that may preempt it" : "not now: no workload waits that may preempt it"}>

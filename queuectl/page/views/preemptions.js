@@ -8,12 +8,12 @@ import { Filters } from "./filters.js";
 const PAGE = 100;
 const SINCE = [["", "All"], ["1", "1 hour"], ["24", "24 hours"], ["168", "7 days"], ["720", "30 days"]];
 
-export function Preemptions({ params }) {
+export function Preemptions({ params, asOf }) {
   const filter = Object.fromEntries(["namespace", "queue", "clusterqueue"].map((name) => [name, params.get(name)]));
   const back = Number(params.get("since"));
-  const since = useMemo(() => (back > 0 ? hoursAgo(back) : null), [back]);
-  const pages = usePages(JSON.stringify([filter, since]));
-  const asked = useRest("preemptions", { ...filter, since, limit: PAGE, next: pages.next });
+  const since = useMemo(() => (back > 0 ? hoursAgo(back, asOf) : null), [back, asOf]);
+  const pages = usePages(JSON.stringify([filter, since, asOf]));
+  const asked = useRest("preemptions", { ...filter, since, asOf, limit: PAGE, next: pages.next });
   return html`<${Heading} title="Preemptions" />
     <${Filters} fields=${["namespace", "queue", "clusterqueue", ["since", SINCE]]} params=${params} />
     <${Panel} title="Evicted for other workloads" note="newest first" aside=${html`<button onClick=${asked.reload}>Reload</button>`}>

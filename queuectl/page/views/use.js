@@ -9,10 +9,10 @@ const HOURS = { "1h": 1, "6h": 6, "24h": 24, "7d": 168 };
 const STEPS = 48;
 const EVERY = 60_000;
 
-export function UseOverTime({ name, params }) {
+export function UseOverTime({ name, params, asOf }) {
   const range = params.get("range") in HOURS ? params.get("range") : "6h";
-  const since = useMemo(() => hoursAgo(HOURS[range]), [range, name]);
-  const asked = useRest(path("clusterqueues", name, "share"), { since, steps: STEPS }, { every: EVERY });
+  const since = useMemo(() => hoursAgo(HOURS[range], asOf), [range, name, asOf]);
+  const asked = useRest(path("clusterqueues", name, "share"), { since, asOf, steps: STEPS }, { every: asOf ? 0 : EVERY });
   const aside = html`<${Choice} label="Time" values=${Object.keys(HOURS).map((each) => [each, each])} value=${range} onChange=${(each) => change({ range: each }, { replace: true })} />`;
   return html`<${Panel} title="Use over time" aside=${aside}><${Asked} of=${asked} rows=${5}>${(share) => html`<${Cells} share=${share} params=${params} />`}<//><//>`;
 }

@@ -18,7 +18,7 @@ export function Workload({ namespace, kind, name, asOf }) {
   // When this changes there are new decisions.
   const version = asked.data ? `${asked.data.phase} ${asked.data.attempts} ${asked.data.reason?.code} ${asked.data.reason?.limit}` : null;
   const history = useRest(version && `${one}/history`, { limit: PAGE, asOf }, { every: asOf || over ? 0 : 4 * EVERY });
-  const waited = useRest(version && !asOf ? `${one}/waited` : null, {}, { every: over ? 0 : 4 * EVERY });
+  const waited = useRest(version && `${one}/waited`, { asOf }, { every: asOf || over ? 0 : 4 * EVERY });
   const former = useRef(version);
   useEffect(() => {
     if (former.current && version && former.current !== version) {
@@ -34,7 +34,7 @@ export function Workload({ namespace, kind, name, asOf }) {
     <${Summary} of=${found} />
     ${found.reason && found.phase !== "Admitted" && html`<${Why} of=${found} />`}
     ${found.phase === "Pending" && !asOf && html`<div class="two even gap"><${Counterfactuals} one=${one} /><${Eta} one=${one} /></div>`}
-    ${found.phase === "Admitted" && !asOf && html`<${Exposure} one=${one} />`}
+    ${found.phase === "Admitted" && html`<${Exposure} one=${one} asOf=${asOf} />`}
     <${Asked} of=${history} rows=${3}>${(page) => html`<${Life} of=${found} decisions=${page.items} more=${page.next} asOf=${asOf} />`}<//>
     ${waited.data && html`<${Waited} of=${waited.data} />`}
     <${Pods} of=${found} />
