@@ -10,6 +10,7 @@ from queuectl.core.decisions import Evict
 from queuectl.core.events import WorkloadGone
 from queuectl.core.policy import CapacityMode as Mode
 from queuectl.core.policy import FlavorNodes, Preemption, PreemptionPolicy
+from queuectl.core.reasons import Code
 from tests.builders import (
     GPU,
     admitted,
@@ -22,7 +23,7 @@ from tests.builders import (
     queue,
     workload,
 )
-from tests.core.node_worlds import NodeWorld, gang, node
+from tests.core.node_worlds import NodeWorld, gang, node, reasons
 
 PREEMPTS = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
 
@@ -61,6 +62,25 @@ def test_no_room_is_looked_for_before_a_resource_has_its_flavor() -> None:
     made = world.asks(workload("urgent", pods=pods, priority_class="high"))
     assert [d.ref.name for d in made if isinstance(d, Evict)] == []
     assert admitted(made) == ["urgent"]
+
+
+def test_a_podset_that_lacks_room_with_another_flavor_keeps_a_later_one_waiting_for_that() -> None:
+    """F5, W6: the second podset needs all of f2, where the first one is while the node of f1 is full."""
+    world = NodeWorld(
+        node("a", 1, {"pool": "f1"}),
+        node("b", 3, {"pool": "f2"}),
+        policies=(
+            *(flavor(name, {"pool": name}) for name in ("f1", "f2")),
+            queue("cq", groups=[group({"f1": {GPU: 1}, "f2": {GPU: 3}})]),
+            local_queue("lq", "cq"),
+        ),
+    )
+    world.bind(None, "a")
+    pods = [pod_set(count, {GPU: 1}, name=f"p{count}") for count in (1, 3)]
+    reason = reasons(world.asks(workload("two", pods=pods)))["two"]
+    assert (reason.code, reason.flavor) == (Code.CAPACITY_MISSING, "f1")
+    world.end_pods(None, 1)
+    assert admitted(world.run()) == ["two"]
 
 
 def test_room_for_the_least_count_of_a_workload_that_never_fits_in_full_requeues_it() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from queuectl.core.model import Phase, WorkloadId
 from queuectl.core.policy import Policy
 from queuectl.core.reasons import Code
@@ -64,4 +66,19 @@ def test_a_workload_that_lacks_quota_for_two_podsets_starts_when_the_first_one_g
     submit(there, "two", 1, 3)
     assert there.ledger.store.workloads[TWO].phase is Phase.PENDING
     end(there, "first")
+    assert there.ledger.store.workloads[TWO].phase is Phase.ADMITTED
+
+
+@pytest.mark.parametrize("ends", [("first", "other"), ("other", "first")])
+def test_podsets_that_lack_quota_for_each_flavor_start_when_both_are_free(ends: tuple[str, str]) -> None:
+    """F5: the first podset has to go to f2. While it is on f1, the second exceeds the quota of both."""
+    there = running(f1=2, f2=1)
+    submit(there, "first", 2)
+    submit(there, "other", 1)
+    submit(there, "two", 1, 2)
+    for name in ends:
+        stored = there.ledger.store.workloads[TWO]
+        assert stored.reason is not None
+        assert stored.reason.code is Code.WAITING_FOR_QUOTA
+        end(there, name)
     assert there.ledger.store.workloads[TWO].phase is Phase.ADMITTED

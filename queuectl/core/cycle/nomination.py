@@ -210,7 +210,8 @@ class PreemptionSimulation:
         pods = self._pods(placed)
         if not pods or self._snapshot.room.fits(pods):
             return None
-        self.lacking.append(pods)
+        if pods not in self.lacking:
+            self.lacking.append(pods)
         return why_no_room(self._snapshot.room, pods)
 
     def _pods(self, placed: Placed) -> Pods:

@@ -84,9 +84,10 @@ class _Offer(NamedTuple):
 
 
 class _Passed(NamedTuple):
-    """Flavors that were evaluated for one resource group, which got another one."""
+    """Flavors of one resource group, which got another one."""
 
-    options: list[FlavorOption]
+    options: list[tuple[FlavorOption, Placed]]
+    """Each with what would be assigned up to then."""
     requested: Sequence[tuple[str, int]]
     assumed: dict[int, int]
     """Amount by cell that was assigned before."""
@@ -187,23 +188,25 @@ class _Scan:
             self.never |= not self._possible_alone(evaluated, pod_sets, requested)
             return None
         self.found.chances[group] = best.chance
-        if best.chance.mode is Mode.FIT and len(evaluated) > 1:
-            others = (one for one in evaluated if one is not best.option)
-            matching = [one for one in others if self._matches(one, pod_sets)]
-            self._passed.append(_Passed(matching, requested, dict(self.assumed)))
+        if not self.pinned:
+            others = (one for one in options[:end] if one is not best.option)
+            passed = [(one, self._with(one, requested)) for one in others if self._matches(one, pod_sets)]
+            self._passed.append(_Passed(passed, requested, dict(self.assumed)))
         self._record(pod_sets, best)
         if best.chance.mode is not Mode.FIT:
             self.misses.append(self._nearest(evaluated, pod_sets, requested))
         return best.option
 
     def passed(self) -> list[Reason]:
-        """Return the quota that podsets lack for flavors other than the one that they got."""
+        """Return the quota or room that podsets lack for flavors other than the one that they got."""
         found: list[Reason] = []
         for options, requested, assumed in self._passed:
-            for option in options:
+            for option, placed in options:
                 missed = self._missed(option, requested, assumed)
                 if missed and not any(map(severity, missed)):
                     found += missed[:1]
+                if not missed and self.search is not None and (room := self.search.explain_room(placed)):
+                    found.append(room)
         return found
 
     def _missed(
@@ -417,7 +420,10 @@ def _explained(scan: _Scan, reason: Reason) -> Reason:
 
     Where a podset exceeds a quota only because of the flavors of earlier ones, waiting helps.
     """
-    passed = scan.passed()
+    known = {(one.code, one.flavor, one.resource, one.requested) for one in (reason, *reason.others)}
+    passed = [
+        one for one in scan.passed() if (one.code, one.flavor, one.resource, one.requested) not in known
+    ]
     if not passed:
         return reason
     if reason.code is Code.EXCEEDS_MAX_QUOTA and not scan.never:
