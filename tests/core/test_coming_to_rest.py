@@ -10,11 +10,13 @@ import pytest
 from queuectl.core.decisions import Evict
 from queuectl.core.model import Outcome, PodSet
 from queuectl.core.policy import (
+    AdmissionFairSharing,
     BorrowWithinCohort,
     Cohort,
     FairSharing,
     Preemption,
     PreemptionPolicy,
+    QueueingStrategy,
     SchedulingConfiguration,
     WorkloadPriorityClass,
 )
@@ -189,6 +191,35 @@ def test_a_workload_with_a_least_count_is_requeued_when_less_than_its_full_reque
     assert admitted(world.run()) == []
     world.tell(observed(first, suspended=False, generation=2, finished=Outcome.SUCCEEDED))
     assert admitted(world.run()) == ["partly"]
+
+
+def test_heads_of_two_local_queues_of_a_strict_queue_do_not_replace_each_other_forever() -> None:
+    """C4, U1: of several groups only the first is nominated. Each would end what the other one reserves."""
+    settings = SchedulingConfiguration(usage_sharing=AdmissionFairSharing(half_life=0))
+    strict = QueueingStrategy.STRICT_FIFO
+    world = running(
+        flavor("default"),
+        queue("qa", 2, cohort="c", strategy=strict, usage_based=True, preemption=LOW_GIVES_WAY),
+        queue("qb", 1, cohort="c"),
+        *(local_queue(name, of) for name, of in (("la", "qa"), ("lb", "qa"), ("lc", "qb"))),
+        settings=settings,
+    )
+    for one in (
+        workload("runs", "la"),
+        ends := workload("ends", "lc"),
+        workload("large", "lb", 4, created=2),
+    ):
+        world.submit(one)
+        at_rest(world)
+    world.submit(workload("head", "la", 2, created=1))
+    at_rest(world)
+    world.submit(workload("small", "lc", created=3))
+    at_rest(world)
+    assert names(world) == {"runs", "ends"}
+    world.write(ends.id, spec=False, finished=Outcome.SUCCEEDED, quiet=True, pods=False)
+    at_rest(world)
+    assert names(world) == {"runs", "small"}
+    check_that_a_new_process_decides_nothing(world)
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,8 @@ class PendingQueue:
         if group is None:
             group = self.groups[key] = EquivalenceGroup(self.name, key, shape)
             self.active[group] = None
+            if self.strict:
+                self._activate_all_but(group)  # it may come before the head, by past usage (U1)
         former = group.head() if self.strict else None
         if not self.strict:
             shape = group.shape  # one object for all members: what was computed for it is found by identity
@@ -195,6 +197,8 @@ class PendingQueue:
         assert group is not None
         self.touched.add(self.name)
         self.activate(group)
+        if self.strict:
+            self._activate_all_but(group)
         partly = any(charge.pod_set.min_count is not None for charge in entry.shape)
         group.inadmissible, group.missing = reason, tuple(missing(reason, partly=partly))
         del self.active[group]
@@ -223,6 +227,13 @@ class PendingQueue:
         self.may_preempt.pop(group, None)
         self.lacking.pop(group, None)
         self.active[group] = None
+
+    def _activate_all_but(self, group: EquivalenceGroup) -> None:
+        """Under StrictFIFO one group at most is inadmissible, that of the head; others wait for it (C4)."""
+        for other in [one for one in self.groups.values() if one is not group and one.inadmissible]:
+            self.activate(other)
+            if (head := other.head()) is not None:
+                self._mark_unreported(other, head)
 
     def activate_all(self) -> None:
         """Nominate all groups again, from the first flavor on."""
