@@ -48,7 +48,7 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
     WorkloadPriorityClass,
 )
-from queuectl.core.reasons import Code
+from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import PODS, Amounts
 from queuectl.ledger.memory import MemoryLedger
 from tests.builders import SOURCES, T0, policy
@@ -90,6 +90,9 @@ class Job:
 class Cluster:
     """The objects in the API server, the driver of the engine, and the ledger."""
 
+    SAME = frozenset({Code.WAITING_FOR_QUOTA})
+    """Codes of which a newly started process may say another one: what is not there is not evaluated anew."""
+
     def __init__(self) -> None:
         self.now = T0
         self.policy = Policy()
@@ -102,6 +105,8 @@ class Cluster:
         self.effects: dict[WorkloadId, Effect] = {}
         self.probes: dict[WorkloadId, int] = {}
         self.acknowledged: list[EffectKey] = []
+        self.edited: set[WorkloadId] = set()
+        """Those whose podsets changed: their next reason is recorded in any case (L29)."""
         self.version = 0
         self.batch = 0
         self.start()
@@ -212,7 +217,9 @@ class Cluster:
                 before = self.ledger.store.workloads.get(decision.workload)
                 reason = before.reason if before is not None else None
                 changed = reason is None or reason.key != decision.reason.key
-                assert decision.recorded == changed, (decision, reason)
+                edited = decision.recorded and decision.workload in self.edited
+                assert edited or decision.recorded == changed, (decision, reason)
+                self.edited.discard(decision.workload)
 
     # --- users
 
@@ -239,7 +246,9 @@ class Cluster:
         job = self.jobs[uid]
         self.version += 1
         generation = job.generation + (1 if spec else 0)
-        self.jobs[uid] = replace(job, version=self.version, generation=generation, **fields)
+        self.jobs[uid] = after = replace(job, version=self.version, generation=generation, **fields)
+        if after.workload.pod_sets != job.workload.pod_sets:
+            self.edited.add(uid)
         self.watch.append(self.seen(uid))
 
     def submit(self, one: Workload, *, running: bool = False) -> None:
@@ -350,13 +359,13 @@ class Cluster:
         for uid, code in expected.items():
             reason = stored[WorkloadId(uid)].reason
             assert reason is not None, f"{uid} is pending with {code}, but has no reason"
+            if self.excused(code, reason):
+                continue
             if code is None and (claiming or self.policy.has_strict_queue):
                 # What is available is reserved. The row may be older, from when it was in use (R2).
                 assert reason.code is Code.WAITING_FOR_QUOTA, f"{uid} fits, but has reason {reason}"
                 continue
             assert code is not None, f"{uid} fits, but was not admitted"
-            if code is Code.WAITING_FOR_QUOTA and reason.code is Code.MIN_RUN_TIME_PROTECTED:
-                continue
             assert reason.code is code, f"{uid} is pending with {code}, but has reason {reason}"
         for uid, job in self.jobs.items():
             if not job.suspended and not job.finished and self.policy.queue_of(job.workload):
@@ -372,6 +381,10 @@ class Cluster:
                 assert attempt.debt or more >= 0, f"{uid} holds less than its pods"
                 assert attempt.debt or more == 0 or not settled, f"{uid} holds what {more} pods have left"
         assert not [uid for uid in stored.keys() - self.jobs.keys() if stored[uid].attempt is None]
+
+    def excused(self, code: Code | None, reason: Reason) -> bool:
+        """Return whether a workload with `code` by the reference may wait with `reason`."""
+        return code is Code.WAITING_FOR_QUOTA and reason.code is Code.MIN_RUN_TIME_PROTECTED
 
     def _kept_out(self, one: Workload, past: PastAttempts) -> Code | None:
         if one.max_run_seconds is not None and past.run_ms >= one.max_run_seconds * 1000:
@@ -398,7 +411,7 @@ class Cluster:
                 assert isinstance(decision, Keep), decision
                 before = self.ledger.store.workloads[decision.workload].reason
                 assert before is not None, decision
-                assert before.code is decision.reason.code is Code.WAITING_FOR_QUOTA, (before, decision)
+                assert {before.code, decision.reason.code} <= self.SAME, (before, decision)
             other.commit(plan, 0)
         assert other.check() == []
         assert other.unacknowledged() == self.engine.unacknowledged()

@@ -8,14 +8,16 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 
 from queuectl.core.model import ForcedRelease, Outcome, PodSet, WorkloadId
 from queuectl.core.policy import (
     NO_PREEMPTION,
     BorrowWithinCohort,
+    CapacityMode,
     Cohort,
     FairSharing,
+    FlavorNodes,
     LabelSelector,
     LocalQueueName,
     MinRunTime,
@@ -32,14 +34,18 @@ from queuectl.core.policy import (
 )
 from tests.builders import ALL_NAMESPACES, GPU, flavor, group, local_queue, pod_set, queue, workload
 from tests.core import profiles
-from tests.core.machine import Cluster
+from tests.core.machine_on_nodes import ClusterOnNodes, NodeActions
 
 profiles.load()
 
 QUEUES = ("qa", "qb")
 LOCALS = ("la", "lb")
 SPOT = flavor("f2", labels={"zone": "b"}, taints=[Taint("spot", "yes", "NoSchedule")])
-FLAVORS = [flavor("f1"), flavor("f1", labels={"zone": "a"}), flavor("f2"), SPOT, flavor("f3")]
+FLAVORS = [
+    *(flavor("f1"), flavor("f1", labels={"zone": "a"}), flavor("f2"), SPOT, flavor("f3")),
+    replace(flavor("f1"), nodes=FlavorNodes(mode=CapacityMode.ENFORCE, headroom=((GPU, 1),))),
+    replace(flavor("f2", labels={"zone": "b"}), nodes=FlavorNodes(mode=CapacityMode.OBSERVE)),
+]
 PICK = st.integers(0, 1000)
 BUDGET = st.sampled_from([1000, 1, 2, 3, 7])
 
@@ -146,10 +152,9 @@ NAMES = [
 ]
 
 
-class Anything(RuleBasedStateMachine):
+class Anything(NodeActions):
     def __init__(self) -> None:
-        super().__init__()
-        self.cluster = Cluster()
+        super().__init__(ClusterOnNodes())
         self.made = 0
 
     def set_up(
@@ -362,7 +367,7 @@ class Anything(RuleBasedStateMachine):
 
 Anything.TestCase.settings = settings(
     settings(),
-    max_examples=3 * settings().max_examples,
+    max_examples=5 * settings().max_examples // 2,
     stateful_step_count=40,
     suppress_health_check=list(HealthCheck),
 )
