@@ -73,7 +73,7 @@ async def _run(scale: int) -> Report:
         async with site(folder, separate_queues(dict.fromkeys(_NAMESPACES, sizes.most))) as place:
             with bar("jobs: runs", rounds * len(Starter)) as done:
                 for number in range(rounds):
-                    for starter in Starter:
+                    for starter in _order(number):
                         label = f"{number}-{starter.name.lower()}"
                         found.append(await Trial(place, starter, sizes.scenario(label)).run())
                         done(len(found))
@@ -90,6 +90,14 @@ async def _run(scale: int) -> Report:
 def profiled(scale: int = 1) -> dict[str, Samples]:
     """CPU profiles of the controller and the API server, and of the API server without queuectl."""
     return asyncio.run(_profiled(_Sizes.of(scale)))
+
+
+def _order(number: int) -> tuple[Starter, ...]:
+    """Return the runs of a round. Those with and without nodes come first in turns: the load of other
+    processes rises and falls, and policies that a run removed are new to the next one."""
+    first = (Starter.OURS, Starter.NODES)
+    rest = tuple(one for one in Starter if one not in first)
+    return (*(reversed(first) if number % 2 else first), *rest)
 
 
 async def _profiled(sizes: _Sizes) -> dict[str, Samples]:

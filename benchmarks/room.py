@@ -19,11 +19,11 @@ from benchmarks.machine import memory
 from benchmarks.profiles import Samples, sampled
 from benchmarks.progress import bar
 from benchmarks.report import Figure, Goal, Report
-from benchmarks.worlds import BATCH, GPU, NOW, Forest
+from benchmarks.worlds import BATCH, GPU, NOW, Forest, World, job
 from queuectl.core.decisions import Admit
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, Event, PodGone, PodObserved
-from queuectl.core.model import WorkloadId
+from queuectl.core.model import Workload, WorkloadId
 from queuectl.core.nodes.pods import Pod, PodGroup, PodShape
 from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.policy import Node, NodeRules, ResourceFlavor
@@ -35,6 +35,10 @@ QUEUES: Final = 100
 JOBS: Final = 50
 TRIES: Final = 3
 STEPS: Final = 1_000
+RUNNING: Final = 200
+"""Jobs whose pods are expected, while others of them end."""
+TOGETHER: Final = 8
+"""Ends that are decided on together."""
 
 
 def node(number: int, gpus: int = 16) -> Node:
@@ -151,6 +155,28 @@ def admissions(queues: int, nodes: int) -> float:
     return best
 
 
+def ends(nodes: int, jobs: int) -> float:
+    """CPU seconds of a Job that ends and the next one that starts, beside as many whose pods are expected."""
+
+    def prepare() -> tuple[World, list[Workload]]:
+        world = World(10, gpus=RUNNING)
+        world.engine.handle([ContextObserved(node(number)) for number in range(nodes)])
+        made = [job(number, f"lq-{number % 10}", 1) for number in range(RUNNING + jobs)]
+        world.submit(made[:RUNNING])
+        assert len(world.run()) == RUNNING
+        return world, made
+
+    def step(given: tuple[World, list[Workload]]) -> int:
+        world, made = given
+        for at in range(0, jobs, TOGETHER):
+            world.finish(made[at : at + TOGETHER])
+            world.submit(made[RUNNING + at : RUNNING + at + TOGETHER])
+            assert len(world.run()) == TOGETHER
+        return jobs
+
+    return seconds(prepare, step, TRIES)
+
+
 # --- memory
 
 
@@ -175,7 +201,7 @@ def run(scale: int = 1) -> Report:
     """`scale` divides the sizes."""
     nodes, pods, queues = max(50, NODES // scale), max(500, PODS // scale), max(10, QUEUES // scale)
     gang = min(GANG, nodes)
-    with bar("room", 4) as done:
+    with bar("room", 5) as done:
         room = filled(nodes, pods)
         equal, mixed = checks(room, (1, gang)), checks(room, (1, gang // 2), (2, gang // 2))
         done(1)
@@ -184,6 +210,9 @@ def run(scale: int = 1) -> Report:
         used = memory_of(nodes, pods)
         done(3)
         enforced, without = admissions(queues, 10 * queues), admissions(queues, 0)
+        done(4)
+        jobs = max(5 * TOGETHER, STEPS // scale // TOGETHER * TOGETHER)
+        churn, free = ends(250, jobs), ends(0, jobs)
     names = f"{nodes:,} nodes, {pods:,} pods"
     figures = [
         _most(f"check of {gang} equal pods: {names}", equal * 1e3, "ms of CPU", 5),
@@ -197,6 +226,13 @@ def run(scale: int = 1) -> Report:
             ceiling=1 / without,
             bound="the same without nodes",
             goal=Goal("ratio", "least", 0.9),
+        ),
+        Figure(
+            name=f"Jobs end, others start, {TOGETHER} at a time; pods of {RUNNING} are expected",
+            value=1 / churn,
+            unit="Jobs per CPU second",
+            ceiling=1 / free,
+            bound="the same without nodes",
         ),
     ]
     return Report("room", figures)
