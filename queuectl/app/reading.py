@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WAIT_FOR_CLUSTER = 2.0
-_COLLECTING: Final = (10_000, 10, 5)
+_COLLECTING: Final = (5_000, 4, 20)
 """Thresholds of the garbage collector. An engine for what-ifs has some 20,000 objects: with the thresholds of
 Python, each question visits all engines that are kept, while no request is answered."""
 _SWITCH_SECONDS: Final = 0.001
