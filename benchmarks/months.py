@@ -93,7 +93,9 @@ def team(name: str, gpus: int) -> Event:
     )
 
 
-def site() -> list[Event]:
+def site(quota: int) -> list[Event]:
+    """`quota`: GPUs of each team."""
+
     def namespace(name: str) -> ContextObserved:
         found = CONTEXT_KINDS["Namespace"].event({"metadata": {"name": name}})
         assert isinstance(found, ContextObserved)
@@ -104,26 +106,28 @@ def site() -> list[Event]:
         *map(namespace, "abc"),
         policy("ResourceFlavor", "a100"),
         policy("Cohort", "all"),
-        *(team(name, QUOTA) for name in "abc"),
+        *(team(name, quota) for name in "abc"),
         *(policy("LocalQueue", "main", name, clusterQueue=name) for name in "abc"),
     ]
 
 
 class Month(Play):
-    """Plays it with its decisions in `ledger`."""
+    """Plays it with its decisions in `ledger`. `size`: of quota and load alike."""
 
-    def __init__(self, kind: str, days: int = 30, seed: int = 1) -> None:
+    def __init__(self, kind: str, days: int = 30, seed: int = 1, size: int = 1) -> None:
         self.ledger = MemoryLedger(self._clock)
         self._epoch = at_once(self.ledger.take_epoch("month"))
         self._done: list[EffectKey] = []
         engine = Engine(frozenset({SOURCE}))
         super().__init__(engine, START, eviction_seconds=30.0)
-        engine.handle([*site(), Listed(SOURCE)])
+        engine.handle([*site(QUOTA * size), Listed(SOURCE)])
         self.days = days
         if kind == "policy change":
             half = days * DAY / 2
-            self.happen(milliseconds(half), lambda _: [team("b", QUOTA // 2), team("c", QUOTA // 2)])
-        self._work = sorted(_arrivals(kind, days, Random(f"{kind}/{seed}")), key=lambda one: one.at)
+            reduced = QUOTA * size // 2
+            self.happen(milliseconds(half), lambda _: [team("b", reduced), team("c", reduced)])
+        dice = Random(f"{kind}/{seed}")
+        self._work = sorted(_arrivals(kind, days, dice, size), key=lambda one: one.at)
 
     def run(self) -> None:
         self.play_until(self.days * DAY)
@@ -147,9 +151,9 @@ class Month(Play):
         return super()._write(effect)
 
 
-def _arrivals(kind: str, days: int, dice: Random) -> Iterator[Arrival]:
+def _arrivals(kind: str, days: int, dice: Random, size: int) -> Iterator[Arrival]:
     for one in _classes(kind):
-        for number, at in enumerate(_times(one.per_day, days, dice)):
+        for number, at in enumerate(_times(one.per_day * size, days, dice)):
             yield arrival(one, number, at, dice)
     if kind == "bursty":
         for burst, at in enumerate(_times(0.6, days, dice)):

@@ -52,13 +52,13 @@ def _figures(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def test_the_core_and_the_ledger_are_measured_beside_their_ceilings(tmp_path: Path) -> None:
-    code, out = await _bench("--only", "engine,ledger,past", "--json", str(tmp_path / "found.json"))
+    code, out = await _bench("--only", "engine,ledger,past,replay", "--json", str(tmp_path / "found.json"))
     assert code == 0, out
     assert "this machine's own" in out
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["machine"]["cores"] == os.cpu_count()
-    engine, ledger, past = found["benchmarks"]
-    for report in (engine, ledger, past):
+    engine, ledger, past, replay = found["benchmarks"]
+    for report in (engine, ledger, past, replay):
         assert all(figure["ratio"] > 0 for figure in _figures(report))
     assert [figure["goal"]["limit"] for figure in engine["figures"] if figure["goal"]] == [40_000]
     assert [figure["goal"]["limit"] for figure in ledger["figures"] if figure["goal"]] == [1_000]

@@ -1,0 +1,50 @@
+"""CPU of `queuectl replay` for a simulated week, beside simulating the same days once."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Final
+
+from benchmarks.months import QUOTA, START, Month, at_once, team
+from benchmarks.progress import bar
+from benchmarks.report import Figure, Report
+from queuectl.simulator.replaying import Past, replayed
+
+SIZE: Final = 5
+"""Times the load and quota of a month of `eta`: some 5,500 workloads in a week."""
+DAYS: Final = 8
+"""All but the first are replayed."""
+
+
+def run(scale: int = 1) -> Report:
+    size, days = max(1, SIZE // scale), max(2, DAYS // scale)
+    month = Month("stationary", days=days, size=size)
+    started = time.process_time()
+    month.run()
+    simulated = time.process_time() - started
+    since, until = START + timedelta(days=1), START + timedelta(days=days)
+    past = Past(
+        since=since,
+        until=until,
+        snapshot=at_once(month.ledger.at(since)),
+        lives=at_once(month.ledger.past_lives(since=since)),
+    )
+    done = 0
+    started = time.process_time()
+    with bar("replay", 100) as advance:
+
+        def progress(part: float) -> None:
+            nonlocal done
+            advance(int(100 * part) - done)
+            done = int(100 * part)
+
+        found = replayed(past, [team("b", QUOTA * size // 2)], progress)
+    figure = Figure(
+        name=f"a replay of {found['workloads']:,} workloads: {days - 1} days, played twice",
+        value=time.process_time() - started,
+        unit="s of CPU",
+        ceiling=simulated,
+        bound=f"{days} days simulated once, with a ledger in memory",
+    )
+    return Report("replay", [figure])
