@@ -105,8 +105,9 @@ class Cluster:
         self.effects: dict[WorkloadId, Effect] = {}
         self.probes: dict[WorkloadId, int] = {}
         self.acknowledged: list[EffectKey] = []
-        self.edited: set[WorkloadId] = set()
-        """Those whose podsets changed: their next reason is recorded in any case (L29)."""
+        self.sizes: dict[WorkloadId, object] = {}
+        self.reshaped: set[WorkloadId] = set()
+        """Those that request something else than when a reason of them was recorded."""
         self.version = 0
         self.batch = 0
         self.start()
@@ -121,6 +122,8 @@ class Cluster:
         self.watch, self.answers, self.acknowledged = [], [], []
         self.effects, self.probes = {}, {}
         for event in self.everything():
+            if isinstance(event, WorkloadObserved):
+                self._note_size(event)
             self.engine.handle([event])
             assert self.engine.check() == []
 
@@ -148,8 +151,16 @@ class Cluster:
         for event in events:
             if isinstance(event, EffectSettled) and event.result in (Result.DONE, Result.GONE):
                 self.acknowledged.append(event.key)
+            if isinstance(event, WorkloadObserved):
+                self._note_size(event)
         self.engine.handle(events)
         assert self.engine.check() == []
+
+    def _note_size(self, event: WorkloadObserved) -> None:
+        size = event.workload.pod_sets, event.observation.reclaimable
+        if self.sizes.setdefault(event.workload.id, size) != size:
+            self.sizes[event.workload.id] = size
+            self.reshaped.add(event.workload.id)
 
     def deliver(self) -> None:
         events, self.watch, self.answers = [*self.watch, *self.answers], [], []
@@ -217,9 +228,10 @@ class Cluster:
                 before = self.ledger.store.workloads.get(decision.workload)
                 reason = before.reason if before is not None else None
                 changed = reason is None or reason.key != decision.reason.key
-                edited = decision.recorded and decision.workload in self.edited
-                assert edited or decision.recorded == changed, (decision, reason)
-                self.edited.discard(decision.workload)
+                assert decision.recorded or not changed, (decision, reason)
+                if decision.recorded:
+                    assert changed or decision.workload in self.reshaped, (decision, reason)  # R2, L29
+                    self.reshaped.discard(decision.workload)
 
     # --- users
 
@@ -246,9 +258,7 @@ class Cluster:
         job = self.jobs[uid]
         self.version += 1
         generation = job.generation + (1 if spec else 0)
-        self.jobs[uid] = after = replace(job, version=self.version, generation=generation, **fields)
-        if after.workload.pod_sets != job.workload.pod_sets:
-            self.edited.add(uid)
+        self.jobs[uid] = replace(job, version=self.version, generation=generation, **fields)
         self.watch.append(self.seen(uid))
 
     def submit(self, one: Workload, *, running: bool = False) -> None:

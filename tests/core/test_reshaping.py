@@ -12,6 +12,9 @@ from queuectl.core.model import WorkloadId
 from queuectl.core.policy import QueueingStrategy
 from queuectl.core.reasons import Code
 from tests.builders import GPU, World, admitted, local_queue, observed, pod_set, queue, workload
+from tests.core import profiles
+
+profiles.load()
 
 HOLDER = WorkloadId("uid-holder")
 FIFOS = [QueueingStrategy.BEST_EFFORT_FIFO, QueueingStrategy.STRICT_FIFO]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -26,10 +27,11 @@ async def requests(world: World, name: str, gpus: int) -> None:
     await eventually(f"the reason of {name} has {gpus} GPUs", look)
 
 
-async def queued(world: World, name: str) -> list[str]:
+async def decisions(world: World, name: str) -> list[Json]:
+    """The oldest first."""
     told = await world.site.queuectl("history", f"job/{name}", "-n", world.namespace, "-o", "json")
     assert told.code == 0, told.err
-    return [item["verdict"] for item in told.json["items"]]
+    return list(told.json["items"])
 
 
 async def test_a_workload_with_fewer_pods_keeps_its_place_and_its_history_says_why_it_waits(
@@ -49,7 +51,12 @@ async def test_a_workload_with_fewer_pods_keeps_its_place_and_its_history_says_w
     assert "spec.parallelism 4 -> 3" in told.out
     await requests(world, "first", 6)
     assert [(await world.workload(name))["position"] for name in ("first", "second")] == [1, 2]
-    assert await queued(world, "first") == ["Queued", "Pending", "Queued", "Pending"]
+    decided = await decisions(world, "first")
+    assert [one["verdict"] for one in decided] == ["Queued", "Pending", "Queued", "Pending"]
+    before = await world.site.rest(
+        f"/workloads/{world.namespace}/job/first?{urlencode({'asOf': decided[1]['time']})}"
+    )
+    assert [one["podSets"][0]["count"] for one in (before, await world.workload("first"))] == [4, 3]
     await world.delete("holder")
     await world.started("first")
     await requests(world, "second", 6)

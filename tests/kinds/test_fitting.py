@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from queuectl.core.model import PodSet
 from queuectl.core.resources import amounts
 from queuectl.kinds.fitting import CannotFit, Size, Smaller, fitted, largest, sized
+from tests.core import profiles
 from tests.job_kinds import JOB_KINDS
+
+profiles.load()
 
 GPU = "nvidia.com/gpu"
 NIC = "example.com/nic"
