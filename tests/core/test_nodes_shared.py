@@ -83,6 +83,25 @@ def test_a_podset_that_lacks_room_with_another_flavor_keeps_a_later_one_waiting_
     assert admitted(world.run()) == ["two"]
 
 
+def test_flavors_that_an_earlier_plan_tried_are_tried_again_when_room_came_since() -> None:
+    """F8: the plan that goes on behind f1 finds that both podsets fit there, and nothing is reserved."""
+    policies = (
+        flavor("f1", {"pool": "f1"}),
+        flavor("f2", {"pool": "f2"}),
+        queue("cq", groups=[group({"f1": {GPU: 3}, "f2": {GPU: 0}})]),
+        queue("others", groups=[group({"f1": {GPU: 9}})]),
+        local_queue("lq", "cq"),
+        local_queue("lo", "others"),
+    )
+    world = NodeWorld(node("a", 3, {"pool": "f1"}), policies=policies)
+    world.bind(None, "a", gpus=2)
+    world.asks(gang("waits", 1, 4, queue="lo"))  # for room, so that growth is looked for
+    world.submit(workload("two", pods=[pod_set(count, {GPU: 1}, name=f"p{count}") for count in (1, 2)]))
+    world.commit(world.engine.decide(world.now, 1000, 1))
+    world.end_pods(None, 1)
+    assert admitted(world.run()) == ["two"]
+
+
 def test_room_for_the_least_count_of_a_workload_that_never_fits_in_full_requeues_it() -> None:
     """W6, F9."""
     policies = (flavor("default"), queue("cq", 2), local_queue("lq", "cq"))

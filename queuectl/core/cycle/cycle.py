@@ -233,16 +233,21 @@ class Cycles:
         entry = heads.head()
         assert entry is not None
         self.outcome.work += 1
-        return self._nominated(heads, entry, heads.last_tried.get(entry.id, entry.last_tried))
+        tried = heads.last_tried.get(entry.id, entry.last_tried)
+        earlier = bool(entry.last_tried) and not heads.reserving_only
+        return self._nominated(heads, entry, tried, earlier=earlier)
 
-    def _nominated(self, heads: QueueHeads, entry: Entry, last_tried: LastTriedFlavors) -> NominatedHead:
+    def _nominated(
+        self, heads: QueueHeads, entry: Entry, last_tried: LastTriedFlavors, *, earlier: bool = False
+    ) -> NominatedHead:
+        """`earlier`: an earlier plan tried some of these flavors, and quota or room may have come since."""
         nomination = self._nominator.nominate(entry, last_tried)
         if last_tried:  # groups that were tried to the end are not tried anew: the search ends (F8)
             left = nomination.found.tried.items()
             nomination.found.tried = {group: last for group, last in left if group in last_tried}
         over = not nomination.found.tried if last_tried else heads.reserving_only
         if over and not nomination.promising:
-            nomination = self._from_all_flavors(entry)
+            nomination = self._from_all_flavors(entry, tried_now=not earlier)
         return NominatedHead(heads, nomination)
 
     # --- lanes of groups that are alike (W5)
@@ -310,11 +315,11 @@ class Cycles:
         if cycle_pass.preempting:
             self._claims.setdefault(root, []).extend(one.claim for one in cycle_pass.preempting)
 
-    def _from_all_flavors(self, entry: Entry) -> Nomination:
+    def _from_all_flavors(self, entry: Entry, *, tried_now: bool) -> Nomination:
         """All flavors were tried, in several cycles: judge them together for the reason (F8)."""
         nomination = self._nominator.nominate(entry)
         found = nomination.found
-        if nomination.promising:  # and yet it was not admitted: the quota is reserved for others
+        if nomination.promising and tried_now:  # and yet not admitted: the quota is reserved for others
             found.reason = reserved_for_others(self._tree, nomination.flavors.node, found.cells)
             found.mode, nomination.victims, nomination.reserved = Mode.NO_FIT, (), True
         found.tried = NOTHING
