@@ -33,13 +33,23 @@ BENCHMARKS: Final = {
     "gate": "CPU of the API server for a Job, without policies and with them",
     "kinds": "start and memory of the controller with 12 kinds of 2,000 objects each, beside as many Jobs",
     "eta": "forecasts of starts on four simulated months: intervals that held, errors beside naive estimates",
+    "eta-live": "forecasts of starts beside the real starts of Jobs on the real API server, in fast time",
     "replay": "a simulated week of 5,500 workloads replayed under its policy and another one",
     "rest": "pages of REST for a tenant while 20,000 wait, and memory",
     "answers": "pages, workloads and explanations while 50,000 wait, and what readers cost the controller",
 }
-_LARGE: Final = ("lead", "eta", "answers", "replay")
+_LARGE: Final = ("lead", "eta", "eta-live", "answers", "replay")
 """Only when they are named: each takes minutes, and `lead` writes 10 GB."""
-_NEED_CONTROL_PLANE: Final = ("jobs", "contended", "node-loss", "gate", "kinds", "rest", "answers")
+_NEED_CONTROL_PLANE: Final = (
+    "jobs",
+    "contended",
+    "node-loss",
+    "gate",
+    "kinds",
+    "eta-live",
+    "rest",
+    "answers",
+)
 
 
 def _chosen(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:

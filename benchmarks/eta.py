@@ -7,7 +7,7 @@ of the last week, less the wait so far. All by ClusterQueue.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from random import Random
 from statistics import fmean, median
@@ -20,7 +20,7 @@ from benchmarks.report import Detail, Figure, Goal, Report
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
 from queuectl.ports import PastLife, PastLives
 from queuectl.simulator.backtest import held, started
-from queuectl.simulator.forecast import WINDOW, Forecast, Known, Unknown
+from queuectl.simulator.forecast import WINDOW, Forecast, Interval, Known, Unknown
 from queuectl.simulator.run_times import known_at
 
 TIMES: Final = 60
@@ -54,7 +54,7 @@ def run(scale: int) -> Report:
             raise ValueError(f"nothing waits in the month {kind}")
         share = sum(case.held for case in cases) / len(cases)
         report.figures.append(Figure(name=f"80 % intervals that held: {kind}", value=share * 100, unit="%"))
-        errors = [_error(cases, field) for field in ("median", "by_position", "by_last_week")]
+        errors = [error / 3600 for error in errors_of(cases)]
         actual = median(case.actual for case in cases) / 3600
         rows.append((kind, len(cases), f"{share:.0%}", f"{actual:.2f}", *(f"{one:.2f}" for one in errors)))
     columns = ("month", "forecasts", "held", "median time to start, h", "median error, h")
@@ -70,10 +70,19 @@ def run(scale: int) -> Report:
     return report
 
 
-def _error(cases: list[Case], field: str) -> float:
-    """The median, in hours."""
-    found = [abs(estimate - case.actual) for case in cases if (estimate := getattr(case, field)) is not None]
-    return median(found) / 3600 if found else float("nan")
+def errors_of(cases: list[Case]) -> list[float]:
+    """The median errors of the median, by position and by the last week, in seconds."""
+
+    def error(estimates: Iterable[float | None]) -> float:
+        pairs = zip(estimates, cases, strict=True)
+        found = [abs(estimate - case.actual) for estimate, case in pairs if estimate is not None]
+        return median(found) if found else float("nan")
+
+    return [
+        error(case.median for case in cases),
+        error(case.by_position for case in cases),
+        error(case.by_last_week for case in cases),
+    ]
 
 
 def _cases(kind: str, times: int) -> Iterator[Case]:
@@ -110,14 +119,25 @@ def _checked(month: Month, past: PastLives, when: datetime, targets: list[Stored
         if start is None:
             continue  # not before the end of the month
         actual = (start - when).total_seconds()
-        interval = found[one.id]
-        yield Case(
-            held(interval, actual, actual) is True,
-            actual,
-            interval.median,
-            _by_position(one, snapshot.workloads, known, when),
-            _by_last_week(one, known, when),
-        )
+        yield case(one, found[one.id], actual, snapshot.workloads, known, when)
+
+
+def case(
+    one: StoredWorkload,
+    interval: Interval,
+    actual: float,
+    workloads: tuple[StoredWorkload, ...],
+    known: PastLives,
+    when: datetime,
+) -> Case:
+    """`workloads`, `known`: as of `when`, the time of the forecast."""
+    return Case(
+        held(interval, actual, actual) is True,
+        actual,
+        interval.median,
+        _by_position(one, workloads, known, when),
+        _by_last_week(one, known, when),
+    )
 
 
 def _of_last_week(one: StoredWorkload, known: PastLives, when: datetime) -> list[PastLife]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Coroutine, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -111,23 +112,44 @@ def site(quota: int) -> list[Event]:
     ]
 
 
-class Month(Play):
+class Recorded(Play):
+    """Stores each plan before it counts, with the writes that are acknowledged with it."""
+
+    def __init__(self, there: Iterable[Event], start: datetime, eviction_seconds: float) -> None:
+        """`there`: the objects at the start."""
+        self._done: list[EffectKey] = []
+        engine = Engine(frozenset({SOURCE}))
+        super().__init__(engine, start, eviction_seconds=eviction_seconds)
+        engine.handle([*there, Listed(SOURCE)])
+
+    @abstractmethod
+    def _store(self, plan: Plan, done: tuple[EffectKey, ...]) -> int:
+        """Return the sequence of its first decision."""
+
+    def _commit(self, plan: Plan) -> None:
+        done, self._done = tuple(self._done), []
+        self._sequence = self._store(plan, done)
+        super()._commit(plan)
+
+    def _write(self, effect: Any) -> Iterable[Event]:
+        self._done.append(effect.key)
+        return super()._write(effect)
+
+
+class Month(Recorded):
     """Plays it with its decisions in `ledger`. `size`: of quota and load alike."""
 
     def __init__(self, kind: str, days: int = 30, seed: int = 1, size: int = 1) -> None:
         self.ledger = MemoryLedger(self._clock)
         self._epoch = at_once(self.ledger.take_epoch("month"))
-        self._done: list[EffectKey] = []
-        engine = Engine(frozenset({SOURCE}))
-        super().__init__(engine, START, eviction_seconds=30.0)
-        engine.handle([*site(QUOTA * size), Listed(SOURCE)])
+        super().__init__(site(QUOTA * size), START, eviction_seconds=30.0)
         self.days = days
         if kind == "policy change":
             half = days * DAY / 2
             reduced = QUOTA * size // 2
             self.happen(milliseconds(half), lambda _: [team("b", reduced), team("c", reduced)])
         dice = Random(f"{kind}/{seed}")
-        self._work = sorted(_arrivals(kind, days, dice, size), key=lambda one: one.at)
+        self._work = sorted(arrivals(kind, days, dice, size), key=lambda one: one.at)
 
     def run(self) -> None:
         self.play_until(self.days * DAY)
@@ -139,19 +161,12 @@ class Month(Play):
     def play_until(self, seconds: float) -> None:
         self.play(self._work, until=seconds)
 
-    def _commit(self, plan: Plan) -> None:
-        done, self._done = tuple(self._done), []
+    def _store(self, plan: Plan, done: tuple[EffectKey, ...]) -> int:
         batch = f"batch-{self._plans}"
-        first = at_once(self.ledger.commit(plan, done, epoch=self._epoch, batch=batch))
-        self._sequence = first
-        super()._commit(plan)
-
-    def _write(self, effect: Any) -> Iterable[Event]:
-        self._done.append(effect.key)
-        return super()._write(effect)
+        return at_once(self.ledger.commit(plan, done, epoch=self._epoch, batch=batch))
 
 
-def _arrivals(kind: str, days: int, dice: Random, size: int) -> Iterator[Arrival]:
+def arrivals(kind: str, days: int, dice: Random, size: int = 1) -> Iterator[Arrival]:
     for one in _classes(kind):
         for number, at in enumerate(_times(one.per_day * size, days, dice)):
             yield arrival(one, number, at, dice)

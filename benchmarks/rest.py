@@ -40,7 +40,7 @@ _WARM: Final = 3
 _PAUSE: Final = 0.12
 """Seconds between two pages: a caller may send ten requests per second."""
 _GOAL_SECONDS, _GOAL_BYTES = 0.25, 400e6
-_URL: Final = re.compile(r"REST at (\S+)")
+SAYS_URL: Final = re.compile(r"REST at (\S+)")
 _AT_ONCE: Final = 24
 
 
@@ -155,7 +155,7 @@ async def rest_server(place: Site, profile: Path | None = None) -> AsyncIterator
     server = await place.process("api", *command, "api", *flags)
     try:
         await says(server, "REST at")
-        address = _URL.search(server.tail(100))
+        address = SAYS_URL.search(server.tail(100))
         assert address is not None
         yield server, address[1]
     finally:

@@ -1,0 +1,266 @@
+"""Forecasts of starts beside the real starts of Jobs on a real API server, in fast time.
+
+The ledger gets five earlier days with a session each (benchmarks/sessions.py), and a controller leads from
+then on. In the session of now a player creates the Jobs and ends each after its run time. REST is asked for
+forecasts meanwhile; a start is the moment at which a watch shows the Job as started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+import aiohttp
+
+from benchmarks import sessions
+from benchmarks.eta import Case, case, errors_of
+from benchmarks.following import follow, path_of
+from benchmarks.load import over
+from benchmarks.machine import scratch
+from benchmarks.months import DAY
+from benchmarks.progress import bar
+from benchmarks.progress import console as aside
+from benchmarks.report import Detail, Figure, Report
+from benchmarks.rest import SAYS_URL
+from benchmarks.site import Site, says, site, until
+from queuectl.app.reading import scheduling
+from queuectl.ledger.as_of import LedgerPast
+from queuectl.ledger.pool import connection_pool
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import MERGE_PATCH
+from queuectl.simulator.forecast import WINDOW, Interval
+from queuectl.simulator.run_times import known_at
+
+Object = dict[str, Any]
+
+DAYS: Final = 5
+PREPARED: Final = 200.0
+"""Seconds in which the past must be written: sessions begin at the same time of the day."""
+EVERY: Final = 10.5
+"""Seconds between two rounds of questions: REST uses a state for 10 s."""
+EACH: Final = 4
+"""Forecasts of a round, at most."""
+FIRST, LAST = 20.0, 440.0
+"""Seconds of the session between which REST is asked."""
+_SETTLED: Final = timedelta(seconds=1)
+"""A Job that is not started after that waits."""
+_DRAINED: Final = 900.0
+
+
+class _Clock:
+    """The time of the ledger."""
+
+    def __init__(self, now: datetime) -> None:
+        self._then, self._since = now, time.monotonic()
+
+    @property
+    def now(self) -> datetime:
+        return self._then + timedelta(seconds=time.monotonic() - self._since)
+
+
+@dataclass(slots=True)
+class _Job:
+    task: sessions.Task
+    created: datetime
+    started: datetime | None = None
+    """Its first start."""
+    runs: bool = False
+    launch: int = 0
+    """Counts starts and stops."""
+
+
+class _Player:
+    """Plays users, kubelets and the Job controller for the Jobs of a session."""
+
+    def __init__(self, clock: _Clock, admin: Client, tenant: Client) -> None:
+        self._clock = clock
+        self._admin = admin
+        self._tenant = tenant
+        self.jobs: dict[tuple[str, str], _Job] = {}
+        self.evictions = 0
+        self._tasks = asyncio.TaskGroup()
+
+    async def run(self, tasks: list[sessions.Task]) -> None:
+        """Runs until cancelled."""
+        began = time.monotonic()
+        async with self._tasks as group:
+            group.create_task(follow(self._admin, self._look, lambda: None))
+            for one in tasks:
+                await asyncio.sleep(max(0.0, began + one.at - time.monotonic()))
+                self.jobs[one.namespace, one.name] = _Job(one, self._clock.now)
+                path = f"/apis/batch/v1/namespaces/{one.namespace}/jobs"
+                group.create_task(self._tenant.request("POST", path, one.body))
+
+    def waiting(self) -> list[_Job]:
+        settled = self._clock.now - _SETTLED
+        return [one for one in self.jobs.values() if one.started is None and one.created < settled]
+
+    def _look(self, found: Object) -> None:
+        job = self.jobs[found["metadata"]["namespace"], found["metadata"]["name"]]
+        runs = not found["spec"].get("suspend") and not found["status"].get("completionTime")
+        if runs is job.runs:
+            return
+        job.runs, job.launch = runs, job.launch + 1
+        if runs:
+            job.started = job.started or self._clock.now
+            self._later(found, job, job.task.run, over(found["metadata"]["creationTimestamp"]))
+        elif found["spec"].get("suspend"):
+            self.evictions += 1
+            at = self._clock.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+            said = {"type": "Suspended", "status": "True", "lastTransitionTime": at}
+            self._later(found, job, sessions.ENDING, {"status": {"conditions": [said]}})
+
+    def _later(self, found: Object, job: _Job, seconds: float, status: Object) -> None:
+        """Write this status after so many seconds, unless the Job is started or stopped before."""
+
+        async def write(launch: int) -> None:
+            await asyncio.sleep(seconds)
+            if job.launch == launch:
+                path = f"{path_of(found)}/status"
+                await self._admin.request("PATCH", path, status, content_type=MERGE_PATCH)
+
+        self._tasks.create_task(write(job.launch))
+
+
+class _Asked(NamedTuple):
+    """A forecast, as REST told it."""
+
+    job: _Job
+    uid: str
+    at: datetime
+    interval: Interval
+
+
+def run(scale: int = 1) -> Report:
+    return asyncio.run(_run(max(2, DAYS // scale), max(5, int(sessions.SECONDS / EVERY) // scale)))
+
+
+async def _run(days: int, rounds: int) -> Report:
+    with scratch() as folder:
+        async with site(folder, sessions.policy()) as place:
+            clock = _Clock(await place.ask("SELECT clock_timestamp()"))
+            begins = clock.now + timedelta(seconds=PREPARED)
+            past = sessions.Past(begins - timedelta(days=days), sessions.policy(), sessions.sessions(days))
+            past.run(days * DAY)
+            aside.print(f"eta-live: {len(past.plans)} commits of {days} earlier days …", style="dim")
+            cluster = (await place.api.request("GET", "/api/v1/namespaces/kube-system"))["metadata"]["uid"]
+            await sessions.write(past, place.postgres.url, cluster)
+            controller = await place.controller()
+            try:
+                async with rest(place) as url:
+                    await says(controller, "leading with epoch")
+                    left = (begins - clock.now).total_seconds()
+                    if left < 0:
+                        raise TimeoutError(f"the past was not written within {PREPARED:g} s")
+                    await asyncio.sleep(left)
+                    player, asked = await _session(place, clock, url, rounds)
+            finally:
+                await controller.stop(20.0)
+            return _report(await _cases(place, cluster, asked, begins), player, days)
+
+
+@asynccontextmanager
+async def rest(place: Site) -> AsyncIterator[str]:
+    """REST for every client, without identity: its URL."""
+    config = place.folder / "api.yaml"
+    config.write_text("api: {listen: '127.0.0.1:0', identity: local}\n")
+    flags = ("--config", config, "--kubeconfig", place.kubeconfig, "--context", "admin")
+    server = await place.process("api", "queuectl", "api", *flags)
+    try:
+        await says(server, "REST at")
+        address = SAYS_URL.search(server.tail(100))
+        assert address is not None
+        yield address[1]
+    finally:
+        await server.stop(10.0)
+
+
+async def _session(place: Site, clock: _Clock, url: str, rounds: int) -> tuple[_Player, list[_Asked]]:
+    """Play it until every Job that REST was asked about has started."""
+    player = _Player(clock, place.api, place.tenant)
+    found: list[_Asked] = []
+    async with aiohttp.ClientSession(trust_env=False) as client, asyncio.TaskGroup() as tasks:
+        playing = tasks.create_task(player.run(sessions.session("now")))
+        await asyncio.sleep(FIRST)
+        dice, began = Random("asked"), time.monotonic()
+        with bar("eta-live: rounds of questions", rounds) as done:
+            for number in range(rounds):
+                if number * EVERY > LAST - FIRST:
+                    break
+                await asyncio.sleep(max(0.0, began + number * EVERY - time.monotonic()))
+                waiting = player.waiting()
+                asked = [
+                    await _ask(client, url, job) for job in dice.sample(waiting, min(EACH, len(waiting)))
+                ]
+                found += (one for one in asked if one is not None)
+                done(number + 1)
+
+        async def all_started() -> bool:
+            return all(one.job.started is not None for one in found)
+
+        await until(all_started, _DRAINED, 0.5)
+        playing.cancel()
+    return player, found
+
+
+async def _ask(client: aiohttp.ClientSession, url: str, job: _Job) -> _Asked | None:
+    """None: it has started meanwhile, or REST is too busy. Raises RuntimeError if there is no forecast."""
+    path = f"{url}/api/v1/workloads/{job.task.namespace}/job/{job.task.name}/eta"
+    async with client.get(path) as answer:
+        found = await answer.json()
+        if answer.status == 503:
+            aside.print(f"no forecast for {job.task.name}: {found['detail']}", style="dim")
+            return None
+        if answer.status != 200:
+            raise RuntimeError(f"GET {path}: {answer.status} {found}")
+    if found["unknown"] in ("it holds quota", "it is over"):
+        return None
+    if found["unknown"] is not None:
+        raise RuntimeError(f"GET {path}: {found['unknown']}")
+    low, middle, high, after = [found[f"{key}Seconds"] for key in ("low", "median", "high", "after")]
+    interval = Interval(low, middle, high, after, found["draws"])
+    return _Asked(job, found["uid"], datetime.fromisoformat(found["at"]), interval)
+
+
+async def _cases(place: Site, cluster: str, asked: list[_Asked], begins: datetime) -> list[Case]:
+    """Each forecast with the start of its Job, and the naive estimates of that time from the ledger."""
+    cases = []
+    async with connection_pool(place.postgres.url, read_only=True) as pool:
+        past = LedgerPast(pool, cluster, scheduling)
+        lives = await past.past_lives(since=begins - WINDOW)
+        for one in asked:
+            snapshot = await past.at(one.at)
+            stored = next((stored for stored in snapshot.workloads if stored.id == one.uid), None)
+            if stored is None or one.job.started is None:
+                raise RuntimeError(f"{one.job.task.name} was not in the ledger at {one.at}")
+            actual = (one.job.started - one.at).total_seconds()
+            known = known_at(lives, one.at, WINDOW)
+            cases.append(case(stored, one.interval, actual, snapshot.workloads, known, one.at))
+    return cases
+
+
+def _report(cases: list[Case], player: _Player, days: int) -> Report:
+    if not cases:
+        raise ValueError("no Job waited when REST was asked")
+    share = sum(one.held for one in cases) / len(cases)
+    figure = Figure(name="80 % intervals that held: real API server", value=share * 100, unit="%")
+    errors = errors_of(cases)
+    row: dict[str, str | float] = {
+        "Jobs": float(len(player.jobs)),
+        "evictions": float(player.evictions),
+        "earlier days": float(days),
+        "forecasts": float(len(cases)),
+        "held": f"{share:.0%}",
+        "median time to start, s": median(one.actual for one in cases),
+        "median error, s": errors[0],
+        "by position, s": errors[1],
+        "by last week, s": errors[2],
+    }
+    return Report("eta-live", [figure], [Detail("forecasts", tuple(row), (tuple(row.values()),))])

@@ -1,0 +1,119 @@
+"""The work of two days of a simulated month in nine minutes, at the same time of each day.
+
+Nothing is scaled but the work itself: forecasts draw the arrivals of an earlier day at the same time of the
+day, so a session finds those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from benchmarks.months import DAY, QUOTA, Recorded, arrivals
+from benchmarks.objects import gang_job, shared_queues
+from queuectl.core.decisions import Plan
+from queuectl.core.events import ConfigurationObserved, Event
+from queuectl.core.model import EffectKey
+from queuectl.kinds.batch_job import JOB
+from queuectl.kinds.context import CONTEXT_KINDS
+from queuectl.kinds.policy import policy_event
+from queuectl.kinds.workloads import observe
+from queuectl.kinds.written import SUBMITTER_ANNOTATION
+from queuectl.ledger.pool import connection_pool
+from queuectl.ledger.postgres import PostgresLedger
+from queuectl.sandbox.control_plane import TENANT_USER
+from queuectl.simulator.arrivals import Arrival, milliseconds
+
+Object = dict[str, Any]
+
+FASTER: Final = 300
+"""Two days of the month take nine minutes: of each time, what is left after the first eight hours."""
+SECONDS: Final = 540.0
+ENDING: Final = 3.0
+"""Seconds that the pods of an evicted Job take to end."""
+_NIGHT: Final = 8 * 3600
+_DAYS: Final = 2
+
+
+class Task(NamedTuple):
+    """One Job of a session. Times in seconds, `at` from its start."""
+
+    at: float
+    namespace: str
+    name: str
+    gpus: int
+    run: float
+
+    @property
+    def body(self) -> Object:
+        return gang_job(self.name, self.gpus, 1)
+
+
+def session(seed: object) -> list[Task]:
+    """In order of their times."""
+    found = []
+    for one in arrivals("stationary", _DAYS, Random(f"session/{seed}")):
+        at, run = [time / 1000 / FASTER for time in (one.at - _NIGHT * 1000, one.run or 0)]
+        if 0 <= at < SECONDS:
+            ref = one.workload.ref
+            found.append(Task(at, ref.namespace, ref.name, one.workload.pod_sets[0].count, run))
+    return sorted(found)
+
+
+def policy() -> list[Object]:
+    """Namespaces and queues of three teams that borrow from each other."""
+    return list(shared_queues({"all": "abc"}, QUOTA, {}))
+
+
+def sessions(days: int) -> Iterator[Task]:
+    """A session at the same time of each day."""
+    for day in range(days):
+        for one in session(f"past-{day}"):
+            yield one._replace(at=one.at + day * DAY)
+
+
+class Past(Recorded):
+    """Work of an earlier time, under one policy."""
+
+    def __init__(self, begins: datetime, there: Iterable[Object], work: Iterable[Task]) -> None:
+        super().__init__(_events(there), begins, ENDING)
+        self._work = work
+        self.plans: list[tuple[Plan, tuple[EffectKey, ...]]] = []
+
+    def run(self, seconds: float) -> None:
+        self.play(map(self._arrival, self._work), until=seconds)
+
+    def _store(self, plan: Plan, done: tuple[EffectKey, ...]) -> int:
+        self.plans.append((plan, done))
+        return self._sequence
+
+    def _arrival(self, one: Task) -> Arrival:
+        body, created = one.body, self._start + timedelta(seconds=one.at)
+        body["metadata"] |= {
+            "namespace": one.namespace,
+            "uid": f"{one.namespace}-{one.name}-{one.at}",
+            "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "annotations": {SUBMITTER_ANNOTATION: TENANT_USER},
+        }
+        seen = observe(JOB, body)
+        assert seen is not None, body
+        return Arrival(at=milliseconds(one.at), workload=seen.workload, run=milliseconds(one.run))
+
+
+def _events(there: Iterable[Object]) -> Iterator[Event]:
+    yield ConfigurationObserved('{"scheduling":{}}')
+    for one in there:
+        event = CONTEXT_KINDS["Namespace"].event(one) if one["kind"] == "Namespace" else policy_event(one)
+        assert event is not None, one
+        yield event
+
+
+async def write(past: Past, url: str, cluster: str) -> None:
+    """Commit all plans, as a controller did at their times. Raises LedgerUnavailable."""
+    async with connection_pool(url) as pool:
+        ledger = PostgresLedger(pool, cluster)
+        epoch = await ledger.take_epoch("past")
+        for number, (plan, done) in enumerate(past.plans):
+            await ledger.commit(plan, done, epoch=epoch, batch=f"past-{number}")
