@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from datetime import datetime
 
-from queuectl.api.policies import cohorts_above
-from queuectl.api.queue_states import QueueState
 from queuectl.api.state import State
 from queuectl.core.context_records import namespace_of
 from queuectl.core.model import ConfigKey, LedgerSnapshot, StoredWorkload
@@ -73,19 +71,9 @@ def _snapshot(
 
 
 def _trees_of(state: State, names: Iterable[str]) -> frozenset[str]:
-    """The ClusterQueues of the cohort trees of these. One pass over all of them, and over their cohorts."""
-    above: dict[str | None, list[str]] = {}
-
-    def cohorts_of(queue: QueueState) -> list[str]:
-        cohort = queue.queue.cohort if queue.queue is not None else None
-        if cohort not in above:
-            above[cohort] = cohorts_above(cohort, state.policies)
-        return above[cohort]
-
-    named = {name for name in names if name in state.queues}
-    roots = {found[-1] for name in named if (found := cohorts_of(state.queues[name]))}
-    others = (one.name for one in state.queues.values() if not roots.isdisjoint(cohorts_of(one)))
-    return frozenset((*named, *others))
+    """These ClusterQueues, and those of their cohort trees."""
+    named = [name for name in names if name in state.queues]
+    return frozenset((*named, *(one.name for name in named for one in state.in_tree_of(name))))
 
 
 def _local_queues(state: State) -> Iterator[LocalQueue]:

@@ -55,9 +55,11 @@ def borrowed(stored: StoredWorkload | None, state: State) -> dict[str, dict[str,
     found: dict[str, dict[str, int]] = {}
     if stored is None or stored.attempt is None:
         return found
-    node = state.tree.queue(stored.attempt.assignment.cluster_queue)
+    name = stored.attempt.assignment.cluster_queue
+    tree = state.tree_of(f"ClusterQueue/{name}")
+    node = tree.queue(name)
     for cell in stored.attempt.assignment.usage():
-        number = state.tree.cell(cell)
+        number = tree.cell(cell)
         if node.borrows(number):
             found.setdefault(cell.flavor, {})[cell.resource] = node.usage[number] - node.subtree[number]
     return found

@@ -17,6 +17,7 @@ from typing import Final, TypeVar, get_args
 from queuectl.api.policies import cohorts_above, local_queue_condition, nominal_quota, quota_tree
 from queuectl.api.queue_states import Change, QueueState, moved_workloads, queue_states
 from queuectl.api.queue_workloads import QueueWorkloads
+from queuectl.api.trees import Trees
 from queuectl.core.capacity import Demand, FlavorCapacity
 from queuectl.core.model import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
 from queuectl.core.node_facts import NodeFacts
@@ -50,6 +51,7 @@ Name = tuple[str, str, str]
 """Namespace, kind, name."""
 Arrival = tuple[int, WorkloadId]
 Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,39 +103,55 @@ class State:
     """By ClusterQueue, the same."""
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     """By name, as told last. What uses them is not for tenants: no answer may show it."""
-    _trees: list[QuotaTree] = field(default_factory=list, compare=False, repr=False)
-    """Of this state, once it was asked for."""
+    trees: Trees = field(default_factory=lambda: Trees({}), compare=False, repr=False)
+    """Of `policies`."""
+    _quota: dict[str, QuotaTree] = field(default_factory=dict, compare=False, repr=False)
+    """By root, once it was asked for; by "" that of all trees."""
     _turns: dict[str, Mapping[WorkloadId, int]] = field(default_factory=dict, compare=False, repr=False)
     """Positions by ClusterQueue with usage-based order, once they were asked for."""
 
-    @property
-    def tree(self) -> QuotaTree:
-        """The quota tree with the usage of this state. It must not be changed, but for new cells."""
-        if not self._trees:
-            tree = quota_tree(self.policies, {one.name: one.used for one in self.queues.values()})
-            if shares_out(tree):
-                flavors = {one.name: one for one in self.flavors()}
-                there = told_capacities(self.capacities.values(), flavors)
-                share_out(tree, {cell: one.amount for cell, one in there.items() if one.enforced})
-            self._trees.append(tree)
-        return self._trees[0]
+    def tree_of(self, node: str) -> QuotaTree:
+        """The quota tree of a node, such as `ClusterQueue/team-a`, with the usage of this state.
+
+        It must not be changed, but for new cells. Where quota follows nodes in proportion (M11), the nodes of
+        other trees are in it too.
+        """
+        root = "" if self.trees.pro_rata else self.trees.root(node)
+        if root not in self._quota:
+            self._quota[root] = self._quota_of(root)
+        return self._quota[root]
+
+    def _quota_of(self, root: str) -> QuotaTree:
+        if root:
+            names = [name for name in self.trees.queues(root) if name in self.queues]
+            return quota_tree(self.trees.objects(root), {name: self.queues[name].used for name in names})
+        tree = quota_tree(self.policies, {one.name: one.used for one in self.queues.values()})
+        if shares_out(tree):
+            flavors = {one.name: one for one in self.flavors()}
+            there = told_capacities(self.capacities.values(), flavors)
+            share_out(tree, {cell: one.amount for cell, one in there.items() if one.enforced})
+        return tree
 
     def effective(self, node: QueueState | Cohort) -> Mapping[FlavorResource, int]:
         """What counts of its own nominal quota, in base units (M11)."""
-        tree = self.tree
-        at = tree.cohort(node.name) if isinstance(node, Cohort) else tree.queue(node.name)
+        if isinstance(node, Cohort):
+            tree = self.tree_of(f"Cohort/{node.name}")
+            at = tree.cohort(node.name)
+        else:
+            tree = self.tree_of(f"ClusterQueue/{node.name}")
+            at = tree.queue(node.name)
         return {tree.names[cell]: at.nominal[cell] for cell in at.named}
 
     def free(self, queue: QueueState) -> Mapping[FlavorResource, int]:
         """What a ClusterQueue can have now of each cell of its spec, in base units (core/reports)."""
-        return dict(free(self.tree, queue.name, queue.nominal))
+        return dict(free(self.tree_of(f"ClusterQueue/{queue.name}"), queue.name, queue.nominal))
 
     def advance(self, reading: Reading, parse: Parse, configure: Configure | None = None) -> State:
         """The state after `reading`, which holds everything newer than this one."""
         policies = _policies(self.policies, reading.configs, parse)
         configuration = _configuration(self.configuration, reading.configs, configure)
         changes = _changes(self.workloads, reading.workloads)
-        workloads = dict(self.workloads)
+        workloads = _copied(self.workloads)
         for former, now in changes:
             if now is None:
                 assert former is not None
@@ -162,6 +180,7 @@ class State:
             queue_workloads=queue_workloads,
             counts=_counts(self.counts, changes),
             policies=policies,
+            trees=self.trees if policies is self.policies else Trees(policies),
             specs=_specs(self.specs, reading.configs),
             queues=queue_states(self.queues, touched, policies, queue_workloads),
             configuration=configuration,
@@ -285,21 +304,15 @@ class State:
         return dict(sorted(found.items()))
 
     def below(self, node: str) -> list[QueueState]:
-        """ClusterQueues at or below `node`, written as `ClusterQueue/NAME` or `Cohort/NAME`."""
+        """ClusterQueues at or below `node`, written as `ClusterQueue/NAME` or `Cohort/NAME`, by name."""
         kind, _, name = node.partition("/")
-        if kind == "ClusterQueue":
-            return [self.queues[name]] if name in self.queues else []
-        return [
-            state
-            for state in self.queues.values()
-            if state.queue is not None and name in cohorts_above(state.queue.cohort, self.policies)
-        ]
+        names = (name,) if kind == "ClusterQueue" else self.trees.below(name)
+        return [self.queues[one] for one in names if one in self.queues]
 
     def in_tree_of(self, name: str) -> list[QueueState]:
-        """The ClusterQueues of the cohort tree of this one."""
-        found = self.queues.get(name)
-        above = cohorts_above(found.queue.cohort, self.policies) if found and found.queue else ()
-        return self.below(f"Cohort/{above[-1]}" if above else f"ClusterQueue/{name}")
+        """The ClusterQueues of the cohort tree of this one, by name."""
+        found = self.trees.queues(self.trees.root(f"ClusterQueue/{name}"))
+        return [self.queues[one] for one in found if one in self.queues]
 
     def under_cohorts(self) -> dict[str, Under]:
         """What is at or below each of `cohorts()`, by its name."""
@@ -334,6 +347,11 @@ class State:
 def _changes(known: Mapping[WorkloadId, StoredWorkload], changed: Iterable[StoredWorkload]) -> list[Change]:
     pairs = [(known.get(one.id), None if one.phase in OVER else one) for one in changed]
     return [(former, now) for former, now in pairs if former is not None or now is not None]
+
+
+def _copied(known: Mapping[Key, Value]) -> dict[Key, Value]:
+    """A clone: dict() would add the items one by one, once one has been deleted."""
+    return known.copy() if isinstance(known, dict) else dict(known)
 
 
 def _pods_ready(
@@ -411,7 +429,7 @@ def _grouped(
             left[key(former)].add((former.arrival, former.id))
         if now is not None:
             came[key(now)].add((now.arrival, now.id))
-    result = dict(known)
+    result = _copied(known)
     for name in {*left, *came}:
         stayed = [item for item in result.pop(name, ()) if item not in left[name]]
         # New workloads are most often the last ones: the sort is almost free.
