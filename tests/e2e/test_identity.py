@@ -163,7 +163,7 @@ async def test_a_right_that_is_revoked_no_longer_applies(place: Place, server: S
         return await server.status(one, token) == status
 
     await eventually("dave may read it", lambda: answers(200))
-    await place.api.request("DELETE", f"{ROLES}/namespaces/team-b/rolebindings/dave")
+    await place.api.request("DELETE", f"{ROLES}/namespaces/team-b/rolebindings/dave-view")
     await eventually("dave may not read it any more", lambda: answers(404))
 
 
