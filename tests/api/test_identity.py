@@ -201,6 +201,27 @@ async def test_only_the_most_recently_used_are_remembered() -> None:
     assert asked == [0, 1, 2, 3, 1]
 
 
+async def test_a_refusal_is_asked_again_in_lists_after_half_a_minute_and_alone_after_five_seconds() -> None:
+    clock, asked = Clock(), []
+    kept: Remembered[str, bool] = Remembered(Lifetimes(), clock, most=9, together=asyncio.Semaphore(1))
+
+    async def refuse() -> bool:
+        asked.append(clock.now)
+        return False
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(kept.keep_fresh())
+        for _ in range(60):
+            assert await kept.get("right", refuse, in_list=True) is False
+            for _ in range(5):
+                await asyncio.sleep(0)  # what was asked beside is answered
+            clock.now += 1
+        running.cancel()
+    assert [at - asked[0] for at in asked] == [0, 30]
+    await kept.get("right", refuse)
+    assert len(asked) == 3
+
+
 async def test_if_the_request_that_reviews_is_cancelled_a_waiting_one_reviews_instead() -> None:
     kept: Remembered[str, int] = Remembered(Lifetimes(), Clock(), most=9, together=asyncio.Semaphore(9))
     asked, go = [], asyncio.Event()
