@@ -184,7 +184,7 @@ async def test_an_object_that_a_tenant_may_not_read_is_not_asked_for_and_looks_l
     namespace, kind, name = CHANGES[path]
     content = CONTENT.get(path.rpartition("/")[2], {})
     answers = []
-    for place, named in ((namespace, name), (namespace, "nobody"), ("nowhere", name)):
+    for place, named in ((namespace, name), (namespace, "missing"), ("elsewhere", name)):
         asked = path.format(namespace=place, kind=kind, name=named)
         answer = await rest.client.post(asked, json=content, headers={**bearer("alice"), **OWN_PAGE})
         answers.append((answer.status, await answer.text()))
@@ -232,7 +232,7 @@ async def test_a_list_has_nothing_of_other_tenants(rest: Rest, path: str) -> Non
 async def test_49_an_object_of_another_tenant_looks_like_a_missing_one(rest: Rest, path: str) -> None:
     namespace, kind, name = ONES[path]
     foreign = path.format(namespace=namespace, kind=kind, name=name)
-    missing_name = path.format(namespace=namespace, kind=kind, name="nobody")
+    missing_name = path.format(namespace=namespace, kind=kind, name="missing")
     missing_namespace = path.format(namespace="nowhere", kind=kind, name=name)
     assert await rest.status(foreign, token="admin") == 200
     answers = []
