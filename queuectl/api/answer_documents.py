@@ -65,7 +65,7 @@ Accounts = Mapping[FlavorResource, Account]
 
 def accounts_now(queue: QueueState, state: State) -> dict[FlavorResource, Account]:
     """By cell, in base units."""
-    tree, others = state.tree_of(f"ClusterQueue/{queue.name}"), state.in_tree_of(queue.name)
+    tree, others = state.tree_of(queue.name), state.in_tree_of(queue.name)
     node = tree.queue(queue.name)
     return {
         cell: account(node, tree.cell(cell), {one.name: one.used.get(cell, 0) for one in others})
@@ -79,7 +79,7 @@ def members_now(queues: Iterable[QueueState], state: State) -> dict[str, dict[Fl
     if not members:
         return {}
     first = next(iter(members))
-    tree, others = state.tree_of(f"ClusterQueue/{first}"), state.in_tree_of(first)
+    tree, others = state.tree_of(first), state.in_tree_of(first)
     cells = {name: {*one.nominal, *one.used} for name, one in members.items()}
     found: dict[str, dict[FlavorResource, Account]] = {name: {} for name in sorted(members)}
     for cell in sorted(set().union(*cells.values())):
@@ -106,7 +106,7 @@ def queue_share(
     readable: Readable,
     committed: dict[str, Any],
 ) -> answer_schemas.QueueShare:
-    tree = state.tree_of(f"ClusterQueue/{queue.name}")
+    tree = state.tree_of(queue.name)
     node = tree.queue(queue.name)
     fair = shares_fairly(tree, node, state.configuration)
     share = dominant_share(tree, node) if fair else None

@@ -49,7 +49,7 @@ def binding(workload: StoredWorkload, state: State) -> Iterator[Binding]:
 
 
 def _of_cell(cell: FlavorResource, requested: int, name: str, state: State) -> Iterator[Binding]:
-    tree = state.tree_of(f"ClusterQueue/{name}")
+    tree = state.tree_of(name)
     node, number = tree.queue(name), tree.cell(cell)
     whole = {(left.limit, left.at): left.available for left in limits(node, number, empty=True)}
     for available, limit, at in limits(node, number):

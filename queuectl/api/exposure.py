@@ -74,7 +74,7 @@ def _other(
     policy = other.queue.preemption.reclaim_within_cohort if other.queue else PreemptionPolicy.NEVER
     if policy is PreemptionPolicy.NEVER:
         return
-    tree = state.tree_of(f"ClusterQueue/{other.name}")
+    tree = state.tree_of(other.name)
     lender = tree.queue(other.name)
     lent = [cell for cell in held if _borrowed(tree, tree.queue(home.name), lender, cell)]
     if not lent:

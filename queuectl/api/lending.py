@@ -50,7 +50,7 @@ def lent(workload: StoredWorkload, state: State) -> Lent | None:
     amount = own - state.free(queue).get(cell, 0)
     if amount <= 0:
         return None
-    tree = state.tree_of(f"ClusterQueue/{queue.name}")
+    tree = state.tree_of(queue.name)
     fair = shares_fairly(tree, tree.queue(queue.name), state.configuration)
 
     def share(name: str) -> int | None:

@@ -56,7 +56,7 @@ def borrowed(stored: StoredWorkload | None, state: State) -> dict[str, dict[str,
     if stored is None or stored.attempt is None:
         return found
     name = stored.attempt.assignment.cluster_queue
-    tree = state.tree_of(f"ClusterQueue/{name}")
+    tree = state.tree_of(name)
     node = tree.queue(name)
     for cell in stored.attempt.assignment.usage():
         number = tree.cell(cell)

@@ -17,7 +17,6 @@ from typing import Final, TypeVar, get_args
 from queuectl.api.policies import cohorts_above, local_queue_condition, nominal_quota, quota_tree
 from queuectl.api.queue_states import Change, QueueState, moved_workloads, queue_states
 from queuectl.api.queue_workloads import QueueWorkloads
-from queuectl.api.trees import Trees
 from queuectl.core.capacity import Demand, FlavorCapacity
 from queuectl.core.model import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
 from queuectl.core.node_facts import NodeFacts
@@ -33,6 +32,7 @@ from queuectl.core.policy import (
     ResourceFlavor,
     SchedulingConfiguration,
 )
+from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.shortage import share_out, shares_out
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.reports import free
@@ -103,28 +103,39 @@ class State:
     """By ClusterQueue, the same."""
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     """By name, as told last. What uses them is not for tenants: no answer may show it."""
-    trees: Trees = field(default_factory=lambda: Trees({}), compare=False, repr=False)
+    trees: CohortTrees = field(default_factory=lambda: CohortTrees(()), compare=False, repr=False)
     """Of `policies`."""
-    _quota: dict[str, QuotaTree] = field(default_factory=dict, compare=False, repr=False)
-    """By root, once it was asked for; by "" that of all trees."""
+    _quota: dict[ConfigKey | None, QuotaTree] = field(default_factory=dict, compare=False, repr=False)
+    """By the object at the root, once it was asked for; by None that of all trees."""
     _turns: dict[str, Mapping[WorkloadId, int]] = field(default_factory=dict, compare=False, repr=False)
     """Positions by ClusterQueue with usage-based order, once they were asked for."""
 
-    def tree_of(self, node: str) -> QuotaTree:
-        """The quota tree of a node, such as `ClusterQueue/team-a`, with the usage of this state.
+    def tree_of(self, queue: str) -> QuotaTree:
+        """The quota tree of a ClusterQueue, with the usage of this state.
 
         It must not be changed, but for new cells. Where quota follows nodes in proportion (M11), the nodes of
         other trees are in it too.
         """
-        root = "" if self.trees.pro_rata else self.trees.root(node)
-        if root not in self._quota:
-            self._quota[root] = self._quota_of(root)
-        return self._quota[root]
+        root = self.trees.root_of(queue) if queue in self.trees.queues else None
+        alone = ConfigKey("ClusterQueue", "", queue)
+        return self._tree(alone if root is None else ConfigKey("Cohort", "", root))
 
-    def _quota_of(self, root: str) -> QuotaTree:
-        if root:
-            names = [name for name in self.trees.queues(root) if name in self.queues]
-            return quota_tree(self.trees.objects(root), {name: self.queues[name].used for name in names})
+    def _tree(self, root: ConfigKey) -> QuotaTree:
+        key = None if self.trees.pro_rata else root
+        if key not in self._quota:
+            self._quota[key] = self._every_tree() if key is None else self._tree_at(key)
+        return self._quota[key]
+
+    def _tree_at(self, root: ConfigKey) -> QuotaTree:
+        alone = root.kind == "ClusterQueue"
+        queues = (root.name,) if alone else self.trees.queues_below(root.name)
+        keys = [ConfigKey("ClusterQueue", "", name) for name in queues]
+        if not alone:
+            keys += [ConfigKey("Cohort", "", name) for name in self.trees.cohorts_in(root.name)]
+        used = {name: self.queues[name].used for name in queues if name in self.queues}
+        return quota_tree({key: self.policies[key] for key in keys if key in self.policies}, used)
+
+    def _every_tree(self) -> QuotaTree:
         tree = quota_tree(self.policies, {one.name: one.used for one in self.queues.values()})
         if shares_out(tree):
             flavors = {one.name: one for one in self.flavors()}
@@ -135,16 +146,16 @@ class State:
     def effective(self, node: QueueState | Cohort) -> Mapping[FlavorResource, int]:
         """What counts of its own nominal quota, in base units (M11)."""
         if isinstance(node, Cohort):
-            tree = self.tree_of(f"Cohort/{node.name}")
+            tree = self._tree(ConfigKey("Cohort", "", self.trees.root(node.name)))
             at = tree.cohort(node.name)
         else:
-            tree = self.tree_of(f"ClusterQueue/{node.name}")
+            tree = self.tree_of(node.name)
             at = tree.queue(node.name)
         return {tree.names[cell]: at.nominal[cell] for cell in at.named}
 
     def free(self, queue: QueueState) -> Mapping[FlavorResource, int]:
         """What a ClusterQueue can have now of each cell of its spec, in base units (core/reports)."""
-        return dict(free(self.tree_of(f"ClusterQueue/{queue.name}"), queue.name, queue.nominal))
+        return dict(free(self.tree_of(queue.name), queue.name, queue.nominal))
 
     def advance(self, reading: Reading, parse: Parse, configure: Configure | None = None) -> State:
         """The state after `reading`, which holds everything newer than this one."""
@@ -180,7 +191,7 @@ class State:
             queue_workloads=queue_workloads,
             counts=_counts(self.counts, changes),
             policies=policies,
-            trees=self.trees if policies is self.policies else Trees(policies),
+            trees=self.trees if policies is self.policies else CohortTrees(policies.values()),
             specs=_specs(self.specs, reading.configs),
             queues=queue_states(self.queues, touched, policies, queue_workloads),
             configuration=configuration,
@@ -306,24 +317,22 @@ class State:
     def below(self, node: str) -> list[QueueState]:
         """ClusterQueues at or below `node`, written as `ClusterQueue/NAME` or `Cohort/NAME`, by name."""
         kind, _, name = node.partition("/")
-        names = (name,) if kind == "ClusterQueue" else self.trees.below(name)
+        names = (name,) if kind == "ClusterQueue" else self.trees.queues_below(name)
         return [self.queues[one] for one in names if one in self.queues]
 
     def in_tree_of(self, name: str) -> list[QueueState]:
         """The ClusterQueues of the cohort tree of this one, by name."""
-        found = self.trees.queues(self.trees.root(f"ClusterQueue/{name}"))
+        found = self.trees.queues_beside(name) if name in self.trees.queues else (name,)
         return [self.queues[one] for one in found if one in self.queues]
 
     def under_cohorts(self) -> dict[str, Under]:
         """What is at or below each of `cohorts()`, by its name."""
-        found = {name: Under() for name in self.cohorts()}
-        for name, cohort in self.cohorts().items():
+        cohorts = self.cohorts()
+        found = {name: Under(queues=self.below(f"Cohort/{name}")) for name in cohorts}
+        for name, cohort in cohorts.items():
             if cohort is not None:
                 for above in set(cohorts_above(name, self.policies)):
                     found[above].cohorts.append(cohort)
-        for queue in self.queues.values():
-            for above in set(cohorts_above(queue.queue.cohort, self.policies)) if queue.queue else ():
-                found[above].queues.append(queue)
         return found
 
     def quotas_by_flavor(self) -> dict[str, dict[str, tuple[int, int]]]:

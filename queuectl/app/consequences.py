@@ -19,26 +19,24 @@ def not_over(target: WorkloadTarget, now: Json, what: str) -> None:
 def waits(target: WorkloadTarget, now: Json) -> None:
     """For a move. Raises Refused for a workload that runs or is over."""
     not_over(target, now, "a move")
-    if runs(now, target.row):
-        where = named(target)
-        raise Refused(
-            f"{target} runs, and is charged in its queue: only a workload that waits can be moved\n"
-            f"`queuectl hold {where} --wait` stops it, "
-            f"`queuectl release {where}` lets it queue after the move"
-        )
+    _not_running(target, now, "runs, and is charged in its queue", "be moved", "after the move")
 
 
 def can_fit(target: WorkloadTarget, now: Json) -> None:
     """For another size. Raises Refused for a workload that runs, is being stopped, or is over."""
     not_over(target, now, "another size")
+    _not_running(target, now, "runs", "get another size", "after that")
+    if (left := still_running(now, target.row)) is not None:
+        raise Refused(f"{target} is being stopped: {left}; try again then")
+
+
+def _not_running(target: WorkloadTarget, now: Json, runs_so: str, change: str, later: str) -> None:
     if runs(now, target.row):
         where = named(target)
         raise Refused(
-            f"{target} runs: only a workload that waits can get another size\n"
-            f"`queuectl hold {where} --wait` stops it, `queuectl release {where}` lets it queue after that"
+            f"{target} {runs_so}: only a workload that waits can {change}\n"
+            f"`queuectl hold {where} --wait` stops it, `queuectl release {where}` lets it queue {later}"
         )
-    if (left := still_running(now, target.row)) is not None:
-        raise Refused(f"{target} is being stopped: {left}; try again then")
 
 
 def lost_by_hold(target: WorkloadTarget, now: Json) -> str | None:

@@ -21,6 +21,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.observing import CONFIGURATION
 from queuectl.core.policy import ClusterQueue, Cohort, LocalQueue, Policy, SchedulingConfiguration
+from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.resources import format_amount
 from queuectl.kinds.context import as_object, is_kept
 from queuectl.kinds.policy import parse_policy
@@ -28,7 +29,6 @@ from queuectl.kinds.policy_objects import API_VERSION
 from queuectl.simulator.documents import FORMAT
 from queuectl.simulator.dumping_nodes import add_nodes
 from queuectl.simulator.rebuilding import requested
-from queuectl.simulator.trees import Trees
 
 Document = dict[str, Any]
 
@@ -84,14 +84,13 @@ def _queues_of(policies: Iterable[Policy], tree: str | None) -> set[str] | None:
     """Names of the ClusterQueues and Cohorts of a tree; None: of all trees."""
     if tree is None:
         return None
-    trees = Trees(policies)
+    trees = CohortTrees(policies)
     if tree not in {*trees.cohorts, *trees.queues}:
         raise NoSuchTree(f"{tree} is neither a Cohort nor a ClusterQueue")
     root = trees.root(tree) if tree in trees.cohorts else trees.root_of(tree)
     if root is None:
         return {tree}
-    cohorts = {f"Cohort/{name}" for name in trees.cohorts if trees.root(name) == root}
-    return trees.queues_below(root) | cohorts
+    return {*trees.queues_below(root), *(f"Cohort/{name}" for name in trees.cohorts_in(root))}
 
 
 def _queue_of(one: StoredWorkload, policies: dict[ConfigKey, Policy]) -> str | None:

@@ -16,6 +16,7 @@ from queuectl.core.model import LedgerSnapshot, Phase, StoredWorkload, WorkloadI
 from queuectl.core.node_facts import NodeFacts
 from queuectl.core.nodes.facts import pods_of_facts, with_unmanaged
 from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
+from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.reasons import Family
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports import PastLives
@@ -25,7 +26,6 @@ from queuectl.simulator.endings import pods_end_seconds
 from queuectl.simulator.forward import DAY, Forward
 from queuectl.simulator.rebuilding import by_workload, engine_of
 from queuectl.simulator.run_times import LEAST_RUNS, RunTimes, grouped, run_of
-from queuectl.simulator.trees import Trees
 
 WINDOW: Final = timedelta(days=28)
 """How much of the past a forecast draws from."""
@@ -104,7 +104,7 @@ class Forecast:
         self._most_work = most_work
         snapshot = basis.snapshot
         specs = (parse_policy(key, spec) for key, spec in snapshot.configs if key.kind in _TREES)
-        self.queues = frozenset(Trees(specs).queues_beside(cluster_queue))
+        self.queues = frozenset(CohortTrees(specs).queues_beside(cluster_queue))
         """The ClusterQueues of the tree."""
         self.sequence = snapshot.sequence
         mine = {one.id: one for one in snapshot.workloads if queue_of(one) in self.queues}

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.api.policies import Policies, nominal_quota, quota_tree
-from queuectl.api.trees import Trees
 from queuectl.core import policy
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
+from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.reports import free
 from queuectl.core.resources import FlavorResource
@@ -48,14 +48,17 @@ def policies(draw: st.DrawFn) -> Policies:
 
 @given(policies(), st.lists(st.integers(0, 6), min_size=6, max_size=6))
 def test_a_tree_by_itself_has_the_amounts_that_it_has_beside_others(found: Policies, used: list[int]) -> None:
-    trees = Trees(found)
+    trees = CohortTrees(found.values())
     usage = {key.name: {GPU: used[int(key.name[1:])]} for key in found if key.kind == "ClusterQueue"}
     whole = quota_tree(found, usage)
     for name in usage:
-        root = trees.root(f"ClusterQueue/{name}")
-        members = trees.queues(root)
-        part = quota_tree(trees.objects(root), {one: usage[one] for one in members})
-        assert name in members
+        beside = trees.queues_beside(name) if name in trees.queues else (name,)
+        root = trees.root_of(name) if name in trees.queues else None
+        members = {("ClusterQueue", one) for one in beside}
+        members |= {("Cohort", one) for one in trees.cohorts_in(root or "")}
+        objects = {key: one for key, one in found.items() if (key.kind, key.name) in members}
+        part = quota_tree(objects, {one: usage[one] for one in beside})
+        assert name in beside
         cells = nominal_quota(found[ConfigKey("ClusterQueue", "", name)])
         assert free(part, name, cells) == free(whole, name, cells)
         assert _above(part, name) == _above(whole, name)
@@ -63,14 +66,14 @@ def test_a_tree_by_itself_has_the_amounts_that_it_has_beside_others(found: Polic
 
 @given(policies())
 def test_the_queues_below_a_cohort_are_those_that_have_it_above_them(found: Policies) -> None:
-    trees = Trees(found)
+    trees = CohortTrees(found.values())
     for cohort in COHORTS:
         expected = {
             one.name
             for one in found.values()
             if isinstance(one, ClusterQueue) and cohort in _cohorts_above(found, one.cohort)
         }
-        assert list(trees.below(cohort)) == sorted(expected)
+        assert list(trees.queues_below(cohort)) == sorted(expected)
 
 
 def _above(tree: QuotaTree, name: str) -> list[str]:
