@@ -122,6 +122,7 @@ SUBJECTS: Final[tuple[Subject, ...]] = (
         once={"backoffLimit": 0},
         retried={"backoffLimit": 5},
         leaves=_KEEPS_PODS,
+        retries_late=True,
         without=_NO_SCALE
         | {"TTL while suspended": "its operator deletes the Job of its launcher by age, not the object"},
     ),

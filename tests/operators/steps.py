@@ -5,7 +5,6 @@ A step gets the namespace of its own. What it needs of a kind is in the `Subject
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -20,9 +19,6 @@ from tests.operators.subjects import LONG
 
 Step = Callable[[Cell], Awaitable[None]]
 LEFT, RIGHT = POOLS
-TOUCHES: Final = 12
-BETWEEN_TOUCHES: Final = 5.0
-"""Seconds."""
 
 
 async def created_running(cell: Cell) -> None:
@@ -157,24 +153,9 @@ async def same_name_again(cell: Cell) -> None:
     assert charged(first) == held
     await first.let_pods_end()
     await first.until("its quota is back", lambda: first.retired)
-    await _touched_until_it_runs(second)
+    if cell.subject.retries_late:
+        await second.delete()
     await _to_its_end(second)
-
-
-async def _touched_until_it_runs(work: Work) -> None:
-    """The MPI operator does not try again by itself where it has found a Job of this name.
-
-    The garbage collector deletes that Job at any time after its pods.
-    """
-
-    def begun() -> bool:
-        return work.retired or bool((work.seen() or {}).get("status"))
-
-    for number in range(TOUCHES):
-        await work.merge({"metadata": {"annotations": {"example.com/touched": str(number)}}})
-        with contextlib.suppress(AssertionError):
-            await work.cell.site.until("it runs", begun, BETWEEN_TOUCHES)
-            return
 
 
 async def children_pass(cell: Cell) -> None:

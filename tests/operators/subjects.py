@@ -62,6 +62,8 @@ class Subject:
     """It has whole pod templates."""
     webhooks: bool = False
     """No object of this kind can be changed while its operator is down."""
+    retries_late: bool = False
+    """Its operator may look at it minutes late while parts of a deleted object of its name are left."""
     without: Mapping[str, str] = field(default_factory=dict)
     """Steps that have no meaning for it, with the reason."""
 
