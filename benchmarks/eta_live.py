@@ -220,7 +220,7 @@ async def _ask(client: aiohttp.ClientSession, url: str, job: _Job) -> _Asked | N
             return None
         if answer.status != 200:
             raise RuntimeError(f"GET {path}: {answer.status} {found}")
-    if found["unknown"] in ("it holds quota", "it is over"):
+    if found["startedAt"] is not None or found["endedAt"] is not None:
         return None
     if found["unknown"] is not None:
         raise RuntimeError(f"GET {path}: {found['unknown']}")

@@ -11,20 +11,17 @@ from queuectl.api import answer_documents as documents
 from queuectl.api import answer_schemas, query, schemas, waits
 from queuectl.api.asking import Endpoint, Question, Source, committed, may_get
 from queuectl.api.identity import CLUSTER_QUEUES, COHORTS
+from queuectl.api.lives import PAGE, PAGES, decisions_on
 from queuectl.api.problems import Refusal, bad_request, not_found
 from queuectl.api.state import OVER
 from queuectl.api.statements import MOST_STEPS, Statement, TooLong, equal_steps, of_cohort, statements, total
 from queuectl.api.view import Sight
 from queuectl.api.workload_routes import WorkloadRoutes
-from queuectl.core.model import StoredWorkload
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import MOST_HELD, DecisionRow, PastHolds, PreemptionRow, TooMuchHistory
+from queuectl.ports import MOST_HELD, PastHolds, PreemptionRow, TooMuchHistory
 
 Found = TypeVar("Found")
 
-PAGE: Final = 1000
-PAGES: Final = 10
-"""Decisions on one workload are read in so many pages at most: its wait is told up to there."""
 MOST_PREEMPTIONS: Final = 10_000
 """Of one statement, in all queues."""
 
@@ -162,26 +159,13 @@ class AnswerRoutes:
     async def waited(self, question: Question) -> schemas.Committed:
         workload = await self._workloads.found(question)
         sight = await self._source.sight_of(question)
-        rows, more = await self._decisions(workload, sight.state.sequence)
+        rows, more = await decisions_on(self._source, workload.id, sight.state.sequence)
         lasts = rows[-1].now if more or workload.phase in OVER else now(sight)
         found = waits.spells(rows, workload.created_at, max(lasts, workload.created_at))
         asked = waits.spans(found, sight.state.sequence)
         told = await self._source.ask(self._source.readings.starts(list(asked.values()))) if asked else []
         wait = waits.breakdown(found, dict(zip(asked, told, strict=True)))
         return documents.waited(workload, wait, committed(sight))
-
-    async def _decisions(self, workload: StoredWorkload, last: int) -> tuple[list[DecisionRow], bool]:
-        """Oldest first, up to sequence `last`, and whether there are more."""
-        rows: list[DecisionRow] = []
-        for _ in range(PAGES):
-            after = rows[-1].sequence if rows else 0
-            found = await self._source.ask(
-                self._source.readings.history(workload.id, after=after, limit=PAGE)
-            )
-            rows += [row for row in found if row.sequence <= last]
-            if len(found) < PAGE or found[-1].sequence >= last:
-                return rows, False
-        return rows, True
 
 
 async def readable_nodes(question: Question, nodes: Collection[str]) -> documents.Readable:

@@ -11,6 +11,7 @@ from pydantic import Field
 from queuectl.api import schemas
 from queuectl.api.answer_routes import always, now
 from queuectl.api.asking import Endpoint, Question, Source, committed
+from queuectl.api.lives import Times, decisions_on, times
 from queuectl.api.problems import unavailable
 from queuectl.api.state import OVER
 from queuectl.api.workload_routes import WorkloadRoutes
@@ -42,6 +43,10 @@ class Start(schemas.Committed):
     phase: Phase
     at: datetime = Field(description="The time of the forecast.")
     unknown: str | None = Field(description="Why there is no forecast; null: there is one.")
+    started_at: datetime | None = Field(
+        description="The last admission of a workload that holds quota or is over; null: it has none."
+    )
+    ended_at: datetime | None = Field(description="The end of a workload that is over.")
     low_seconds: float | None = Field(description="One of ten draws starts earlier.")
     median_seconds: float | None = Field(description="Half of the draws start earlier.")
     high_seconds: float | None = Field(
@@ -78,11 +83,18 @@ class ForecastRoutes:
 
     async def start(self, question: Question) -> schemas.Committed:
         workload = await self._workloads.found(question)
+        known = await self._known(workload)
         sight = self._source.sight()
-        if workload.phase in OVER:
-            found = StartForecast(now(sight), sight.state.sequence, "it is over")
-        else:
+        if known is None:
             found = await self._forecast(workload, now(sight))
+            if found.unknown is not None:
+                # It may have started or ended after the state of this server.
+                await self._source.view.refresh(self._source.view.moment())
+                workload = await self._workloads.found(question)
+                known, sight = await self._known(workload), self._source.sight()
+        if known is not None:
+            found = StartForecast(now(sight), sight.state.sequence, str(known))
+        started, ended = known or Times()
         calibration = found.calibration
         return Start(
             namespace=workload.ref.namespace,
@@ -94,6 +106,8 @@ class ForecastRoutes:
             phase=workload.phase,
             at=found.at,
             unknown=found.unknown,
+            started_at=started,
+            ended_at=ended,
             low_seconds=found.low,
             median_seconds=found.median,
             high_seconds=found.high,
@@ -102,6 +116,16 @@ class ForecastRoutes:
             calibration=None if calibration is None else Calibration(**calibration._asdict()),
             **committed(sight),
         )
+
+    async def _known(self, workload: StoredWorkload) -> Times | None:
+        """None: it waits, or its pods are ending, so it may start again. Raises a 503."""
+        if workload.phase in OVER:
+            last = self._source.sight().state.sequence
+            rows, _ = await decisions_on(self._source, workload.id, last)
+            return times(rows)
+        if workload.phase is Phase.ADMITTED and workload.attempt is not None:
+            return Times(workload.attempt.admitted_at)
+        return None
 
     async def _forecast(self, workload: StoredWorkload, at: datetime) -> StartForecast:
         """Raises a 503."""

@@ -146,7 +146,9 @@ class Forecaster:
         snapshot = await self._past.at(now)
         stored = next((one for one in snapshot.workloads if one.id == workload), None)
         if stored is None or stored.cluster_queue is None:
-            why = "it is over" if stored is None else "it is in no ClusterQueue"
+            why = "it is in no ClusterQueue"
+            if stored is None:  # it ended before, or was queued later
+                why = f"it did not wait at {now.isoformat()}"
             return StartForecast(now, snapshot.sequence, why)
         snapshot = replace(snapshot, nodes=await self._past.nodes_now())
         past = await self._past_lives(now)

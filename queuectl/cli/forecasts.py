@@ -29,8 +29,8 @@ def eta(options: Options, workload: str, namespace: str | None) -> None:
     """Show when a pending workload starts: the median, and the interval that holds 8 of 10 starts.
 
     The queues of its cohort tree are played forward many times, with run times and arrivals drawn from the
-    last weeks. It may take a minute if many workloads wait. Changes of policy, and room on nodes, are not
-    part of it.
+    last weeks. It may take a minute if many workloads wait. Changes of policy, and nodes that come or fail,
+    are not part of it. Of a workload that does not wait it tells when it started and ended.
     """
     server, path, _ = workload_of(options, workload, namespace, timeout=TIMEOUT_SECONDS)
     found = server.get((*path, "eta"))
@@ -39,13 +39,20 @@ def eta(options: Options, workload: str, namespace: str | None) -> None:
         return
     name = printable(f"{found['kind']} {found['namespace']}/{found['name']}")
     if found["unknown"] is not None:
-        click.echo(f"{name}: {found['phase']}, start unknown: {printable(found['unknown'])}")
+        known = _known(found) or f"start unknown: {printable(found['unknown'])}"
+        click.echo(f"{name}: {found['phase']}, {known}")
         return
     click.echo(f"{name}: pending in ClusterQueue {printable(found['clusterQueue'])}, {found['draws']} draws")
     click.echo()
     printing.table(_TABLE, [(title, *_when(found, key)) for key, title in _ROWS])
     click.echo()
     click.echo(_calibration(found["calibration"]))
+
+
+def _known(found: Document) -> str:
+    """Empty if it waits."""
+    times = (("started", found["startedAt"]), ("ended", found["endedAt"]))
+    return ", ".join(f"{what} at {printing.local(time)}" for what, time in times if time is not None)
 
 
 def _when(found: Document, key: str) -> tuple[str, str]:

@@ -72,8 +72,10 @@ class Known:
 
 def obstacle(one: StoredWorkload) -> str | None:
     """Return why waiting alone does not start it; None: it may."""
+    if one.phase is Phase.ADMITTED and one.attempt is not None:
+        return f"it started at {one.attempt.admitted_at.isoformat()}"
     if one.phase not in (Phase.PENDING, Phase.EVICTING):
-        return "it holds quota" if one.phase is Phase.ADMITTED else "it is over"
+        return "it has ended"
     if one.reason is not None and one.reason.family in (Family.NEVER, Family.HELD):
         return f"it cannot start before something is changed: {one.reason.code}"
     return None

@@ -315,8 +315,7 @@ class CannedReadings:
 
     async def start_of(self, workload: WorkloadId, now: datetime) -> StartForecast:
         """The same for all workloads that are pending."""
-        if self._workloads[workload][1].phase is not Phase.PENDING:
-            return StartForecast(EPOCH_START, self.sequence, "it holds quota")
+        assert self._workloads[workload][1].phase is Phase.PENDING
         checked = Calibration(45, 37, EPOCH_START - timedelta(days=14), EPOCH_START - timedelta(hours=6))
         return StartForecast(EPOCH_START, self.sequence, None, 2463, 7512, None, 22_960, 19, checked)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -10,9 +11,11 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from benchmarks.months import START, Month, at_once
 from queuectl.api.forecast_routes import FORECAST_SECONDS
+from queuectl.api.lives import Times, times
 from queuectl.api.server import application
 from queuectl.api.view import View
 from queuectl.app.forecasting import FRESH_SECONDS, Forecaster
+from queuectl.core.decisions import Verdict
 from queuectl.core.model import Phase, WorkloadId
 from queuectl.core.policy import DEFAULT_CONFIGURATION
 from queuectl.kinds.policy import parse_policy
@@ -20,8 +23,8 @@ from queuectl.ports import LedgerUnavailable, StartForecast
 from queuectl.simulator import backtest
 from queuectl.simulator.forecast import obstacle
 from queuectl.simulator.what_ifs import TriedWhatIfs
-from tests.api.canned import CannedReadings, two_teams, workload
-from tests.api.conftest import KEY, Clock, Rest
+from tests.api.canned import EPOCH_START, CannedReadings, decision, two_teams, workload
+from tests.api.conftest import KEY, Clock, Rest, Serve
 from tests.job_kinds import JOB_KINDS
 
 
@@ -33,15 +36,52 @@ async def test_rest_tells_the_interval_and_how_often_such_intervals_held(rest: R
     assert (found["calibration"]["checked"], found["calibration"]["held"]) == (45, 37)
 
 
-async def test_what_does_not_wait_has_no_forecast(serve) -> None:  # type: ignore[no-untyped-def]
+WORKS = workload("works", 20, phase=Phase.ADMITTED, gpus=1)
+STARTED, ENDED = EPOCH_START + timedelta(minutes=20), EPOCH_START + timedelta(seconds=60)
+
+
+async def test_what_does_not_wait_has_the_times_of_its_start_and_end(serve: Serve) -> None:
     readings = two_teams()
-    runs, over = workload("runs", 20, phase=Phase.ADMITTED), workload("over", 21)
-    readings.commit(runs, over)
+    runs, over = workload("runs", 20, phase=Phase.ADMITTED, gpus=1), workload("over", 21)
+    left = workload("left", 22)
+    readings.commit(runs, over, left)
     readings.end(over)
-    rest: Rest = await serve(readings)
-    for name, why in (("runs", "it holds quota"), ("over", "it is over")):
+    readings.end(left, Phase.DELETED)
+    readings.rows += [
+        *(decision(30, left, Verdict.QUEUED), decision(31, over, Verdict.ADMITTED)),
+        *(decision(60, over, Verdict.RETIRED), decision(60, left, Verdict.RETIRED)),
+    ]
+    readings.sequence = 60
+    rest = await serve(readings)
+    began = EPOCH_START + timedelta(seconds=31)
+    for name, started, ended, why in (
+        ("runs", STARTED, None, f"it started at {STARTED.isoformat()}"),
+        ("over", began, ENDED, f"it started at {began.isoformat()} and ended at {ENDED.isoformat()}"),
+        ("left", None, ENDED, f"it ended at {ENDED.isoformat()}"),
+    ):
         found = await rest.get(f"/api/v1/workloads/default/job/{name}/eta")
         assert (found["unknown"], found["medianSeconds"], found["calibration"]) == (why, None, None)
+        told = [found[key] and datetime.fromisoformat(found[key]) for key in ("startedAt", "endedAt")]
+        assert told == [started, ended]
+
+
+def test_an_id_that_is_used_again_has_the_times_of_its_last_life() -> None:
+    one = workload("one", 1)
+    rows = [
+        decision(number, one, verdict)
+        for number, verdict in enumerate(
+            (
+                *(Verdict.QUEUED, Verdict.ADMITTED, Verdict.EVICTED, Verdict.RELEASED, Verdict.ADMITTED),
+                *(Verdict.QUEUED, Verdict.RETIRED, Verdict.QUEUED, Verdict.RETIRED),
+            )
+        )
+    ]
+    at = [row.now for row in rows]
+    assert times(rows[:4]) == Times(at[1], None)
+    assert times(rows[:7]) == Times(at[4], at[6])
+    assert times(rows[:8]) == Times(None, None)
+    assert times(rows) == Times(None, at[8])
+    assert str(Times()) == "it has ended"
 
 
 class Failing(CannedReadings):
@@ -56,6 +96,41 @@ class Failing(CannedReadings):
             raise self.error
         await asyncio.Event().wait()
         raise AssertionError
+
+
+@pytest.mark.parametrize("then", [Phase.ADMITTED, Phase.FINISHED, Phase.PENDING])
+async def test_what_started_or_ended_after_the_state_of_rest_has_its_times_too(then: Phase) -> None:
+    """The forecast is made from a later state of the ledger."""
+    readings = two_teams()
+    one = workload("one", 20)
+    readings.commit(one)
+
+    class Later(CannedReadings):
+        async def start_of(self, workload: WorkloadId, now: datetime) -> StartForecast:
+            if then is Phase.FINISHED:
+                readings.end(one)
+                readings.rows.append(decision(readings.sequence, one, Verdict.RETIRED))
+            elif then is Phase.ADMITTED:
+                readings.commit(replace(WORKS, id=one.id, ref=one.ref))
+            return StartForecast(now, readings.sequence, f"it did not wait at {now.isoformat()}")
+
+    view = View(readings, parse_policy)
+    await view.refresh()
+    app = application(
+        view, readings, kinds=JOB_KINDS, cursor_key=KEY, what_ifs=TriedWhatIfs(), forecasts=Later()
+    )
+    async with TestClient(TestServer(app)) as client:
+        answer = await client.get("/api/v1/workloads/default/job/one/eta")
+        found = await answer.json()
+    assert found["phase"] == then
+    match then:
+        case Phase.ADMITTED:
+            assert found["unknown"] == f"it started at {STARTED.isoformat()}"
+        case Phase.FINISHED:
+            assert found["endedAt"] is not None
+        case _:
+            assert (found["startedAt"], found["endedAt"]) == (None, None)
+            assert found["unknown"].startswith("it did not wait at 20")
 
 
 @pytest.mark.parametrize(
@@ -115,8 +190,11 @@ async def test_forecasts_come_from_the_ledger_and_past_ones_are_checked(
     assert first.unknown is None
     assert first.low is not None
     assert first.calibration is None
-    assert (await forecaster.start_of(runs.id, busy)).unknown == "it holds quota"
-    assert (await forecaster.start_of(WorkloadId("none"), busy)).unknown == "it is over"
+    assert runs.attempt is not None
+    started = (await forecaster.start_of(runs.id, busy)).unknown
+    assert started == f"it started at {runs.attempt.admitted_at.isoformat()}"
+    gone = (await forecaster.start_of(WorkloadId("none"), busy)).unknown
+    assert gone == f"it did not wait at {busy.isoformat()}"
 
     calibration = await forecaster.calibration(frozenset("abc"), busy)
     assert calibration is not None

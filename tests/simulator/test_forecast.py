@@ -228,11 +228,11 @@ def test_only_workloads_of_the_tree_are_played() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("phase", "why"), [(Phase.ADMITTED, "it holds quota"), (Phase.DELETED, "it is over")]
-)
-def test_what_does_not_wait_has_no_forecast(phase: Phase, why: str) -> None:
-    assert obstacle(replace(stored("one"), phase=phase)) == why
+def test_what_does_not_wait_has_no_forecast() -> None:
+    runs = next(one for one in state(busy())[0].workloads if one.phase is Phase.ADMITTED)
+    assert runs.attempt is not None
+    assert obstacle(runs) == f"it started at {runs.attempt.admitted_at.isoformat()}"
+    assert obstacle(replace(stored("one"), phase=Phase.DELETED)) == "it has ended"
 
 
 @pytest.mark.parametrize(
