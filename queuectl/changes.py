@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
-Verb = Literal["hold", "release", "move", "priority", "stop", "resume"]
+Verb = Literal["hold", "release", "move", "priority", "fit", "stop", "resume"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedSize:
+    """Another size of one podset (docs/answers.md, A24): `gpus`, `pods` or both, each 1 to MAX_COUNT."""
+
+    gpus: int | None = None
+    """Devices of all its pods together."""
+    pods: int | None = None
+    pod_set: str | None = None
+    """None: the only one that the size can be meant for."""
+    completions: bool = False
+    """Those of an Indexed Job become the number of its pods too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +33,22 @@ class Wanted:
     name: str
     target: str | None = None
     """The LocalQueue of a move; the WorkloadPriorityClass of a priority, None: no class."""
+    size: WantedSize | None = None
+    """Of a fit."""
     evict: bool = False
     """A hold may evict it; a stop evicts the admitted workloads too."""
     reason: str | None = None
     dry_run: bool = False
     """The API server checks it and writes nothing."""
+
+
+class FieldMade(NamedTuple):
+    """A field of the object, as its patch changes it."""
+
+    field: str
+    before: str | None
+    """None: there was none."""
+    after: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +57,7 @@ class Made:
 
     kind: str
     field: str
+    """Of a fit `podset NAME`, with its sizes in words."""
     before: str | None
     after: str | None
     written: bool
@@ -43,6 +68,8 @@ class Made:
     """What a hold ends: it is refused without `evict`. None: nothing."""
     reason: str | None = None
     """As it is kept on the object, with its author."""
+    fields: tuple[FieldMade, ...] = ()
+    """Of a fit: all fields that it changes."""
 
 
 class ChangeRefused(Exception):

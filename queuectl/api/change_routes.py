@@ -10,10 +10,11 @@ from typing import Any, Final, NamedTuple
 from queuectl.api import bodies, query
 from queuectl.api.answer_routes import always
 from queuectl.api.asking import Endpoint, Question, Source, committed
-from queuectl.api.change_schemas import Changed
+from queuectl.api.change_schemas import Changed, ChangedField
 from queuectl.api.identity import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from queuectl.api.problems import Refusal, bad_request, not_found
-from queuectl.changes import ChangeRefused, Changes, Verb, Wanted
+from queuectl.changes import ChangeRefused, Changes, Verb, Wanted, WantedSize
+from queuectl.kinds.fields import MAX_COUNT
 
 MAX_BODY: Final = 4096
 MAX_REASON: Final = 200
@@ -41,6 +42,12 @@ _ROWS: Final = (
     _Row(_WORKLOAD, "release", "Let a workload that is on hold queue again"),
     _Row(_WORKLOAD, "move", "Queue a workload that waits in another LocalQueue", ("queue",)),
     _Row(_WORKLOAD, "priority", "Change the priority class of a workload", ("priorityClass",)),
+    _Row(
+        _WORKLOAD,
+        "fit",
+        "Change the pods or GPUs of a workload that waits; it keeps its place",
+        ("gpus", "pods", "podSet", "completions"),
+    ),
     _Row(_LOCAL_QUEUE, "stop", "Let a LocalQueue admit no more", ("drain",)),
     _Row(_LOCAL_QUEUE, "resume", "Let a stopped LocalQueue admit again"),
     _Row(_CLUSTER_QUEUE, "stop", "Let a ClusterQueue admit no more", ("drain",)),
@@ -52,6 +59,10 @@ _FIELDS: Final[Mapping[str, str]] = {
     "drain": "`drain: true`: its admitted workloads are evicted too",
     "queue": "`queue`: the LocalQueue of its namespace",
     "priorityClass": "`priorityClass`: the WorkloadPriorityClass, null for none",
+    "gpus": "`gpus`: of all pods of one podset together (`gpus`, `pods` or both are required)",
+    "pods": "`pods`: their number",
+    "podSet": "`podSet`: its name, if it has several",
+    "completions": "`completions: true`: those of an Indexed Job become the number of its pods too",
 }
 
 
@@ -111,6 +122,7 @@ class ChangeRoutes:
             namespace=namespace,
             name=name,
             target=_target(row, content),
+            size=_size(content) if row.verb == "fit" else None,
             evict=_flag(content, "evict") or _flag(content, "drain"),
             reason=_reason(content),
             dry_run=_flag(content, "dryRun"),
@@ -139,6 +151,9 @@ class ChangeRoutes:
             loss=made.loss,
             reason=made.reason,
             dry_run=wanted.dry_run,
+            fields=tuple(
+                ChangedField(field=one.field, before=one.before, after=one.after) for one in made.fields
+            ),
             **committed(self._source.sight()),
         )
 
@@ -166,6 +181,23 @@ def _target(row: _Row, content: Mapping[str, Any]) -> str | None:
                 return value
             raise bad_request(f"{field} must be the name of an object")
     return None
+
+
+def _size(content: Mapping[str, Any]) -> WantedSize:
+    gpus, pods = (_number(content, field) for field in ("gpus", "pods"))
+    if gpus is None and pods is None:
+        raise bad_request("gpus, pods or both are required")
+    pod_set = content.get("podSet")
+    if pod_set is not None and not (isinstance(pod_set, str) and query.is_name(pod_set)):
+        raise bad_request("podSet must be the name of a podset")
+    return WantedSize(gpus=gpus, pods=pods, pod_set=pod_set, completions=_flag(content, "completions"))
+
+
+def _number(content: Mapping[str, Any], field: str) -> int | None:
+    value = content.get(field)
+    if value is None or (type(value) is int and 1 <= value <= MAX_COUNT):
+        return value
+    raise bad_request(f"{field} must be a whole number from 1 to {MAX_COUNT}, not {value!r:.40}")
 
 
 def _reason(content: Mapping[str, Any]) -> str | None:

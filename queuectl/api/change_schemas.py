@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from queuectl.api.schemas import Committed
+from queuectl.api.schemas import Committed, Document
+
+
+class ChangedField(Document):
+    """One field of a Kubernetes object."""
+
+    field: str = Field(description="Such as `spec.parallelism`.")
+    before: str | None
+    after: str
 
 
 class Changed(Committed):
@@ -13,7 +21,9 @@ class Changed(Committed):
     kind: str
     namespace: str | None = Field(description="Null for a ClusterQueue.")
     name: str
-    field: str = Field(description="Such as `spec.stopPolicy`.")
+    field: str = Field(
+        description="Such as `spec.stopPolicy`; of a fit `podset NAME`: its size before and after, in words."
+    )
     before: str | None
     after: str | None
     written: bool = Field(description="False: it was so already. With `dryRun` nothing is written ever.")
@@ -21,3 +31,4 @@ class Changed(Committed):
     loss: str | None = Field(description="What a hold ends; without `evict: true` it is refused then.")
     reason: str | None = Field(description="As the object keeps it, with its author.")
     dry_run: bool
+    fields: tuple[ChangedField, ...] = Field(description="Of a fit: all fields that it changes. Else empty.")

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from queuectl.app import changing, consequences, moving, refusals
+from queuectl.app import changing, consequences, fitting, moving, refusals
 from queuectl.app.changing import Change, Target, WorkloadTarget
 from queuectl.app.connecting import account_of
-from queuectl.changes import ChangeRefused, Made, Wanted
+from queuectl.changes import ChangeRefused, FieldMade, Made, Wanted, WantedSize
 from queuectl.kinds.fields import Json
+from queuectl.kinds.fitting import CannotFit, sized
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.account import Bearer
 from queuectl.kube.errors import (
@@ -86,6 +87,8 @@ class KubeChanges:
                     return await _move(session, target, wanted)
                 case "priority":
                     return await _priority(session, target, wanted)
+                case "fit":
+                    return await _fit(session, target, wanted, wanted.size or WantedSize())
                 case _:
                     return await _hold(session, target, wanted)
 
@@ -120,6 +123,36 @@ async def _priority(session: Session, target: WorkloadTarget, wanted: Wanted) ->
     return _made(change, consequences.priority_means(change, target))
 
 
+async def _fit(session: Session, target: WorkloadTarget, wanted: Wanted, size: WantedSize) -> Made:
+    done = await fitting.fit(
+        session,
+        target,
+        fitting.Wanted(
+            lambda pod_sets: sized(pod_sets, size.gpus, size.pods, size.pod_set),
+            completions=size.completions,
+            dry_run=wanted.dry_run,
+            reason=wanted.reason,
+        ),
+        lambda now: consequences.can_fit(target, now),
+    )
+    found = done.found
+    means = consequences.fit_means(found, written=done.written)
+    left = consequences.still_completes(found)
+    return Made(
+        kind=target.kind,
+        field=f"podset {found.before.name}",
+        before=consequences.size(found.before),
+        after=consequences.size(found.after),
+        written=done.written,
+        meaning=f"{means} {left}." if left else means,
+        reason=done.reason,
+        fields=tuple(
+            FieldMade(one.name, None if one.before is None else str(one.before), str(one.after))
+            for one in found.fields
+        ),
+    )
+
+
 def _made(change: Change, meaning: str, loss: str | None = None) -> Made:
     return Made(
         kind=change.target.kind,
@@ -152,13 +185,17 @@ def _refusals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _explained(of: Target) -> Iterator[None]:
-    """Errors of the API server about an object."""
+    """Errors about an object, most of them the API server's."""
     try:
         yield
     except NotFound:
         raise ChangeRefused(404, f"not found: {of}") from None
     except changing.NoSuchObject as problem:
         raise ChangeRefused(422, refusals.missing(of, problem)) from None
+    except CannotFit as problem:
+        raise ChangeRefused(422, refusals.not_fitted(of, problem)) from None
+    except fitting.NotPermitted as problem:
+        raise ChangeRefused(422, refusals.not_permitted(of, problem)) from None
     except Forbidden as problem:
         raise ChangeRefused(403, refusals.denied(of, problem) or refusals.forbidden(of, problem)) from None
     except Conflict:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from queuectl.app.changing import Change, WorkloadTarget, counted, over, runs, still_running
+from queuectl.core.model import PodSet
+from queuectl.core.nodes.modes import is_device
 from queuectl.kinds.fields import Json
+from queuectl.kinds.fitting import Fitted
 
 
 class Refused(ValueError):
@@ -97,3 +100,24 @@ def priority_means(change: Change, target: WorkloadTarget) -> str:
     if runs(change.object, target.row):
         return "It runs on. The new priority decides from now on which workloads may preempt it."
     return "It waits, ordered by the new priority and its creation time, which stays."
+
+
+def fit_means(found: Fitted, *, written: bool) -> str:
+    """`written`: with the size, or without another size its reason."""
+    if not found.fields:
+        return "It is so large already." if written else "It is so large already: nothing is written."
+    return "It keeps its place: its priority and creation time, which stay, order it."
+
+
+def still_completes(found: Fitted) -> str | None:
+    """For a Job that goes on completing more often than it has pods, without the full stop."""
+    if found.completions is None:
+        return None
+    return f"It still completes {found.completions} times, at most {found.after.count} pods at a time"
+
+
+def size(pods: PodSet) -> str:
+    """Such as `2 pods with 4 nvidia.com/gpu each`."""
+    each = ", ".join(f"{amount} {name}" for name, amount in pods.requests if is_device(name))
+    many = f"{pods.count} {'pod' if pods.count == 1 else 'pods'}"
+    return f"{many} with {each}{' each' if pods.count != 1 else ''}" if each else many

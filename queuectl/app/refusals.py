@@ -6,10 +6,19 @@ import re
 from typing import Final
 
 from queuectl.app.changing import NoSuchObject, Target
+from queuectl.app.fitting import NotPermitted
+from queuectl.kinds.fitting import CannotFit
 from queuectl.kube.errors import ApiError
 
 _DENIED: Final = "denied request"
 """In the message of a refusal by an admission policy; one for a missing right does not have it."""
+_DUMPED: Final = re.compile(r"Invalid value: [\w.&]*\{.*", re.DOTALL)
+"""In a refusal: the whole field as it was sent, such as a pod template."""
+_SINCE: Final = (
+    "What the pods of a suspended Job request can be changed from Kubernetes 1.36 on (feature gate"
+    " MutablePodResourcesForSuspendedJobs), once its status says that it is suspended; the number of its pods"
+    " alone can be changed on every version"
+)
 _VERB: Final = re.compile(r"cannot (\w+) ")
 
 
@@ -42,3 +51,13 @@ def missing(of: Target, problem: NoSuchObject, near: str = "") -> str:
 def replaced(of: Target) -> str:
     """For a conflict: the UID is another one, or the object changes all the time."""
     return f"{of} was changed or replaced meanwhile: nothing is written; try again"
+
+
+def not_fitted(of: Target, problem: CannotFit) -> str:
+    return f"{of}: {problem}; nothing is written"
+
+
+def not_permitted(of: Target, problem: NotPermitted) -> str:
+    """For another size that the API server refuses."""
+    hint = f"\n{_SINCE}" if of.kind == "Job" else ""
+    return f"the API server does not permit it: {_DUMPED.sub('Invalid value', str(problem))}{hint}"

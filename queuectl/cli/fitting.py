@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ from queuectl.cli.arguments import kind_and_name
 from queuectl.cli.changing import REASON
 from queuectl.cli.moving import targeted
 from queuectl.cli.options import NotGood, Options, with_options
+from queuectl.kinds.fields import MAX_COUNT
 
 if TYPE_CHECKING:
     from queuectl.app.changing import WorkloadTarget
@@ -21,14 +21,7 @@ if TYPE_CHECKING:
     from queuectl.kinds.fitting import Size
     from queuectl.kube.session import Session
 
-_NUMBER: Final = click.IntRange(min=1, max=2**31 - 1)
-_DUMPED: Final = re.compile(r"Invalid value: [\w.&]*\{.*", re.DOTALL)
-"""In a refusal: the whole field as it was sent, such as a pod template."""
-_SINCE: Final = (
-    "What the pods of a suspended Job request can be changed from Kubernetes 1.36 on (feature gate"
-    " MutablePodResourcesForSuspendedJobs), once its status says that it is suspended; `--pods` alone changes"
-    " the number of its pods on every version"
-)
+_NUMBER: Final = click.IntRange(min=1, max=MAX_COUNT)
 
 
 @click.command("fit")
@@ -80,7 +73,7 @@ def fit(
     """
     if (gpus is None and pods is None) != to_start:
         raise click.UsageError("give --gpus N, --pods N or both, or --to-start")
-    from queuectl.app import consequences, fitting
+    from queuectl.app import consequences, fitting, refusals
     from queuectl.kinds.fitting import CannotFit, sized
 
     target = targeted(options, workload, namespace)
@@ -95,11 +88,9 @@ def fit(
         try:
             done = await fitting.fit(session, target, wanted, lambda now: consequences.can_fit(target, now))
         except CannotFit as problem:
-            raise NotGood(f"{target}: {problem}; nothing is written") from None
+            raise NotGood(refusals.not_fitted(target, problem)) from None
         except fitting.NotPermitted as problem:
-            hint = f"\n{_SINCE}" if target.row.name == "Job" else ""
-            told = _DUMPED.sub("Invalid value", printing.printable(problem))
-            raise NotGood(f"the API server does not permit it: {told}{hint}") from None
+            raise NotGood(writing.lines(refusals.not_permitted(target, problem))) from None
         _say(target, done, options, dry_run=dry_run)
 
     writing.run(options, target, work)
@@ -125,40 +116,27 @@ def _to_start(
 
 
 def _say(target: WorkloadTarget, done: Fit, options: Options, *, dry_run: bool) -> None:
+    from queuectl.app import consequences
+
     found = done.found
     if options.output != "table":
         printing.document(_document(target, done, dry_run=dry_run), options.output)
         return
-    before, after = _shown(found.before), _shown(found.after)
+    before, after = consequences.size(found.before), consequences.size(found.after)
     lines = [f"{target}, podset {found.before.name}: {f'{before} -> {after}' if found.fields else before}"]
     lines += [
         f"{one.name} {'unset' if one.before is None else one.before} -> {one.after}" for one in found.fields
     ]
     if dry_run:
         lines.append("A dry run: the API server would accept it, and nothing is written.")
-    elif not found.fields:
-        lines.append(
-            "It is so large already." if done.written else "It is so large already: nothing is written."
-        )
     else:
-        lines.append("It keeps its place: its priority and creation time, which stay, order it.")
-    if found.completions is not None:
-        lines.append(
-            f"It still completes {found.completions} times, at most {found.after.count} pods at a time;"
-            " --completions changes both."
-        )
+        lines.append(consequences.fit_means(found, written=done.written))
+    if (left := consequences.still_completes(found)) is not None:
+        lines.append(f"{left}; --completions changes both.")
     if done.reason:
         lines.append(f"Reason kept: {done.reason}")
     for line in lines:
         click.echo(printing.printable(line))
-
-
-def _shown(pods: PodSet) -> str:
-    from queuectl.core.nodes.modes import is_device
-
-    each = ", ".join(f"{amount} {name}" for name, amount in pods.requests if is_device(name))
-    many = f"{pods.count} {'pod' if pods.count == 1 else 'pods'}"
-    return f"{many} with {each}{' each' if pods.count != 1 else ''}" if each else many
 
 
 def _document(target: WorkloadTarget, done: Fit, *, dry_run: bool) -> dict[str, Any]:

@@ -96,7 +96,7 @@ async def explained(session: Session, of: Target) -> AsyncIterator[None]:
     except Forbidden as problem:
         if policy := refusals.denied(of, problem):
             raise NotGood(printable(policy)) from None
-        raise Failure(_lines(refusals.forbidden(of, problem))) from None
+        raise Failure(lines(refusals.forbidden(of, problem))) from None
     except Unauthorized as problem:
         raise Failure(
             f"the API server refuses the credentials: {problem}\nCheck --kubeconfig and --context"
@@ -105,5 +105,5 @@ async def explained(session: Session, of: Target) -> AsyncIterator[None]:
         raise NotGood(refusals.replaced(of)) from None
 
 
-def _lines(text: str) -> str:
+def lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from queuectl.changes import ChangeRefused, Wanted
+from queuectl.changes import ChangeRefused, Wanted, WantedSize
 from tests.api.canned import two_teams
 from tests.api.changing import OWN_PAGE, CannedChanges
 from tests.api.conftest import Clock, Rest, Serve, bearer
 from tests.api.reviews import CannedReviews
 
 HOLD = "/api/v1/workloads/default/job/large/hold"
+FIT = HOLD.replace("hold", "fit")
 STOP = "/api/v1/clusterqueues/team-a/stop"
 
 
@@ -62,6 +63,22 @@ async def test_a_server_without_changes_refuses_each_one_and_says_why(serve: Ser
             Wanted(verb="priority", kind="job", namespace="default", name="large"),
         ),
         (
+            FIT,
+            {"gpus": 4, "pods": None},
+            Wanted(verb="fit", kind="job", namespace="default", name="large", size=WantedSize(gpus=4)),
+        ),
+        (
+            FIT,
+            {"pods": 2, "podSet": "worker", "completions": True},
+            Wanted(
+                verb="fit",
+                kind="job",
+                namespace="default",
+                name="large",
+                size=WantedSize(pods=2, pod_set="worker", completions=True),
+            ),
+        ),
+        (
             STOP,
             {"drain": True},
             Wanted(verb="stop", kind="ClusterQueue", namespace="", name="team-a", evict=True),
@@ -95,6 +112,14 @@ async def test_a_change_is_what_path_and_body_say(
         (HOLD.replace("hold", "move"), {}, "queue must be the name of an object"),
         (HOLD.replace("hold", "move"), {"queue": "../x"}, "queue must be the name of an object"),
         (HOLD.replace("hold", "priority"), {}, "priorityClass must be the name of an object"),
+        (FIT, {}, "gpus, pods or both are required"),
+        (FIT, {"gpus": 0}, "gpus must be a whole number from 1 to 2147483647, not 0"),
+        (FIT, {"gpus": 2**31}, "gpus must be a whole number from 1 to 2147483647, not 2147483648"),
+        (FIT, {"pods": True}, "pods must be a whole number from 1 to 2147483647, not True"),
+        (FIT, {"pods": "2"}, "pods must be a whole number from 1 to 2147483647, not '2'"),
+        (FIT, {"pods": 2, "podSet": 3}, "podSet must be the name of a podset"),
+        (FIT, {"pods": 2, "completions": 4}, "completions must be true or false"),
+        (FIT, {"pods": 2, "queue": "main"}, "'queue' is not known here: gpus, pods, podSet, completions"),
     ],
 )
 async def test_a_bad_body_is_refused_with_its_field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 
 from queuectl.app.callers import KubeChanges, changes_to
 from queuectl.app.kinds import built_in
-from queuectl.changes import ChangeRefused, Made, Wanted
+from queuectl.changes import ChangeRefused, FieldMade, Made, Wanted, WantedSize
 from tests.cli.clusters import Cluster, kubeconfig, merged
 from tests.cli.servers import answering
 from tests.cli.test_changing import HELD, JOB, LABELS, LOCAL, QUEUE
 
+GPU = "nvidia.com/gpu"
+FITS = "/apis/batch/v1/namespaces/default/jobs/large"
 PRIORITY = "/apis/queuectl.dev/v1beta1/workloadpriorityclasses"
 RUNS = {"spec": {"suspend": False}}
 OVER = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
@@ -26,6 +29,17 @@ def cluster() -> Cluster:
     found.add(JOB, metadata={"labels": LABELS}, spec={"suspend": True})
     found.add(QUEUE, spec={"stopPolicy": "None"}, status={"pendingWorkloads": 12, "admittedWorkloads": 1})
     found.add(LOCAL, spec={"clusterQueue": "team-a"})
+    container = {"name": "main", "resources": {"limits": {GPU: "2"}}}
+    found.add(
+        FITS,
+        metadata={"labels": LABELS, "namespace": "default", "resourceVersion": "7"},
+        spec={
+            "suspend": True,
+            "parallelism": 4,
+            "completions": 8,
+            "template": {"spec": {"containers": [container]}},
+        },
+    )
     found.add(f"{PRIORITY}/high", value=5)
     return found
 
@@ -41,6 +55,10 @@ async def changes(cluster: Cluster, tmp_path: Path) -> AsyncIterator[KubeChanges
 def wanted(verb: Any, **more: Any) -> Wanted:
     of = {"kind": "job", "namespace": "default", "name": "train"}
     return Wanted(verb=verb, **{**of, **more})
+
+
+def fit(name: str = "large", **size: Any) -> Wanted:
+    return wanted("fit", name=name, size=WantedSize(**size))
 
 
 def queue(verb: Any, **more: Any) -> Wanted:
@@ -102,6 +120,34 @@ async def test_a_move_and_a_priority_are_labels_of_what_exists(
     with pytest.raises(ChangeRefused, match="has no LocalQueue nowhere\nThere are: main, other") as refused:
         await changes.make(wanted("move", target="nowhere"), "t")
     assert refused.value.status == 422
+
+
+async def test_another_size_is_the_patch_of_the_command_line(changes: KubeChanges, cluster: Cluster) -> None:
+    cluster.says_user = "alice"
+    made = await changes.make(replace(fit(gpus=4), reason="deadline"), "of-alice")
+    assert cluster.authorizations == {"Bearer of-alice"}
+    annotations = {"queuectl.dev/reason": "fit by alice: deadline"}
+    metadata = {"uid": "uid-large", "resourceVersion": "7", "annotations": annotations}
+    assert cluster.writes == [(FITS, {"spec": {"parallelism": 2}, "metadata": metadata})]
+    assert made == Made(
+        kind="Job",
+        field="podset main",
+        before=f"4 pods with 2 {GPU} each",
+        after=f"2 pods with 2 {GPU} each",
+        written=True,
+        meaning="It keeps its place: its priority and creation time, which stay, order it. "
+        "It still completes 8 times, at most 2 pods at a time.",
+        reason="fit by alice: deadline",
+        fields=(FieldMade("spec.parallelism", "4", "2"),),
+    )
+
+
+async def test_another_size_is_tried_without_a_write(changes: KubeChanges, cluster: Cluster) -> None:
+    made = await changes.make(replace(fit(gpus=4, pods=4, completions=False), dry_run=True), "t")
+    field = f"spec.template.spec.containers[0].resources.limits[{GPU}]"
+    assert made.fields == (FieldMade(field, "2", "1"),)
+    assert ("PATCH", FITS) in cluster.asked
+    assert cluster.writes == []
 
 
 async def test_a_dry_run_is_checked_by_the_api_server_and_writes_nothing(
@@ -176,6 +222,12 @@ async def test_refusals_of_the_api_server_say_what_to_do(
         (wanted("hold", name="alone"), 409, "has no label queuectl.dev/queue-name"),
         (wanted("hold", name="ended"), 409, "is over: a hold would change nothing any more"),
         (wanted("move", name="busy", target="main"), 409, "only a workload that waits can be moved"),
+        (fit("busy", pods=1), 409, "only a workload that waits can get another size"),
+        (fit("ended", pods=1), 409, "is over: another size would change nothing any more"),
+        (fit("alone", pods=1), 409, "another size would have no effect"),
+        (fit(gpus=3), 422, f"Job default/large: each of its 4 pods requests 2 {GPU}, and 3 is no multiple"),
+        (fit(pods=9), 422, "it would have 8 pods, not 9: another field limits them; nothing is written"),
+        (fit(pods=1, pod_set="tail"), 422, "it has no podset 'tail', only main; nothing is written"),
     ],
 )
 async def test_what_makes_no_sense_is_refused_before_a_write(
@@ -192,7 +244,23 @@ async def test_what_makes_no_sense_is_refused_before_a_write(
     assert cluster.writes == []
 
 
+async def test_requests_that_the_api_server_keeps_are_refused_with_the_release_that_permits_them(
+    changes: KubeChanges, cluster: Cluster
+) -> None:
+    cluster.refusals["PATCH", FITS] = (422, 'spec.template: Invalid value: {"dump": 1}: field is immutable')
+    with pytest.raises(ChangeRefused) as refused:
+        await changes.make(replace(fit(gpus=4, pods=4), dry_run=True), "t")
+    assert refused.value.status == 422
+    told, hint = str(refused.value).splitlines()
+    assert told.startswith("the API server does not permit it: ")
+    assert told.endswith("422 spec.template: Invalid value")
+    assert "from Kubernetes 1.36 on" in hint
+
+
 async def test_a_field_that_is_so_already_is_not_written(changes: KubeChanges, cluster: Cluster) -> None:
     made: Made = await changes.make(queue("resume"), "t")
     assert (made.written, made.meaning) == (False, "It was so already: nothing is written.")
+    made = await changes.make(fit(gpus=8), "t")
+    assert (made.written, made.meaning) == (False, "It is so large already: nothing is written.")
+    assert (made.before, made.fields) == (made.after, ())
     assert cluster.writes == []

@@ -161,12 +161,13 @@ CHANGES = {
     "/api/v1/workloads/{namespace}/{kind}/{name}/release": _JOB,
     "/api/v1/workloads/{namespace}/{kind}/{name}/move": _JOB,
     "/api/v1/workloads/{namespace}/{kind}/{name}/priority": _JOB,
+    "/api/v1/workloads/{namespace}/{kind}/{name}/fit": _JOB,
     "/api/v1/localqueues/{namespace}/{name}/stop": (BOBS, "", "zz-queue"),
     "/api/v1/localqueues/{namespace}/{name}/resume": (BOBS, "", "zz-queue"),
     "/api/v1/clusterqueues/{name}/stop": ("", "", "zz-private"),
     "/api/v1/clusterqueues/{name}/resume": ("", "", "zz-private"),
 }
-CONTENT = {"move": {"queue": "main"}, "priority": {"priorityClass": None}}
+CONTENT = {"move": {"queue": "main"}, "priority": {"priorityClass": None}, "fit": {"pods": 1}}
 
 
 async def test_the_tables_of_this_module_have_every_path(rest: Rest) -> None:
