@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from queuectl.api import capacity_documents as documents
 from queuectl.api import capacity_schemas as schemas
@@ -16,11 +17,15 @@ from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.policy import ResourceFlavor
 from queuectl.core.redaction import Readable
 
-PAGE = (query.LIMIT, query.NEXT)
+_PAGE = (query.LIMIT, query.NEXT)
+_DEMAND: Final = (
+    "As of a few seconds ago, as the controller told it. With `asOf` it is what the recorded reasons and "
+    "requests of the workloads say that were pending then (A31)."
+)
 
 
 class CapacityRoutes:
-    """They read the view only, never the ledger."""
+    """They read the view only; with `asOf` the ledger."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -32,7 +37,7 @@ class CapacityRoutes:
                 "Nodes by flavor: what there is, who uses it, what is free",
                 self.capacities,
                 Page[schemas.Capacity],
-                PAGE,
+                _PAGE,
                 notes="As of a few seconds ago, as the controller told it. Nodes without a flavor are listed "
                 "for callers that may get all resourceflavors.",
             ),
@@ -44,14 +49,16 @@ class CapacityRoutes:
                 "Pods of pending workloads by ClusterQueue, flavor and shape",
                 self.demands,
                 Page[schemas.QueueDemand],
-                PAGE,
-                notes="As of a few seconds ago, as the controller told it.",
+                (query.AS_OF, *_PAGE),
+                notes=_DEMAND,
             ),
             Endpoint(
                 "/api/v1/demand/{name}",
                 "Pods of pending workloads of one ClusterQueue",
                 self.demand,
                 schemas.QueueDemandDetail,
+                (query.AS_OF,),
+                notes=_DEMAND,
             ),
         )
 
@@ -84,7 +91,7 @@ class CapacityRoutes:
         return documents.capacity_detail(found, flavor, quotas, readable, committed(sight))
 
     async def demands(self, question: Question) -> Committed:
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         state = sight.state
         queues = {queue.name: queue.name for queue in state.cluster_queues()}
         shown, next = await self._source.by_name(question, CLUSTER_QUEUES, queues)
@@ -94,7 +101,7 @@ class CapacityRoutes:
 
     async def demand(self, question: Question) -> Committed:
         name = await may_get(question, CLUSTER_QUEUES)
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         if name not in sight.state.queues:
             raise not_found()
         found = sight.state.demands.get(name, ())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from queuectl.api.past_demand import demands_of
 from queuectl.api.problems import bad_request, unavailable
 from queuectl.api.state import Configure, Parse, State
 from queuectl.api.view import Sight
@@ -62,4 +64,5 @@ class PastStates:
             workloads=snapshot.workloads,
             configs=snapshot.configs,
         )
-        return State().advance(reading, self._parse, self._configure)
+        state = State().advance(reading, self._parse, self._configure)
+        return replace(state, demands=dict(demands_of(state)))

@@ -10,6 +10,7 @@ import click
 from queuectl.cli import completion, printing, rest
 from queuectl.cli.options import Options, with_options
 from queuectl.cli.printing import Column, Lines, amount, printable
+from queuectl.cli.reading import AS_OF, When
 from queuectl.cli.rest import Document
 
 _READY: Final = "Ready"
@@ -37,8 +38,9 @@ _OTHERS: Final = "others"
 @click.argument("flavor", required=False, metavar="[FLAVOR]", shell_complete=completion.flavors)
 @click.option("--unmanaged", is_flag=True, help="Show use by pods that belong to no workload, by namespace.")
 @click.option("--demand", is_flag=True, help="Show pods of pending workloads that wait for quota or room.")
+@AS_OF
 @with_options
-def info(options: Options, flavor: str | None, unmanaged: bool, demand: bool) -> None:
+def info(options: Options, flavor: str | None, unmanaged: bool, demand: bool, as_of: When) -> None:
     """Show the nodes of each flavor: how many, what their pods use, and what is free.
 
     THERE is what is allocatable on ready nodes. EXPECTED are pods of admitted workloads that are not bound
@@ -46,7 +48,10 @@ def info(options: Options, flavor: str | None, unmanaged: bool, demand: bool) ->
     """
     if unmanaged and demand:
         raise click.UsageError("--unmanaged and --demand are not used together")
+    if as_of is not None and not demand:
+        raise click.UsageError("--as-of goes with --demand only: what nodes had earlier is not kept")
     server = rest.connect(options)
+    server.look_back(as_of)
     if demand:
         found = server.all(("demand",), {})
         if flavor is not None:

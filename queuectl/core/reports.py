@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 
 from queuectl.core.capacity import Demand
@@ -13,7 +13,7 @@ from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.nodes.warnings import CapacityWarning
 from queuectl.core.policy import ClusterQueue, Condition, LocalQueueName
 from queuectl.core.promises import Promises
-from queuectl.core.queues.demand import demand
+from queuectl.core.queues.demand import PendingRequest, demand
 from queuectl.core.queues.line import line
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.queues.usage_history import UsageHistory
@@ -192,7 +192,7 @@ class ReportBuilder:
             reduced=_reduced(tree, node),
             warnings=self._promises.of_queue(name),
             reasons=reasons,
-            demand=demand(self._entries(name)),
+            demand=demand(self._requests(name)),
             line=self._usage_line(queue),
         )
 
@@ -205,6 +205,11 @@ class ReportBuilder:
             if name not in queues or queues[name].cluster_queue not in known
         )
         return _counted(entry for entries in stray for entry in entries)
+
+    def _requests(self, name: str) -> Iterator[PendingRequest]:
+        for entry in self._entries(name):
+            if entry.attempt is None and entry.group is not None:
+                yield PendingRequest(entry.shape, entry.reason)
 
     def _entries(self, name: str) -> Iterable[Entry]:
         for local in self._directory.pointing_to(name):

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from queuectl.api.documents import as_of
+from queuectl.api.past_demand import demands_of
 from queuectl.api.state import State
 from queuectl.api.view import View
+from queuectl.core.capacity import AwaitedLimit
 from queuectl.core.events import PolicyGone, PolicyObserved, WorkloadObserved
 from queuectl.core.model import ConfigKey, Outcome, Verb
 from queuectl.core.policy import LocalQueueName, ResourceFlavor
@@ -39,6 +41,7 @@ class Story:
         self.view = View(self.ledger, parse_policy)
         self.local: dict[LocalQueueName, LocalQueueReport] = {}
         self.cluster: dict[str, ClusterQueueReport] = {}
+        self.told: set[AwaitedLimit] = set()
 
     async def commit(self) -> None:
         for batch in range(1000):
@@ -66,11 +69,14 @@ class Story:
     def compare(self) -> None:
         state = self.state
         assert state.sequence == self.world.sequence
+        demands = dict(demands_of(state))
         for name, report in self.cluster.items():
             queue = state.queues[name]
             assert (queue.condition, queue.pending) == (report.condition, report.pending)
             assert len(queue.holders) == report.admitted
             assert dict(queue.nominal) == dict(report.nominal)
+            assert demands[name] == report.demand  # A31
+            self.told |= {one.awaits for one in report.demand}
             assert {cell: queue.used.get(cell, 0) for cell, _ in report.used} == dict(report.used)
         for local, said in self.local.items():
             found = state.local_queue(local)
@@ -129,4 +135,5 @@ async def test_positions_usage_conditions_and_reasons_agree_through_random_histo
         await story.commit()
         story.compare()
     reasons: Sequence[str] = sorted({one.reason.code for one in story.state.workloads.values() if one.reason})
+    assert story.told == {AwaitedLimit.QUOTA}
     assert {"ExceedsMaxQuota", "OnHold", "QueueNotFound", "WaitingForQuota"} <= set(reasons)

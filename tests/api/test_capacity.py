@@ -15,10 +15,11 @@ from queuectl.core.capacity import (
     ResourceCapacity,
     Warned,
 )
-from queuectl.core.model import ConfigKey
+from queuectl.core.model import ConfigKey, PodSet
 from queuectl.core.policy import CapacityMode
+from queuectl.core.reasons import Code, Reason
 from queuectl.ports import Access
-from tests.api.canned import GPU, CannedReadings, queue_spec, two_teams
+from tests.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, queue_spec, two_teams, workload
 from tests.api.conftest import Clock, Serve
 from tests.api.reviews import CannedReviews
 
@@ -170,3 +171,35 @@ async def test_queues_and_their_cohort_show_what_counts_of_quota_that_is_shared_
         "large": (8, 8, 12),
         "small": (4, 4, 12),
     }
+
+
+async def test_demand_as_of_a_time_is_of_what_was_pending_then(serve: Serve) -> None:
+    found = two_teams()
+    slow = PodSet(
+        name="main", count=3, requests=((GPU, 1),), runtime_class="kata", node_selector=(("z", "a"),)
+    )
+    room = Reason(code=Code.NO_NODE_FITS, flavor="a100", resource=GPU, requested=3)
+    one = replace(workload("sandboxed", 8, reason=replace(room, resource=GPU)), pod_sets=(slow,))
+    off = Reason(code=Code.BACKING_OFF, flavor="a100")
+    found.commit(
+        one,
+        workload("pauses", 9, reason=off),
+        configs={ConfigKey("RuntimeClass", "", "kata"): json.dumps({"overhead": {"podFixed": {"cpu": "1"}}})},
+    )
+    found.keep(EPOCH_START)
+    for over in (one, workload("waits", 3, reason=WAITS)):
+        found.end(over)
+    rest = await serve(found)
+    asked = {"asOf": EPOCH_START.isoformat().replace("+00:00", "Z")}
+    items = (await rest.get("/api/v1/demand", **asked))["items"]
+    told = await rest.get("/api/v1/demand/team-a", **asked)
+    assert [item["demand"] for item in items] == [told["demand"], []]
+    shown = [
+        tuple(one[key] for key in ("flavor", "awaits", "workloads", "pods", "requests", "nodeSelector"))
+        for one in told["demand"]
+    ]
+    assert shown == [
+        ("a100", "Room", 1, 3, {"cpu": 1000, GPU: 1}, {"z": "a"}),
+        ("a100", "Quota", 2, 2, {GPU: 1}, {}),
+    ]
+    assert (await rest.get("/api/v1/demand/team-a"))["demand"] == [], "the controller has told nothing"

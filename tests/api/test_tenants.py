@@ -128,7 +128,7 @@ LISTS = {
     "/api/v1/cohorts": ("", THEN),
     "/api/v1/resourceflavors": ("", THEN),
     "/api/v1/capacity": ("",),
-    "/api/v1/demand": ("",),
+    "/api/v1/demand": ("", THEN),
     "/api/v1/preemptions": ("", THEN, "since=2026-01-01T00:00:00Z", "queue=zz-queue", "clusterqueue=team-a"),
     "/api/v1/decisions": (
         "after=0",

@@ -461,7 +461,7 @@ def test_lists_and_explanations_are_shown_as_of_an_earlier_time(
     assert "Finished" in run("explain", "job/waits", "-n", "default", "--server", server).stdout
     answers = (
         *(("get", "decisions"), ("history", "job/waits"), ("waited", "job/waits"), ("share", "team-a")),
-        *(("preemptions",), ("preemptions", "job/waits")),
+        *(("preemptions",), ("preemptions", "job/waits"), ("info", "--demand")),
     )
     for asked in answers:
         told = run(*asked, "-o", "json", *then)

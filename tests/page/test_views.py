@@ -175,7 +175,9 @@ def test_as_of_a_time_the_page_shows_the_state_then_until_it_returns_to_now(
         expect(page.locator("main")).to_contain_text(shows)
         expect(page.locator("main .failure")).to_have_count(0)
     page.get_by_role("link", name="Capacity").click()
-    expect(page.locator("main")).to_contain_text("Capacity and demand are not kept: these are of now.")
+    expect(page.locator("main")).to_contain_text(
+        "Capacity is not kept: what nodes have is of now. Demand is as of then."
+    )
     expect(page.locator("main .failure")).to_have_count(0)
     page.locator(".notices").get_by_role("button", name="Back to now").click()
     expect(page.locator(".notice")).to_have_count(0)

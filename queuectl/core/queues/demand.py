@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import nsmallest
-from typing import Final
+from typing import Final, NamedTuple
 
 from queuectl.core.capacity import AwaitedLimit, Demand
-from queuectl.core.entries import Entry, Shape
+from queuectl.core.entries import Shape
 from queuectl.core.model import names_claim
-from queuectl.core.reasons import Code
+from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import Amounts
 
 MOST: Final = 100
@@ -21,11 +21,19 @@ _AWAITED: Final = {
     Code.NO_NODE_FITS: AwaitedLimit.ROOM,
 }
 
+
+class PendingRequest(NamedTuple):
+    """A pending workload."""
+
+    shape: Shape
+    reason: Reason | None
+
+
 _Key = tuple[str, AwaitedLimit, Amounts, tuple[tuple[str, str], ...]]
 
 
-def demand(entries: Iterable[Entry]) -> tuple[Demand, ...]:
-    """Return the demand of the pending workloads of one ClusterQueue, most pods first, MOST at most.
+def demand(waiting: Iterable[PendingRequest]) -> tuple[Demand, ...]:
+    """Return the demand of the pending queue of a ClusterQueue, most pods first, MOST at most.
 
     It counts workloads that were evaluated and whose reason names a flavor. Others have no demand yet: those
     behind the head of a StrictFIFO queue, those that wait for victims, and those that are not eligible.
@@ -33,18 +41,15 @@ def demand(entries: Iterable[Entry]) -> tuple[Demand, ...]:
     shapes: dict[int, Shape] = {}
     """By identity: equivalent workloads share theirs."""
     alike: dict[tuple[int, str, AwaitedLimit], int] = {}
-    for entry in entries:
-        reason = entry.reason
-        if entry.attempt is not None or entry.group is None or reason is None or reason.flavor is None:
-            continue
-        awaits = _AWAITED.get(reason.code)
-        if awaits is not None:
-            shapes[id(entry.shape)] = entry.shape
-            key = (id(entry.shape), reason.flavor, awaits)
+    for shape, reason in waiting:
+        awaits = None if reason is None else _AWAITED.get(reason.code)
+        if reason is not None and reason.flavor is not None and awaits is not None:
+            shapes[id(shape)] = shape
+            key = (id(shape), reason.flavor, awaits)
             alike[key] = alike.get(key, 0) + 1
     found: dict[_Key, tuple[int, int]] = {}
-    for (shape, flavor, awaits), number in alike.items():
-        for (requests, selector), pods in _pods(shapes[shape]).items():
+    for (known, flavor, awaits), number in alike.items():
+        for (requests, selector), pods in _pods(shapes[known]).items():
             one = (flavor, awaits, requests, selector)
             workloads, before = found.get(one, (0, 0))
             found[one] = (workloads + number, before + pods * number)
