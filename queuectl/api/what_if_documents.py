@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 from queuectl.api import documents
 from queuectl.api import what_if_schemas as schemas
 from queuectl.api.exposure import Threat
 from queuectl.api.schemas import Condition
+from queuectl.core.model import PodSet, StoredWorkload
 from queuectl.core.reasons import PreemptionCause
 from queuectl.core.resources import format_amount
 from queuectl.core.what_if import (
@@ -24,6 +25,8 @@ from queuectl.core.what_if import (
     Start,
     Tried,
 )
+from queuectl.kinds.fitting import Smaller, asked
+from queuectl.kinds.jobs import JobKind
 
 MOST_AFFECTED: Final = 1000
 """Workloads that one plan names."""
@@ -33,16 +36,28 @@ Readable = Container[str]
 
 
 def counterfactuals(
-    found: Counterfactuals, readable: Readable, committed: dict[str, Any]
+    found: Counterfactuals,
+    workload: StoredWorkload,
+    kind: JobKind | None,
+    readable: Readable,
+    committed: dict[str, Any],
 ) -> schemas.Counterfactuals:
-    return schemas.Counterfactuals(**fields(found, readable), **committed)
+    """`kind`: that of the workload; None: it is not known any more."""
+
+    def fit(change: Change) -> schemas.Fit | None:
+        return None if kind is None else _fit(kind, workload.pod_sets, change)
+
+    return schemas.Counterfactuals(**fields(found, readable, fit), **committed)
 
 
-def fields(found: Counterfactuals, readable: Readable) -> dict[str, Any]:
+def fields(
+    found: Counterfactuals, readable: Readable, fit: Callable[[Change], schemas.Fit | None] = lambda _: None
+) -> dict[str, Any]:
+    """`fit`: how to make a change of size; without it the workload does not exist yet."""
     return {
         "tried_at": found.sequence,
         "now": schemas.Outcome(**_outcome(found.now, readable)),
-        "items": tuple(_counterfactual(one, readable) for one in found.found),
+        "items": tuple(_counterfactual(one, readable, fit(one.change)) for one in found.found),
         "incomplete": found.incomplete,
     }
 
@@ -114,7 +129,17 @@ def _displaced(one: Displaced, readable: Readable) -> schemas.Displaced:
     return schemas.Displaced(namespace=namespace, kind=kind, name=name, cause=one.cause)
 
 
-def _counterfactual(one: Counterfactual, readable: Readable) -> schemas.Counterfactual:
+def _fit(kind: JobKind, pod_sets: Sequence[PodSet], change: Change) -> schemas.Fit | None:
+    if change.kind not in (ChangeKind.FEWER_PODS, ChangeKind.SMALLER_PODS):
+        return None
+    tried = Smaller(change.pod_set or "", change.resource, change.before or 0, change.after or 0)
+    way = asked(kind, pod_sets, tried)
+    return None if way is None else schemas.Fit(gpus=way.devices, pods=way.pods, pod_set=way.pod_set)
+
+
+def _counterfactual(
+    one: Counterfactual, readable: Readable, fit: schemas.Fit | None
+) -> schemas.Counterfactual:
     change = one.change
     return schemas.Counterfactual(
         **_outcome(one.outcome, readable),
@@ -127,6 +152,7 @@ def _counterfactual(one: Counterfactual, readable: Readable) -> schemas.Counterf
         target=change.name,
         before=change.before,
         after=change.after,
+        fit=fit,
     )
 
 

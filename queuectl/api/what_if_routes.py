@@ -85,7 +85,8 @@ class WhatIfRoutes:
         of = basis.of_namespace(state, now(sight), workload.ref.namespace, workload.cluster_queue)
         found = await _tried(self._what_ifs.counterfactuals(of, workload.id))
         readable = await question.caller.namespaces("get", WORKLOADS, what_if.displaced_namespaces(found))
-        return what_if.counterfactuals(found, readable, committed(sight))
+        kind = self._source.kinds.find(workload.ref.kind)
+        return what_if.counterfactuals(found, workload, kind, readable, committed(sight))
 
     async def quote(self, question: Question) -> schemas.Committed:
         workload = await self._asked(question)

@@ -28,6 +28,14 @@ class Outcome(Document):
     )
 
 
+class Fit(Document):
+    """Another size of its pods (A24): the body of `POST …/fit`, and the options of `queuectl fit`."""
+
+    gpus: int | None = Field(description="Devices of all its pods together.")
+    pods: int | None
+    pod_set: str | None = Field(description="Null: it need not be named.")
+
+
 class Counterfactual(Outcome):
     """A change with which the workload starts: the smallest one of its kind."""
 
@@ -40,6 +48,10 @@ class Counterfactual(Outcome):
     target: str | None = Field(description="The other LocalQueue or WorkloadPriorityClass.")
     before: int | None = Field(description=f"Number of pods, nominal quota, priority. {AMOUNT}")
     after: int | None
+    fit: Fit | None = Field(
+        description="How to make this change of a workload that waits; it keeps its place. Null: it is no "
+        "other size, its kind has no field for it, or the workload does not exist yet."
+    )
 
 
 class Counterfactuals(Committed):

@@ -41,8 +41,8 @@ class Surroundings:
     """Its ClusterQueue and the cohorts above it, from the bottom."""
     queues: tuple[str, ...] = ()
     """LocalQueues of its namespace, if its own does not exist."""
-    changes: tuple[Document, ...] = ()
-    """The smallest changes with which it starts, if it is pending."""
+    changes: tuple[Document, ...] | None = None
+    """The smallest changes with which it starts; None: it is not pending, or they cannot be tried."""
 
 
 def surroundings(server: Server, workload: Document) -> Surroundings:
@@ -52,18 +52,29 @@ def surroundings(server: Server, workload: Document) -> Surroundings:
         found = _items(server, "localqueues", {"namespace": workload["namespace"]})
         queues = tuple(item["name"] for item in found)
     nodes = tuple(_above(server, workload["clusterQueue"])) if workload["clusterQueue"] else ()
-    return Surroundings(nodes, queues, _changes(server, workload))
+    return Surroundings(nodes, queues, changes(server, workload))
 
 
-def _changes(server: Server, workload: Document) -> tuple[Document, ...]:
-    """Empty if they cannot be tried."""
+def changes(server: Server, workload: Document) -> tuple[Document, ...] | None:
+    """The smallest changes with which it starts, each with its `command`; None as in Surroundings."""
     path = ("workloads", workload["namespace"], workload["kind"], workload["name"], "counterfactuals")
     if workload["phase"] != "Pending" or server.looks_back:
-        return ()
+        return None
     try:
-        return tuple(server.get(path, quiet=True)["items"])
+        found = server.get(path, quiet=True)["items"]
     except Failure:
-        return ()
+        return None
+    return tuple({**one, "command": _command(workload, one.get("fit"))} for one in found)
+
+
+def _command(workload: Document, fit: Document | None) -> str | None:
+    """The command line that makes a change of size; None: there is none."""
+    if fit is None:
+        return None
+    options = (("--gpus", "gpus"), ("--pods", "pods"), ("--podset", "podSet"))
+    given = (f" {option} {fit[field]}" for option, field in options if fit[field] is not None)
+    name = f"{workload['kind'].lower()}/{workload['name']} -n {workload['namespace']}"
+    return f"queuectl fit {name}{''.join(given)}"
 
 
 def _above(server: Server, queue: str) -> Iterator[Document]:
@@ -174,8 +185,10 @@ def _lines(workload: Document, around: Surroundings, now: datetime | None) -> It
     yield from _line_ahead(workload)
     if workload["help"]:
         yield "Would help", workload["help"]
-    for change in around.changes:
+    for change in around.changes or ():
         yield "With", change_text(change)
+        if change["command"]:
+            yield "Command", change["command"]
     if around.queues:
         near = meant(workload["queue"], around.queues)
         yield "Queues here", f"{', '.join(sorted(around.queues))}{near}"

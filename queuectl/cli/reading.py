@@ -230,12 +230,15 @@ def _one(
 @with_options
 def explain(options: Options, workload: str, namespace: str | None, story: bool, as_of: When) -> None:
     """Explain why a workload is pending: the limit that binds, holders, workloads ahead, what would help."""
-    from queuectl.cli.explain import show, show_story, surroundings
+    from queuectl.cli.explain import changes, show, show_story, surroundings
 
     server, path, found = workload_of(options, workload, namespace, as_of)
     if story:
         found = server.get((*path, "story"), quiet=True)
     if options.output != "table":
+        if not story:
+            tried = changes(server, found)
+            found = {**found, "counterfactuals": None if tried is None else list(tried)}
         printing.document(found, options.output)
         return
     if story:

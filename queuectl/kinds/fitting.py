@@ -105,6 +105,41 @@ def largest(pod_sets: Sequence[PodSet], tried: Iterable[Smaller]) -> Size:
     return max(sizes, key=lambda size: (_devices_with(pod_sets, size), size.resource is None))
 
 
+class Asked(NamedTuple):
+    """A size in the words of users: what `sized` takes."""
+
+    devices: int | None
+    pods: int | None
+    pod_set: str | None
+
+
+def asked(kind: JobKind, pod_sets: Sequence[PodSet], tried: Smaller) -> Asked | None:
+    """How to ask for this change, with the fewest words; None: it cannot be asked for, or not of this kind.
+
+    An object can still refuse it, such as one whose pods are a multiple of a number in it (A25).
+    """
+    known = {one.name: (place, one) for place, one in enumerate(pod_sets)}
+    try:
+        wanted = _size_after({name: one for name, (_, one) in known.items()}, tried)
+        place, own = known[wanted.pod_set]
+        group, _ = _entry(kind, own, place)
+    except (CannotFit, KeyError):
+        return None
+    if wanted.pods != own.count and not group.counts:
+        return None
+    total = _devices_with((own,), wanted)
+    words = ((total, None), (None, wanted.pods), (total, wanted.pods))
+    ways = (Asked(devices, pods, name) for name in (None, own.name) for devices, pods in words)
+    return next((way for way in ways if _means(pod_sets, way, wanted)), None)
+
+
+def _means(pod_sets: Sequence[PodSet], way: Asked, wanted: Size) -> bool:
+    try:
+        return sized(pod_sets, *way) == wanted
+    except CannotFit:
+        return False
+
+
 def _size_after(known: Mapping[str, PodSet], tried: Smaller) -> Size:
     own = known.get(tried.pod_set)
     if own is not None:

@@ -186,6 +186,9 @@ async def test_a_pending_workload_is_told_the_smallest_changes_that_start_it(ser
     guest = {"namespace": "other", "kind": "Job", "name": "guest", "cause": "InCohortReclamation"}
     assert fewer["displaces"] == [guest]
     assert (fewer["podSet"], fewer["before"], fewer["after"]) == ("main", 6, 2)
+    fits = {one["kind"]: one["fit"] for one in found["items"]}
+    assert fits.pop("FewerPods") == {"gpus": 2, "pods": None, "podSet": None}
+    assert set(fits.values()) == {None}
 
 
 async def test_a_copy_has_the_trees_of_a_namespace_and_what_counts_for_their_workloads() -> None:
@@ -233,6 +236,7 @@ async def test_a_quote_of_a_workload_that_waits_names_its_place_and_what_would_h
     assert found["reason"]["message"]
     assert found["ahead"] == 1
     assert "FewerPods" in {one["kind"] for one in found["items"]}
+    assert {one["fit"] for one in found["items"]} == {None}, "there is no object yet"
 
 
 async def test_names_of_others_are_not_told(serve: Serve) -> None:

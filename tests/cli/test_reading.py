@@ -21,12 +21,13 @@ import pytest
 import yaml
 
 from queuectl.cli.printing import local
-from queuectl.core.model import ConfigKey, Phase, Verb
+from queuectl.core.model import ConfigKey, Phase, PodSet, Verb
 from queuectl.core.reasons import Code, PreemptionCause, Reason
 from queuectl.ports import EffectRow
 from tests.api.canned import AWAY, EPOCH_START, GPU, WAITS, CannedReadings, decision, queue_spec, workload
+from tests.api.test_what_ifs import ledger
 from tests.cli.conftest import Run
-from tests.cli.servers import DEADLINE_SECONDS, eventually, replying
+from tests.cli.servers import DEADLINE_SECONDS, eventually, replying, rest
 
 
 def test_queues_are_listed_with_what_is_used(run: Run, server: str) -> None:
@@ -162,6 +163,29 @@ def test_explain_shows_the_limit_its_holders_and_what_would_help(
         assert line in text
     history = text.partition("History\n")[2].splitlines()
     assert [line.split()[3] for line in history[1:]] == ["Queued", "Pending"]
+
+
+def test_explain_shows_the_command_that_makes_it_small_enough_to_start(run: Run) -> None:
+    readings = ledger()
+    roles = tuple(
+        PodSet(name=name, count=n, requests=((GPU, 1),)) for name, n in (("master", 1), ("worker", 5))
+    )
+    readings.commit(replace(workload("roles", 9, kind="PyTorchJob", reason=WAITS), pod_sets=roles))
+    with rest(readings) as server:
+        text = run("explain", "job/waits", "--server", server).stdout
+        found = run("explain", "pytorchjob/roles", "--server", server, "-o", "json").stdout
+        runs = json.loads(run("explain", "job/runs", "--server", server, "-o", "json").stdout)
+    told = "With 2 of 6 pods in podset main it starts as soon as 1 workload is preempted: other/Job/guest"
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[lines.index(f"With {told}") + 1] == "Command queuectl fit job/waits -n default --gpus 2"
+    assert text.count("\nCommand") == 1
+    tried = {one["kind"]: (one["command"], one["fit"]) for one in json.loads(found)["counterfactuals"]}
+    assert tried["FewerPods"] == (
+        "queuectl fit pytorchjob/roles -n default --gpus 1 --podset worker",
+        {"gpus": 1, "pods": None, "podSet": "worker"},
+    )
+    assert tried["MoreQuota"] == (None, None)
+    assert runs["counterfactuals"] is None
 
 
 def test_explain_shows_what_an_admitted_workload_holds(run: Run, server: str) -> None:

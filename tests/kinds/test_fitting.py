@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from queuectl.core.model import PodSet
 from queuectl.core.resources import amounts
-from queuectl.kinds.fitting import CannotFit, Size, Smaller, fitted, largest, sized
+from queuectl.kinds.fitting import Asked, CannotFit, Size, Smaller, asked, fitted, largest, sized
 from tests.core import profiles
 from tests.job_kinds import JOB_KINDS
 
@@ -28,6 +28,7 @@ def pods(name: str, count: int, **requests: int) -> PodSet:
 
 ONE = (pods("main", 1, gpus=8),)
 MANY = (pods("main", 4, gpus=2),)
+ROLES_OF_TORCH = (pods("master", 1, gpus=1), pods("worker", 7, gpus=1))
 ROLES = (pods("head", 1, cpu=1000), pods("workers", 4, gpus=2))
 
 
@@ -90,6 +91,63 @@ def test_of_sizes_with_which_it_starts_the_one_with_most_devices_is_taken(
 def test_a_size_that_was_tried_on_another_one_is_refused(one: Smaller) -> None:
     with pytest.raises(CannotFit, match="another size than the one that was tried"):
         largest(ROLES, [one])
+
+
+TWO = (pods("main", 4, gpus=2, nics=1),)
+PLAIN = (pods("head", 1, cpu=4000), pods("workers", 4, cpu=1000))
+RAY_PODS = (pods("head", 1, cpu=1000), pods("big", 8, gpus=8))
+
+
+@pytest.mark.parametrize(
+    ("kind", "pod_sets", "tried", "expected"),
+    [
+        ("Job", MANY, Smaller("main", None, 4, 3), Asked(6, None, None)),
+        ("Job", MANY, Smaller("main", GPU, 2, 1), Asked(4, 4, None)),
+        ("Job", ONE, Smaller("main", GPU, 8, 3), Asked(3, None, None)),
+        ("Job", TWO, Smaller("main", None, 4, 3), Asked(None, 3, None)),
+        ("Job", (pods("main", 4, cpu=1),), Smaller("main", None, 4, 3), Asked(None, 3, None)),
+        ("PyTorchJob", ROLES_OF_TORCH, Smaller("worker", None, 7, 3), Asked(3, None, "worker")),
+        ("RayJob", RAY_PODS, Smaller("big", None, 8, 4), Asked(32, None, None)),
+    ],
+)
+def test_a_change_that_was_tried_is_asked_for_with_the_fewest_words(
+    kind: str, pod_sets: tuple[PodSet, ...], tried: Smaller, expected: Asked
+) -> None:
+    assert asked(JOB_KINDS[kind], pod_sets, tried) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "pod_sets", "tried"),
+    [
+        ("Job", TWO, Smaller("main", GPU, 2, 1)),  # it has two kinds of devices
+        ("Job", (pods("main", 4, cpu=1000),), Smaller("main", "cpu", 1000, 500)),
+        ("Job", MANY, Smaller("main", None, 5, 3)),  # it was tried with another size
+        ("JobSet", MANY, Smaller("main", None, 4, 3)),  # its controller keeps what a JobSet requests
+        ("RayJob", (pods("head", 2, gpus=1),), Smaller("head", None, 2, 1)),  # it always has one head
+        ("RayJob", PLAIN, Smaller("workers", "cpu", 1000, 1)),
+        ("Job", ROLES, Smaller("workers", None, 4, 3)),  # a Job has no such podset
+        ("Job", (), Smaller("main", None, 4, 3)),
+    ],
+)
+def test_a_change_that_fit_cannot_make_is_not_offered(
+    kind: str, pod_sets: tuple[PodSet, ...], tried: Smaller
+) -> None:
+    assert asked(JOB_KINDS[kind], pod_sets, tried) is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=3),
+    st.data(),
+)
+def test_what_is_asked_for_is_the_size_that_was_tried(
+    shapes: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    pod_sets = tuple(pods(f"g{n}", count, gpus=g, nics=nics) for n, (count, g, nics) in enumerate(shapes))
+    own = data.draw(st.sampled_from(pod_sets))
+    resource, before = data.draw(st.sampled_from([(None, own.count), *own.requests]))
+    tried = Smaller(own.name, resource, before, data.draw(st.integers(1, before)))
+    way = asked(JOB_KINDS["RayCluster"], pod_sets, tried)
+    assert way is None or sized(pod_sets, *way) == largest(pod_sets, [tried])
 
 
 def template(*containers: Json, init: tuple[Json, ...] = ()) -> Json:
