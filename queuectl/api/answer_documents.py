@@ -185,13 +185,19 @@ def cohort_share(
     """`now`: by ClusterQueue, those that the caller may read."""
     return answer_schemas.CohortShare(
         name=name,
-        accounts=tuple(
-            answer_schemas.MemberNow(cluster_queue=queue, **_account(cell, one, 1, readable))
-            for queue, cells in now.items()
-            for cell, one in cells.items()
-        ),
+        accounts=_members(now, 1, readable),
         statement=statement,
         **committed,
+    )
+
+
+def _members(
+    told: Mapping[str, Accounts], unit: int, readable: Readable
+) -> tuple[answer_schemas.MemberAccount, ...]:
+    return tuple(
+        answer_schemas.MemberAccount(cluster_queue=queue, **_account(cell, one, unit, readable))
+        for queue, cells in told.items()
+        for cell, one in cells.items()
     )
 
 
@@ -200,9 +206,10 @@ def cohort_statement(
     rows: Sequence[PreemptionRow],
     since: datetime,
     until: datetime,
+    steps: Iterable[tuple[datetime, datetime, Mapping[str, Accounts]]],
     readable: Readable,
 ) -> answer_schemas.CohortStatement:
-    """`past`: by ClusterQueue, those that the caller may read; `rows`: all preemptions of that time."""
+    """`past` and `steps`: by ClusterQueue, those that the caller may read; `rows`: all preemptions then."""
     wasted = {queue: lost(rows, queue) for queue in past}
     return answer_schemas.CohortStatement(
         since=since,
@@ -215,6 +222,10 @@ def cohort_statement(
             )
             for queue, cells in past.items()
             for cell, one in cells.items()
+        ),
+        steps=tuple(
+            answer_schemas.MemberStep(since=begin, until=end, accounts=_members(step, HOUR, readable))
+            for begin, end, step in steps
         ),
     )
 

@@ -14,7 +14,18 @@ from queuectl.api.identity import CLUSTER_QUEUES, COHORTS
 from queuectl.api.lives import PAGE, PAGES, decisions_on
 from queuectl.api.problems import Refusal, bad_request, not_found
 from queuectl.api.state import OVER
-from queuectl.api.statements import MOST_STEPS, Statement, TooLong, equal_steps, of_cohort, statements, total
+from queuectl.api.statements import (
+    MOST_ACCOUNTS,
+    MOST_LOANS,
+    MOST_STEPS,
+    TooLong,
+    TooManySteps,
+    equal_steps,
+    of_cohort,
+    statements,
+    total,
+    totals,
+)
 from queuectl.api.view import Sight
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
@@ -58,9 +69,11 @@ class AnswerRoutes:
                 "What each ClusterQueue of a cohort uses, borrows and lends, now and over a time",
                 self.cohort_share,
                 answer_schemas.CohortShare,
-                (query.FROM, query.UNTIL, query.AS_OF),
+                (query.FROM, query.UNTIL, query.STEPS, query.AS_OF),
                 lambda values: "since" in values or "asOf" in values,
-                "Those that the caller may get; other nodes are null. `since` and `asOf` as for one queue.",
+                "Those that the caller may get; other nodes are null. `since` and `asOf` as for one queue. "
+                f"All steps have at most {MOST_ACCOUNTS} accounts and {MOST_LOANS} loans together, with those "
+                "of queues that are not shown.",
             ),
         )
 
@@ -74,7 +87,9 @@ class AnswerRoutes:
         if queue is None:
             raise not_found()
         present = documents.accounts_now(queue, sight.state)
-        parts, bounds = await self._statements(question, name, now(sight))
+        parts, bounds = await self._over_time(
+            question, now(sight), lambda holds, bounds: statements(name, holds, bounds, parse_policy)
+        )
         past = total(parts)
         readable = await readable_nodes(question, documents.nodes_in([*present.values(), *past.values()]))
         told = None
@@ -91,39 +106,32 @@ class AnswerRoutes:
         if name not in sight.state.cohorts():
             raise not_found()
         present = documents.members_now(sight.state.below(f"Cohort/{name}"), sight.state)
-        past, bounds = await self._over_time(
-            question,
-            now(sight),
-            lambda holds, bounds: of_cohort(name, holds, bounds[0], bounds[-1], parse_policy),
+        parts, bounds = await self._over_time(
+            question, now(sight), lambda holds, bounds: of_cohort(name, holds, bounds, parse_policy)
         )
-        every = [one for told in (present, past or {}) for cells in told.values() for one in cells.values()]
-        nodes = documents.nodes_in(every)
-        members = {f"ClusterQueue/{queue}" for queue in (*present, *(past or {}))}
+        past = totals(parts)
+        nodes = documents.nodes_in(
+            one for told in (present, past) for cells in told.values() for one in cells.values()
+        )
+        members = {f"ClusterQueue/{queue}" for queue in (*present, *past)}
         readable = await readable_nodes(question, nodes | members)
         told = None
-        if past is not None:
+        if bounds:
             since, until = bounds[0], bounds[-1]
             rows = await self._preemptions(since, until)
-            told = documents.cohort_statement(_shown(past, readable), rows, since, until, readable)
-        shown = _shown(present, readable)
-        return documents.cohort_share(name, shown, told, readable, committed(sight))
-
-    async def _statements(
-        self, question: Question, name: str, present: datetime
-    ) -> tuple[list[Statement], Sequence[datetime]]:
-        """One for each step, and their bounds; none if no time is asked for."""
-        found, bounds = await self._over_time(
-            question, present, lambda holds, bounds: statements(name, holds, bounds, parse_policy)
-        )
-        return found or [], bounds
+            shown = (_shown(part, readable) for part in parts) if "steps" in question.values else ()
+            steps = zip(bounds, bounds[1:], shown, strict=False)
+            told = documents.cohort_statement(_shown(past, readable), rows, since, until, steps, readable)
+        accounts = _shown(present, readable)
+        return documents.cohort_share(name, accounts, told, readable, committed(sight))
 
     async def _over_time(
         self,
         question: Question,
         present: datetime,
-        told: Callable[[PastHolds, Sequence[datetime]], Found],
-    ) -> tuple[Found | None, Sequence[datetime]]:
-        """What `told` makes of the time that is asked for, and the bounds of its steps; None: of no time.
+        told: Callable[[PastHolds, Sequence[datetime]], list[Found]],
+    ) -> tuple[list[Found], Sequence[datetime]]:
+        """What `told` makes of each step of the time that is asked for, and their bounds; none: of no time.
 
         Raises a 400 or a 503.
         """
@@ -132,7 +140,7 @@ class AnswerRoutes:
         if since is None:
             for other in question.values.keys() & {"until", "steps"}:
                 raise bad_request(f"parameter {other} goes with since")
-            return None, ()
+            return [], ()
         if since >= until:
             raise bad_request(f"parameter since must be before {until.isoformat()}")
         try:
@@ -144,6 +152,10 @@ class AnswerRoutes:
         except (TooLong, TooMuchHistory):
             limits = f"{MOST_HELD} hold lines or {MOST_STEPS} steps"
             raise _too_much(until, f"more changes of usage than {limits}") from None
+        except TooManySteps:
+            limits = f"{MOST_ACCOUNTS} accounts or {MOST_LOANS} loans"
+            what = f"{len(bounds) - 1} steps have more than {limits}"
+            raise bad_request(f"parameter steps: {what}: ask for fewer") from None
         return found, bounds
 
     async def _preemptions(self, since: datetime, until: datetime) -> list[PreemptionRow]:

@@ -120,12 +120,20 @@ class QueueShare(Committed):
     statement: Statement | None = Field(description="With parameter `since`; else null.")
 
 
-class MemberNow(QuotaAccount):
+class MemberAccount(QuotaAccount):
     cluster_queue: str
 
 
 class MemberPast(PastAccount):
     cluster_queue: str
+
+
+class MemberStep(Document):
+    """One of the equal parts of a statement's time, in its units."""
+
+    since: datetime
+    until: datetime
+    accounts: tuple[MemberAccount, ...] = Field(description="By ClusterQueue, flavor and resource.")
 
 
 class CohortStatement(Document):
@@ -134,6 +142,7 @@ class CohortStatement(Document):
     since: datetime = Field(description="As asked, or the time of the oldest decision that the ledger has.")
     until: datetime
     accounts: tuple[MemberPast, ...] = Field(description="By ClusterQueue, flavor and resource.")
+    steps: tuple[MemberStep, ...] = Field(description="With parameter `steps`; else empty.")
 
 
 class CohortShare(Committed):
@@ -143,7 +152,7 @@ class CohortShare(Committed):
     """
 
     name: str
-    accounts: tuple[MemberNow, ...] = Field(
+    accounts: tuple[MemberAccount, ...] = Field(
         description=f"Now, by ClusterQueue, flavor and resource. {AMOUNT}"
     )
     statement: CohortStatement | None = Field(description="With parameter `since`; else null.")

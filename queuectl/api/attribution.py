@@ -30,6 +30,11 @@ class Account:
     lent_to: dict[str, int] = field(default_factory=dict)
     """By ClusterQueue."""
 
+    @property
+    def loans(self) -> int:
+        """Number of nodes that it borrowed from or lent to."""
+        return len(self.borrowed_from) + len(self.lent_to)
+
     def add(self, other: Account) -> None:
         self.guaranteed += other.guaranteed
         self.used += other.used

@@ -20,6 +20,10 @@ from queuectl.ports import Held, PastHolds, Revision
 
 MOST_STEPS: Final = 2_000_000
 """Nodes that are visited for one statement: those of the tree at each change of one of its cells."""
+MOST_ACCOUNTS: Final = 10_000
+"""Of all steps of one answer together: cells of ClusterQueues in each step."""
+MOST_LOANS: Final = 100_000
+"""In these accounts: each may have one for each other node of its tree."""
 HOUR: Final = 3_600_000_000
 """In microseconds."""
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -33,6 +37,10 @@ Told = Callable[[QuotaTree], list[QuotaNode]]
 
 class TooLong(Exception):
     """The time has more changes than one answer may cost."""
+
+
+class TooManySteps(Exception):
+    """The steps have more than MOST_ACCOUNTS accounts, or more than MOST_LOANS loans in them."""
 
 
 class _Change(NamedTuple):
@@ -77,24 +85,30 @@ def equal_steps(since: datetime, until: datetime, steps: int) -> list[datetime]:
 def statements(name: str, past: PastHolds, bounds: Sequence[datetime], parse: Parse) -> list[Statement]:
     """Of ClusterQueue `name`, for each time between two of `bounds`, all with the same cells.
 
-    `bounds`: in order, two at least. Raises TooLong.
+    `bounds`: in order, two at least. Raises TooLong or TooManySteps.
     """
     parts = _statements(lambda tree: [tree.queue(name)], past, bounds, parse)
     return [part[name] for part in parts]
 
 
 def of_cohort(
-    name: str, past: PastHolds, since: datetime, until: datetime, parse: Parse
-) -> dict[str, Statement]:
+    name: str, past: PastHolds, bounds: Sequence[datetime], parse: Parse
+) -> list[dict[str, Statement]]:
     """Of each ClusterQueue at the times at which it was at or below Cohort `name`, by name (A29).
 
-    Raises TooLong.
+    For each time between two of `bounds`, all with the same ClusterQueues and cells. Raises TooLong or
+    TooManySteps.
     """
 
     def below(tree: QuotaTree) -> list[QuotaNode]:
         return [node for node in _below(tree.cohort(name)) if node.kind == "ClusterQueue"]
 
-    return _statements(below, past, (since, until), parse)[0]
+    return _statements(below, past, bounds, parse)
+
+
+def totals(parts: Sequence[Mapping[str, Statement]]) -> dict[str, Statement]:
+    """Of each ClusterQueue over all their times. All parts have the same ClusterQueues."""
+    return {name: total(part[name] for part in parts) for part in parts[:1] for name in part}
 
 
 def _statements(
@@ -104,11 +118,14 @@ def _statements(
     epochs = list(_epochs(told, past.revisions, bounds, parse))
     changes = _changes(past.holds, bounds[0], bounds[-1])
     own = _cells(epochs, changes)
+    parts = len(bounds) - 1
+    if parts > 1 and parts * sum(map(len, own.values())) > MOST_ACCOUNTS:
+        raise TooManySteps
     found: list[dict[str, Statement]] = [
         {name: {cell: Account() for cell in sorted(cells)} for name, cells in sorted(own.items())}
-        for _ in pairwise(bounds)
+        for _ in range(parts)
     ]
-    steps = 0
+    steps = loans = 0
     for cell in sorted(set().union(*own.values())):
         for epoch, used, begin, end in _stretches(epochs, changes.get(cell, ())):
             steps += epoch.nodes
@@ -119,7 +136,12 @@ def _statements(
             part = found[bisect_right(bounds, begin) - 1]
             queues = [queue for queue in epoch.queues if cell in own[queue.name]]
             for name, one in accounts(queues, number, used, length).items():
-                part[name][cell].add(one)
+                told = part[name][cell]
+                loans -= told.loans
+                told.add(one)
+                loans += told.loans
+            if parts > 1 and loans > MOST_LOANS:
+                raise TooManySteps
     return found
 
 

@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from queuectl.api.attribution import Account, account
 from queuectl.api.fairness import fair_amount
 from queuectl.api.policies import quota_tree
-from queuectl.api.statements import Statement, TooLong, equal_steps, of_cohort, statement, statements, total
+from queuectl.api.statements import (
+    Statement,
+    TooLong,
+    TooManySteps,
+    equal_steps,
+    of_cohort,
+    statement,
+    statements,
+    total,
+    totals,
+)
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import ClusterQueue, Cohort
 from queuectl.core.quota.tree import QuotaTree
@@ -228,7 +238,7 @@ def test_the_hours_of_a_week_are_those_of_its_hold_lines(fair: bool) -> None:
 def test_the_statement_of_a_tree_is_that_of_each_of_its_queues(fair: bool) -> None:
     found = week(fair)
     holds = at_once(found.ledger.past_holds(since=T0, until=END))
-    tree = of_cohort("all", holds, T0, END, parse_policy)
+    [tree] = of_cohort("all", holds, (T0, END), parse_policy)
     assert tree == {name: statement(name, holds, T0, END, parse_policy) for name in "abc"}
     used = sum(one[GPUS].used for one in tree.values())
     assert used == sum(integral(found.history, name) for name in "abc")
@@ -248,14 +258,21 @@ def test_a_queue_counts_while_it_is_in_the_cohort() -> None:
         Held("a", "a100", GPU, 3, minutes(0), None),
         revisions=(at("all", 0, 30), at("apart", 30), revision("b", 4)),
     )
-    whole = of_cohort("all", holds, minutes(0), minutes(90), parse_policy)
+    bounds = minutes(0), minutes(90)
+    [whole] = of_cohort("all", holds, bounds, parse_policy)
     assert hours(whole["a"]) == {"guaranteed": 1, "used": 1.5, "borrowed": 0.5}
     assert hours(whole["b"]) == {"guaranteed": 6, "lent": 0.5, "idle": 5.5}
-    apart = of_cohort("apart", holds, minutes(0), minutes(90), parse_policy)
+    [apart] = of_cohort("apart", holds, bounds, parse_policy)
     assert {name: hours(one) for name, one in apart.items()} == {
         "a": {"guaranteed": 2, "used": 3, "borrowed": 1, "beyond": 1}
     }
-    assert of_cohort("none", holds, minutes(0), minutes(90), parse_policy) == {}
+    assert of_cohort("none", holds, bounds, parse_policy) == [{}]
+    halves = minutes(0), minutes(45), minutes(90)
+    first, second = of_cohort("all", holds, halves, parse_policy)
+    assert hours(first["a"]) == {"guaranteed": 1, "used": 1.5, "borrowed": 0.5}
+    assert hours(second["a"]) == {}
+    assert totals([first, second]) == whole
+    assert totals(of_cohort("none", holds, halves, parse_policy)) == {}
 
 
 @given(steps=st.integers(1, 96))
@@ -274,6 +291,43 @@ def test_the_steps_of_a_statement_add_up_to_it(steps: int) -> None:
     assert [one for one in (part[CELL] for part in parts) if one.used] == [
         one for one in each if one and one.used
     ]
+
+
+@given(steps=st.integers(1, 96))
+@settings(max_examples=10, deadline=None)
+def test_the_steps_of_a_cohort_are_those_of_each_of_its_queues(steps: int) -> None:
+    found = past(
+        Held("a", "a100", GPU, 6, minutes(10), minutes(55)),
+        Held("b", "a100", GPU, 5, minutes(20), None),
+        revisions=(revision("a", 2, until=40), revision("a", 4, since=40), revision("b", 4)),
+    )
+    bounds = equal_steps(minutes(0), minutes(90), steps)
+    parts = of_cohort("all", found, bounds, parse_policy)
+    each = {name: statements(name, found, bounds, parse_policy) for name in "ab"}
+    assert parts == [{name: each[name][step] for name in "ab"} for step in range(steps)]
+    assert totals(parts) == {name: total(each[name]) for name in "ab"}
+
+
+def test_steps_with_too_many_accounts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two queues with one cell each: so many in each step."""
+    monkeypatch.setattr("queuectl.api.statements.MOST_ACCOUNTS", 6)
+    found = past(revisions=(revision("a", 2), revision("b", 4)))
+    assert len(of_cohort("all", found, equal_steps(minutes(0), minutes(90), 3), parse_policy)) == 3
+    with pytest.raises(TooManySteps):
+        of_cohort("all", found, equal_steps(minutes(0), minutes(90), 4), parse_policy)
+    monkeypatch.setattr("queuectl.api.statements.MOST_ACCOUNTS", 1)
+    assert len(of_cohort("all", found, (minutes(0), minutes(90)), parse_policy)) == 1
+
+
+def test_steps_with_too_many_loans_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queue b lends to queue a in each step: one loan in each of the two accounts."""
+    monkeypatch.setattr("queuectl.api.statements.MOST_LOANS", 6)
+    found = past(
+        Held("a", "a100", GPU, 3, minutes(0), None), revisions=(revision("a", 2), revision("b", 4))
+    )
+    assert len(of_cohort("all", found, equal_steps(minutes(0), minutes(90), 3), parse_policy)) == 3
+    with pytest.raises(TooManySteps):
+        of_cohort("all", found, equal_steps(minutes(0), minutes(90), 4), parse_policy)
 
 
 # --- fair amounts
@@ -347,6 +401,32 @@ async def test_with_steps_a_statement_has_each_equal_part_of_its_time(rest: Rest
     assert (await rest.get(SHARE, since="2026-01-05T08:00:00Z"))["statement"]["steps"] == []
 
 
+async def test_with_steps_the_statement_of_a_cohort_has_each_of_its_queues_in_each_step(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest.readings.commit(configs={ConfigKey("ClusterQueue", "", "guest"): queue_spec(1, cohort="all")})
+    rest.readings.held = [
+        Held("team-a", "a100", GPU, 6, EPOCH_START - timedelta(hours=1), None),
+        Held("guest", "a100", GPU, 2, EPOCH_START - timedelta(hours=1), None),
+    ]
+    await rest.view.refresh()
+    times = {"since": "2026-01-05T08:00:00Z", "until": "2026-01-05T10:00:00Z", "steps": "4"}
+    steps = (await rest.get("/api/v1/cohorts/all/share", **times))["statement"]["steps"]
+    for name in ("guest", "team-a"):
+        alone = (await rest.get(f"/api/v1/clusterqueues/{name}/share", **times))["statement"]["steps"]
+        assert any(one["accounts"][0]["used"] for one in alone)
+        for step, own in zip(steps, alone, strict=True):
+            assert (step["since"], step["until"]) == (own["since"], own["until"])
+            mine = [dict(one) for one in step["accounts"] if one["clusterQueue"] == name]
+            assert [one for one in mine if one.pop("clusterQueue")] == own["accounts"]
+    assert "parameter steps goes with since" in await rest.refused(
+        rest.client.get("/api/v1/cohorts/all/share?steps=2"), 400
+    )
+    monkeypatch.setattr("queuectl.api.statements.MOST_ACCOUNTS", 7)
+    refused = await rest.refused(rest.client.get("/api/v1/cohorts/all/share", params=times), 400)
+    assert "parameter steps: 4 steps have more than" in refused
+
+
 async def test_the_share_of_a_cohort_has_each_of_its_queues(rest: Rest) -> None:
     rest.readings.commit(configs={ConfigKey("ClusterQueue", "", "guest"): queue_spec(1, cohort="all")})
     rest.readings.held = [
@@ -363,5 +443,6 @@ async def test_the_share_of_a_cohort_has_each_of_its_queues(rest: Rest) -> None:
     guest, team = found["statement"]["accounts"]
     assert guest["borrowedFrom"] == [{"node": "ClusterQueue/team-a", "amount": 1}]
     assert team["lentTo"] == [{"node": "ClusterQueue/guest", "amount": 1}]
+    assert found["statement"]["steps"] == []
     assert (await rest.get("/api/v1/cohorts/all/share"))["statement"] is None
     await rest.refused(rest.client.get("/api/v1/cohorts/nothing/share"), 404)

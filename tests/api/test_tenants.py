@@ -345,11 +345,14 @@ async def test_the_share_of_a_cohort_has_the_queues_that_the_caller_may_read(
     await rest.view.refresh()
     reviews.rights["alice"].add(Access("get", "cohorts", "", "lend"))
     since = {"since": (EPOCH_START - timedelta(hours=2)).isoformat(), "until": EPOCH_START.isoformat()}
+    since["steps"] = "2"
     hers, all_ = [
         await rest.get("/api/v1/cohorts/lend/share", token=one, **since) for one in ("alice", "admin")
     ]
     assert SECRET not in json.dumps(hers)
-    for told, whole in ((hers, all_), (hers["statement"], all_["statement"])):
+    both = hers["statement"], all_["statement"]
+    steps = zip(*(one["steps"] for one in both), strict=True)
+    for told, whole in ((hers, all_), both, *steps):
         assert [one["clusterQueue"] for one in told["accounts"]] == ["team-a"]
         assert [one["clusterQueue"] for one in whole["accounts"]] == ["team-a", "zz-private"]
         assert [one["node"] for one in told["accounts"][0]["lentTo"]] == [None]
