@@ -72,8 +72,8 @@ class AnswerRoutes:
                 (query.FROM, query.UNTIL, query.STEPS, query.AS_OF),
                 lambda values: "since" in values or "asOf" in values,
                 "Those that the caller may get; other nodes are null. `since` and `asOf` as for one queue. "
-                f"All steps have at most {MOST_ACCOUNTS} accounts and {MOST_LOANS} loans together, with those "
-                "of queues that are not shown.",
+                f"All steps together have at most {MOST_ACCOUNTS} accounts and {MOST_LOANS} loans, also of "
+                "queues that are not shown.",
             ),
         )
 

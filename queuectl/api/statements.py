@@ -136,10 +136,10 @@ def _statements(
             part = found[bisect_right(bounds, begin) - 1]
             queues = [queue for queue in epoch.queues if cell in own[queue.name]]
             for name, one in accounts(queues, number, used, length).items():
-                told = part[name][cell]
-                loans -= told.loans
-                told.add(one)
-                loans += told.loans
+                whole = part[name][cell]
+                loans -= whole.loans
+                whole.add(one)
+                loans += whole.loans
             if parts > 1 and loans > MOST_LOANS:
                 raise TooManySteps
     return found

@@ -322,9 +322,7 @@ def test_steps_with_too_many_accounts_are_refused(monkeypatch: pytest.MonkeyPatc
 def test_steps_with_too_many_loans_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queue b lends to queue a in each step: one loan in each of the two accounts."""
     monkeypatch.setattr("queuectl.api.statements.MOST_LOANS", 6)
-    found = past(
-        Held("a", "a100", GPU, 3, minutes(0), None), revisions=(revision("a", 2), revision("b", 4))
-    )
+    found = past(Held("a", "a100", GPU, 3, minutes(0), None), revisions=(revision("a", 2), revision("b", 4)))
     assert len(of_cohort("all", found, equal_steps(minutes(0), minutes(90), 3), parse_policy)) == 3
     with pytest.raises(TooManySteps):
         of_cohort("all", found, equal_steps(minutes(0), minutes(90), 4), parse_policy)
