@@ -1,4 +1,5 @@
 // Changes of workloads and queues. A dialog says what will happen, as the API server has checked it, before it is confirmed.
+import { counted } from "./format.js";
 import { html, store, useEffect, useRef, useState, useStore } from "./lib.js";
 import { Failure } from "./parts.js";
 import { ask, Problem, send } from "./rest.js";
@@ -22,10 +23,10 @@ export const told = store(/** @type {string | null} */ (null));
 export const Coded = ({ text }) => text.split("`").map((part, place) => (place % 2 ? html`<code>${part}</code>` : part));
 
 /** Buttons of the changes of one object.
- * @param {{where: string, actions: Action[], done: () => void}} props `where`: the path of the object in REST */
-export function Actions({ where, actions, done }) {
+ * @param {{where: string, actions: Action[], done: () => void, label?: string}} props `where`: the path of the object in REST */
+export function Actions({ where, actions, done, label = "Changes" }) {
   const [open, setOpen] = useState(/** @type {Action | null} */ (null));
-  return html`<div class="changes" role="group" aria-label="Changes">
+  return html`<div class="changes" role="group" aria-label=${label}>
     ${actions.map((one) => html`<button type="button" key=${one.verb} aria-haspopup="dialog" onClick=${() => setOpen(one)}>${one.label}</button>`)}
     ${open && html`<${Confirm} key=${open.verb} where=${where} action=${open} close=${() => setOpen(null)} done=${done} />`}
   </div>`;
@@ -108,8 +109,10 @@ function Confirm({ where, action, close, done }) {
 function Effect({ of }) {
   return html`${of.loss && html`<p class="notice bad">${of.loss}.</p>`}
     <p class="meaning"><${Coded} text=${of.meaning} /></p>
-    ${of.before !== of.after && html`<p class="field-change"><code>${of.field}</code> <span class="soft">${of.before ?? "unset"}</span> <span aria-label="becomes">→</span> <b>${of.after ?? "unset"}</b></p>`}`;
+    ${of.before !== of.after && [of, ...of.fields].map((one) => html`<${FieldChange} of=${one} />`)}`;
 }
+
+const FieldChange = ({ of }) => html`<p class="field-change"><code>${of.field}</code> <span class="soft">${of.before ?? "unset"}</span> <span aria-label="becomes">→</span> <b>${of.after ?? "unset"}</b></p>`;
 
 /** What the last change did, until it is dismissed. */
 export function Told() {
@@ -139,6 +142,19 @@ export function ofWorkload(of) {
     line: (values) => `queuectl priority ${named(of)} ${values.none ? "--unset" : `--class ${values.name || "NAME"}`}`,
   };
   return of.phase === "Pending" ? [hold, move, priority] : [hold, priority];
+}
+
+/** The change of a workload to a size that was tried.
+ * @param {any} of
+ * @param {{gpus: number | null, pods: number | null, podSet: string | null}} fit
+ * @returns {Action} */
+export function ofFit(of, { gpus, pods, podSet }) {
+  const size = [gpus !== null && counted(gpus, "GPU"), pods !== null && counted(pods, "pod")].filter(Boolean).join(" in ");
+  const options = [["--gpus", gpus], ["--pods", pods], ["--podset", podSet]].filter(([, value]) => value !== null);
+  return {
+    verb: "fit", label: `Fit ${podSet === null ? "" : `${podSet} `}to ${size}`, title: `Fit ${of.kind} ${of.namespace}/${of.name} to ${size}`,
+    body: () => ({ gpus, pods, podSet }), line: () => ["queuectl fit", named(of), ...options.flat()].join(" "),
+  };
 }
 
 /** The changes of a ClusterQueue.

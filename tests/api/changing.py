@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuectl.api.own_page import HEADER, VALUE
-from queuectl.changes import ChangeRefused, Made, Wanted
+from queuectl.changes import ChangeRefused, FieldMade, Made, Wanted
 
 OWN_PAGE = {HEADER: VALUE}
 
@@ -15,6 +15,7 @@ class CannedChanges:
         self.made: list[tuple[Wanted, str | None]] = []
         self.refusal: ChangeRefused | None = None
         self.loss: str | None = None
+        self.fields: tuple[FieldMade, ...] = ()
 
     async def make(self, wanted: Wanted, token: str | None) -> Made:
         if self.refusal is not None:
@@ -28,5 +29,6 @@ class CannedChanges:
             written=True,
             meaning=f"It means {wanted.verb}.",
             loss=self.loss,
+            fields=self.fields,
             reason=wanted.reason and f"{wanted.verb} by local: {wanted.reason}",
         )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from queuectl.changes import ChangeRefused, Wanted
+from queuectl.changes import ChangeRefused, FieldMade, Wanted, WantedSize
+from queuectl.core.model import ConfigKey, PodSet
+from tests.api.canned import GPU
 from tests.api.changing import CannedChanges
 from tests.page.conftest import SIZES, Open, Site, serving
-from tests.page.stories import busy
+from tests.page.stories import IN_TREE, busy, of
 from tests.page.test_views import violations
 
 JOB = "#/workloads/team-a/Job/evaluate"
@@ -72,6 +76,41 @@ def test_what_a_hold_ends_is_named_and_confirmed(
     page.get_by_role("dialog").get_by_role("button", name="Hold").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert [one.evict for one in made(changes)] == [True]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_size_with_which_it_starts_is_made_by_its_button(
+    changes: CannedChanges, open_page: Open, size: str
+) -> None:
+    readings = busy()
+    ten = (PodSet(name="main", count=10, requests=((GPU, 1),)),)
+    namespace = ConfigKey("Namespace", "", "team-a")
+    waits = replace(of("team-a", "evaluate", 2, reason=IN_TREE), pod_sets=ten)
+    readings.commit(waits, configs={namespace: json.dumps({"labels": {}})})
+    changes.fields = (FieldMade("spec.parallelism", "10", "7"),)
+    with serving(readings, changes=changes) as found:
+        page = open_page(found.url + JOB, size=size)
+        page.get_by_role("button", name="Try changes").click()
+        tried = page.locator(".options li").filter(has_text="With 7 of 10 pods")
+        expect(page.locator(".options li")).to_have_count(2)
+        expect(page.get_by_role("button", name="Fit")).to_have_count(1)  # more quota is no size
+        assert violations(page) == []
+        tried.get_by_role("button", name="Fit to 7 GPUs").click()
+        dialog = page.get_by_role("dialog", name="Fit Job team-a/evaluate to 7 GPUs")
+        expect(dialog).to_contain_text("It means fit.")
+        expect(dialog).to_contain_text("spec.parallelism 10 → 7")
+        expect(dialog).to_contain_text("queuectl fit job/evaluate -n team-a --gpus 7")
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+        assert made(changes) == []
+        dialog.get_by_role("button", name="Fit to 7 GPUs").click()
+        expect(page.locator(".notice.done")).to_contain_text(
+            "Fit Job team-a/evaluate to 7 GPUs: It means fit."
+        )
+        expect(page.get_by_role("button", name="Try changes")).to_be_visible()
+    assert made(changes) == [
+        Wanted(verb="fit", kind="Job", namespace="team-a", name="evaluate", size=WantedSize(gpus=7))
+    ]
 
 
 def test_a_queue_is_stopped_and_drained(changing: Site, changes: CannedChanges, open_page: Open) -> None:

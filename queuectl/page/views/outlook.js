@@ -1,23 +1,30 @@
 // What may come: what would start a workload now, when it may start, what may take its quota.
+import { Actions, ofFit } from "../actions.js";
 import { counted, duration, percent, timestamp } from "../format.js";
 import { html, useState } from "../lib.js";
 import { Asked, Empty, NodeName, Panel, QueueLink, Table, WorkloadName } from "../parts.js";
 import { useRest } from "../rest.js";
 
-/** The smallest changes that start a pending workload now. Asked for by a button: REST tries each on a copy of the state. */
-export function Counterfactuals({ one }) {
+/** The smallest changes that start a pending workload now. Asked for by a button: REST tries each on a copy of the state.
+ * @param {{one: string, of: any, done: () => void}} props `one`: its path in REST; `done`: after one was made */
+export function Counterfactuals({ one, of, done }) {
   const [wanted, setWanted] = useState(false);
   const asked = useRest(wanted ? `${one}/counterfactuals` : null);
+  const made = () => {
+    setWanted(false); // they were about the former size
+    done();
+  };
   return html`<${Panel} title="What would start it now" aside=${!wanted && html`<button onClick=${() => setWanted(true)}>Try changes</button>`}
       note=${wanted ? "each was tried by the planner on a copy of the state" : ""}>
     ${!wanted && html`<p class="soft">The smallest changes of each kind: fewer pods or devices, another flavor, queue or priority, more quota.</p>`}
-    ${wanted && html`<${Asked} of=${asked} rows=${3}>${(found) => html`<${Changes} of=${found} />`}<//>`}
+    ${wanted && html`<${Asked} of=${asked} rows=${3}>${(found) => html`<${Changes} of=${found} ways=${(change) => change.fit && html`<${Actions} where=${one} label=${change.message} actions=${[ofFit(of, change.fit)]} done=${made} />`} />`}<//>`}
   <//>`;
 }
 
-/** Changes that were tried. */
-export const Changes = ({ of }) => html`
-  ${of.items.length ? html`<ul class="options">${of.items.map((change) => html`<li><b>${change.message}</b><${Displaced} who=${change.displaces} /></li>`)}</ul>` : html`<${Empty}>No single change starts it now.<//>`}
+/** Changes that were tried.
+ * @param {{of: any, ways?: (change: any) => any}} props `ways`: buttons that make one */
+export const Changes = ({ of, ways = () => null }) => html`
+  ${of.items.length ? html`<ul class="options">${of.items.map((change) => html`<li><b>${change.message}</b><${Displaced} who=${change.displaces} />${ways(change)}</li>`)}</ul>` : html`<${Empty}>No single change starts it now.<//>`}
   ${of.incomplete.length > 0 && html`<p class="soft">Not all were tried: ${of.incomplete.join(", ")}.</p>`}`;
 
 export function Displaced({ who }) {

@@ -33,7 +33,7 @@ export function Workload({ namespace, kind, name, asOf }) {
     ${asked.problem && html`<${Failure} problem=${asked.problem} />`}
     <${Summary} of=${found} />
     ${found.reason && found.phase !== "Admitted" && html`<${Why} of=${found} />`}
-    ${found.phase === "Pending" && !asOf && html`<div class="two even gap"><${Counterfactuals} one=${one} /><${Eta} one=${one} /></div>`}
+    ${found.phase === "Pending" && !asOf && html`<div class="two even gap"><${Counterfactuals} one=${one} of=${found} done=${asked.reload} /><${Eta} one=${one} /></div>`}
     ${found.phase === "Admitted" && html`<${Exposure} one=${one} asOf=${asOf} />`}
     <${Asked} of=${history} rows=${3}>${(page) => html`<${Life} of=${found} decisions=${page.items} more=${page.next} asOf=${asOf} />`}<//>
     ${waited.data && html`<${Waited} of=${waited.data} />`}
