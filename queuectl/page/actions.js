@@ -157,17 +157,18 @@ export function ofFit(of, { gpus, pods, podSet }) {
   };
 }
 
-/** The changes of a ClusterQueue.
+/** The changes of a ClusterQueue or LocalQueue.
  * @param {any} queue
  * @returns {Action[]} */
 export function ofQueue(queue) {
-  const title = `ClusterQueue ${queue.name}`;
+  const title = queue.namespace ? `LocalQueue ${queue.namespace}/${queue.name}` : `ClusterQueue ${queue.name}`;
+  const words = queue.namespace ? `localqueue/${queue.name} -n ${queue.namespace}` : `clusterqueue/${queue.name}`;
   const stop = {
     verb: "stop", label: "Stop…", title: `Stop ${title}`, danger: true, values: { drain: queue.stopPolicy === "HoldAndDrain" },
     form: ({ values, set }) => html`<label class="check"><input type="checkbox" checked=${values.drain} onChange=${(event) => set({ drain: event.target.checked })} /> Evict its admitted workloads too</label>`,
-    body: (values) => (values.drain ? { drain: true } : {}), line: (values) => `queuectl stop clusterqueue/${queue.name}${values.drain ? " --drain" : ""}`,
+    body: (values) => (values.drain ? { drain: true } : {}), line: (values) => `queuectl stop ${words}${values.drain ? " --drain" : ""}`,
   };
-  const resume = { verb: "resume", label: "Resume", title: `Resume ${title}`, line: () => `queuectl resume clusterqueue/${queue.name}` };
+  const resume = { verb: "resume", label: "Resume", title: `Resume ${title}`, line: () => `queuectl resume ${words}` };
   return queue.stopPolicy === "None" ? [stop] : [resume, stop];
 }
 

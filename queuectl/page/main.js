@@ -9,6 +9,7 @@ import { Capacity } from "./views/capacity.js";
 import { ClusterQueue } from "./views/clusterqueue.js";
 import { Decisions } from "./views/decisions.js";
 import { Lending } from "./views/lending.js";
+import { LocalQueue } from "./views/localqueue.js";
 import { Overview } from "./views/overview.js";
 import { Plan } from "./views/plan.js";
 import { Preemptions } from "./views/preemptions.js";
@@ -33,6 +34,8 @@ function view({ parts, params }) {
   const asOf = params.get("asOf");
   if (first === undefined) return ["Overview", html`<${Overview} asOf=${asOf} />`];
   if (first === "clusterqueues" && more.length === 1) return [more[0], html`<${ClusterQueue} key=${more[0]} name=${more[0]} asOf=${asOf} params=${params} />`];
+  if (first === "localqueues" && more.length === 2)
+    return [more[1], html`<${LocalQueue} key=${more.join("/")} namespace=${more[0]} name=${more[1]} asOf=${asOf} />`];
   if (first === "workloads" && more.length === 3)
     return [more[2], html`<${Workload} key=${more.join("/")} namespace=${more[0]} kind=${more[1]} name=${more[2]} asOf=${asOf} />`];
   if (first === "workloads" && !more.length) return ["Workloads", html`<${Workloads} params=${params} asOf=${asOf} />`];
@@ -74,7 +77,7 @@ function Page() {
 }
 /** @param {string[]} parts
  * @param {string} name */
-const current = (parts, name) => (parts[0] ?? "") === name || (name === "" && parts[0] === "clusterqueues");
+const current = (parts, name) => (parts[0] ?? "") === name || (name === "" && ["clusterqueues", "localqueues"].includes(parts[0]));
 
 /** @param {Event} event */
 function skip(event) {

@@ -141,6 +141,11 @@ export const Facts = ({ rows }) => html`<dl class="facts">${rows
   .filter(([, value]) => value !== null && value !== undefined && value !== "")
   .map(([label, value]) => html`<div><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>`;
 
+/** Of a ClusterQueue or LocalQueue: whether it admits. */
+export const QueueBadges = ({ queue }) => html`<${Badge} tone=${queue.active ? "ok" : "bad"} title=${queue.condition.message}>${queue.condition.reason}<//>
+  ${queue.cohort && html`<${Badge}>Cohort ${queue.cohort}<//>`}
+  ${queue.stopPolicy !== "None" && html`<${Badge} tone="wait">${queue.stopPolicy}<//>`}`;
+
 /** The heading of a view. `aside`: at its end. It gets the focus when the view is opened. */
 export function Heading({ kind, title, aside, children }) {
   useEffect(() => {

@@ -25,7 +25,7 @@ async function look(text, asOf, signal) {
     ...queues.filter(has).slice(0, EACH).map((one) => ({ kind: "ClusterQueue", title: one.name, note: `${one.pending} pending`, href: to(["clusterqueues", one.name]) })),
     ...locals.filter((one) => has(one) || one.namespace.includes(name)).slice(0, EACH).map((one) => ({
       kind: "LocalQueue", title: `${one.namespace}/${one.name}`, note: `${one.pending} pending`,
-      href: to(["workloads"], { namespace: one.namespace, queue: one.name }),
+      href: to(["localqueues", one.namespace, one.name]),
     })),
     ...workloads.map((one) => ({ kind: one.kind, title: `${one.namespace}/${one.name}`, note: one.phase, href: String(toWorkload(one)) })),
   ];

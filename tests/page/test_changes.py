@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from queuectl.changes import ChangeRefused, FieldMade, Wanted, WantedSize
 from queuectl.core.model import ConfigKey, PodSet
-from tests.api.canned import GPU
+from tests.api.canned import GPU, local_spec
 from tests.api.changing import CannedChanges
 from tests.page.conftest import SIZES, Open, Site, serving
 from tests.page.stories import IN_TREE, busy, of
@@ -108,6 +108,7 @@ def test_a_size_with_which_it_starts_is_made_by_its_button(
             "Fit Job team-a/evaluate to 7 GPUs: It means fit."
         )
         expect(page.get_by_role("button", name="Try changes")).to_be_visible()
+        page.close()  # before its server
     assert made(changes) == [
         Wanted(verb="fit", kind="Job", namespace="team-a", name="evaluate", size=WantedSize(gpus=7))
     ]
@@ -125,6 +126,32 @@ def test_a_queue_is_stopped_and_drained(changing: Site, changes: CannedChanges, 
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert made(changes) == [
         Wanted(verb="stop", kind="ClusterQueue", namespace="", name="team-a", evict=True)
+    ]
+
+
+def test_a_local_queue_is_stopped_and_resumed(
+    changing: Site, changes: CannedChanges, open_page: Open
+) -> None:
+    page = open_page(f"{changing.url}{JOB}")
+    page.get_by_role("link", name="main", exact=True).click()
+    expect(page.get_by_role("heading", name="main", level=1)).to_be_focused()
+    expect(page.locator("main")).to_contain_text("too-large")
+    opened(page, "Stop…")
+    dialog = page.get_by_role("dialog", name="Stop LocalQueue team-a/main")
+    expect(dialog).to_contain_text("queuectl stop localqueue/main -n team-a")
+    dialog.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    stopped = local_spec("team-a", stopPolicy="Hold")
+    changing.readings.commit(configs={ConfigKey("LocalQueue", "team-a", "main"): stopped})
+    opened(page, "Resume")
+    dialog = page.get_by_role("dialog", name="Resume LocalQueue team-a/main")
+    expect(dialog).to_contain_text("It means resume.")
+    assert violations(page) == []
+    dialog.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert made(changes) == [
+        Wanted(verb="stop", kind="LocalQueue", namespace="team-a", name="main"),
+        Wanted(verb="resume", kind="LocalQueue", namespace="team-a", name="main"),
     ]
 
 

@@ -20,6 +20,7 @@ from tests.page.stories import busy, of
 VIEWS: Final = {
     "": "team-a",
     "clusterqueues/team-a": "evaluate",
+    "localqueues/team-a/main": "evaluate",
     "workloads/team-a/Job/evaluate": "Where the wait went",
     "workloads/team-a/Job/train": "May it be preempted",
     "workloads": "too-large",

@@ -2,7 +2,7 @@
 import { Actions, ofQueue } from "../actions.js";
 import { amount, duration, grouped, unit } from "../format.js";
 import { html, useEffect, useRef, useState } from "../lib.js";
-import { Asked, Badge, Bar, Empty, Facts, Heading, lentOf, NodeName, Pager, Panel, Table, usePages } from "../parts.js";
+import { Asked, Badge, Bar, Empty, Facts, Heading, lentOf, NodeName, Pager, Panel, QueueBadges, Table, usePages } from "../parts.js";
 import { ask as ofRest, path, useRest } from "../rest.js";
 import { UseOverTime } from "./use.js";
 import { WorkloadTable } from "./workloads.js";
@@ -17,7 +17,7 @@ export function ClusterQueue({ name, asOf, params }) {
   const asked = useRest(path("clusterqueues", name), { asOf }, every);
   const share = useRest(path("clusterqueues", name, "share"), { asOf }, { every: asOf ? 0 : 2 * EVERY });
   return html`<${Heading} kind="ClusterQueue" title=${name}
-    aside=${asked.data && !asOf && html`<${Actions} where=${path("clusterqueues", name)} actions=${ofQueue(asked.data)} done=${asked.reload} />`}>${asked.data && html`<${Badges} queue=${asked.data} />`}<//>
+    aside=${asked.data && !asOf && html`<${Actions} where=${path("clusterqueues", name)} actions=${ofQueue(asked.data)} done=${asked.reload} />`}>${asked.data && html`<${QueueBadges} queue=${asked.data} />`}<//>
     <${Asked} of=${asked} rows=${8}>${(queue) => html`
     ${!queue.active && html`<p class="notice bad">${queue.condition.message}</p>`}
     <${Facts} rows=${[
@@ -32,10 +32,6 @@ export function ClusterQueue({ name, asOf, params }) {
     <${Line} queue=${queue} asOf=${asOf} />
     <${Running} queue=${queue} asOf=${asOf} />`}<//>`;
 }
-
-const Badges = ({ queue }) => html`<${Badge} tone=${queue.active ? "ok" : "bad"} title=${queue.condition.message}>${queue.condition.reason}<//>
-  ${queue.cohort && html`<${Badge}>Cohort ${queue.cohort}<//>`}
-  ${queue.stopPolicy !== "None" && html`<${Badge} tone="wait">${queue.stopPolicy}<//>`}`;
 
 function Quota({ queue, share }) {
   const accounts = new Map((share?.accounts ?? []).map((one) => [`${one.flavor} ${one.resource}`, one]));

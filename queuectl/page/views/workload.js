@@ -46,7 +46,7 @@ const Badges = ({ of }) => html`<${PhaseBadge} phase=${of.phase} />
   ${of.position !== null && html`<${Badge}>Position ${grouped(of.position)} of ${grouped(of.line ?? of.position)}<//>`}`;
 
 const Summary = ({ of }) => html`<${Facts} rows=${[
-  ["LocalQueue", html`<a href=${to(["workloads"], { namespace: of.namespace, queue: of.queue })}>${of.queue}</a>`],
+  ["LocalQueue", html`<a href=${to(["localqueues", of.namespace, of.queue])}>${of.queue}</a>`],
   ["ClusterQueue", html`<${QueueLink} name=${of.clusterQueue} />`],
   ["Priority", of.priority],
   ["Created", html`<${Time} at=${of.createdAt} />${of.submitter ? ` by ${of.submitter}` : ""}`],

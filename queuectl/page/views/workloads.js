@@ -44,13 +44,19 @@ function What({ of }) {
 
 export function Workloads({ params, asOf }) {
   const filter = Object.fromEntries([...FIELDS, "phase"].map((name) => [name, params.get(name)]));
-  const pages = usePages(JSON.stringify([filter, asOf]));
-  const asked = useRest("workloads", { ...filter, asOf, limit: PAGE, next: pages.next }, { every: asOf ? 0 : EVERY });
   return html`<${Heading} title="Workloads" />
     <${Filters} fields=${[["phase", PHASES], ...FIELDS.slice(0, 3)]} more=${FIELDS.slice(3)} params=${params} />
-    <${Panel} title=${filter.phase || "Not over"} note=${filter.phase === "Finished" || filter.phase === "Deleted" ? "newest first" : "in the order of first observation"}>
-      <${Asked} of=${asked} rows=${8}>${(page) => html`
-        ${page.items.length ? html`<${WorkloadTable} items=${page.items} label="Workloads" asOf=${asOf} />` : html`<${Empty}>No workload that you may read passes these filters.<//>`}
-        <${Pager} pages=${pages} next=${page.next} count=${page.items.length} noun="workload" />`}<//>
-    <//>`;
+    <${WorkloadPages} filter=${filter} title=${filter.phase || "Not over"} empty="No workload that you may read passes these filters." asOf=${asOf} />`;
+}
+
+/** The workloads that pass a filter, as parameters of REST.
+ * @param {{filter: Record<string, string | null>, title: string, empty: string, asOf: string | null}} props */
+export function WorkloadPages({ filter, title, empty, asOf }) {
+  const pages = usePages(JSON.stringify([filter, asOf]));
+  const asked = useRest("workloads", { ...filter, asOf, limit: PAGE, next: pages.next }, { every: asOf ? 0 : EVERY });
+  return html`<${Panel} title=${title} note=${filter.phase === "Finished" || filter.phase === "Deleted" ? "newest first" : "in the order of first observation"}>
+    <${Asked} of=${asked} rows=${8}>${(page) => html`
+      ${page.items.length ? html`<${WorkloadTable} items=${page.items} label="Workloads" asOf=${asOf} />` : html`<${Empty}>${empty}<//>`}
+      <${Pager} pages=${pages} next=${page.next} count=${page.items.length} noun="workload" />`}<//>
+  <//>`;
 }
