@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from queuectl.core.entries import Entry
 from queuectl.core.policy import PreemptionPolicy
@@ -25,6 +25,8 @@ class _Origin(NamedTuple):
 
 
 _Candidates = list[tuple[Entry, _Origin]]
+_RECLAIMS: Final = PreemptionCause.IN_COHORT_RECLAMATION
+_RECLAIMS_WHILE_BORROWING: Final = PreemptionCause.IN_COHORT_RECLAIM_WHILE_BORROWING
 
 
 def classical_victims(search: PreemptionSearch) -> list[Target]:
@@ -68,7 +70,7 @@ def _elsewhere(search: PreemptionSearch) -> tuple[_Candidates, _Candidates]:
     while at is not None:
         for queue in _borrowers(search, at, visited):
             if advantage:
-                there = _Origin(queue, at, PreemptionCause.IN_COHORT_RECLAMATION, False)
+                there = _Origin(queue, at, _RECLAIMS, False)
                 reclaimed += [(entry, there) for entry in search.unprotected(queue, there.cause)]
             else:
                 by_priority += _by_priority(search, queue, at)
@@ -90,18 +92,16 @@ def _by_priority(
 ) -> Iterator[tuple[Entry, _Origin]]:
     """Yield the candidates in `queue`, over which the preemptor has no hierarchical advantage (P3)."""
     rules, priority = search.rules.borrow_within_cohort, search.entry.priority
+    times = search.snapshot.rules(queue).min_run_time
+    timed = any(map(times.seconds, (_RECLAIMS, _RECLAIMS_WHILE_BORROWING)))
     for entry in search.eligible(queue):
         bound = (
             rules is None
             or entry.priority >= priority
             or (rules.most_priority is not None and entry.priority > rules.most_priority)
         )
-        cause = (
-            PreemptionCause.IN_COHORT_RECLAMATION
-            if bound
-            else PreemptionCause.IN_COHORT_RECLAIM_WHILE_BORROWING
-        )
-        if not search.is_protected(entry, queue, cause):
+        cause = _RECLAIMS if bound else _RECLAIMS_WHILE_BORROWING
+        if not ((timed or entry.preempted_at) and search.is_protected(entry, queue, cause)):
             yield entry, _Origin(queue, below, cause, bound)
 
 
