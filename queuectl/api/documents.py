@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from queuectl.api import schemas
@@ -23,6 +24,8 @@ from queuectl.core.resources import FlavorResource
 from queuectl.ports import DecisionRow
 
 MAX_HOLDERS: Final = 5
+REASONS: Final = 8192
+"""How many different reasons are kept as documents."""
 _LACKS_QUOTA: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED})
 _OWN_DETAILS: Final = frozenset(
     (
@@ -33,7 +36,9 @@ _OWN_DETAILS: Final = frozenset(
 """The fields of a decision's payload that are about its own workload."""
 
 
+@lru_cache(REASONS)
 def reason(value: Reason) -> schemas.Reason:
+    """Workloads that wait for the same have equal reasons: most of a page are found here."""
     return schemas.Reason(
         code=value.code,
         family=value.family,

@@ -16,6 +16,8 @@ _BY_USERS: Final = frozenset({Code.USER_HOLD, Code.BYPASS})
 
 def redacted(value: Reason, readable: Readable) -> Reason:
     """Return the reason without names of workloads that the reader may not read."""
+    if value.by is None and not value.victims and not value.others:
+        return value
     if all(namespace in readable for namespace in named_in(value)):
         return value
     others = tuple(redacted(other, readable) for other in value.others)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import lru_cache
+from typing import Final
 
 from queuectl.core.directory import GATE
 from queuectl.core.engine import Engine
@@ -45,6 +47,8 @@ from queuectl.core.reasons import Code, Reason
 from queuectl.kinds.context import is_kept, kept_context
 from queuectl.kinds.policy import parse_policy
 
+RULES: Final = 16_384
+"""How many are kept, those used last: policy rarely changes, and each engine needs that of a tree."""
 SOURCE = "ledger"
 """Event source of all that the ledger has."""
 
@@ -75,8 +79,12 @@ def rules(snapshot: LedgerSnapshot) -> list[Event]:
     return [rule(key, spec) for key, spec in snapshot.configs]
 
 
+@lru_cache(RULES)
 def rule(key: ConfigKey, spec: str) -> Event:
-    """Return the event of policy, context or configuration in force. Raises ValueError."""
+    """Return the event of policy, context or configuration in force. Raises ValueError.
+
+    An event is a value: engines share those that they have in common.
+    """
     if key.kind == GATE:
         installed = datetime.fromisoformat(json.loads(spec)["installedAt"])
         return ContextObserved(Gate(key.name, installed))
