@@ -41,6 +41,10 @@ PAUSES: Final = {"pages": 0.2, "workloads": 0.15, "explanations": 0.5}
 """A caller may send ten requests per second, two of them heavy."""
 _WARM: Final = 3.0
 """Seconds of questions before the measurement."""
+_SETTLE: Final = 120
+"""Most seconds until as many Jobs start as end: at first small ones take the places of large ones."""
+_STEP: Final = 10
+"""Seconds over which that is looked at."""
 _GOALS: Final = {"pages": 0.25, "workloads": 0.05, "explanations": 0.3}
 _NAMES: Final = {
     "pages": f"a page of {PAGE}",
@@ -92,7 +96,8 @@ async def _run(scale: int) -> Report:
     spaces = {f"cohort-{c:02}": [f"team-{c:02}-{q:02}" for q in range(queues)] for c in range(cohorts)}
     names = [name for found in spaces.values() for name in found]
     # Those that start meanwhile are made too, and those that run from the start: two GPUs on average.
-    count = len(names) * (waiting + QUOTA // 2) + STARTS * round(_WARM + seconds * 2 * rounds)
+    settle = 0 if tiny else _SETTLE
+    count = len(names) * (waiting + QUOTA // 2) + STARTS * round(settle + _WARM + seconds * 2 * rounds)
     found = Found()
     with scratch() as folder:
         async with site(folder, shared_queues(spaces, QUOTA, PRIORITIES)) as place:
@@ -107,7 +112,7 @@ async def _run(scale: int) -> Report:
                     tokens = {name: await reader(place, mine, name) for name in _NAMES}
                     asked = [one for one in _names(names, count) if one[0] in set(mine)]
                     readers = Readers(url=url, tokens=tokens, pauses=PAUSES, names=asked, seconds=seconds)
-                    await _measure(place, controller, server, readers, rounds, found)
+                    await _measure(place, controller, server, readers, rounds, settle, found)
             finally:
                 await controller.stop(20.0)
     return _report(found, len(names) * waiting, len(names), cohorts)
@@ -130,11 +135,12 @@ async def _all_started(place: Site) -> bool:
 
 
 async def _measure(
-    place: Site, controller: Child, server: Child, readers: Readers, rounds: int, found: Found
+    place: Site, controller: Child, server: Child, readers: Readers, rounds: int, settle: int, found: Found
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
         churn = Churn(place.api, STARTS)
         churning = tasks.create_task(churn.run())
+        await _settled(churn, settle)
         await _asked(readers, _WARM)  # caches are warm, as for a regular caller
         with bar("answers: times", 2 * rounds) as done:
             for turn in range(2 * rounds):
@@ -155,6 +161,14 @@ async def _measure(
             found.each[name] = await _cost(server, readers, name, found.api["alone"])
         found.memory = {"controller": memory(controller.pid)[1], "REST": memory(server.pid)[1]}
         churning.cancel()
+
+
+async def _settled(churn: Churn, most: int) -> None:
+    for _ in range(most // _STEP):
+        before = churn.started
+        await asyncio.sleep(_STEP)
+        if churn.started - before <= 1.05 * STARTS * _STEP:
+            return
 
 
 async def _cost(server: Child, readers: Readers, name: str, alone: float) -> float:
