@@ -434,6 +434,9 @@ class Past(Protocol):
         Labels are those of today. None: now, with the nodes that readers were told of last. Raises NotStored.
         """
 
+    async def first_capacity(self) -> datetime | None:
+        """From when on `at` knows what nodes had; None: of no time yet."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:

@@ -14,6 +14,7 @@ from queuectl.api.past import PastStates
 from queuectl.api.problems import not_found, unavailable
 from queuectl.api.query import Cursor, Cursors, KnownKinds, Parameter
 from queuectl.api.view import Sight, View
+from queuectl.core.capacity import NO_FLAVOR
 from queuectl.ports import LedgerUnavailable, Readings, SchemaMismatch
 
 LEDGER_SECONDS: Final = 5.0
@@ -96,6 +97,13 @@ class Source:
         """The state that is asked for: as of a time, or the newest. Raises a 400 or a 503."""
         sight, when = self.sight(), question.values.get("asOf")
         return sight if when is None else await self._past.sight(when, observed=sight.observed)
+
+    async def capacity_of(self, question: Question) -> Sight:
+        """As `sight_of`. Raises a 400 also for a time of which it is not stored what nodes had."""
+        sight, when = await self.sight_of(question), question.values.get("asOf")
+        if when is not None and NO_FLAVOR not in sight.state.capacities:
+            raise await self._past.no_capacity(when)
+        return sight
 
     def after(self, question: Question) -> Cursor | None:
         """The position after which the page starts."""

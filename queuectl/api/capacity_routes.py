@@ -17,7 +17,12 @@ from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.policy import ResourceFlavor
 from queuectl.core.redaction import Readable
 
-_PAGE = (query.LIMIT, query.NEXT)
+_PAGE = (query.AS_OF, query.LIMIT, query.NEXT)
+_ONE = (query.AS_OF,)
+_CAPACITY: Final = (
+    "As of a few seconds ago, as the controller told it. With `asOf` it is of the last minute before then "
+    "(A31). A time before the first that is stored is a 400."
+)
 _DEMAND: Final = (
     "As of a few seconds ago, as the controller told it. With `asOf` it is what the recorded reasons and "
     "requests of the workloads say that were pending then (A31)."
@@ -38,18 +43,23 @@ class CapacityRoutes:
                 self.capacities,
                 Page[schemas.Capacity],
                 _PAGE,
-                notes="As of a few seconds ago, as the controller told it. Nodes without a flavor are listed "
-                "for callers that may get all resourceflavors.",
+                notes=f"{_CAPACITY} Nodes without a flavor are listed for callers that may get all "
+                "resourceflavors.",
             ),
             Endpoint(
-                "/api/v1/capacity/{name}", "The nodes of one flavor", self.capacity, schemas.CapacityDetail
+                "/api/v1/capacity/{name}",
+                "The nodes of one flavor",
+                self.capacity,
+                schemas.CapacityDetail,
+                _ONE,
+                notes=_CAPACITY,
             ),
             Endpoint(
                 "/api/v1/demand",
                 "Pods of pending workloads by ClusterQueue, flavor and shape",
                 self.demands,
                 Page[schemas.QueueDemand],
-                (query.AS_OF, *_PAGE),
+                _PAGE,
                 notes=_DEMAND,
             ),
             Endpoint(
@@ -57,13 +67,13 @@ class CapacityRoutes:
                 "Pods of pending workloads of one ClusterQueue",
                 self.demand,
                 schemas.QueueDemandDetail,
-                (query.AS_OF,),
+                _ONE,
                 notes=_DEMAND,
             ),
         )
 
     async def capacities(self, question: Question) -> Committed:
-        sight = self._source.sight()
+        sight = await self._source.capacity_of(question)
         state = sight.state
         flavors: dict[str, ResourceFlavor | None] = {flavor.name: flavor for flavor in state.flavors()}
         if state.capacity(NO_FLAVOR).nodes and await question.caller.may("get", FLAVORS):
@@ -81,7 +91,7 @@ class CapacityRoutes:
 
     async def capacity(self, question: Question) -> Committed:
         name = await may_get(question, FLAVORS)
-        sight = self._source.sight()
+        sight = await self._source.capacity_of(question)
         flavor = _flavors(sight.state).get(name)
         if flavor is None:
             raise not_found()

@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Final
 
 from queuectl.api.past_demand import demands_of
-from queuectl.api.problems import bad_request, unavailable
+from queuectl.api.problems import Refusal, bad_request, unavailable
 from queuectl.api.state import Configure, Parse, State
 from queuectl.api.view import Sight
-from queuectl.core.model import LedgerSnapshot
+from queuectl.core.model import ForReaders, LedgerSnapshot
 from queuectl.ports import LedgerUnavailable, NotStored, Past, Reading, SchemaMismatch
 
 KEPT: Final = 4
@@ -42,6 +42,20 @@ class PastStates:
             state, age_seconds=0.0, committed_at=when, silent_seconds=0.0, stale=False, observed=observed
         )
 
+    async def no_capacity(self, when: datetime) -> Refusal:
+        """Why a state of then is without what nodes had."""
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                first = await self._past.first_capacity()
+        except TimeoutError:
+            return unavailable(f"no answer within {READ_SECONDS:g} s")
+        except (LedgerUnavailable, SchemaMismatch) as error:
+            return unavailable(str(error))
+        told = "none is stored yet" if first is None else f"the first is of {first.isoformat()}"
+        return bad_request(
+            f"parameter asOf: the ledger has no capacity of {when.isoformat()} or before: {told}"
+        )
+
     async def _read(self, when: datetime) -> State:
         try:
             async with asyncio.timeout(READ_SECONDS):
@@ -63,6 +77,7 @@ class PastStates:
             epoch=0,
             workloads=snapshot.workloads,
             configs=snapshot.configs,
+            for_readers=ForReaders(capacities=snapshot.capacities),
         )
         state = State().advance(reading, self._parse, self._configure)
         return replace(state, demands=dict(demands_of(state)))

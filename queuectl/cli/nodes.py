@@ -48,8 +48,6 @@ def info(options: Options, flavor: str | None, unmanaged: bool, demand: bool, as
     """
     if unmanaged and demand:
         raise click.UsageError("--unmanaged and --demand are not used together")
-    if as_of is not None and not demand:
-        raise click.UsageError("--as-of goes with --demand only: what nodes had earlier is not kept")
     server = rest.connect(options)
     server.look_back(as_of)
     if demand:

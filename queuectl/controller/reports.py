@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
+from queuectl.controller.past_capacities import PastCapacities
 from queuectl.core.capacity import Demand, FlavorCapacity, QueueDemand
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
@@ -66,6 +67,8 @@ class Reports:
         self._demands: dict[str, QueueDemand] = {}
         self._nodes: dict[str, NodeFacts] = {}
         self._all_nodes: tuple[str, ...] | None = None
+        self._past_capacities: dict[str, FlavorCapacity] = {}
+        self._history = PastCapacities()
         self._told_capacities: dict[str, FlavorCapacity] = {}
         self._told_demands: dict[str, tuple[Demand, ...]] = {}
         """What was handed to a commit, or waits for one."""
@@ -79,9 +82,10 @@ class Reports:
             tuple(self._demands.values()),
             tuple(self._nodes.values()),
             self._all_nodes,
+            tuple(self._past_capacities.values()),
         )
         self._pods_ready, self._lines, self._capacities, self._demands = {}, {}, {}, {}
-        self._nodes, self._all_nodes = {}, None
+        self._nodes, self._all_nodes, self._past_capacities = {}, None, {}
         return found
 
     async def publish(self) -> None:
@@ -94,6 +98,7 @@ class Reports:
             if (capacities := self._engine.take_capacities()) is not None:
                 self._observer.capacity(capacities)
                 self._tell_capacities(capacities)
+            self._keep_capacities()
             self._tell_demands(cluster_queues, gone)
             self._tell_nodes()
             self._tell_readers(cluster_queues)
@@ -111,13 +116,18 @@ class Reports:
             if report.line is not None
         }
         told = (self._pods_ready, self._lines, self._capacities, self._demands, self._nodes)
-        if any(told) or self._all_nodes is not None:
+        if any(told) or self._all_nodes is not None or self._past_capacities:
             self._ask_to_commit()
 
     def _tell_capacities(self, capacities: Sequence[FlavorCapacity]) -> None:
         now = {one.flavor: one for one in capacities}
         self._capacities |= {n: one for n, one in now.items() if self._told_capacities.get(n) != one}
         self._told_capacities = now
+
+    def _keep_capacities(self) -> None:
+        now = asyncio.get_running_loop().time()
+        due = self._history.due(now, self._told_capacities.values())
+        self._past_capacities |= {one.flavor: one for one in due}
 
     def _tell_demands(self, queues: Sequence[ClusterQueueReport], gone: Sequence[str]) -> None:
         """At the start, all queues are told: an earlier leader may have told something else."""

@@ -349,6 +349,8 @@ class ForReaders(NamedTuple):
     """At most one item for each node."""
     all_nodes: tuple[str, ...] | None = None
     """Once at the start of a controller: the names of all nodes. Others that are told are gone."""
+    past_capacities: tuple[FlavorCapacity, ...] = ()
+    """At most one item for each flavor, to be stored as history of the time of the commit."""
 
 
 NOTHING_FOR_READERS = ForReaders()
@@ -438,6 +440,8 @@ class LedgerSnapshot:
     nodes: tuple[NodeFacts, ...] = ()
     """The nodes by name, as readers were told of them last. Empty for a controller, which reads them from the
     cluster, and of a past time."""
+    capacities: tuple[FlavorCapacity, ...] = ()
+    """What nodes had, by flavor, as history has it. Empty if it has nothing of then, and for a controller."""
 
 
 class Eviction(NamedTuple):

@@ -29,6 +29,7 @@ from queuectl.core.reasons import Code
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import Parsed, reason_or_none
 from queuectl.ledger.for_readers import nodes_now
+from queuectl.ledger.past_capacity import capacities_at, first_capacity, flavors_of
 from queuectl.ledger.past_lives import past_lives
 from queuectl.ledger.past_states import Said, as_of
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT, past_usage
@@ -81,7 +82,13 @@ class LedgerPast:
                 effects=tuple(await self._effects(connection, last, when)),
                 past_usage=await self._past_usage(connection, last, now, settings),
                 nodes=nodes,
+                capacities=await capacities_at(connection, self._cluster, when, flavors_of(configs)),
             )
+
+    @ledger_call
+    async def first_capacity(self) -> datetime | None:
+        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+            return await first_capacity(connection, self._cluster)
 
     @ledger_call
     async def nodes_now(self) -> tuple[NodeFacts, ...]:

@@ -31,7 +31,7 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.capacity import capacity_from_json, capacity_to_json, demand_from_json, demand_to_json
 from queuectl.ledger.codec import cleaned, dump
 from queuectl.ledger.node_facts import facts_from_json, facts_to_json
-from queuectl.ledger.statements import CLUSTER, Columns, columns_of, rows_from
+from queuectl.ledger.statements import CLUSTER, NOW, Columns, columns_of, rows_from
 from queuectl.ports import GONE_KEPT
 
 NUMBER: Final = bindparam("p_number", type_=BigInteger)
@@ -78,8 +78,22 @@ def _facts(table: Table, name: str, value: str) -> Facts:
     return Facts(rows, statement)
 
 
+def _history(table: Table, name: str, value: str) -> Facts:
+    """A row for each time; of two commits at one time the later one counts."""
+    rows = Columns(*columns_of(table, name, value))
+    fresh = upsert(table)
+    statement = fresh.from_select(
+        *rows_from(table, rows, (name, value), cluster_id=CLUSTER, at=NOW)
+    ).on_conflict_do_update(
+        index_elements=[table.c.cluster_id, table.c[name], table.c.at],
+        set_={value: fresh.excluded[value]},
+    )
+    return Facts(rows, statement)
+
+
 LINES: Final = _facts(t.pending_line, "cluster_queue", "workloads")
 CAPACITIES: Final = _facts(t.flavor_capacity, "flavor", "capacity")
+PAST_CAPACITIES: Final = _history(t.past_capacity, "flavor", "capacity")
 DEMANDS: Final = _facts(t.queue_demand, "cluster_queue", "demand")
 NODES: Final = _facts(t.node, "name", "facts")
 _GONE: Final = cast({}, JSONB)
@@ -106,6 +120,7 @@ def facts_of(found: ForReaders) -> Iterator[tuple[Facts, list[tuple[str, str]]]]
     told: tuple[tuple[Facts, list[tuple[str, object]]], ...] = (
         (LINES, [(one.cluster_queue, one.workloads) for one in found.lines]),
         (CAPACITIES, [(one.flavor, capacity_to_json(one)) for one in found.capacities]),
+        (PAST_CAPACITIES, [(one.flavor, capacity_to_json(one)) for one in found.past_capacities]),
         (DEMANDS, [(one.cluster_queue, demand_to_json(one.demand)) for one in found.demands]),
         (NODES, [(one.name, facts_to_json(one)) for one in found.nodes]),
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import Assignment, ConfigKey, ForReaders, WorkloadId
 from queuectl.core.node_facts import NodeFacts
@@ -43,6 +44,19 @@ def nodes_after(
         kept = batch - GONE_KEPT
         found = {name: (at, one) for name, (at, one) in found.items() if not one.gone or at > kept}
     return found
+
+
+def capacities_at(
+    rows: Iterable[tuple[datetime, FlavorCapacity]], when: datetime, flavors: Collection[str]
+) -> tuple[FlavorCapacity, ...]:
+    """The last of each of `flavors` that was stored at `when` or before, by name. `rows`: in order."""
+    last = {one.flavor: one for at, one in rows if at <= when and one.flavor in flavors}
+    return tuple(last[flavor] for flavor in sorted(last))
+
+
+def first_capacity(rows: Iterable[tuple[datetime, FlavorCapacity]]) -> datetime | None:
+    """As ledger/past_capacity."""
+    return next((at for at, one in rows if one.flavor == NO_FLAVOR), None)
 
 
 def starts(rows: Iterable[DecisionRow], span: StartsSpan) -> WorkloadStarts:

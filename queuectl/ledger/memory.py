@@ -53,6 +53,7 @@ from queuectl.ledger.folded import (
     WorkloadChange,
 )
 from queuectl.ledger.memory_past import snapshot_at
+from queuectl.ledger.past_capacity import flavors_of
 from queuectl.ledger.past_lives import lives_in_memory
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
 from queuectl.ledger.shapes import as_stored
@@ -111,6 +112,7 @@ class MemoryStore:
     """With the batch that stored it."""
     lines: dict[str, tuple[int, PendingLine]] = field(default_factory=dict)
     capacities: dict[str, tuple[int, FlavorCapacity]] = field(default_factory=dict)
+    past_capacities: list[tuple[datetime, FlavorCapacity]] = field(default_factory=list)
     demands: dict[str, tuple[int, QueueDemand]] = field(default_factory=dict)
     nodes: dict[str, tuple[int, NodeFacts]] = field(default_factory=dict)
 
@@ -275,6 +277,7 @@ class MemoryLedger:
         }
         store.lines |= {one.cluster_queue: (store.batch, one) for one in for_readers.lines}
         store.capacities |= {one.flavor: (store.batch, one) for one in for_readers.capacities}
+        store.past_capacities += ((plan.now, one) for one in for_readers.past_capacities)
         store.demands |= {one.cluster_queue: (store.batch, one) for one in for_readers.demands}
         store.nodes = in_memory.nodes_after(store.nodes, for_readers, store.batch)
         store.sequence += len(fold.lines)
@@ -454,7 +457,12 @@ class MemoryLedger:
                 raise LedgerUnavailable("the ledger has no decision on this cluster yet")
             raise NotStored(when, self.store.decisions[0].now)
         found = snapshot_at(self.store, rows, when, self._settings.preemptions_count_for)
-        return replace(found, past_usage=self._past_usage(found.now), nodes=nodes)
+        capacities = in_memory.capacities_at(self.store.past_capacities, when, flavors_of(found.configs))
+        past_usage = self._past_usage(found.now)
+        return replace(found, past_usage=past_usage, nodes=nodes, capacities=capacities)
+
+    async def first_capacity(self) -> datetime | None:
+        return in_memory.first_capacity(self.store.past_capacities)
 
     # --- ports.Readings
 

@@ -103,6 +103,9 @@ class LedgerReadings:
         """Without past usage, which no reader needs."""
         return await self._past.at(when)
 
+    async def first_capacity(self) -> datetime | None:
+        return await self._past.first_capacity()
+
     @ledger_call
     async def find(
         self, namespace: str, kind: str, name: str, *, ended_by: int | None = None

@@ -180,6 +180,15 @@ flavor_capacity = Table(
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 
+past_capacity = Table(
+    "past_capacity",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("flavor", Text, primary_key=True),  # empty: nodes without a flavor
+    Column("at", _Time, primary_key=True),
+    Column("capacity", JSONB, nullable=False),
+)
+
 queue_demand = Table(
     "queue_demand",
     metadata,
@@ -275,5 +284,6 @@ HISTORY: Final = {
     "attempt": "attempt_closed",
     "hold_line": "hold_line_closed",
     "effect": "effect_closed",
+    "past_capacity": "past_capacity",
 }
 """By table, its part that is partitioned by month."""

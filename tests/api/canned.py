@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from queuectl.core.capacity import FlavorCapacity, QueueDemand
+from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, QueueDemand
 from queuectl.core.model import (
     Assignment,
     Attempt,
@@ -172,6 +172,7 @@ class CannedReadings:
             now=when,
             workloads=tuple(one for _, one in self._workloads.values() if one.phase not in over),
             configs=tuple((key, spec) for key, (_, spec) in self._configs.items() if spec is not None),
+            capacities=tuple(one for _, one in self._capacities.values()),
         )
 
     async def at(self, when: datetime | None) -> LedgerSnapshot:
@@ -182,6 +183,11 @@ class CannedReadings:
         if not known:
             raise NotStored(when, min(self.pasts, default=when))
         return self.pasts[max(known)]
+
+    async def first_capacity(self) -> datetime | None:
+        self._answer()
+        known = (when for when, one in self.pasts.items() if NO_FLAVOR in {c.flavor for c in one.capacities})
+        return min(known, default=None)
 
     def commit(self, *workloads: StoredWorkload, configs: dict[ConfigKey, str | None] | None = None) -> None:
         self.sequence += 1

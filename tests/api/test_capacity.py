@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from queuectl.core.capacity import (
     NO_FLAVOR,
@@ -173,6 +174,62 @@ async def test_queues_and_their_cohort_show_what_counts_of_quota_that_is_shared_
     }
 
 
+def written(when: datetime) -> str:
+    return when.isoformat().replace("+00:00", "Z")
+
+
+async def test_capacity_as_of_a_time_is_what_was_told_then_to_callers_that_may_read_it(serve: Serve) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    reviews.rights["alice"].add(Access("get", "resourceflavors", "", "a100"))
+    reviews.admin("admin")
+    found = readings()
+    found.capacity(FlavorCapacity(flavor=NO_FLAVOR, nodes=(("Ready", 2),), resources=(STRAY,)))
+    rest = await serve(found, reviews, Clock())
+    paths = ("/api/v1/capacity", "/api/v1/capacity/a100")
+    before = {(who, path): await rest.get(path, token=who) for who in ("alice", "admin") for path in paths}
+    found.keep(EPOCH_START)
+    found.capacity(FlavorCapacity(flavor="a100", nodes=(("NotReady", 2),)))
+    found.commit(configs={ConfigKey("ResourceFlavor", "", "h100"): None})
+    await rest.view.refresh()
+    for (who, path), told in before.items():
+        then = await rest.get(path, token=who, asOf=written(EPOCH_START + timedelta(seconds=30)))
+        now = await rest.get(path, token=who)
+        for key in ("items", "nodes", "resources", "warnings"):
+            assert then.get(key) == told.get(key)
+        assert now != told
+    assert len(before["alice", paths[0]]["items"]) == 1
+    asked = rest.client.get(
+        "/api/v1/capacity/h100",
+        params={"asOf": written(EPOCH_START)},
+        headers={"Authorization": "Bearer alice"},
+    )
+    await rest.refused(asked, 404)
+
+
+async def test_a_time_before_the_first_capacity_is_refused_with_the_first(serve: Serve) -> None:
+    found = readings()
+    found.keep(EPOCH_START)
+    later = EPOCH_START + timedelta(hours=1)
+    asked = {"asOf": written(EPOCH_START)}
+
+    async def refusal() -> str:
+        rest = await serve(found)
+        assert (await rest.get("/api/v1/clusterqueues", **asked))["items"], "all else is known"
+        told = [
+            await rest.refused(rest.client.get(path, params=asked), 400)
+            for path in ("/api/v1/capacity", "/api/v1/capacity/a100")
+        ]
+        assert told[0] == told[1]
+        return told[0]
+
+    unknown = f"parameter asOf: the ledger has no capacity of {EPOCH_START.isoformat()} or before: "
+    assert await refusal() == f"{unknown}none is stored yet"
+    found.capacity(FlavorCapacity(flavor=NO_FLAVOR))
+    found.keep(later)
+    assert await refusal() == f"{unknown}the first is of {later.isoformat()}"
+
+
 async def test_demand_as_of_a_time_is_of_what_was_pending_then(serve: Serve) -> None:
     found = two_teams()
     slow = PodSet(
@@ -190,7 +247,7 @@ async def test_demand_as_of_a_time_is_of_what_was_pending_then(serve: Serve) -> 
     for over in (one, workload("waits", 3, reason=WAITS)):
         found.end(over)
     rest = await serve(found)
-    asked = {"asOf": EPOCH_START.isoformat().replace("+00:00", "Z")}
+    asked = {"asOf": written(EPOCH_START)}
     items = (await rest.get("/api/v1/demand", **asked))["items"]
     told = await rest.get("/api/v1/demand/team-a", **asked)
     assert [item["demand"] for item in items] == [told["demand"], []]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.capacity import FlavorCapacity, ResourceCapacity
+from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, ResourceCapacity
 from queuectl.core.model import ConfigKey, Phase, WorkloadId
 from queuectl.core.policy import CapacityMode
 from queuectl.core.reasons import Code, PreemptionCause, Reason, RejectedCandidate
@@ -74,6 +74,7 @@ def ledger() -> CannedReadings:
     readings.end(workload("ended", 22))
     gpus = ResourceCapacity(resource=GPU, mode=CapacityMode.ENFORCE, unmanaged=((BOBS, 3), ("default", 1)))
     readings.capacity(FlavorCapacity(flavor="shared", nodes=(("Ready", 1),), resources=(gpus,)))
+    readings.capacity(FlavorCapacity(flavor=NO_FLAVOR, nodes=(("Ready", 1),)))
     readings.rows = list(_rows(readings, mine))
     readings.sequence = 50
     readings.keep(EPOCH_START)
@@ -127,7 +128,7 @@ LISTS = {
     "/api/v1/clusterqueues": ("", THEN),
     "/api/v1/cohorts": ("", THEN),
     "/api/v1/resourceflavors": ("", THEN),
-    "/api/v1/capacity": ("",),
+    "/api/v1/capacity": ("", THEN),
     "/api/v1/demand": ("", THEN),
     "/api/v1/preemptions": ("", THEN, "since=2026-01-01T00:00:00Z", "queue=zz-queue", "clusterqueue=team-a"),
     "/api/v1/decisions": (

@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from queuectl.cli.printing import local
+from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.model import ConfigKey, Phase, PodSet, Verb
 from queuectl.core.reasons import Code, PreemptionCause, Reason
 from queuectl.ports import EffectRow
@@ -468,6 +469,7 @@ def test_lists_and_explanations_are_shown_as_of_an_earlier_time(
     run: Run, server: str, readings: CannedReadings
 ) -> None:
     before = [run("get", what, "--server", server).stdout for what in ("workloads", "cq")]
+    readings.capacity(FlavorCapacity(flavor=NO_FLAVOR))
     readings.keep(EPOCH_START)
     readings.end(workload("waits", 3))
     readings.commit(configs={ConfigKey("ClusterQueue", "", "team-a"): queue_spec(1, cohort="all")})
@@ -486,6 +488,7 @@ def test_lists_and_explanations_are_shown_as_of_an_earlier_time(
     answers = (
         *(("get", "decisions"), ("history", "job/waits"), ("waited", "job/waits"), ("share", "team-a")),
         *(("preemptions",), ("preemptions", "job/waits"), ("info", "--demand")),
+        *(("info",), ("info", "a100", "--unmanaged")),
     )
     for asked in answers:
         told = run(*asked, "-o", "json", *then)

@@ -102,6 +102,7 @@ async def test_readers_learn_of_capacity_and_demand_as_they_change() -> None:
         await site.until(lambda: site.store.capacities["default"][1].nodes == (("Ready", 1),))
         site.cluster.finish("a")
         await site.until(lambda: [one.demand for _, one in site.store.demands.values()] == [()])
+    assert {one.flavor for _, one in site.store.past_capacities} == {NO_FLAVOR, "default"}
 
 
 async def test_readers_learn_of_nodes_as_they_change_and_a_new_leader_tells_only_what_differs() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from queuectl.core.capacity import AwaitedLimit, Demand, QueueDemand
+from queuectl.core.capacity import NO_FLAVOR, AwaitedLimit, Demand, FlavorCapacity, QueueDemand
 from queuectl.core.model import ConfigKey, Phase, StoredWorkload
 from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
 from queuectl.ports import Held
@@ -80,6 +80,7 @@ def busy() -> CannedReadings:
     ]
     readings.sequence = len(readings.rows)
     readings.silence = timedelta(seconds=20)
+    readings.capacity(FlavorCapacity(flavor=NO_FLAVOR))
     readings.keep(EPOCH_START)
     readings.held = [
         Held("team-a", "a100", GPU, 12, EPOCH_START, None),

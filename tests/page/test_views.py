@@ -170,16 +170,15 @@ def test_as_of_a_time_the_page_shows_the_state_then_until_it_returns_to_now(
     page.get_by_role("link", name="Workloads").click()
     expect(page.get_by_role("region", name="Workloads")).to_contain_text("too-large")
     assert "asOf=" in page.url
-    for view, shows in (("Preemptions", "Evicted for other workloads"), ("Lending", "Lender and borrower")):
+    for view, shows in (
+        ("Preemptions", "Evicted for other workloads"),
+        ("Lending", "Lender and borrower"),
+        ("Capacity", "pods of pending workloads"),
+    ):
         with page.expect_response(lambda answer: "asOf=2026-01-05T10%3A00%3A10Z" in answer.url):
             page.get_by_role("link", name=view).click()
         expect(page.locator("main")).to_contain_text(shows)
         expect(page.locator("main .failure")).to_have_count(0)
-    page.get_by_role("link", name="Capacity").click()
-    expect(page.locator("main")).to_contain_text(
-        "Capacity is not kept: what nodes have is of now. Demand is as of then."
-    )
-    expect(page.locator("main .failure")).to_have_count(0)
     page.locator(".notices").get_by_role("button", name="Back to now").click()
     expect(page.locator(".notice")).to_have_count(0)
     assert "asOf=" not in page.url

@@ -7,10 +7,9 @@ import { useRest } from "../rest.js";
 const EVERY = 5000;
 
 export function Capacity({ asOf }) {
-  const capacity = useRest("capacity", { limit: 100 }, { every: EVERY });
+  const capacity = useRest("capacity", { limit: 100, asOf }, { every: asOf ? 0 : EVERY });
   const demand = useRest("demand", { limit: 1000, asOf }, { every: asOf ? 0 : EVERY });
   return html`<${Heading} title="Capacity" />
-    ${asOf && html`<p class="notice wait">Capacity is not kept: what nodes have is of now. Demand is as of then.</p>`}
     <${Asked} of=${capacity} rows=${6}>${(page) => (page.items.length
       ? page.items.map((one) => html`<${Flavor} key=${one.flavor ?? ""} of=${one} />`)
       : html`<${Empty}>No nodes are known, or you may not read any ResourceFlavor.<//>`)}<//>
