@@ -86,6 +86,14 @@ def test_a_queue_shows_its_line_quota_loans_and_use_over_time(site: Site, open_p
     expect(rows).to_have_count(49)
 
 
+def test_lending_over_a_time_shows_the_use_of_all_queues_of_the_cohort(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/lending?range=24h")
+    expect(page.locator(".chart canvas")).to_be_visible()
+    page.get_by_text("As a table").click()
+    expect(page.get_by_role("region", name="Use over time").get_by_role("row")).to_have_count(25)
+    assert violations(page) == []
+
+
 def test_a_workload_shows_why_it_waits_and_its_life(site: Site, open_page: Open) -> None:
     page = open_page(f"{site.url}#/workloads/team-a/Job/evaluate")
     expect(page.locator("main")).to_contain_text("nominalQuota of Cohort/research")
@@ -196,6 +204,10 @@ def test_a_tenant_that_may_not_read_the_cohort_sees_what_its_own_queue_borrows(o
         expect(matrix).to_contain_text("ClusterQueue/team-a")
         expect(matrix).to_contain_text("objects not shown to you")
         expect(matrix).not_to_contain_text("team-c")
+        with page.expect_response(lambda answer: "steps=24" in answer.url and answer.status == 404):
+            page.get_by_role("radiogroup", name="Time").get_by_text("24 hours").click()
+        expect(page.locator(".chart")).to_have_count(0)
+        expect(page.locator("main .failure")).to_have_count(0)
 
 
 def test_a_workload_that_starts_shows_it_at_once(open_page: Open) -> None:

@@ -5,6 +5,7 @@ import { html, useEffect, useMemo, useState } from "../lib.js";
 import { Asked, Choice, Empty, Failure, Heading, Loading, NodeName, Panel } from "../parts.js";
 import { ask, hoursAgo, path, Problem, useRest } from "../rest.js";
 import { change } from "../route.js";
+import { UseOfCohort } from "./use.js";
 
 const SINCE = [["now", "Now"], ["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"]];
 const HOURS = { "1h": 1, "24h": 24, "7d": 168 };
@@ -71,7 +72,8 @@ function Matrix({ queues, range, params, asOf }) {
     ${!done && html`<p class="soft" role="status">${grouped(shares.length)} of ${counted(among.length, "ClusterQueue")} read</p>${!shares.length && html`<${Loading} />`}`}
     ${shares.length > 0 && html`<${Cells} shares=${shares} cell=${cell} range=${range} done=${done} />`}
     ${done && shares.length === MOST && among.length > MOST && html`<p class="soft">The first ${MOST} of ${grouped(among.length)} ClusterQueues of this cohort.</p>`}
-  <//>`;
+  <//>
+  ${range !== "now" && cell && html`<${UseOfCohort} name=${cohort} hours=${HOURS[range]} cell=${cell} asOf=${asOf} />`}`;
 }
 
 function Cells({ shares, cell, range, done }) {

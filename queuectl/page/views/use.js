@@ -1,4 +1,4 @@
-// Use of a ClusterQueue over time, from its lending statement in equal steps.
+// Use of a ClusterQueue, or of all in a cohort, over time: from the lending statement in equal steps.
 import { amount, between, isDevice, timestamp, unit } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { Asked, Choice, Empty, Panel, Table } from "../parts.js";
@@ -7,6 +7,7 @@ import { change } from "../route.js";
 
 const HOURS = { "1h": 1, "6h": 6, "24h": 24, "7d": 168 };
 const STEPS = 48;
+const STEPS_OF_COHORT = 24;
 const EVERY = 60_000;
 
 export function UseOverTime({ name, params, asOf }) {
@@ -15,6 +16,15 @@ export function UseOverTime({ name, params, asOf }) {
   const asked = useRest(path("clusterqueues", name, "share"), { since, asOf, steps: STEPS }, { every: asOf ? 0 : EVERY });
   const aside = html`<${Choice} label="Time" values=${Object.keys(HOURS).map((each) => [each, each])} value=${range} onChange=${(each) => change({ range: each }, { replace: true })} />`;
   return html`<${Panel} title="Use over time" aside=${aside}><${Asked} of=${asked} rows=${5}>${(share) => html`<${Cells} share=${share} params=${params} />`}<//><//>`;
+}
+
+/** Of all ClusterQueues of a cohort that the caller may read. Nothing for callers that may not read the cohort.
+ * `hours`: up to now, or to `asOf`; `cell`: flavor and resource with a space between. */
+export function UseOfCohort({ name, hours, cell, asOf }) {
+  const since = useMemo(() => hoursAgo(hours, asOf), [hours, name, asOf]);
+  const asked = useRest(path("cohorts", name, "share"), { since, asOf, steps: STEPS_OF_COHORT });
+  if (asked.problem?.status === 404) return null;
+  return html`<${Panel} title="Use over time" note="of the ClusterQueues that you may read"><${Asked} of=${asked} rows=${5}>${(share) => html`<${Points} points=${share.statement.steps.map((step) => pointOf(step, cell))} resource=${cell.split(" ")[1]} />`}<//><//>`;
 }
 
 function Cells({ share, params }) {
@@ -28,7 +38,11 @@ function Cells({ share, params }) {
   return html`
     ${cells.length > 1 && html`<label class="field">Flavor and resource <select value=${cell} onChange=${(event) => change({ cell: event.target.value }, { replace: true })}>
       ${cells.map((each) => html`<option value=${each} selected=${each === cell}>${each.replace(" ", " · ")}</option>`)}</select></label>`}
-    <${Chart} points=${points} resource=${resource} />
+    <${Points} points=${points} resource=${resource} />`;
+}
+
+function Points({ points, resource }) {
+  return html`<${Chart} points=${points} resource=${resource} />
     <details class="alternative"><summary>As a table</summary>
       <${Table} label="Use over time" columns=${[["From", ""], ["Used", "number"], ["Guaranteed", "number"], ["Borrowed", "number"], ["Lent", "number"]]}>
         ${points.map((point) => html`<tr><td>${timestamp(point.since)}</td>${["used", "guaranteed", "borrowed", "lent"].map((field) => html`<td class="number">${amount(resource, rounded(point[field]))}</td>`)}</tr>`)}
@@ -37,11 +51,11 @@ function Cells({ share, params }) {
 
 const rounded = (value) => Math.round(10 * value) / 10;
 
-/** The mean of one step: resource-hours by hours. */
+/** The mean of one step: resource-hours by hours, of all ClusterQueues together. */
 function pointOf(step, cell) {
   const length = between(step.since, step.until) / 3600;
-  const found = step.accounts.find((one) => `${one.flavor} ${one.resource}` === cell);
-  const mean = (field) => (found && length > 0 ? found[field] / length : 0);
+  const found = step.accounts.filter((one) => `${one.flavor} ${one.resource}` === cell);
+  const mean = (field) => (length > 0 ? found.reduce((sum, one) => sum + one[field], 0) / length : 0);
   return { since: step.since, until: step.until, used: mean("used"), guaranteed: mean("guaranteed"), borrowed: mean("borrowed"), lent: mean("lent") };
 }
 
