@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-Verb = Literal["hold", "release", "move", "priority", "fit", "stop", "resume"]
+Verb = Literal["hold", "release", "move", "priority", "fit", "cancel", "stop", "resume"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Wanted:
     size: WantedSize | None = None
     """Of a fit."""
     evict: bool = False
-    """A hold may evict it; a stop evicts the admitted workloads too."""
+    """A hold or a deletion may end what runs; a stop evicts the admitted workloads too."""
     reason: str | None = None
     dry_run: bool = False
     """The API server checks it and writes nothing."""
@@ -57,7 +57,7 @@ class Made:
 
     kind: str
     field: str
-    """Of a fit `podset NAME`, with its sizes in words."""
+    """Of a fit `podset NAME`, with its sizes in words; of a deletion `object`."""
     before: str | None
     after: str | None
     written: bool
@@ -65,7 +65,7 @@ class Made:
     meaning: str
     """What follows from it, in words."""
     loss: str | None = None
-    """What a hold ends: it is refused without `evict`. None: nothing."""
+    """What a hold or a deletion ends: it is refused without `evict`. None: nothing."""
     reason: str | None = None
     """As it is kept on the object, with its author."""
     fields: tuple[FieldMade, ...] = ()

@@ -35,6 +35,11 @@ class _Row(NamedTuple):
     summary: str
     takes: tuple[str, ...] = ()
     """Fields of the body beside `reason` and `dryRun`."""
+    keeps_reason: bool = True
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        return (*self.takes, *(("reason",) if self.keeps_reason else ()), "dryRun")
 
 
 _ROWS: Final = (
@@ -48,6 +53,7 @@ _ROWS: Final = (
         "Change the pods or GPUs of a workload that waits; it keeps its place",
         ("gpus", "pods", "podSet", "completions"),
     ),
+    _Row(_WORKLOAD, "cancel", "Delete a workload and its pods", ("evict",), keeps_reason=False),
     _Row(_LOCAL_QUEUE, "stop", "Let a LocalQueue admit no more", ("drain",)),
     _Row(_LOCAL_QUEUE, "resume", "Let a stopped LocalQueue admit again"),
     _Row(_CLUSTER_QUEUE, "stop", "Let a ClusterQueue admit no more", ("drain",)),
@@ -56,6 +62,8 @@ _ROWS: Final = (
 _KINDS: Final = {_LOCAL_QUEUE: "LocalQueue", _CLUSTER_QUEUE: "ClusterQueue"}
 _FIELDS: Final[Mapping[str, str]] = {
     "evict": "`evict: true`: although it runs",
+    "reason": "`reason`: one line",
+    "dryRun": "`dryRun: true`: only checked",
     "drain": "`drain: true`: its admitted workloads are evicted too",
     "queue": "`queue`: the LocalQueue of its namespace",
     "priorityClass": "`priorityClass`: the WorkloadPriorityClass, null for none",
@@ -74,11 +82,7 @@ class ChangeRoutes:
 
     def endpoints(self) -> Iterator[Endpoint]:
         for row in _ROWS:
-            fields = [
-                *(_FIELDS[name] for name in row.takes),
-                "`reason`: one line",
-                "`dryRun: true`: only checked",
-            ]
+            fields = [_FIELDS[name] for name in row.known]
             yield Endpoint(
                 f"{row.path}/{row.verb}",
                 row.summary,
@@ -104,10 +108,8 @@ class ChangeRoutes:
     async def _wanted(self, row: _Row, question: Question, content: Mapping[str, Any]) -> Wanted:
         """Raises a 400 for the body, and a 404 for what the caller may not read."""
         for field in content:
-            if field not in (*row.takes, "reason", "dryRun"):
-                raise bad_request(
-                    f"{field!r} is not known here: {', '.join((*row.takes, 'reason', 'dryRun'))}"
-                )
+            if field not in row.known:
+                raise bad_request(f"{field!r} is not known here: {', '.join(row.known)}")
         namespace, name = question.path.get("namespace", ""), question.path["name"]
         kind = _KINDS.get(row.path) or question.path["kind"]
         if not query.is_name(name) or (namespace and not query.is_name(namespace)):

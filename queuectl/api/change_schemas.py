@@ -22,13 +22,16 @@ class Changed(Committed):
     namespace: str | None = Field(description="Null for a ClusterQueue.")
     name: str
     field: str = Field(
-        description="Such as `spec.stopPolicy`; of a fit `podset NAME`: its size before and after, in words."
+        description="Such as `spec.stopPolicy`; of a fit `podset NAME`: its size before and after, in words; "
+        "of a deletion `object`."
     )
     before: str | None
     after: str | None
     written: bool = Field(description="False: it was so already. With `dryRun` nothing is written ever.")
     meaning: str = Field(description="What follows from it, in words.")
-    loss: str | None = Field(description="What a hold ends; without `evict: true` it is refused then.")
+    loss: str | None = Field(
+        description="What a hold or a deletion ends; without `evict: true` it is refused then."
+    )
     reason: str | None = Field(description="As the object keeps it, with its author.")
     dry_run: bool
     fields: tuple[ChangedField, ...] = Field(description="Of a fit: all fields that it changes. Else empty.")

@@ -87,6 +87,8 @@ class KubeChanges:
                     return await _move(session, target, wanted)
                 case "priority":
                     return await _priority(session, target, wanted)
+                case "cancel":
+                    return await _cancel(session, target, wanted)
                 case "fit":
                     return await _fit(session, target, wanted, wanted.size or WantedSize())
                 case _:
@@ -100,11 +102,35 @@ async def _hold(session: Session, target: WorkloadTarget, wanted: Wanted) -> Mad
     def allowed(now: Json) -> None:
         if held and (lost := consequences.lost_by_hold(target, now)):
             losses.append(lost)
-            if not (wanted.evict or wanted.dry_run):
-                raise consequences.Refused(f"{lost}. Nothing is written; `evict: true` confirms it")
+            _check_confirmed(wanted, lost)
 
     change = await changing.hold(session, target, held, allowed, wanted.reason)
     return _made(change, consequences.hold_means(change, target, held), next(iter(losses), None))
+
+
+def _check_confirmed(wanted: Wanted, lost: str) -> None:
+    if not (wanted.evict or wanted.dry_run):
+        raise consequences.Refused(f"{lost}. Nothing is written; `evict: true` confirms it")
+
+
+async def _cancel(session: Session, target: WorkloadTarget, wanted: Wanted) -> Made:
+    losses: list[str] = []
+
+    def allowed(now: Json) -> None:
+        if lost := consequences.lost_by_cancel(target, now):
+            losses.append(lost)
+            _check_confirmed(wanted, lost)
+
+    await changing.delete(session, target, allowed)
+    return Made(
+        kind=target.kind,
+        field="object",
+        before="exists",
+        after="deleted",
+        written=True,
+        meaning=consequences.cancel_means(ran=bool(losses)),
+        loss=next(iter(losses), None),
+    )
 
 
 async def _move(session: Session, target: WorkloadTarget, wanted: Wanted) -> Made:

@@ -52,6 +52,21 @@ def lost_by_hold(target: WorkloadTarget, now: Json) -> str | None:
     )
 
 
+def lost_by_cancel(target: WorkloadTarget, now: Json) -> str | None:
+    """What its deletion ends; None: nothing. Raises Refused for one that is over."""
+    if over(now, target.row):
+        raise Refused(
+            f"{target} is over: there is nothing to cancel; "
+            f"`kubectl delete {target.resource} {target.name} -n {target.namespace}` deletes the object"
+        )
+    runs_now = runs(now, target.row)
+    return f"{target} runs: its pods end, and what it has not saved is lost" if runs_now else None
+
+
+def cancel_means(*, ran: bool) -> str:
+    return "Its quota is released once its pods are gone." if ran else "It leaves its pending queue."
+
+
 def named(target: WorkloadTarget) -> str:
     """As arguments of the command line."""
     return f"{target.kind.lower()}/{target.name} -n {target.namespace}"

@@ -138,20 +138,15 @@ def _follow(reader: Reader, made: Document, options: Options) -> None:
 @with_options
 def cancel(options: Options, workload: str, namespace: str | None, yes: bool) -> None:
     """Delete a workload that is pending or runs, and its pods. It asks before it ends one that runs."""
-    from queuectl.app import changing
+    from queuectl.app import changing, consequences
 
     namespace = contexts.namespace(options, namespace)
     kind, name = split(workload)
     target = writing.target(lambda: changing.workload(options.kinds(), kind, namespace, name))
 
     def allowed(now: Json) -> None:
-        if changing.over(now, target.row):
-            raise NotGood(
-                f"{target} is over: there is nothing to cancel; "
-                f"`kubectl delete {target.resource} {target.name} -n {target.namespace}` deletes the object"
-            )
-        if changing.runs(now, target.row):
-            writing.confirm(f"{target} runs: its pods end, and what it has not saved is lost", yes=yes)
+        if lost := consequences.lost_by_cancel(target, now):
+            writing.confirm(lost, yes=yes)
 
     async def work(session: Session) -> None:
         before = await changing.delete(session, target, allowed)
@@ -161,9 +156,11 @@ def cancel(options: Options, workload: str, namespace: str | None, yes: bool) ->
 
 
 def _say_cancelled(target: Target, *, ran: bool, options: Options) -> None:
+    from queuectl.app import consequences
+
     if options.output != "table":
         named = {"kind": target.kind, "namespace": target.namespace, "name": target.name}
         printing.document({"object": named, "deleted": True, "ran": ran}, options.output)
         return
     click.echo(printing.printable(f"{target}: deleted"))
-    click.echo("Its quota is released once its pods are gone." if ran else "It leaves its pending queue.")
+    click.echo(consequences.cancel_means(ran=ran))

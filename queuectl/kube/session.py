@@ -92,7 +92,7 @@ class Session:
         deadlines: Deadlines | None = None,
         dry_run: bool = False,
     ) -> None:
-        """`dry_run`: patches are checked by the API server, and write nothing."""
+        """`dry_run`: patches and deletions are checked by the API server, and write nothing."""
         self._transport = transport
         self._identity = identity
         self._dry_run = dry_run
@@ -178,7 +178,9 @@ class Session:
         return await self.request("PATCH", path, body, content_type=content_type, query=query)
 
     async def delete(self, path: str, body: Object | None = None) -> Object:
-        return await self.request("DELETE", path, body)
+        # In the body: where there is one, the API server does not read the query.
+        dry_run = {"dryRun": ["All"]} if self._dry_run else {}
+        return await self.request("DELETE", path, {**(body or {}), **dry_run} or None)
 
     @asynccontextmanager
     async def watch(

@@ -11,7 +11,8 @@ const MOST = 200;
 /** What a form of a change has: a value by name. `null`: it is not complete.
  * @typedef {Record<string, string | boolean | null>} Values */
 /** One change that a view offers.
- * @typedef {{verb: string, label: string, title: string, danger?: boolean, values?: Values,
+ * `noReason`: there is no object left to keep one.
+ * @typedef {{verb: string, label: string, title: string, danger?: boolean, noReason?: boolean, values?: Values,
  *   form?: (props: {values: Values, set: (values: Values) => void}) => any,
  *   body?: (values: Values) => Record<string, unknown> | null, line: (values: Values) => string}} Action */
 
@@ -94,8 +95,8 @@ function Confirm({ where, action, close, done }) {
           : refused ? html`<${Failure} problem=${refused} />`
           : answer === null ? html`<p class="soft">The API server checks it…</p>` : html`<${Effect} of=${answer} />`}
       </div>
-      <label>Reason <span class="soft">optional, kept on the object with your name</span>
-        <input type="text" autocomplete="off" maxlength=${MOST} value=${reason} onInput=${(event) => setReason(event.target.value)} /></label>
+      ${!action.noReason && html`<label>Reason <span class="soft">optional, kept on the object with your name</span>
+        <input type="text" autocomplete="off" maxlength=${MOST} value=${reason} onInput=${(event) => setReason(event.target.value)} /></label>`}
       <div class="actions">
         <button type="submit" class=${action.danger || answer?.loss ? "danger" : "primary"} disabled=${!ready} aria-describedby="change-line">${action.label.replace("…", "")}</button>
         <button type="button" onClick=${() => dialog.current?.close()}>Cancel</button>
@@ -141,7 +142,8 @@ export function ofWorkload(of) {
     body: (values) => (values.none ? { priorityClass: null } : values.name ? { priorityClass: values.name } : null),
     line: (values) => `queuectl priority ${named(of)} ${values.none ? "--unset" : `--class ${values.name || "NAME"}`}`,
   };
-  return of.phase === "Pending" ? [hold, move, priority] : [hold, priority];
+  const cancel = { verb: "cancel", label: "Delete", title: `Delete ${place}`, danger: true, noReason: true, line: () => `queuectl cancel ${named(of)}` };
+  return of.phase === "Pending" ? [hold, move, priority, cancel] : [hold, priority, cancel];
 }
 
 /** The change of a workload to a size that was tried.

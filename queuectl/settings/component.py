@@ -176,9 +176,9 @@ class ApiSettings(Section):
     cluster_tokens: bool = False
     """Accept tokens for the API server itself too, as kubeconfigs have them, whatever its audience is."""
     changes: Literal["none", "caller", "local"] = "none"
-    """Of workloads and queues, by hold, release, move, priority, fit, stop and resume. `caller`: with the
-    token of the caller at the API server; `local`: with the rights of the kubeconfig, by every client that
-    reaches this machine's loopback address."""
+    """Of workloads and queues, by hold, release, move, priority, fit, cancel, stop and resume. `caller`: with
+    the token of the caller at the API server; `local`: with the rights of the kubeconfig, by every client
+    that reaches this machine's loopback address."""
     identity_seconds: float = Field(default=30.0, ge=0.1, le=30.0)
     """How long a review of a caller by the cluster stays valid."""
     tls: TlsSettings | None = None

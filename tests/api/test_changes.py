@@ -63,6 +63,11 @@ async def test_a_server_without_changes_refuses_each_one_and_says_why(serve: Ser
             Wanted(verb="priority", kind="job", namespace="default", name="large"),
         ),
         (
+            HOLD.replace("hold", "cancel"),
+            {"evict": True},
+            Wanted(verb="cancel", kind="job", namespace="default", name="large", evict=True),
+        ),
+        (
             FIT,
             {"gpus": 4, "pods": None},
             Wanted(verb="fit", kind="job", namespace="default", name="large", size=WantedSize(gpus=4)),
@@ -105,6 +110,7 @@ async def test_a_change_is_what_path_and_body_say(
     ("path", "body", "says"),
     [
         (HOLD, {"drain": True}, "'drain' is not known here: evict, reason, dryRun"),
+        (HOLD.replace("hold", "cancel"), {"reason": "x"}, "'reason' is not known here: evict, dryRun"),
         (HOLD, {"evict": "yes"}, "evict must be true or false"),
         (HOLD, {"reason": "two\nlines"}, "reason must be one line"),
         (HOLD, {"reason": "x" * 201}, "reason must be one line of 1 to 200"),

@@ -176,6 +176,32 @@ async def test_a_hold_of_what_runs_says_what_is_lost_and_needs_a_confirmation(
     assert len(cluster.writes) == 1
 
 
+async def test_a_workload_that_waits_is_deleted_with_its_pods(changes: KubeChanges, cluster: Cluster) -> None:
+    tried = await changes.make(wanted("cancel", dry_run=True), "of-alice")
+    assert (tried.before, tried.after, cluster.writes) == ("exists", "deleted", [])
+    made = await changes.make(wanted("cancel"), "of-alice")
+    (path, options) = cluster.writes[0]
+    assert (path, options["preconditions"]) == (JOB, {"uid": "uid-train"})
+    assert options["propagationPolicy"] == "Background"
+    assert JOB not in cluster.objects
+    assert (made.meaning, made.loss) == ("It leaves its pending queue.", None)
+    assert cluster.authorizations == {"Bearer of-alice"}
+
+
+async def test_a_deletion_of_what_runs_says_what_is_lost_and_needs_a_confirmation(
+    changes: KubeChanges, cluster: Cluster
+) -> None:
+    cluster.objects[JOB] = merged(cluster.objects[JOB], RUNS)
+    lost = "Job default/train runs: its pods end, and what it has not saved is lost"
+    assert (await changes.make(wanted("cancel", dry_run=True), "t")).loss == lost
+    with pytest.raises(ChangeRefused, match="`evict: true` confirms it") as refused:
+        await changes.make(wanted("cancel"), "t")
+    assert (refused.value.status, cluster.writes) == (409, [])
+    made = await changes.make(wanted("cancel", evict=True), "t")
+    assert made.meaning == "Its quota is released once its pods are gone."
+    assert JOB not in cluster.objects
+
+
 async def test_a_reason_is_kept_with_the_name_of_the_caller(changes: KubeChanges, cluster: Cluster) -> None:
     cluster.says_user = "alice"
     made = await changes.make(queue("stop", reason="node 7 is broken"), "t")
@@ -221,6 +247,8 @@ async def test_refusals_of_the_api_server_say_what_to_do(
         (wanted("hold", name="../x"), 400, "is not a name of a Kubernetes object"),
         (wanted("hold", name="alone"), 409, "has no label queuectl.dev/queue-name"),
         (wanted("hold", name="ended"), 409, "is over: a hold would change nothing any more"),
+        (wanted("cancel", name="ended"), 409, "is over: there is nothing to cancel"),
+        (wanted("cancel", name="alone"), 409, "so does this command"),
         (wanted("move", name="busy", target="main"), 409, "only a workload that waits can be moved"),
         (fit("busy", pods=1), 409, "only a workload that waits can get another size"),
         (fit("ended", pods=1), 409, "is over: another size would change nothing any more"),

@@ -163,6 +163,7 @@ CHANGES = {
     "/api/v1/workloads/{namespace}/{kind}/{name}/move": _JOB,
     "/api/v1/workloads/{namespace}/{kind}/{name}/priority": _JOB,
     "/api/v1/workloads/{namespace}/{kind}/{name}/fit": _JOB,
+    "/api/v1/workloads/{namespace}/{kind}/{name}/cancel": _JOB,
     "/api/v1/localqueues/{namespace}/{name}/stop": (BOBS, "", "zz-queue"),
     "/api/v1/localqueues/{namespace}/{name}/resume": (BOBS, "", "zz-queue"),
     "/api/v1/clusterqueues/{name}/stop": ("", "", "zz-private"),

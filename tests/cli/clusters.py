@@ -56,6 +56,8 @@ class Cluster:
             return self._created(path, json.loads(await request.read()))
         if request.method == "DELETE":
             options = json.loads(await request.read())
+            if options.get("dryRun"):
+                return web.json_response(self.objects[path])
             self.writes.append((path, options))
             if options["preconditions"]["uid"] != self.objects[path]["metadata"]["uid"]:
                 return _status(409, "Precondition failed: UID in precondition")

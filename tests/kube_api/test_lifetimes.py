@@ -35,6 +35,14 @@ async def test_a_deletion_may_name_what_it_expects(api: Client, preconditions: J
     assert await gone(api, path)
 
 
+async def test_a_deletion_whose_options_say_dry_run_deletes_nothing(api: Client) -> None:
+    await api.create(api.configmaps, configmap("a"))
+    path = f"{api.configmaps}/a"
+    status, _ = await api.call("DELETE", path, {"propagationPolicy": "Background", "dryRun": ["All"]})
+    assert status == 200
+    assert "deletionTimestamp" not in (await api.get(path))["metadata"]
+
+
 async def test_finalizers_keep_an_object_until_the_last_is_removed(api: Client) -> None:
     await api.create(api.configmaps, configmap("a", finalizers=["example.com/hold"]))
     path = f"{api.configmaps}/a"

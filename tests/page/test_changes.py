@@ -114,6 +114,22 @@ def test_a_size_with_which_it_starts_is_made_by_its_button(
     ]
 
 
+def test_a_deletion_is_confirmed_and_asks_for_no_reason(
+    changing: Site, changes: CannedChanges, open_page: Open
+) -> None:
+    page = open_page(changing.url + JOB)
+    opened(page, "Delete")
+    dialog = page.get_by_role("dialog", name="Delete Job team-a/evaluate")
+    expect(dialog).to_contain_text("It means cancel.")
+    expect(dialog).to_contain_text("queuectl cancel job/evaluate -n team-a")
+    expect(dialog.get_by_label("Reason")).to_have_count(0)
+    assert violations(page) == []
+    assert made(changes) == []
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert made(changes) == [Wanted(verb="cancel", kind="Job", namespace="team-a", name="evaluate")]
+
+
 def test_a_queue_is_stopped_and_drained(changing: Site, changes: CannedChanges, open_page: Open) -> None:
     page = open_page(changing.url + QUEUE)
     opened(page, "Stop…")
