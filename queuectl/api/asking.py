@@ -20,6 +20,9 @@ from queuectl.ports import LedgerUnavailable, Readings, SchemaMismatch
 LEDGER_SECONDS: Final = 5.0
 """How long one read of the ledger's history may take."""
 
+_PART: Final = 25
+"""After so many items of a page it is the turn of other requests."""
+
 Item = TypeVar("Item", bound=schemas.Document)
 Found = TypeVar("Found")
 
@@ -164,5 +167,13 @@ def controller(sight: Sight) -> schemas.Controller:
     return schemas.Controller(last_seen=sight.committed_at, seconds=round(sight.silent_seconds, 3))
 
 
-def page(model: type[Item], items: Iterable[Item], next: str | None, sight: Sight) -> schemas.Page[Item]:
-    return schemas.Page[model](items=tuple(items), next=next, **committed(sight))  # type: ignore[valid-type]
+async def page(
+    model: type[Item], items: Iterable[Item], next: str | None, sight: Sight
+) -> schemas.Page[Item]:
+    """Requests that take less are answered while a long page is made."""
+    found: list[Item] = []
+    for one in items:
+        found.append(one)
+        if len(found) % _PART == 0:
+            await asyncio.sleep(0)
+    return schemas.Page[model](items=tuple(found), next=next, **committed(sight))  # type: ignore[valid-type]

@@ -87,7 +87,7 @@ class CapacityRoutes:
             documents.capacity_of(found[name], flavor, quotas.get(name, {}), readable)
             for name, flavor in shown
         )
-        return page(schemas.Capacity, items, next, sight)
+        return await page(schemas.Capacity, items, next, sight)
 
     async def capacity(self, question: Question) -> Committed:
         name = await may_get(question, FLAVORS)
@@ -107,7 +107,7 @@ class CapacityRoutes:
         shown, next = await self._source.by_name(question, CLUSTER_QUEUES, queues)
         flavors = _flavors(state)
         items = (documents.demand_of(name, state.demands.get(name, ()), flavors) for name in shown)
-        return page(schemas.QueueDemand, items, next, sight)
+        return await page(schemas.QueueDemand, items, next, sight)
 
     async def demand(self, question: Question) -> Committed:
         name = await may_get(question, CLUSTER_QUEUES)

@@ -64,7 +64,7 @@ class PreemptionRoutes:
         by = set(named_in(*(row.decision.reason for row in rows)))
         namespaces = await question.caller.namespaces("get", WORKLOADS, by)
         items = (documents.preemption(row, namespaces, readable) for row in rows)
-        return page(preemption_schemas.Preemption, items, next, sight)
+        return await page(preemption_schemas.Preemption, items, next, sight)
 
     async def _rows(self, question: Question, last: int) -> tuple[list[PreemptionRow], str | None]:
         """Newest first, from a bounded number of rows; see `next`."""

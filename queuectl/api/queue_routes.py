@@ -71,7 +71,7 @@ class QueueRoutes:
         queues = {queue.name: queue for queue in sight.state.cluster_queues()}
         rows, next = await self._source.by_name(question, CLUSTER_QUEUES, queues)
         items = (documents.cluster_queue(row, sight.state) for row in rows)
-        return page(schemas.ClusterQueue, items, next, sight)
+        return await page(schemas.ClusterQueue, items, next, sight)
 
     async def cluster_queue(self, question: Question) -> schemas.Committed:
         name = await may_get(question, CLUSTER_QUEUES)
@@ -99,7 +99,7 @@ class QueueRoutes:
             if after is None or queue.local.name > tuple(after)
         ]
         shown, next = self._source.cut(question, rows, lambda queue: list(queue.local.name))
-        return page(schemas.LocalQueue, map(documents.local_queue, shown), next, sight)
+        return await page(schemas.LocalQueue, map(documents.local_queue, shown), next, sight)
 
     async def local_queue(self, question: Question) -> schemas.Committed:
         name = LocalQueueName(question.path["namespace"], question.path["name"])
@@ -119,7 +119,7 @@ class QueueRoutes:
         cohorts = {name: (name, cohort) for name, cohort in sight.state.cohorts().items()}
         rows, next = await self._source.by_name(question, COHORTS, cohorts)
         items = (documents.cohort(name, cohort, under[name], sight.state) for name, cohort in rows)
-        return page(schemas.Cohort, items, next, sight)
+        return await page(schemas.Cohort, items, next, sight)
 
     async def cohort(self, question: Question) -> schemas.Committed:
         name = await may_get(question, COHORTS)
@@ -136,7 +136,7 @@ class QueueRoutes:
         flavors = {flavor.name: flavor for flavor in sight.state.flavors()}
         rows, next = await self._source.by_name(question, FLAVORS, flavors)
         items = (documents.flavor(flavor, quotas.get(flavor.name, {})) for flavor in rows)
-        return page(schemas.ResourceFlavor, items, next, sight)
+        return await page(schemas.ResourceFlavor, items, next, sight)
 
     async def flavor(self, question: Question) -> schemas.Committed:
         name = await may_get(question, FLAVORS)

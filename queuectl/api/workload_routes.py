@@ -122,7 +122,7 @@ class WorkloadRoutes:
                 rows, next = self._source.cut(question, open, lambda one: [one.arrival, one.id])
         readable = await self._readable(question.caller, *(workload.reason for workload in rows))
         items = (documents.workload(workload, sight.state, readable) for workload in rows)
-        return page(schemas.Workload, items, next, sight)
+        return await page(schemas.Workload, items, next, sight)
 
     def _open(
         self,
@@ -217,7 +217,7 @@ class WorkloadRoutes:
         rows = [row for row in found if row.sequence <= sight.state.sequence]
         shown, next = self._source.cut(question, rows, lambda row: [row.sequence])
         readable = await self._readable(question.caller, *(row.reason for row in shown))
-        return page(schemas.Decision, (documents.decision(row, readable) for row in shown), next, sight)
+        return await page(schemas.Decision, (documents.decision(row, readable) for row in shown), next, sight)
 
     async def story(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
@@ -230,7 +230,7 @@ class WorkloadRoutes:
             schemas.Remark(time=at, what=what, detail=str(detail))
             for at, what, detail in story.remarks(rows, readable)
         )
-        return page(schemas.Remark, items, None, sight)
+        return await page(schemas.Remark, items, None, sight)
 
     async def found(self, question: Question) -> StoredWorkload:
         """The workload that the path names. Raises a 404."""
@@ -303,7 +303,7 @@ class WorkloadRoutes:
         readable = await self._readable(question.caller, *(row.reason for row in rows))
         items = (documents.ledger_decision(row, readable, specs=specs) for row in rows)
         next = None if more is None else self._source.next(question, [more])
-        return page(schemas.LedgerDecision, items, next, sight)
+        return await page(schemas.LedgerDecision, items, next, sight)
 
     async def _decided(
         self, question: Question, after: int, last: int
