@@ -18,7 +18,7 @@ from benchmarks.profiles import Samples, sampled
 from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
-from queuectl.ports import PastLife, PastLives
+from queuectl.readings import PastLife, PastLives
 from queuectl.simulator.backtest import held, started
 from queuectl.simulator.forecast import WINDOW, Forecast, Interval, Known, Unknown
 from queuectl.simulator.run_times import known_at

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.ports import DecisionRow
+from queuectl.readings import DecisionRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from queuectl.api.statements import HOUR
 from queuectl.core.model import StoredWorkload
 from queuectl.core.quota.shares import dominant_share, shares_fairly
 from queuectl.core.resources import FlavorResource
-from queuectl.ports import PreemptionRow
+from queuectl.readings import PreemptionRow
 
 
 def waited(

@@ -29,7 +29,7 @@ from queuectl.api.statements import (
 from queuectl.api.view import Sight
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import MOST_HELD, PastHolds, PreemptionRow, TooMuchHistory
+from queuectl.readings import MOST_HELD, PastHolds, PreemptionRow, TooMuchHistory
 
 Found = TypeVar("Found")
 

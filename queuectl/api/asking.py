@@ -15,7 +15,8 @@ from queuectl.api.problems import not_found, unavailable
 from queuectl.api.query import Cursor, Cursors, KnownKinds, Parameter
 from queuectl.api.view import Sight, View
 from queuectl.core.capacity import NO_FLAVOR
-from queuectl.ports import LedgerUnavailable, Readings, SchemaMismatch
+from queuectl.ports import LedgerUnavailable, SchemaMismatch
+from queuectl.readings import Readings
 
 LEDGER_SECONDS: Final = 5.0
 """How long one read of the ledger's history may take."""

@@ -10,7 +10,7 @@ from queuectl.core.context_records import namespace_of
 from queuectl.core.model import ConfigKey, LedgerSnapshot, StoredWorkload
 from queuectl.core.nodes.facts import with_unmanaged
 from queuectl.core.policy import ClusterQueue, LocalQueue, Policy
-from queuectl.ports import Basis
+from queuectl.readings import Basis
 
 
 def everything(state: State, now: datetime) -> Basis:

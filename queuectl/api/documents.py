@@ -21,7 +21,7 @@ from queuectl.core.decisions import Verdict
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.redaction import Readable, named_in, redacted
 from queuectl.core.resources import FlavorResource
-from queuectl.ports import DecisionRow
+from queuectl.readings import DecisionRow
 
 MAX_HOLDERS: Final = 5
 REASONS: Final = 8192

@@ -16,7 +16,8 @@ from queuectl.api.problems import unavailable
 from queuectl.api.state import OVER
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import Phase, StoredWorkload
-from queuectl.ports import Forecasts, LedgerUnavailable, NotStored, SchemaMismatch, StartForecast
+from queuectl.ports import LedgerUnavailable, NotStored, SchemaMismatch
+from queuectl.readings import Forecasts, StartForecast
 
 FORECAST_SECONDS: Final = 60.0
 """How long one forecast may take, with the time that it waits for others."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from queuectl.api.asking import Source
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import WorkloadId
-from queuectl.ports import DecisionRow
+from queuectl.readings import DecisionRow
 
 PAGE: Final = 1000
 PAGES: Final = 10

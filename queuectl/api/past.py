@@ -13,7 +13,8 @@ from queuectl.api.problems import Refusal, bad_request, unavailable
 from queuectl.api.state import Configure, Parse, State
 from queuectl.api.view import Sight
 from queuectl.core.model import ForReaders, LedgerSnapshot
-from queuectl.ports import LedgerUnavailable, NotStored, Past, Reading, SchemaMismatch
+from queuectl.ports import LedgerUnavailable, NotStored, SchemaMismatch
+from queuectl.readings import Past, Reading
 
 KEPT: Final = 4
 """How many states are kept, those used last."""

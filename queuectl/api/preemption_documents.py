@@ -13,7 +13,7 @@ from queuectl.api.identity import Allowed
 from queuectl.core.model import StoredWorkload
 from queuectl.core.reasons import PreemptionCause
 from queuectl.core.redaction import redacted
-from queuectl.ports import PreemptionRow
+from queuectl.readings import PreemptionRow
 
 
 def preemption(row: PreemptionRow, namespaces: Allowed, readable: Readable) -> schemas.Preemption:

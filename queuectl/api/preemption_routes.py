@@ -14,7 +14,7 @@ from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS
 from queuectl.api.problems import bad_request, not_found
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.redaction import named_in
-from queuectl.ports import PreemptionRow
+from queuectl.readings import PreemptionRow
 
 SCAN_ROWS: Final = 1000
 SCANS: Final = 5

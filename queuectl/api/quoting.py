@@ -8,7 +8,7 @@ from queuectl.api.state import State
 from queuectl.core.model import Attempt, AttemptState, Phase, StoredWorkload, Workload
 from queuectl.core.what_if import Tried
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import Reading
+from queuectl.readings import Reading
 
 
 def started(

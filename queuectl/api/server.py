@@ -41,7 +41,7 @@ from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.changes import Changes
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import SILENT_SECONDS, Forecasts, Readings, WhatIfs
+from queuectl.readings import SILENT_SECONDS, Forecasts, Readings, WhatIfs
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 LISTENING: Final = listener.Limits(connections=512, handshake_seconds=5.0)

@@ -37,7 +37,7 @@ from queuectl.core.quota.shortage import share_out, shares_out
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.reports import free
 from queuectl.core.resources import FlavorResource
-from queuectl.ports import Reading
+from queuectl.readings import Reading
 
 OVER: Final = frozenset({Phase.FINISHED, Phase.DELETED})
 _KINDS: Final = frozenset(kind.__name__ for kind in get_args(Policy))

@@ -16,7 +16,7 @@ from queuectl.core.model import ConfigKey
 from queuectl.core.policy import Policy
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
-from queuectl.ports import Held, PastHolds, Revision
+from queuectl.readings import Held, PastHolds, Revision
 
 MOST_STEPS: Final = 2_000_000
 """Nodes that are visited for one statement: those of the tree at each change of one of its cells."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from queuectl.api.state import Configure, Parse, State
-from queuectl.ports import GONE_KEPT, LedgerUnavailable, Readings, SchemaMismatch
+from queuectl.ports import LedgerUnavailable, SchemaMismatch
+from queuectl.readings import GONE_KEPT, Readings
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.reasons import Code, Family, Limit, Reason
-from queuectl.ports import DecisionRow, StartsSpan, WorkloadStarts
+from queuectl.readings import DecisionRow, StartsSpan, WorkloadStarts
 
 MOST_SPANS: Final = 100
 """Spells for which starts of other workloads are asked: the longest ones (A3)."""

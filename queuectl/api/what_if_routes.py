@@ -23,7 +23,7 @@ from queuectl.core.redaction import named_in, redacted
 from queuectl.kinds.fields import BadField
 from queuectl.kinds.policy import POLICY_KINDS, policy_event
 from queuectl.kinds.trying import as_created
-from queuectl.ports import NotAtRest, WhatIfs
+from queuectl.readings import NotAtRest, WhatIfs
 
 MAX_MANIFEST: Final = 256 * 1024
 """Bytes of one object."""

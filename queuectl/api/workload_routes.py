@@ -17,7 +17,7 @@ from queuectl.api.view import Sight
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
 from queuectl.core.reasons import Reason
 from queuectl.core.redaction import named_in
-from queuectl.ports import DecisionRow
+from queuectl.readings import DecisionRow
 
 AHEAD: Final = 3
 """How many of the workloads before it in the pending queue are named."""

@@ -15,15 +15,8 @@ from typing import Final, TypeVar
 
 from queuectl.core.model import LedgerSnapshot, WorkloadId
 from queuectl.ledger.as_of import Configure, configuration_of
-from queuectl.ports import (
-    Calibration,
-    LedgerUnavailable,
-    NotStored,
-    PastLives,
-    PastWork,
-    SchemaMismatch,
-    StartForecast,
-)
+from queuectl.ports import LedgerUnavailable, NotStored, SchemaMismatch
+from queuectl.readings import Calibration, PastLives, PastWork, StartForecast
 from queuectl.simulator import backtest
 from queuectl.simulator.forecast import MOST_WORK, WINDOW, Forecast, Known, Unknown, obstacle, queue_of
 from queuectl.simulator.run_times import known_at
@@ -56,7 +49,7 @@ class _Tree:
 
 
 class Forecaster:
-    """ports.Forecasts over the past of the ledger. `run` checks forecasts of past times in the background."""
+    """readings.Forecasts over the past of the ledger. `run` checks forecasts of past times meanwhile."""
 
     def __init__(
         self, past: PastWork, configure: Configure, clock: Callable[[], float] = time.monotonic

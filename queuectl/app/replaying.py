@@ -10,7 +10,7 @@ from queuectl.ledger import schema
 from queuectl.ledger.as_of import LedgerPast, configuration_of
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings, clusters
-from queuectl.ports import MOST_LIVES, TooMuchHistory
+from queuectl.readings import MOST_LIVES, TooMuchHistory
 from queuectl.settings import Settings
 from queuectl.simulator.replaying import Past
 

@@ -19,7 +19,8 @@ from queuectl.ledger.differences import summary
 from queuectl.ledger.observed import ObservedWorkload, ObservedWorkloads, difference, reality
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings, clusters
-from queuectl.ports import DecisionRow, Reading, is_observed, observed_twin
+from queuectl.ports import is_observed, observed_twin
+from queuectl.readings import DecisionRow, Reading
 from queuectl.settings import ConfigurationError, Settings
 
 _PAGE: Final = 5000

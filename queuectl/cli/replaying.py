@@ -70,7 +70,8 @@ def replay(
     policy = _policy(policies)
     settings, _, _ = options.connected(cluster=False)
     from queuectl.app.replaying import past_since
-    from queuectl.ports import NotStored, TooMuchHistory
+    from queuectl.ports import NotStored
+    from queuectl.readings import TooMuchHistory
     from queuectl.simulator.playing import NeverEnds
     from queuectl.simulator.replaying import replayed
 

@@ -29,7 +29,7 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.codec import pod_sets_from_json
 from queuectl.ledger.past_usage import first_since
 from queuectl.ledger.rows import decision_row
-from queuectl.ports import (
+from queuectl.readings import (
     MOST_HELD,
     MOST_STARTS,
     Held,

@@ -37,13 +37,8 @@ from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.rows import stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
 from queuectl.ledger.statements import CLOCK
-from queuectl.ports import (
-    LedgerUnavailable,
-    NotStored,
-    PastLives,
-    PastRevision,
-    TooMuchHistory,
-)
+from queuectl.ports import LedgerUnavailable, NotStored
+from queuectl.readings import PastLives, PastRevision, TooMuchHistory
 
 _TIMEOUT: Final = 20.0
 """Seconds for each statement, and for what is computed between two."""
@@ -56,7 +51,7 @@ Configure = Callable[[str], SchedulingConfiguration]
 
 
 class LedgerPast:
-    """ports.PastWork over a pool made by `create_pool`, for one cluster."""
+    """readings.PastWork over a pool made by `create_pool`, for one cluster."""
 
     def __init__(self, pool: AsyncEngine, cluster_id: str, configure: Configure) -> None:
         self._pool = pool

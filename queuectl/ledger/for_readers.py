@@ -32,7 +32,7 @@ from queuectl.ledger.capacity import capacity_from_json, capacity_to_json, deman
 from queuectl.ledger.codec import cleaned, dump
 from queuectl.ledger.node_facts import facts_from_json, facts_to_json
 from queuectl.ledger.statements import CLUSTER, NOW, Columns, columns_of, rows_from
-from queuectl.ports import GONE_KEPT
+from queuectl.readings import GONE_KEPT
 
 NUMBER: Final = bindparam("p_number", type_=BigInteger)
 """Of the batch."""

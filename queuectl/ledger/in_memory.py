@@ -14,7 +14,7 @@ from queuectl.core.node_facts import NodeFacts
 from queuectl.core.reasons import Code
 from queuectl.ledger.codec import pod_sets_from_json
 from queuectl.ledger.folded import HoldLine
-from queuectl.ports import (
+from queuectl.readings import (
     GONE_KEPT,
     MOST_HELD,
     MOST_STARTS,

@@ -57,13 +57,10 @@ from queuectl.ledger.past_capacity import flavors_of
 from queuectl.ledger.past_lives import lives_in_memory
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
 from queuectl.ledger.shapes import as_stored
-from queuectl.ports import (
+from queuectl.ports import LedgerRefused, LedgerUnavailable, LostLeadership, NotStored
+from queuectl.readings import (
     DecisionRow,
     EffectRow,
-    LedgerRefused,
-    LedgerUnavailable,
-    LostLeadership,
-    NotStored,
     PastHolds,
     PastLives,
     PreemptionRow,
@@ -146,7 +143,7 @@ class _Journal:
 
 
 class MemoryLedger:
-    """ports.Ledger and ports.Readings over a MemoryStore. `clock` stands for the database's."""
+    """ports.Ledger and readings.Readings over a MemoryStore. `clock` stands for the database's."""
 
     def __init__(
         self,
@@ -445,7 +442,7 @@ class MemoryLedger:
         )
         journal.put(self.store.workloads, opened.workload, replace(workload, attempt=attempt))
 
-    # --- ports.Past
+    # --- readings.Past
 
     async def at(self, when: datetime | None) -> LedgerSnapshot:
         nodes: tuple[NodeFacts, ...] = ()
@@ -464,7 +461,7 @@ class MemoryLedger:
     async def first_capacity(self) -> datetime | None:
         return in_memory.first_capacity(self.store.past_capacities)
 
-    # --- ports.Readings
+    # --- readings.Readings
 
     async def since(self, sequence: int, batch: int = 0) -> Reading:
         store = self.store

@@ -11,7 +11,7 @@ from queuectl.core.model import ConfigKey, EffectKey, LedgerSnapshot, PodSet, St
 from queuectl.core.reasons import Code
 from queuectl.ledger.past_states import Said, as_of
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
-from queuectl.ports import DecisionRow, EffectRow
+from queuectl.readings import DecisionRow, EffectRow
 
 
 class Rows(Protocol):

@@ -11,7 +11,7 @@ from queuectl.core.decisions import Verdict
 from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.reasons import Family, Reason
 from queuectl.ledger.fold import BESIDE
-from queuectl.ports import DecisionRow
+from queuectl.readings import DecisionRow
 
 SLACK: Final = timedelta(seconds=1)
 """Times of a workload's status are in whole seconds: smaller differences do not count."""

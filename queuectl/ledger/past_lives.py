@@ -16,7 +16,7 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.codec import Parsed
 from queuectl.ledger.rows import stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
-from queuectl.ports import MOST_LIVES, DecisionRow, PastLife, PastLives, PastRun
+from queuectl.readings import MOST_LIVES, DecisionRow, PastLife, PastLives, PastRun
 
 _HELD: Final = (*("workload", "number", "sequence", "admitted_at", "closed_at"),)
 _Evicted = Mapping[tuple[str, int], Sequence[tuple[int, datetime]]]

@@ -28,9 +28,9 @@ from queuectl.ledger.rows import (
     workloads_with_attempts,
 )
 from queuectl.ledger.shapes import Shapes
-from queuectl.ports import (
+from queuectl.ports import LedgerUnavailable
+from queuectl.readings import (
     DecisionRow,
-    LedgerUnavailable,
     PastHolds,
     PreemptionRow,
     Reading,
@@ -46,7 +46,7 @@ PAGE_TIMEOUT: Final = 2.0
 
 
 class LedgerReadings:
-    """ports.Readings over a pool made by `create_pool`, for one cluster."""
+    """readings.Readings over a pool made by `create_pool`, for one cluster."""
 
     def __init__(self, pool: AsyncEngine, cluster_id: str) -> None:
         self._pool = pool

@@ -16,7 +16,8 @@ from queuectl.core.model import WorkloadId
 from queuectl.notifications.delivery import Observer, Sink, SinkFailed
 from queuectl.notifications.messages import moved
 from queuectl.outbox import ToldStart, ToldStarts
-from queuectl.ports import Forecasts, LedgerUnavailable, NotStored, SchemaMismatch
+from queuectl.ports import LedgerUnavailable, NotStored, SchemaMismatch
+from queuectl.readings import Forecasts
 
 log = logging.getLogger(__name__)
 

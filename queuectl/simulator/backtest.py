@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from queuectl.core.model import StoredWorkload, WorkloadId
-from queuectl.ports import PastLives
+from queuectl.readings import PastLives
 from queuectl.simulator.forecast import DRAWS, Forecast, Interval, Unknown
 
 LOOKED_BACK: Final = timedelta(days=14)

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from queuectl.core.model import StoredWorkload, Workload, WorkloadId
-from queuectl.ports import PastLife
+from queuectl.readings import PastLife
 from queuectl.simulator.arrivals import milliseconds
 from queuectl.simulator.rebuilding import requested
 

@@ -7,7 +7,7 @@ from heapq import nlargest
 from statistics import median
 from typing import Final
 
-from queuectl.ports import PastLife
+from queuectl.readings import PastLife
 
 USUAL_SECONDS: Final = 30.0
 """The default grace period of Kubernetes: where too few evictions are known."""

@@ -19,7 +19,7 @@ from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.reasons import Family
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import PastLives
+from queuectl.readings import PastLives
 from queuectl.simulator.arrivals import Arrival, milliseconds
 from queuectl.simulator.coming import Calendar
 from queuectl.simulator.endings import pods_end_seconds

@@ -19,7 +19,7 @@ from queuectl.core.events import (
 from queuectl.core.model import Effect, ObjectRef, Phase, Verb, WorkloadId
 from queuectl.core.reasons import Family
 from queuectl.core.what_if import Affected, PlannedPolicy, PolicyChange
-from queuectl.ports import NotAtRest
+from queuectl.readings import NotAtRest
 from queuectl.simulator.trials import BUDGET, PLANS, Trials, commit
 
 PolicyEvent = PolicyObserved | PolicyGone

@@ -16,7 +16,7 @@ from queuectl.core.observing import CONFIGURATION
 from queuectl.core.policy import DEFAULT_CONFIGURATION, ClusterQueue, Cohort, SchedulingConfiguration
 from queuectl.core.reasons import Family
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import PastLife, PastLives, PastRevision
+from queuectl.readings import PastLife, PastLives, PastRevision
 from queuectl.simulator.arrivals import Arrival, milliseconds
 from queuectl.simulator.endings import pods_end_seconds
 from queuectl.simulator.forward import Resumed

@@ -17,7 +17,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from queuectl.core.model import StoredWorkload
-from queuectl.ports import PastLife, PastLives
+from queuectl.readings import PastLife, PastLives
 
 LEAST_RUNS: Final = 8
 """A group tells of run times if so many of its runs ended that were longer than the time that is known."""

@@ -25,7 +25,7 @@ from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Policy, SchedulingConfiguration
 from queuectl.core.reasons import Code, Family, Reason
 from queuectl.core.what_if import Displaced, Start, Tried
-from queuectl.ports import NotAtRest
+from queuectl.readings import NotAtRest
 from queuectl.simulator.alike import Behind, Line, first_ones, joining
 from queuectl.simulator.rebuilding import by_workload, engine_of, observed, requested, rules
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from queuectl.core.events import PolicyGone, PolicyObserved
 from queuectl.core.model import Workload, WorkloadId
 from queuectl.core.what_if import Counterfactuals, PlannedPolicy
-from queuectl.ports import Basis
+from queuectl.readings import Basis
 from queuectl.simulator.counterfactuals import counterfactuals, quote
 from queuectl.simulator.planning import planned
 from queuectl.simulator.trials import Trials, trials_of
@@ -33,7 +33,7 @@ class _Kept:
 
 
 class TriedWhatIfs:
-    """ports.WhatIfs. One trial runs at a time, in a thread of its own. `clock`: monotonic, in seconds."""
+    """readings.WhatIfs. One trial runs at a time, in a thread of its own. `clock`: monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

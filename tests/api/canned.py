@@ -27,13 +27,12 @@ from queuectl.core.model import (
 from queuectl.core.node_facts import NodeFacts
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.ledger import in_memory
-from queuectl.ports import (
+from queuectl.ports import LedgerUnavailable, NotStored
+from queuectl.readings import (
     Calibration,
     DecisionRow,
     EffectRow,
     Held,
-    LedgerUnavailable,
-    NotStored,
     PastHolds,
     PreemptionRow,
     Reading,
@@ -317,7 +316,7 @@ class CannedReadings:
         ]
         return PastHolds(self.held, revisions, begin)
 
-    # --- ports.Forecasts
+    # --- readings.Forecasts
 
     async def start_of(self, workload: WorkloadId, now: datetime) -> StartForecast:
         """The same for all workloads that are pending."""

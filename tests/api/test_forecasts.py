@@ -19,7 +19,8 @@ from queuectl.core.decisions import Verdict
 from queuectl.core.model import Phase, WorkloadId
 from queuectl.core.policy import DEFAULT_CONFIGURATION
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import LedgerUnavailable, StartForecast
+from queuectl.ports import LedgerUnavailable
+from queuectl.readings import StartForecast
 from queuectl.simulator import backtest
 from queuectl.simulator.forecast import obstacle
 from queuectl.simulator.what_ifs import TriedWhatIfs

@@ -30,7 +30,7 @@ from queuectl.core.policy import ClusterQueue, Cohort
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.resources import FlavorResource
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import Held, PastHolds, Revision
+from queuectl.readings import Held, PastHolds, Revision
 from queuectl.simulator.history import History
 from tests.api.canned import EPOCH_START, GPU, queue_spec
 from tests.api.conftest import Rest

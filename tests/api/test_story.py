@@ -9,7 +9,7 @@ from itertools import pairwise
 from queuectl.api.story import LIMIT, remarks
 from queuectl.core.entries import story
 from queuectl.core.model import Verb
-from queuectl.ports import DecisionRow, EffectRow, StoryRows
+from queuectl.readings import DecisionRow, EffectRow, StoryRows
 from tests.api.canned import EPOCH_START, WAITS, decision, workload
 from tests.api.conftest import Rest
 

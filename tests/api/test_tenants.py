@@ -14,7 +14,8 @@ from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, ResourceCapacity
 from queuectl.core.model import ConfigKey, Phase, WorkloadId
 from queuectl.core.policy import CapacityMode
 from queuectl.core.reasons import Code, PreemptionCause, Reason, RejectedCandidate
-from queuectl.ports import Access, DecisionRow, Held
+from queuectl.ports import Access
+from queuectl.readings import DecisionRow, Held
 from tests.api.canned import (
     EPOCH_START,
     GPU,

@@ -14,7 +14,8 @@ from queuectl.core.model import ConfigKey, PendingLine, Phase, PodsReady
 from queuectl.core.node_facts import NodeFacts
 from queuectl.core.policy import AdmissionFairSharing, Node, Policy, SchedulingConfiguration
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import GONE_KEPT, LedgerUnavailable, Reading, SchemaMismatch
+from queuectl.ports import LedgerUnavailable, SchemaMismatch
+from queuectl.readings import GONE_KEPT, Reading
 from tests.api.canned import AWAY, WAITS, CannedReadings, queue_spec, two_teams, workload
 
 

@@ -14,7 +14,7 @@ from queuectl.core.decisions import Verdict
 from queuectl.core.model import WorkloadId
 from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
 from queuectl.ledger import in_memory
-from queuectl.ports import DecisionRow, WorkloadStarts
+from queuectl.readings import DecisionRow, WorkloadStarts
 from queuectl.simulator.history import Life
 from tests.api.canned import EPOCH_START, GPU, decision, two_teams, workload
 from tests.api.conftest import Rest, Serve

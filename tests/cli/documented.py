@@ -31,7 +31,7 @@ from queuectl.core.capacity import (
 from queuectl.core.model import ConfigKey, Phase, StoredWorkload, Verb
 from queuectl.core.policy import CapacityMode
 from queuectl.core.reasons import Code, PreemptionCause, Reason
-from queuectl.ports import DecisionRow, EffectRow, Held
+from queuectl.readings import DecisionRow, EffectRow, Held
 from tests.api.canned import (
     EPOCH_START,
     GPU,

@@ -12,7 +12,7 @@ from queuectl.cli import rest
 from queuectl.cli.options import Options
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import Phase, WorkloadId
-from queuectl.ports import StartForecast
+from queuectl.readings import StartForecast
 from tests.api.canned import CannedReadings, decision, workload
 from tests.cli.conftest import Run
 

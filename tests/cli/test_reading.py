@@ -24,7 +24,7 @@ from queuectl.cli.printing import local
 from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.model import ConfigKey, Phase, PodSet, Verb
 from queuectl.core.reasons import Code, PreemptionCause, Reason
-from queuectl.ports import EffectRow
+from queuectl.readings import EffectRow
 from tests.api.canned import AWAY, EPOCH_START, GPU, WAITS, CannedReadings, decision, queue_spec, workload
 from tests.api.test_what_ifs import ledger
 from tests.cli.conftest import Run

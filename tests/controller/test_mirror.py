@@ -18,7 +18,8 @@ from queuectl.core.events import ContextGone, ContextObserved, Event, Listed, Wo
 from queuectl.core.model import Outcome, Workload, WorkloadId
 from queuectl.core.policy import Gate, Namespace, Policy
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
-from queuectl.ports import DecisionRow, LedgerUnavailable
+from queuectl.ports import LedgerUnavailable
+from queuectl.readings import DecisionRow
 from tests.builders import SOURCES, T0, flavor, local_queue, policy, queue, seen, workload
 from tests.controller.site import DEADLINE, Silent
 

@@ -28,7 +28,8 @@ from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings
 from queuectl.ledger.rebuild import open_holds
 from queuectl.ledger.verify import verify
-from queuectl.ports import DecisionRow, LedgerRefused
+from queuectl.ports import LedgerRefused
+from queuectl.readings import DecisionRow
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from tests.ledger.plans import (
     BACKING_OFF,

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.reasons import Code, Reason
 from queuectl.ledger import answers, in_memory
-from queuectl.ports import PastHolds, StartsSpan, TooMuchHistory
+from queuectl.readings import PastHolds, StartsSpan, TooMuchHistory
 from tests.ledger.plans import (
     GPU,
     PREEMPTED,

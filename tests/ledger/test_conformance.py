@@ -46,7 +46,8 @@ from queuectl.ledger.pool import reading
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings
 from queuectl.ledger.shapes import Shapes
-from queuectl.ports import EffectRow, Ledger, LedgerRefused, LedgerUnavailable, LostLeadership, Readings
+from queuectl.ports import Ledger, LedgerRefused, LedgerUnavailable, LostLeadership
+from queuectl.readings import EffectRow, Readings
 from tests.ledger.plans import (
     BACKING_OFF,
     CREATED,

@@ -12,7 +12,7 @@ from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.ledger.differences import peaks, summary
 from queuectl.ledger.observed import Fate, ObservedWorkload, ObservedWorkloads, difference
-from queuectl.ports import DecisionRow
+from queuectl.readings import DecisionRow
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 GPU = "nvidia.com/gpu"

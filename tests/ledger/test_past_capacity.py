@@ -18,7 +18,8 @@ from queuectl.ledger.memory import MemoryLedger
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings
-from queuectl.ports import Ledger, Past
+from queuectl.ports import Ledger
+from queuectl.readings import Past
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from tests.ledger.plans import plan
 

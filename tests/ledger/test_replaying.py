@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 from queuectl.app.replaying import past_since
 from queuectl.cli import main
 from queuectl.ledger import as_of
-from queuectl.ports import NotStored, TooMuchHistory
+from queuectl.ports import NotStored
+from queuectl.readings import TooMuchHistory
 from queuectl.settings import Settings
 from tests.builders import GPU
 from tests.ledger.edits import World

@@ -12,7 +12,8 @@ from queuectl.core.reasons import Code, Family, Reason
 from queuectl.notifications.delivery import SinkFailed
 from queuectl.notifications.messages import Message
 from queuectl.outbox import Cursor, Occurrence, Occurrences
-from queuectl.ports import DecisionRow, LedgerUnavailable
+from queuectl.ports import LedgerUnavailable
+from queuectl.readings import DecisionRow
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 CREATED = NOW - timedelta(hours=2)

@@ -12,7 +12,7 @@ from queuectl.core.reasons import Code, Reason
 from queuectl.notifications.messages import MAX_TEXT, about, gap
 from queuectl.notifications.rules import Event, Rule, Selection, event_of, selected
 from queuectl.outbox import Occurrence
-from queuectl.ports import DecisionRow
+from queuectl.readings import DecisionRow
 from tests.notifications.books import CREATED, HELD, NEVER, NOW, PREEMPTED, WAITS, row
 
 STARTED, EVICTED, CAN_NEVER_RUN, START_MOVED = (Rule(event=event) for event in Event)

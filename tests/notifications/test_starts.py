@@ -13,7 +13,8 @@ from queuectl.notifications.delivery import Sink
 from queuectl.notifications.rules import Event, Rule, Selection
 from queuectl.notifications.starts import FORECASTS, StartWatch
 from queuectl.outbox import ToldStart
-from queuectl.ports import LedgerUnavailable, StartForecast
+from queuectl.ports import LedgerUnavailable
+from queuectl.readings import StartForecast
 from tests.notifications.books import NOW, Counts, Receiver
 
 MOVED = Selection((Rule(event=Event.START_MOVED, moved_more_than=timedelta(minutes=10)),))
@@ -60,7 +61,7 @@ class Known:
 
 @dataclass
 class Oracle:
-    """ports.Forecasts: all workloads start after as many minutes, or it is unknown when."""
+    """readings.Forecasts: all workloads start after as many minutes, or it is unknown when."""
 
     minutes: float | None = None
     asked: list[WorkloadId] = field(default_factory=list)

@@ -10,7 +10,7 @@ from typing import Final
 from queuectl.core.capacity import NO_FLAVOR, AwaitedLimit, Demand, FlavorCapacity, QueueDemand
 from queuectl.core.model import ConfigKey, Phase, StoredWorkload
 from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
-from queuectl.ports import Held
+from queuectl.readings import Held
 from tests.api.canned import (
     EPOCH_START,
     GPU,

@@ -13,7 +13,8 @@ import pytest
 
 from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.reasons import Code, Limit, Reason
-from queuectl.ports import DecisionRow, LedgerUnavailable
+from queuectl.ports import LedgerUnavailable
+from queuectl.readings import DecisionRow
 from queuectl.sandbox.endpoints import Endpoints
 from queuectl.sandbox.narration import controller_command, describe, tell_decisions, what_to_try
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuectl.ports import PastLife, PastRun
+from queuectl.readings import PastLife, PastRun
 from queuectl.simulator.endings import LEAST_ENDINGS, MOST_ENDINGS, USUAL_SECONDS, pods_end_seconds
 from tests.simulator.test_run_times import after, stored
 

@@ -16,7 +16,7 @@ from benchmarks.months import DAY, START, Month, at_once
 from queuectl.core.model import ConfigKey, LedgerSnapshot, Phase, StoredWorkload
 from queuectl.core.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.policy import Node
-from queuectl.ports import PastLife
+from queuectl.readings import PastLife
 from queuectl.simulator import backtest
 from queuectl.simulator.coming import Calendar
 from queuectl.simulator.forecast import (

@@ -28,7 +28,7 @@ from queuectl.core.model import (
 from queuectl.core.policy import DEFAULT_CONFIGURATION
 from queuectl.core.reasons import Code, Limit
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import Reading
+from queuectl.readings import Reading
 from queuectl.simulator.trials import Trials, trials_of
 
 GPU, CPU = "nvidia.com/gpu", "cpu"

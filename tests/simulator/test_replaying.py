@@ -13,7 +13,7 @@ from typing import Any
 from queuectl.core.events import Event
 from queuectl.core.model import ConfigKey
 from queuectl.kinds.policy import policy_event
-from queuectl.ports import PastRevision
+from queuectl.readings import PastRevision
 from queuectl.simulator.arrivals import Arrival
 from queuectl.simulator.picture import draw
 from queuectl.simulator.replaying import Past, replayed, unknown

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.model import NO_OPTIONS, ObjectRef, PastAttempts, Phase, StoredWorkload, WorkloadId
-from queuectl.ports import PastLife, PastLives, PastRun
+from queuectl.readings import PastLife, PastLives, PastRun
 from queuectl.simulator.run_times import (
     LEAST_RUNS,
     Ran,

@@ -1,0 +1,347 @@
+"""What readers of the ledger ask for, the rows and states that they get, and the errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple, Protocol
+
+from queuectl.core.events import (
+    PolicyGone,
+    PolicyObserved,
+)
+from queuectl.core.model import (
+    NOTHING_FOR_READERS,
+    Assignment,
+    ConfigKey,
+    ForReaders,
+    LedgerSnapshot,
+    ObjectRef,
+    StoredWorkload,
+    Verb,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.node_facts import NodeFacts
+from queuectl.core.policy import SchedulingConfiguration
+from queuectl.core.reasons import Reason
+from queuectl.core.what_if import Counterfactuals, PlannedPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    """One decision as stored in the ledger."""
+
+    sequence: int
+    cycle: int
+    now: datetime
+    epoch: int
+    verdict: str
+    workload: WorkloadId | None
+    ref: ObjectRef | None
+    attempt: int | None
+    reason: Reason | None
+    payload: dict[str, object]
+    """Other details of the verdict: flavors of an admission, spec of a policy object."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRow:
+    """One write to the object of a workload, as stored in the ledger. Without both times it is due."""
+
+    sequence: int
+    """Of the decision that requests it."""
+    verb: Verb
+    attempt: int
+    acknowledged_at: datetime | None = None
+    withdrawn_at: datetime | None = None
+    """When a later decision made it unnecessary."""
+
+
+class StoryRows(NamedTuple):
+    """The last decisions on one workload and the writes that they request, each oldest first."""
+
+    decisions: list[DecisionRow]
+    effects: list[EffectRow]
+
+
+class StartsSpan(NamedTuple):
+    """Decisions between two sequences, both excluded, that admit workloads to one ClusterQueue."""
+
+    cluster_queue: str
+    after: int
+    before: int
+
+
+class WorkloadStarts(NamedTuple):
+    """`number` is at most MOST_STARTS. `last`: the time of the last one; None: there is none."""
+
+    number: int
+    last: datetime | None
+
+
+class Held(NamedTuple):
+    """What workloads of one ClusterQueue held of a cell for one time, in base units."""
+
+    cluster_queue: str
+    flavor: str
+    resource: str
+    amount: int
+    start: datetime
+    end: datetime | None
+    """None: it is held."""
+
+
+class Revision(NamedTuple):
+    """The spec of a policy object, and when it was in force."""
+
+    key: ConfigKey
+    spec: str
+    """As canonical JSON."""
+    since: datetime
+    until: datetime | None
+    """None: it is in force."""
+
+
+class PastHolds(NamedTuple):
+    """What was held at some time, and the queues and cohorts that were in force."""
+
+    holds: list[Held]
+    revisions: list[Revision]
+    first: datetime | None
+    """Time of the oldest decision that the ledger still has; None: there is none."""
+
+
+class PreemptionRow(NamedTuple):
+    """The decision that evicted a workload by preemption, and the attempt that it ended."""
+
+    decision: DecisionRow
+    admitted_at: datetime | None
+    """None: the ledger no longer has the attempt."""
+    held: Assignment | None
+
+
+class PastRun(NamedTuple):
+    """One attempt, from its admission to the return of its quota."""
+
+    admitted_at: datetime
+    ended_at: datetime | None
+    """None: it holds quota."""
+    evicted_at: datetime | None = None
+    """From then on its pods ended; None: it was not evicted."""
+
+    @property
+    def stopped_at(self) -> datetime | None:
+        """When it stopped running; None: it runs."""
+        return self.evicted_at or self.ended_at
+
+
+class PastLife(NamedTuple):
+    """A workload with its attempts, oldest first, as far as the ledger still has them."""
+
+    workload: StoredWorkload
+    """Its row of today."""
+    ended_at: datetime | None
+    """None: it is pending, or holds quota."""
+    runs: tuple[PastRun, ...]
+
+    @property
+    def ended_in_a_run(self) -> bool:
+        """Whether its last run is a whole one: it ended, or was deleted, while it ran."""
+        last = self.runs[-1] if self.runs else PastRun(self.workload.created_at, None)
+        return last.evicted_at is None and last.ended_at is not None and last.ended_at == self.ended_at
+
+
+class PastLives(NamedTuple):
+    """All workloads that were open at `since` or later, at most MOST_LIVES of those that are over."""
+
+    lives: tuple[PastLife, ...]
+    since: datetime
+    """Later than asked if the ledger has no decision of that time, or if more are over."""
+
+
+class PastRevision(NamedTuple):
+    """An object of policy or context that was created or changed."""
+
+    at: datetime
+    key: ConfigKey
+    spec: str
+    """In force from then on, as canonical JSON."""
+
+
+class TooMuchHistory(Exception):
+    """A time has more rows than one answer may cost."""
+
+
+MOST_HELD: Final = 100_000
+"""Rows of `past_holds`."""
+MOST_STARTS: Final = 10_000
+GONE_KEPT: Final = 10_000
+"""Batches for which `since` says that a node is gone. A reader that is further behind reads all again."""
+MOST_LIVES: Final = 20_000
+SILENT_SECONDS: Final = 30.0
+"""After so long without a commit, readers are told that no controller leads. A leader commits every 10 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One committed state, or the part of it that is newer than a sequence."""
+
+    sequence: int
+    committed_at: datetime
+    """When the leader last committed, or took the lead. It commits every 10 s, also without decisions."""
+    read_at: datetime
+    """The database's clock when this was read."""
+    epoch: int
+    workloads: tuple[StoredWorkload, ...]
+    configs: tuple[tuple[ConfigKey, str | None], ...]
+    """Spec as canonical JSON; None: gone."""
+    batch: int = 0
+    """Number of the last batch that was stored. A batch may have no decision."""
+    for_readers: ForReaders = NOTHING_FOR_READERS
+
+
+class Past(Protocol):
+    """The ledger as it was, read only. Raises LedgerUnavailable or SchemaMismatch."""
+
+    async def at(self, when: datetime | None) -> LedgerSnapshot:
+        """The open state after all commits at `when` or before; `now` of it is the time of its last decision.
+
+        Labels are those of today. None: now, with the nodes that readers were told of last. Raises NotStored.
+        """
+
+    async def first_capacity(self) -> datetime | None:
+        """From when on `at` knows what nodes had; None: of no time yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """A state of the ledger to try changes on, or the part of it with some trees."""
+
+    queues: frozenset[str] | None
+    """The ClusterQueues that are in it; None: all."""
+    sequence: int
+    configuration: SchedulingConfiguration
+    snapshot: Callable[[], LedgerSnapshot]
+    """Called in another thread."""
+
+
+class NotAtRest(ValueError):
+    """There is always more to decide at one time: a change cannot be compared with what is without it."""
+
+
+class WhatIfs(Protocol):
+    """What would be decided after a change: tried on an engine of its own, never on the controller's.
+
+    Answers are about the state of `basis`, or one that is a few seconds older: they have its sequence.
+    Each raises ValueError for a state that cannot be tried, such as NotAtRest.
+    """
+
+    async def counterfactuals(self, basis: Basis, workload: WorkloadId) -> Counterfactuals:
+        """What would let a pending workload start. Raises KeyError: it is not in the state."""
+
+    async def quote(self, basis: Basis, workload: Workload) -> Counterfactuals:
+        """Whether a new workload would start, and what would let it start if not."""
+
+    async def plan(self, basis: Basis, changes: Sequence[PolicyObserved | PolicyGone]) -> PlannedPolicy:
+        """What other policy would decide at once."""
+
+
+class PastWork(Past, Protocol):
+    """The same with what workloads did, for forecasts."""
+
+    async def past_lives(self, *, since: datetime) -> PastLives:
+        """Workloads with their attempts from then on, in the order of their creation."""
+
+    async def nodes_now(self) -> tuple[NodeFacts, ...]:
+        """The nodes that readers were told of last, by name."""
+
+
+class Calibration(NamedTuple):
+    """How often forecasts of past times held."""
+
+    checked: int
+    held: int
+    since: datetime
+    until: datetime
+
+
+class StartForecast(NamedTuple):
+    """When a pending workload starts. Times are seconds from `at`; None: later than `after`."""
+
+    at: datetime
+    sequence: int
+    """Of the state that it was made from."""
+    unknown: str | None
+    """Why there is no forecast; None: there is one."""
+    low: float | None = None
+    """10 % of the draws start earlier."""
+    median: float | None = None
+    high: float | None = None
+    """10 % of the draws start later."""
+    after: float | None = None
+    """The time up to which all draws were played; None: it starts in all of them."""
+    draws: int = 0
+    calibration: Calibration | None = None
+    """None: not known yet, or too few forecasts could be checked."""
+
+
+class Forecasts(Protocol):
+    """Forecasts for pending workloads. Raises LedgerUnavailable or SchemaMismatch."""
+
+    async def start_of(self, workload: WorkloadId, now: datetime) -> StartForecast:
+        """`now`: by the clock of the ledger."""
+
+
+class Readings(Past, Protocol):
+    """The ledger, read only. Raises LedgerUnavailable or SchemaMismatch."""
+
+    async def since(self, sequence: int, batch: int = 0) -> Reading:
+        """Everything changed after `sequence`, in one transaction; 0 reads the whole open state.
+
+        Workloads that ended after `sequence` are in it, with phase Finished or Deleted. What has no sequence
+        is read as of the batches after number `batch`.
+        """
+
+    async def find(
+        self, namespace: str, kind: str, name: str, *, ended_by: int | None = None
+    ) -> StoredWorkload | None:
+        """The newest workload of that name, also if it is over.
+
+        `ended_by`: the newest of those that were over after the decision with this sequence.
+        """
+
+    async def finished(
+        self, *, before: int | None, since: datetime | None, limit: int
+    ) -> list[tuple[int, StoredWorkload]]:
+        """Workloads that are over, newest first, each with the sequence of its end; keyset by `before`.
+
+        `since`: only those that ended then or later.
+        """
+
+    async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
+        """Decisions on one workload with a sequence above `after`, oldest first."""
+
+    async def story(self, workload: WorkloadId, *, until: int, limit: int) -> StoryRows:
+        """The last `limit` decisions on one workload up to sequence `until`, and the writes they request.
+
+        The writes are as they are now: an acknowledgement has no sequence.
+        """
+
+    async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
+        """All decisions with a sequence above `after`, oldest first."""
+
+    async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
+        """How many workloads started in each, and when the last one did."""
+
+    async def preemptions(
+        self, *, before: int | None, since: datetime | None, until: datetime | None, limit: int
+    ) -> list[PreemptionRow]:
+        """Preemptions from `since` up to `until`, newest first; keyset by `before`."""
+
+    async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
+        """What was held between these times, however short. Raises TooMuchHistory."""
+
+    async def queues_of(self, workloads: Collection[WorkloadId], *, until: int) -> dict[WorkloadId, str]:
+        """The LocalQueue in which each was last queued up to sequence `until`, also if it is over."""
