@@ -29,9 +29,14 @@ def load() -> None:
     settings.load_profile(_chosen())
 
 
+def examples(number: int) -> int:
+    """Return how many of that many examples in CI the profile tries: fewer by default, at least one."""
+    return max(1, round(number * SEQUENCES[_chosen()]))
+
+
 def sequences(number: int) -> settings:
     """Return settings for that many examples in CI, and proportionally more in larger profiles."""
-    return settings(max_examples=round(number * SEQUENCES[_chosen()]))
+    return settings(max_examples=examples(number))
 
 
 def _chosen() -> str:

@@ -31,6 +31,7 @@ from queuectl.ledger.verify import verify
 from queuectl.ports import LedgerRefused
 from queuectl.readings import DecisionRow
 from queuectl.sandbox.postgres import EmbeddedPostgres
+from tests.core import profiles
 from tests.ledger.plans import (
     BACKING_OFF,
     admit,
@@ -179,7 +180,7 @@ def _row(row: DecisionRow) -> DecisionRow:
 
 
 @settings(
-    max_examples=30,
+    max_examples=profiles.examples(30),
     deadline=None,
     database=None,
     # Without Hypothesis' explain phase, which runs hundreds of further examples.

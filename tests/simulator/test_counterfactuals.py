@@ -35,7 +35,7 @@ T = TypeVar("T")
 SEEN: Counter[ChangeKind] = Counter()
 
 
-SEEDS = range(profiles.sequences(100).max_examples)
+SEEDS = range(profiles.examples(100))
 
 
 def at_rest(dice: Random) -> Running:
@@ -188,7 +188,7 @@ def of_ledger(found: LedgerSnapshot, running: Running, *, whole: bool) -> Trials
     return Trials(engine, found.workloads, policies, running.now, found.sequence, behind=behind)
 
 
-@pytest.mark.parametrize("seed", range(profiles.sequences(30).max_examples))
+@pytest.mark.parametrize("seed", range(profiles.examples(30)))
 def test_trials_with_the_first_workloads_of_each_line_find_what_those_with_all_find(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
