@@ -17,6 +17,7 @@ from queuectl.api.state import OVER
 from queuectl.api.statements import (
     MOST_ACCOUNTS,
     MOST_LOANS,
+    MOST_PAIRS,
     MOST_STEPS,
     TooLong,
     TooManySteps,
@@ -150,7 +151,7 @@ class AnswerRoutes:
             # In a thread: it may take a second, and others are answered meanwhile.
             found = await asyncio.to_thread(told, past, bounds)
         except (TooLong, TooMuchHistory):
-            limits = f"{MOST_HELD} hold lines or {MOST_STEPS} steps"
+            limits = f"{MOST_HELD} hold lines, {MOST_STEPS} steps or {MOST_PAIRS} loans"
             raise _too_much(until, f"more changes of usage than {limits}") from None
         except TooManySteps:
             limits = f"{MOST_ACCOUNTS} accounts or {MOST_LOANS} loans"

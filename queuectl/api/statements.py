@@ -20,6 +20,8 @@ from queuectl.readings import Held, PastHolds, Revision
 
 MOST_STEPS: Final = 2_000_000
 """Nodes that are visited for one statement: those of the tree at each change of one of its cells."""
+MOST_PAIRS: Final = 10_000_000
+"""Of a borrower and a lender, likewise: some ten seconds of CPU."""
 MOST_ACCOUNTS: Final = 10_000
 """Of all steps of one answer together: cells of ClusterQueues in each step."""
 MOST_LOANS: Final = 100_000
@@ -61,6 +63,11 @@ class _Epoch:
     members: frozenset[str]
     """Names of the ClusterQueues of their tree."""
     nodes: int
+
+    def pairs(self, cell: int, used: Mapping[str, int]) -> int:
+        """Most loans of a cell, each from one member to another."""
+        more = sum(used.get(name, 0) > self.tree.queue(name).nominal[cell] for name in self.members)
+        return more * (len(self.members) - more)
 
 
 def statement(name: str, past: PastHolds, since: datetime, until: datetime, parse: Parse) -> Statement:
@@ -125,13 +132,14 @@ def _statements(
         {name: {cell: Account() for cell in sorted(cells)} for name, cells in sorted(own.items())}
         for _ in range(parts)
     ]
-    steps = loans = 0
+    steps = pairs = loans = 0
     for cell in sorted(set().union(*own.values())):
         for epoch, used, begin, end in _stretches(epochs, changes.get(cell, ())):
-            steps += epoch.nodes
-            if steps > MOST_STEPS:
-                raise TooLong
             number = epoch.tree.cell(cell)
+            steps += epoch.nodes
+            pairs += epoch.pairs(number, used)
+            if steps > MOST_STEPS or pairs > MOST_PAIRS:
+                raise TooLong
             length = (end - begin) // _MICROSECOND
             part = found[bisect_right(bounds, begin) - 1]
             queues = [queue for queue in epoch.queues if cell in own[queue.name]]

@@ -195,6 +195,18 @@ def test_a_time_with_too_many_changes_is_refused(monkeypatch: pytest.MonkeyPatch
         statement("a", past(*holds, revisions=(revision("a", 2),)), minutes(0), minutes(60), parse_policy)
 
 
+def test_a_time_with_too_many_loans_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten queues that lend, and as many that borrow, in one cohort."""
+    names = [f"q{number}" for number in range(20)]
+    holds = [Held(name, *CELL, 4, minutes(0), minutes(60)) for name in names[::2]]
+    found = past(*holds, revisions=tuple(revision(name, 2) for name in names))
+    told = statement("q1", found, minutes(0), minutes(60), parse_policy)
+    assert len(told[CELL].lent_to) == 10
+    monkeypatch.setattr("queuectl.api.statements.MOST_PAIRS", 99)
+    with pytest.raises(TooLong):
+        statement("q1", found, minutes(0), minutes(60), parse_policy)
+
+
 def test_the_next_time_continues_the_one_before() -> None:
     ledger = week(fair=True).ledger
     middle = T0 + timedelta(days=3.21)
