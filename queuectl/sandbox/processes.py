@@ -115,6 +115,7 @@ async def spawn(
     tether = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), str(int(death_signal))]
     tether += [str(-1 if uid is None else uid), str(-1 if gid is None else gid)]
     with log.open("ab") as output:
+        start = output.tell()  # from its first line on: the child moves this position
         process = await asyncio.create_subprocess_exec(
             *tether,
             shutil.which(argv[0], path=None if env is None else env.get("PATH")) or str(argv[0]),
@@ -126,7 +127,7 @@ async def spawn(
             cwd=cwd,
             start_new_session=True,
         )
-        return Child(name, log, process, output.tell())
+        return Child(name, log, process, start)
 
 
 def age() -> float:

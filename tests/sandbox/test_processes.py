@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,22 @@ async def test_the_tail_has_only_lines_of_this_run(tmp_path: Path) -> None:
             await child.wait()
     assert child.tail() == "second"
     assert log.read_text() == "first\nsecond\n"
+
+
+async def test_the_tail_has_what_a_child_prints_before_spawn_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = asyncio.create_subprocess_exec
+
+    async def slow(*argv: Any, **options: Any) -> asyncio.subprocess.Process:
+        process = await start(*argv, **options)
+        await process.wait()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slow)
+    for _ in range(2):  # the second time the log has lines of an earlier run
+        child = await spawn(["echo", "ready"], name="brief", log=tmp_path / "log")
+        assert child.tail() == "ready"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to change the user")
