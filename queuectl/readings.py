@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
-from queuectl.core.events import (
-    PolicyGone,
-    PolicyObserved,
-)
+from queuectl.core.events import PolicyGone, PolicyObserved
 from queuectl.core.model import (
     NOTHING_FOR_READERS,
     Assignment,

@@ -109,6 +109,11 @@ class Source:
             raise await self._past.no_capacity(when)
         return sight
 
+    async def demand_of(self, question: Question) -> Sight:
+        """As `sight_of`, with what pending workloads wait for."""
+        sight, when = await self.sight_of(question), question.values.get("asOf")
+        return sight if when is None else await self._past.with_demands(sight, when)
+
     def after(self, question: Question) -> Cursor | None:
         """The position after which the page starts."""
         text = question.values.get("next")

@@ -101,7 +101,7 @@ class CapacityRoutes:
         return documents.capacity_detail(found, flavor, quotas, readable, committed(sight))
 
     async def demands(self, question: Question) -> Committed:
-        sight = await self._source.sight_of(question)
+        sight = await self._source.demand_of(question)
         state = sight.state
         queues = {queue.name: queue.name for queue in state.cluster_queues()}
         shown, next = await self._source.by_name(question, CLUSTER_QUEUES, queues)
@@ -111,7 +111,7 @@ class CapacityRoutes:
 
     async def demand(self, question: Question) -> Committed:
         name = await may_get(question, CLUSTER_QUEUES)
-        sight = await self._source.sight_of(question)
+        sight = await self._source.demand_of(question)
         if name not in sight.state.queues:
             raise not_found()
         found = sight.state.demands.get(name, ())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from queuectl.api.past_demand import demands_of
 from queuectl.api.problems import Refusal, bad_request, unavailable
@@ -15,6 +16,8 @@ from queuectl.api.view import Sight
 from queuectl.core.model import ForReaders, LedgerSnapshot
 from queuectl.ports import LedgerUnavailable, NotStored, SchemaMismatch
 from queuectl.readings import Past, Reading
+
+Found = TypeVar("Found")
 
 KEPT: Final = 4
 """How many states are kept, those used last."""
@@ -43,30 +46,26 @@ class PastStates:
             state, age_seconds=0.0, committed_at=when, silent_seconds=0.0, stale=False, observed=observed
         )
 
+    async def with_demands(self, sight: Sight, when: datetime) -> Sight:
+        """`sight` of then, with what its pending workloads wait for, computed when first needed."""
+        state = sight.state
+        if not state.demands:
+            demands = await asyncio.to_thread(lambda: dict(demands_of(state)))
+            state = replace(state, demands=demands)
+            if when in self._known:
+                self._known[when] = state
+        return replace(sight, state=state)
+
     async def no_capacity(self, when: datetime) -> Refusal:
-        """Why a state of then is without what nodes had."""
-        try:
-            async with asyncio.timeout(READ_SECONDS):
-                first = await self._past.first_capacity()
-        except TimeoutError:
-            return unavailable(f"no answer within {READ_SECONDS:g} s")
-        except (LedgerUnavailable, SchemaMismatch) as error:
-            return unavailable(str(error))
+        """Why a state of then is without what nodes had. Raises a 503."""
+        first = await _answer(self._past.first_capacity())
         told = "none is stored yet" if first is None else f"the first is of {first.isoformat()}"
         return bad_request(
             f"parameter asOf: the ledger has no capacity of {when.isoformat()} or before: {told}"
         )
 
     async def _read(self, when: datetime) -> State:
-        try:
-            async with asyncio.timeout(READ_SECONDS):
-                snapshot = await self._past.at(when)
-        except NotStored as error:
-            raise bad_request(f"parameter asOf: {error}") from None
-        except TimeoutError:
-            raise unavailable(f"no answer within {READ_SECONDS:g} s") from None
-        except (LedgerUnavailable, SchemaMismatch) as error:
-            raise unavailable(str(error)) from None
+        snapshot = await _answer(self._past.at(when))
         return await asyncio.to_thread(self._state, snapshot, when)
 
     def _state(self, snapshot: LedgerSnapshot, when: datetime) -> State:
@@ -80,5 +79,17 @@ class PastStates:
             configs=snapshot.configs,
             for_readers=ForReaders(capacities=snapshot.capacities),
         )
-        state = State().advance(reading, self._parse, self._configure)
-        return replace(state, demands=dict(demands_of(state)))
+        return State().advance(reading, self._parse, self._configure)
+
+
+async def _answer(reading: Awaitable[Found]) -> Found:
+    """Raises a 400 or a 503."""
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            return await reading
+    except NotStored as error:
+        raise bad_request(f"parameter asOf: {error}") from None
+    except TimeoutError:
+        raise unavailable(f"no answer within {READ_SECONDS:g} s") from None
+    except (LedgerUnavailable, SchemaMismatch) as error:
+        raise unavailable(str(error)) from None
