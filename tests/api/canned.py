@@ -189,11 +189,10 @@ class CannedReadings:
         return min(known, default=None)
 
     def commit(self, *workloads: StoredWorkload, configs: dict[ConfigKey, str | None] | None = None) -> None:
-        self.sequence += 1
-        for one in workloads:
-            self._workloads[one.id] = (self.sequence, one)
-        for key, spec in (configs or {}).items():
-            self._configs[key] = (self.sequence, spec)
+        number = self.sequence + 1
+        self._workloads = {**self._workloads, **{one.id: (number, one) for one in workloads}}
+        self._configs = {**self._configs, **{key: (number, spec) for key, spec in (configs or {}).items()}}
+        self.sequence = number  # last: a server in another thread may read meanwhile
 
     def ready(self, one: PodsReady) -> None:
         """A batch without decisions."""
