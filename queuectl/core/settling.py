@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.inadmissible import forget_missed, queues_below
 from queuectl.core.state import State
 
@@ -60,7 +61,10 @@ def settle_quota(state: State) -> None:
 
 def prune(state: State) -> None:
     """Forget what is no longer due."""
+    chances = Chances(
+        state.directory, state.configuration, lambda node: state.holders.get(node.name, {}).values()
+    )
     for name in state.due_queues:
-        forget_missed(state.tree, state.pending[name])
+        forget_missed(chances, state.pending[name])
     state.due_queues -= {name for name in state.due_queues if not state.pending[name].due}
     state.due_configs = {key for key, _ in state.unrecorded_configs()}

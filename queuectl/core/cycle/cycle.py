@@ -115,7 +115,7 @@ class Cycles:
                 self._reserved_room.lift(root)
                 if done == 1:
                     self._refuse_again(roots[root])
-                left = [heads for heads in roots[root] if heads.advance(self._tree) is not None]
+                left = [heads for heads in roots[root] if heads.advance() is not None]
                 lanes_fit = root in self._lanes and self._lanes[root].fit
                 if all(heads.reserving_only for heads in left) and not lanes_fit:
                     del roots[root]

@@ -16,6 +16,7 @@ from queuectl.core.past_usage import past_usage
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
 from queuectl.core.queues.alike import Lane
+from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.inadmissible import Freed, Groups, by_root, helped_by, helps, queues_below
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.tree import QuotaNode
@@ -41,6 +42,7 @@ class PlanDraft:
         )
         self.snapshot.set_aside = state.frozen
         self.snapshot.past_usage = past_usage(state, now, self.snapshot.admitted_usage)
+        self.chances = Chances(state.directory, state.configuration, self.snapshot.holding)
         self.moved: set[WorkloadId] = set()
         """Workloads that the plan admits, or retires."""
         self.freed: Freed = {}
@@ -144,7 +146,7 @@ class PlanDraft:
             groups = [one.group for one in alike.members(name) if one.lane in woken]
             return self._heads(state.pending[name], groups)
 
-        return WokenLanes(state.tree, state.pending, woken, single, heads_of)
+        return WokenLanes(self.chances, state.pending, woken, single, heads_of)
 
     def due_queues(self, requeued: Groups, granted: Set[str]) -> list[PendingQueue]:
         """Return the pending queues in which something is to be decided, but for those of deferred trees."""
@@ -191,4 +193,4 @@ class PlanDraft:
     def _heads(self, queue: PendingQueue, groups: Iterable[EquivalenceGroup]) -> QueueHeads:
         claim = queue.claim
         preemptor = self._state.entries[claim.owner] if claim is not None else None
-        return QueueHeads(queue, groups, preemptor, self.snapshot.past_usage)
+        return QueueHeads(queue, groups, self.chances, preemptor, self.snapshot.past_usage)

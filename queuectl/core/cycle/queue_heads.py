@@ -10,8 +10,8 @@ from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors
 from queuectl.core.model import Place, WorkloadId
 from queuectl.core.policy import LocalQueueName
+from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
-from queuectl.core.quota.tree import QuotaTree
 
 UsageOf = Callable[[LocalQueueName], Any]
 """Past usage of a LocalQueue, what the plan admits included; comparable."""
@@ -24,6 +24,7 @@ class QueueHeads:
     __slots__ = (
         "_admitted",
         "_by_local_queue",
+        "_chances",
         "_taken",
         "_usage_of",
         "blocked",
@@ -38,10 +39,12 @@ class QueueHeads:
         self,
         queue: PendingQueue,
         groups: Iterable[EquivalenceGroup],
+        chances: Chances,
         preemptor: Entry | None = None,
         usage_of: UsageOf | None = None,
     ) -> None:
         self.queue = queue
+        self._chances = chances
         self.preemptor = preemptor
         """Comes before all others (C7)."""
         self.blocked = queue.blocked
@@ -70,11 +73,10 @@ class QueueHeads:
             local_queue = head.local_queue if self._usage_of is not None else None
             heapq.heappush(self._by_local_queue.setdefault(local_queue, []), (head.order, group))
 
-    def advance(self, tree: QuotaTree) -> Entry | None:
-        """Skip inadmissible groups for which nothing is available now (W1). Returns the head."""
-        queue, node = self.queue, tree.queue(self.queue.name)
+    def advance(self) -> Entry | None:
+        """Skip inadmissible groups for which too little is available now (W1, W7). Returns the head."""
         while not self.blocked and self.preemptor is None and (groups := self._groups()):
-            if queue.may_fit(groups[0][1], tree, node):
+            if self._chances.has(self.queue, groups[0][1]):
                 break
             heapq.heappop(groups)
         return self.head()

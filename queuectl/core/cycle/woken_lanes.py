@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.entries import EquivalenceGroup
 from queuectl.core.queues.alike import Lane
+from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
-from queuectl.core.quota.tree import QuotaTree
 
 Followers = Iterator[QueueHeads]
 """The heads of one lane that may be nominated in this cycle, in order."""
@@ -19,14 +19,14 @@ class WokenLanes:
 
     def __init__(
         self,
-        tree: QuotaTree,
+        chances: Chances,
         pending: Mapping[str, PendingQueue],
         lanes: Collection[Lane],
         single: Set[str],
         heads_of: Callable[[str], QueueHeads],
     ) -> None:
         """`single`: names of the queues that are looked at one by one. `heads_of`: of the others, by name."""
-        self._tree = tree
+        self._chances = chances
         self._pending = pending
         self._lanes = lanes
         self._single = set(single)
@@ -50,7 +50,7 @@ class WokenLanes:
         names = {group.cluster_queue for lane in self._lanes for _, group in lane.members}
         for name in sorted(names - self._single):
             heads = self._heads_of(name)
-            if heads.advance(self._tree) is not None:
+            if heads.advance() is not None:
                 yield heads
 
     def _members(self, lane: Lane) -> Iterator[EquivalenceGroup]:
@@ -58,13 +58,13 @@ class WokenLanes:
         for _, group in lane.members:
             name = group.cluster_queue
             if name not in self._single:
-                if not self._pending[name].may_fit(group, self._tree, self._tree.queue(name)):
+                if not self._chances.has(self._pending[name], group):
                     return
                 yield group
 
     def _followers(self, lane: Lane) -> Followers:
         for group in self._members(lane):
             heads = self._heads_of(group.cluster_queue)
-            if heads.advance(self._tree) is not group.head():
+            if heads.advance() is not group.head():
                 return  # the heads of these queues are in another lane
             yield heads

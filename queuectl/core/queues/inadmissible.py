@@ -12,6 +12,7 @@ from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.policy import PreemptionPolicy, SchedulingConfiguration
 from queuectl.core.preemption.claims import PreemptionClaim, PreemptionClaims
 from queuectl.core.queues.alike import AlikeGroups, Lane
+from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.queues.requeueing import Timers
 from queuectl.core.quota.shares import shares_fairly
@@ -281,11 +282,10 @@ def _before(queue: PendingQueue, entry: Entry) -> Groups:
     return found
 
 
-def forget_missed(tree: QuotaTree, queue: PendingQueue) -> None:
-    """Forget requeued groups for which the quota is taken already (W1)."""
-    node = tree.queue(queue.name)
+def forget_missed(chances: Chances, queue: PendingQueue) -> None:
+    """Forget requeued groups for which too little is available, or the quota is taken already (W1, W7)."""
     for group in list(queue.requeued):
-        if not queue.may_fit(group, tree, node):
+        if not chances.has(queue, group):
             del queue.requeued[group]
 
 

@@ -16,7 +16,6 @@ from queuectl.core.entries import Entry, EquivalenceGroup, Shape
 from queuectl.core.model import Place
 from queuectl.core.nodes.pods import Pods
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, PreemptionClaims
-from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
 
@@ -246,18 +245,6 @@ class PendingQueue:
         """Something that was missing became available: nominate its head again, if it still is by then."""
         if group.inadmissible is not None:
             self.requeued[group] = None
-
-    def may_fit(self, group: EquivalenceGroup, tree: QuotaTree, node: QuotaNode) -> bool:
-        """Return whether a requeued group is to be nominated, by what is available now.
-
-        Always where its head reserves quota, or may preempt.
-        """
-        if self.strict or group in self.may_preempt or group in self.lacking or group.inadmissible is None:
-            return True
-        for name, amount in group.missing:  # noqa: SIM110 (asked of each requeued group at each release)
-            if amount <= tree.available(node, tree.cells[name]):
-                return True
-        return False
 
     @property
     def stopped_at_head(self) -> bool:

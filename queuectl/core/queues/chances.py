@@ -1,0 +1,167 @@
+"""Whether a requeued group has a chance, by what is available now and what it may preempt (W1, W7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Final
+
+from queuectl.core.directory import Directory
+from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.flavors.fast_path import FastPath, fast_path
+from queuectl.core.policy import Preemption, PreemptionPolicy, SchedulingConfiguration
+from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.quota.shares import shares_fairly
+from queuectl.core.quota.tree import QuotaNode, QuotaTree
+from queuectl.core.reasons import Code
+
+Holding = Callable[[QuotaNode], Iterable[Entry]]
+"""The workloads that hold quota of a ClusterQueue."""
+
+_SHORT: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.EXCEEDS_MAX_QUOTA, Code.NO_MATCHING_FLAVOR})
+
+
+class Chances:
+    """Tells which requeued groups need no nomination, because they would be refused again."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        configuration: SchedulingConfiguration,
+        holding: Holding,
+    ) -> None:
+        self._directory = directory
+        self._tree = directory.tree
+        self._configuration = configuration
+        self._holding = holding
+
+    def has(self, queue: PendingQueue, group: EquivalenceGroup) -> bool:
+        """Return whether a group is to be nominated. Always where its head reserves quota, or lacks room."""
+        if queue.strict or group in queue.lacking or group.inadmissible is None:
+            return True
+        node = self._tree.queue(queue.name)
+        if group in queue.may_preempt:
+            return self._may_preempt(queue, group, node)
+        tree = self._tree
+        for name, amount in group.missing:  # noqa: SIM110 (asked of each requeued group at each release)
+            if amount <= tree.available(node, tree.cells[name]):
+                return True
+        return False
+
+    def _may_preempt(self, queue: PendingQueue, group: EquivalenceGroup, node: QuotaNode) -> bool:
+        """Return whether a group could have enough, were all gone that it may preempt (W7).
+
+        It is nominated as well if it lacked anything but quota the last time: its reason may be another one.
+        """
+        head, reason = group.head(), group.inadmissible
+        policy = self._directory.queues.get(queue.name)
+        if head is None or reason is None or policy is None:
+            return True
+        if reason.code not in _SHORT or reason.reserved:
+            return True
+        if shares_fairly(self._tree, node, self._configuration):
+            return True
+        flavors = self._directory.queue_flavors(queue.name)
+        paths: list[FastPath] = []
+        for charge in group.shape:
+            path = fast_path(flavors, (charge,))
+            if path is None or charge.pod_set.min_count is not None:
+                return True
+            paths.append(path)
+        reach = _Reach(self._tree, node, head, policy.preemption, self._holding, paths)
+        return all(any(map(reach.covers, choices)) for path in paths for choices in path.offers)
+
+
+class _Reach:
+    """What one head could have at most of a cell: more than a search finds, and found without one.
+
+    Taken to be gone are all holders that policy and priority allow to preempt (P2), protected or not; of
+    other queues those that borrow on any cell of the request.
+    """
+
+    def __init__(
+        self,
+        tree: QuotaTree,
+        node: QuotaNode,
+        head: Entry,
+        rules: Preemption,
+        holding: Holding,
+        paths: Iterable[FastPath],
+    ) -> None:
+        self._tree = tree
+        self._node = node
+        self._priority = head.priority
+        self._rules = rules
+        self._holding = holding
+        self._paths = paths
+        self._own: dict[int, int] = {}
+
+    def covers(self, cells: Sequence[tuple[int, int]]) -> bool:
+        """Return whether one flavor could have enough of all its cells."""
+        return all(amount <= 0 or self._reaches(cell, amount) for cell, amount in cells)
+
+    def _reaches(self, cell: int, amount: int) -> bool:
+        tree, node = self._tree, self._node
+        if amount > tree.potential(node, cell):
+            return False
+        missing = amount - tree.available(node, cell)
+        if missing > 0:
+            missing -= self._of_own_queue(cell)
+        if missing <= 0:
+            return True
+        if self._rules.reclaim_within_cohort is PreemptionPolicy.NEVER or node.parent is None:
+            return False
+        if self._rules.borrow_within_cohort is None and not self._stays_within(cell, amount):
+            return False  # only a head that does not borrow afterwards may reclaim (P3, P4)
+        return self._others_have(cell, missing)
+
+    def _of_own_queue(self, cell: int) -> int:
+        """Return what holders in its own ClusterQueue have of a cell that it may preempt."""
+        if (known := self._own.get(cell)) is None:
+            policy, holders = self._rules.within_cluster_queue, self._holding(self._node)
+            known = self._own[cell] = sum(self._preemptible(policy, holders, cell))
+        return known
+
+    def _preemptible(self, policy: PreemptionPolicy, holders: Iterable[Entry], cell: int) -> Iterable[int]:
+        """Yield what each of `holders` has of a cell that `policy` lets it preempt."""
+        if policy is PreemptionPolicy.NEVER:
+            return
+        most = (
+            self._priority if policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY else self._priority - 1
+        )
+        for entry in holders:
+            if policy is PreemptionPolicy.ANY or entry.priority <= most:
+                for held, amount in entry.cells:
+                    if held == cell:
+                        yield amount
+
+    def _stays_within(self, cell: int, amount: int) -> bool:
+        """Return whether its queue, or a cohort above it, could be within its quota afterwards (P3)."""
+        node = self._node
+        if node.usage[cell] - self._of_own_queue(cell) + amount <= node.subtree[cell]:
+            return True
+        rest, at = max(0, amount - node.private_free(cell)), node.parent
+        while at is not None and at.parent is not None:
+            if at.usage[cell] + rest <= at.subtree[cell]:
+                return True
+            rest, at = max(0, rest - at.private_free(cell)), at.parent
+        return False
+
+    def _others_have(self, cell: int, missing: int) -> bool:
+        """Return whether other queues that borrow have so much of a cell that it may preempt."""
+        policy = self._rules.reclaim_within_cohort
+        wanted = self._wanted()
+        todo = [self._tree.root(self._node)]
+        while todo:
+            at = todo.pop()
+            if at.kind == "Cohort":
+                todo.extend(at.children.values())
+            elif at is not self._node and any(at.usage[one] > at.subtree[one] for one in wanted):
+                missing -= sum(self._preemptible(policy, self._holding(at), cell))
+                if missing <= 0:
+                    return True
+        return False
+
+    def _wanted(self) -> Set[int]:
+        """Return all cells that it may be charged to."""
+        offers = (cells for path in self._paths for choices in path.offers for cells in choices)
+        return {cell for cells in offers for cell, _ in cells}
