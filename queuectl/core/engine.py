@@ -59,9 +59,9 @@ from queuectl.core.observing import fold
 from queuectl.core.ownership import judge
 from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.preemption.search import Target
-from queuectl.core.quota.shortage import promised
+from queuectl.core.quota.shortage import promised, shares_out
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
+from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, least_and_free
 from queuectl.core.resources import Amounts
 from queuectl.core.settling import prune
 from queuectl.core.slow_stops import SlowStop
@@ -391,6 +391,16 @@ class Engine:
     def take_slow_stops(self) -> list[SlowStop]:
         """Return the evictions that became late since the last call (L27)."""
         return outgoing.take_slow_stops(self._state)
+
+    def least_and_free(self, workload: WorkloadId, resource: str) -> tuple[int, int] | None:
+        """Return what a pending workload needs of a resource at least, and what its ClusterQueue can have now.
+
+        None: more quota in its spec may make more available than that (M11), or it is in no queue.
+        """
+        entry, tree = self._state.entries[workload], self._state.tree
+        if entry.group is None or shares_out(tree):
+            return None
+        return least_and_free(tree, entry.group.cluster_queue, entry.shape, resource)
 
     def cluster_report(self) -> ClusterReport:
         """Return what no report of a queue has. Costs the workloads that wait without a queue."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from queuectl.core.decisions import Admit, Plan
-from queuectl.core.model import NO_PAST_ATTEMPTS, Phase, StoredWorkload, WorkloadId
+from queuectl.core.model import NO_PAST_ATTEMPTS, Phase, Place, StoredWorkload, WorkloadId
 from queuectl.core.queues.pending import is_refusal, queue_place
 from queuectl.core.reasons import Family
 
@@ -69,7 +69,7 @@ def first_ones(workloads: Sequence[StoredWorkload]) -> tuple[Line, Behind]:
     behind: dict[WorkloadId, Line] = {}
     absent: set[WorkloadId] = set()
     for line in _lines(workloads):
-        line.sort(key=lambda one: queue_place(one.priority, one.created_at, one.arrival, one.id))
+        line.sort(key=_place)
         first, others = line[:FIRST], line[FIRST:]
         if not any(map(_refused, first)) and (refused := next(filter(_refused, others), None)) is not None:
             others.remove(refused)  # it is present: its group is judged before the cycles (C12)
@@ -77,6 +77,19 @@ def first_ones(workloads: Sequence[StoredWorkload]) -> tuple[Line, Behind]:
             behind[first[-1].id] = tuple(others)
             absent.update(one.id for one in others)
     return tuple(one for one in workloads if one.id not in absent), Behind(behind)
+
+
+def ahead_of(workload: StoredWorkload, others: Iterable[StoredWorkload]) -> int:
+    """Return how many come before it in its line, so that each of them starts before it does."""
+    if not _is_plain(workload):
+        return 0
+    line, place = _line(workload), _place(workload)
+    near = (one for one in others if one.cluster_queue == workload.cluster_queue and _is_plain(one))
+    return sum(1 for one in near if _place(one) < place and _line(one) == line and _same_pods(one, workload))
+
+
+def _same_pods(one: StoredWorkload, other: StoredWorkload) -> bool:
+    return one.pod_sets is other.pod_sets or one.pod_sets == other.pod_sets
 
 
 def _lines(workloads: Iterable[StoredWorkload]) -> Iterable[list[StoredWorkload]]:
@@ -90,9 +103,20 @@ def _lines(workloads: Iterable[StoredWorkload]) -> Iterable[list[StoredWorkload]
         shape = known.get(id(one.pod_sets))
         if shape is None:  # podsets take long to hash, and most are one object for many workloads
             shape = known[id(one.pod_sets)] = numbers.setdefault(one.pod_sets, len(numbers))
-        queue = (one.cluster_queue, one.queue, one.ref.namespace, one.ref.kind)
-        lines[queue, one.priority, shape, one.options, one.labels].append(one)
+        lines[shape, _line(one)].append(one)
     return lines.values()
+
+
+def _line(one: StoredWorkload) -> Hashable:
+    """What workloads of a line have in common, but for their podsets."""
+    return (
+        *(one.cluster_queue, one.queue, one.ref.namespace, one.ref.kind),
+        *(one.priority, one.options, one.labels),
+    )
+
+
+def _place(one: StoredWorkload) -> Place:
+    return queue_place(one.priority, one.created_at, one.arrival, one.id)
 
 
 def joining(line: Iterable[StoredWorkload]) -> Line:

@@ -69,6 +69,7 @@ class _Search:
         self._cluster_queue = asked.cluster_queue
         self._priority = asked.priority
         self._reason = reason
+        self._waits = asked.workload.id in trials.workloads
         self.incomplete: list[ChangeKind] = []
 
     def all(self) -> Iterator[Counterfactual]:
@@ -210,8 +211,11 @@ class _Search:
                 found = self._trials.with_policy(key, larger, self._own)
                 return found if found.starts else None
 
+            most = 2 * max(short, self._asked(resource))
+            if self._waits and self._trials.comes_too_late(self._own.id, resource, most):
+                continue
             try:
-                found = smallest(outcome, 2 * max(short, self._asked(resource)), short)
+                found = smallest(outcome, most, short)
             except _TooMuch:
                 self.incomplete.append(ChangeKind.MORE_QUOTA)
                 break

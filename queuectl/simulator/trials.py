@@ -26,7 +26,7 @@ from queuectl.core.policy import Policy, SchedulingConfiguration
 from queuectl.core.reasons import Code, Family, Reason
 from queuectl.core.what_if import Displaced, Start, Tried
 from queuectl.readings import NotAtRest
-from queuectl.simulator.alike import Behind, Line, first_ones, joining
+from queuectl.simulator.alike import Behind, Line, ahead_of, first_ones, joining
 from queuectl.simulator.rebuilding import by_workload, engine_of, observed, requested, rules
 
 BUDGET: Final = 1_000_000
@@ -153,6 +153,18 @@ class Trials:
         engine, behind = self._fork()
         engine.handle(changes)
         return tried(workload.id, self._until_it_starts(engine, behind, workload.id))
+
+    def comes_too_late(self, workload: WorkloadId, resource: str, more: int) -> bool:
+        """Return whether a pending workload starts in no case, though its ClusterQueue had `more` quota.
+
+        Those before it in its line start first, and take all. In a trial nothing becomes available: victims
+        hold their quota until their pods have ended, and the queue of a preemptor waits for that (C7).
+        """
+        found = self._engine.least_and_free(workload, resource)
+        if found is None:
+            return False
+        least, free = found
+        return ahead_of(self.workloads[workload], self.workloads.values()) * least > free + more
 
     def _fork(self) -> tuple[Engine, Behind]:
         self.work += self._size // FORKED_FOR_ONE

@@ -12,9 +12,9 @@ import pytest
 
 from queuectl.core.decisions import Decision
 from queuectl.core.engine import Engine
-from queuectl.core.events import Event, Listed, PolicyObserved, WorkloadObserved
+from queuectl.core.events import ContextObserved, Event, Listed, PolicyObserved, WorkloadObserved
 from queuectl.core.model import LedgerSnapshot, Phase, Workload, WorkloadId
-from queuectl.core.policy import ClusterQueue
+from queuectl.core.policy import ClusterQueue, Namespace
 from queuectl.core.what_if import Change, ChangeKind, Counterfactual
 from queuectl.simulator import alike
 from queuectl.simulator import counterfactuals as search
@@ -23,7 +23,7 @@ from queuectl.simulator.changed import with_quota
 from queuectl.simulator.counterfactuals import counterfactuals
 from queuectl.simulator.rebuilding import observed
 from queuectl.simulator.trials import BUDGET, SUSPENDED, Trials, by_subject, commit, tried
-from tests.builders import SOURCES, policy
+from tests.builders import SOURCES, T0, flavor, local_queue, pending_row, policy, queue, workload
 from tests.core import profiles
 from tests.core.machine import wait_for
 from tests.core.running import Running
@@ -204,6 +204,40 @@ def test_trials_with_the_first_workloads_of_each_line_find_what_those_with_all_f
         few, all_of_them = counterfactuals(lean, stored.id), counterfactuals(whole, stored.id)
         assert few.found == all_of_them.found, stored.ref
         assert (few.now.starts, few.incomplete) == (all_of_them.now.starts, all_of_them.incomplete)
+
+
+@pytest.mark.parametrize("seed", range(profiles.examples(30)))
+def test_no_quota_helps_what_comes_too_late_for_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a workload is told what a trial would have found."""
+    dice = Random(seed)
+    running = at_rest(dice)
+    found = snapshot(running, dice)
+    of = of_ledger(found, running, whole=False)
+    pending = [one for one in found.workloads if one.phase is Phase.PENDING]
+    asked = [one.id for one in dice.sample(pending, min(6, len(pending)))]
+    without = [counterfactuals(of, workload).found for workload in asked]
+    monkeypatch.setattr(Trials, "comes_too_late", lambda *_: False)
+    monkeypatch.setattr(search, "MOST_WORK", 1_000_000)
+    assert [counterfactuals(of, workload).found for workload in asked] == without
+
+
+def test_what_is_far_behind_others_of_its_kind_needs_no_trial_of_more_quota() -> None:
+    """Two more GPUs are enough for the first two of twenty alike."""
+    policies = [policy(one) for one in (flavor("default"), queue("cq", 0), local_queue("lq", "cq"))]
+    jobs = [workload(f"w{number}", created=number) for number in range(20)]
+    rows = [pending_row(one, arrival=number, pod_sets=one.pod_sets) for number, one in enumerate(jobs)]
+    engine = Engine(SOURCES)
+    engine.restore(LedgerSnapshot(sequence=1, now=T0, workloads=tuple(rows)))
+    seen = [observed(one, frozenset()) for one in rows]
+    namespace = ContextObserved(Namespace("ns"))
+    engine.handle([namespace, *policies, *seen, *(Listed(source) for source in SOURCES)])
+    of = Trials(engine, rows, policies, T0, 1)
+    answers = [counterfactuals(of, one.id) for one in jobs[:3]]
+    more = [[one.change.after for one in answer.found] for answer in answers]
+    assert more == [[1], [2], []]
+    before = of.work
+    assert not counterfactuals(of, jobs[19].id).found
+    assert of.work == before, "each trial of more quota would copy the engine"
 
 
 def test_an_answer_does_not_depend_on_earlier_questions() -> None:
