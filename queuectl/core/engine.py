@@ -59,6 +59,7 @@ from queuectl.core.observing import fold
 from queuectl.core.ownership import judge
 from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.preemption.search import Target
+from queuectl.core.queues.chances import keep_refusals
 from queuectl.core.quota.shortage import promised, shares_out
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, least_and_free
@@ -144,6 +145,16 @@ class Engine:
         """Nominate all pending workloads again, whatever was missing."""
         for queue in self._state.pending.values():
             self._state.requeuer.renominate(queue)
+        prune(self._state)
+        self._version += 1
+
+    def keep_refusals(self) -> None:
+        """Nominate none of what waits for quota and could not have enough (W7): each keeps its reason.
+
+        For drivers that need to know what starts, and not what others wait for under another policy.
+        """
+        for queue in self._state.pending.values():
+            keep_refusals(queue)
         prune(self._state)
         self._version += 1
 
@@ -393,7 +404,7 @@ class Engine:
         return outgoing.take_slow_stops(self._state)
 
     def least_and_free(self, workload: WorkloadId, resource: str) -> tuple[int, int] | None:
-        """Return what a pending workload needs of a resource at least, and what its ClusterQueue can have now.
+        """Return what a pending workload needs of a resource at least, and what its ClusterQueue can have.
 
         None: more quota in its spec may make more available than that (M11), or it is in no queue.
         """

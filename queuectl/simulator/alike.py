@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 from queuectl.core.decisions import Admit, Plan
@@ -18,7 +19,7 @@ from queuectl.core.model import NO_PAST_ATTEMPTS, Phase, Place, StoredWorkload, 
 from queuectl.core.queues.pending import is_refusal, queue_place
 from queuectl.core.reasons import Family
 
-FIRST: Final = 2
+FIRST: Final = 1
 """How many workloads of each line are present from the start."""
 MORE: Final = 16
 """How many follow at a time."""
@@ -65,11 +66,15 @@ class Behind:
 
 
 def first_ones(workloads: Sequence[StoredWorkload]) -> tuple[Line, Behind]:
-    """Return the workloads that are present from the start, in their order, and the others."""
+    """Return the workloads that are present from the start, in their order, and the others.
+
+    `workloads`: in the order of first sight.
+    """
     behind: dict[WorkloadId, Line] = {}
     absent: set[WorkloadId] = set()
     for line in _lines(workloads):
-        line.sort(key=_place)
+        if any(later.created_at < one.created_at for one, later in pairwise(line)):
+            line.sort(key=_place)
         first, others = line[:FIRST], line[FIRST:]
         if not any(map(_refused, first)) and (refused := next(filter(_refused, others), None)) is not None:
             others.remove(refused)  # it is present: its group is judged before the cycles (C12)
@@ -81,38 +86,33 @@ def first_ones(workloads: Sequence[StoredWorkload]) -> tuple[Line, Behind]:
 
 def ahead_of(workload: StoredWorkload, others: Iterable[StoredWorkload]) -> int:
     """Return how many come before it in its line, so that each of them starts before it does."""
-    if not _is_plain(workload):
-        return 0
-    line, place = _line(workload), _place(workload)
-    near = (one for one in others if one.cluster_queue == workload.cluster_queue and _is_plain(one))
-    return sum(1 for one in near if _place(one) < place and _line(one) == line and _same_pods(one, workload))
-
-
-def _same_pods(one: StoredWorkload, other: StoredWorkload) -> bool:
-    return one.pod_sets is other.pod_sets or one.pod_sets == other.pod_sets
+    near = [one for one in others if one.cluster_queue == workload.cluster_queue]
+    line = next((found for found in _lines(near) if workload in found), [])
+    place = _place(workload)
+    return sum(1 for one in line if _place(one) < place)
 
 
 def _lines(workloads: Iterable[StoredWorkload]) -> Iterable[list[StoredWorkload]]:
     """Return the pending workloads of each group whose place is all that tells them from each other."""
     lines: defaultdict[Hashable, list[StoredWorkload]] = defaultdict(list)
-    known: dict[int, int] = {}
     numbers: dict[Hashable, int] = {}
+    known: dict[int, int] = {}
+    """Numbers by identity: these values take long to hash, and most are one object for many workloads."""
+
+    def number(value: Hashable) -> int:
+        found = known[id(value)] = numbers.setdefault(value, len(numbers))
+        return found
+
     for one in workloads:
         if not _is_plain(one):
             continue
-        shape = known.get(id(one.pod_sets))
-        if shape is None:  # podsets take long to hash, and most are one object for many workloads
-            shape = known[id(one.pod_sets)] = numbers.setdefault(one.pod_sets, len(numbers))
-        lines[shape, _line(one)].append(one)
+        ref, pods, options, labels = one.ref, one.pod_sets, one.options, one.labels
+        shape = known[id(pods)] if id(pods) in known else number(pods)
+        asked = known[id(options)] if id(options) in known else number(options)
+        marks = known[id(labels)] if id(labels) in known else number(labels)
+        queue = (one.cluster_queue, one.queue, ref.namespace, ref.kind)
+        lines[(*queue, one.priority, shape, asked, marks)].append(one)
     return lines.values()
-
-
-def _line(one: StoredWorkload) -> Hashable:
-    """What workloads of a line have in common, but for their podsets."""
-    return (
-        *(one.cluster_queue, one.queue, one.ref.namespace, one.ref.kind),
-        *(one.priority, one.options, one.labels),
-    )
 
 
 def _place(one: StoredWorkload) -> Place:
@@ -126,9 +126,11 @@ def joining(line: Iterable[StoredWorkload]) -> Line:
 
 def _is_plain(one: StoredWorkload) -> bool:
     """Return whether it waits in a queue, and nothing that happened to it before counts."""
-    held = one.reason is not None and one.reason.family is Family.HELD
-    fresh = one.past == NO_PAST_ATTEMPTS and not one.preempted_at
-    return one.phase is Phase.PENDING and one.cluster_queue is not None and fresh and not held
+    if one.phase is not Phase.PENDING or one.cluster_queue is None or one.preempted_at:
+        return False
+    if one.past is not NO_PAST_ATTEMPTS and one.past != NO_PAST_ATTEMPTS:
+        return False
+    return one.reason is None or one.reason.family is not Family.HELD
 
 
 def _refused(one: StoredWorkload) -> bool:

@@ -60,7 +60,8 @@ class Trials:
         behind: Behind | None = None,
     ) -> None:
         """`engine`: in this state; it belongs to the trials from now on. `pods`: those on nodes. `behind`:
-        workloads that are not in the engine. Raises NotAtRest."""
+        workloads that are not in the engine; if given, what only the reasons of other workloads depend on is
+        not decided either. Raises NotAtRest."""
         self.now: Final = now
         self.workloads: Final[Mapping[WorkloadId, StoredWorkload]] = {one.id: one for one in workloads}
         self._policies: Final = {one.key: one for one in policies}
@@ -69,9 +70,12 @@ class Trials:
         self.work = 0
         self._engine = engine
         self._behind = Behind({}) if behind is None else behind
+        self._lean = behind is not None
         self._size = len(self.workloads) - self._behind.number
         self._read = self._sequence = sequence
         self._decided: dict[WorkloadId, list[Decision]] = {}
+        if self._lean:
+            engine.keep_refusals()
         self._settle()
 
     def _settle(self) -> None:
@@ -152,6 +156,8 @@ class Trials:
         # On a copy: policy back in force would have the heads of the whole tree evaluated once more.
         engine, behind = self._fork()
         engine.handle(changes)
+        if self._lean:
+            engine.keep_refusals()
         return tried(workload.id, self._until_it_starts(engine, behind, workload.id))
 
     def comes_too_late(self, workload: WorkloadId, resource: str, more: int) -> bool:

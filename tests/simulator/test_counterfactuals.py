@@ -209,6 +209,7 @@ def test_trials_with_the_first_workloads_of_each_line_find_what_those_with_all_f
 @pytest.mark.parametrize("seed", range(profiles.examples(30)))
 def test_no_quota_helps_what_comes_too_late_for_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a workload is told what a trial would have found."""
+    monkeypatch.setattr(search, "MOST_WORK", 1_000_000)
     dice = Random(seed)
     running = at_rest(dice)
     found = snapshot(running, dice)
@@ -217,7 +218,6 @@ def test_no_quota_helps_what_comes_too_late_for_it(seed: int, monkeypatch: pytes
     asked = [one.id for one in dice.sample(pending, min(6, len(pending)))]
     without = [counterfactuals(of, workload).found for workload in asked]
     monkeypatch.setattr(Trials, "comes_too_late", lambda *_: False)
-    monkeypatch.setattr(search, "MOST_WORK", 1_000_000)
     assert [counterfactuals(of, workload).found for workload in asked] == without
 
 

@@ -71,6 +71,26 @@ class Chances:
         return all(any(map(reach.covers, choices)) for path in paths for choices in path.offers)
 
 
+def keep_refusals(queue: PendingQueue) -> None:
+    """Requeue the groups that are to be nominated and lack quota, each with the reason that its head has.
+
+    Those that could not have enough keep it, without a nomination (W7).
+    """
+    for group in () if queue.strict else list(queue.active):
+        head = group.head()
+        reason = head.reason if head is not None else None
+        if head is None or reason is None or reason.code not in _SHORT or reason.reserved:
+            continue
+        group.nominated()
+        group.reported = reason.key
+        queue.mark_inadmissible(head, reason)
+        for entry in list(group.unreported.values()):
+            if entry.reason is not None and entry.reason.key == reason.key:
+                queue.mark_reported(group, entry)
+        queue.may_preempt[group] = None  # what it lacks is computed anew, whatever its reason says
+        queue.requeue(group)
+
+
 class _Reach:
     """What one head could have at most of a cell: more than a search finds, and found without one.
 
