@@ -42,13 +42,15 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
 
 @dataclass
-class Place:
-    """A cluster and a ledger with a workload in each of two namespaces; the tests start REST."""
+class Ground:
+    """A cluster with what REST needs there, and its ledger; the tests start REST."""
 
     folder: Path
-    plane: ControlPlane
-    postgres: EmbeddedPostgres
     api: Client
+    """As admin."""
+    config: Path
+    """A kubeconfig, in which REST gets a token of its own."""
+    database: str
 
     async def account(self, name: str, namespace: str) -> None:
         body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
@@ -59,13 +61,13 @@ class Place:
         await self.account(name, namespace)
         await self.bind(name, namespace, "view")
 
-    async def bind(self, name: str, namespace: str, role: str) -> None:
-        """Give a service account a ClusterRole in its namespace."""
+    async def bind(self, name: str, namespace: str, role: str, kind: str = "ClusterRole") -> None:
+        """Give a service account a role in its namespace."""
         body = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
             "metadata": {"name": f"{name}-{role}"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         }
         await self.api.request("POST", f"{ROLES}/namespaces/{namespace}/rolebindings", body)
@@ -78,8 +80,7 @@ class Place:
 
     def kubeconfig(self, token: str) -> Path:
         """A kubeconfig with this token."""
-        self.plane.write_kubeconfig(self.folder / "kubeconfig")
-        config = yaml.safe_load((self.folder / "kubeconfig").read_text())
+        config = yaml.safe_load(self.config.read_text())
         config["users"] = [{"name": "admin", "user": {"token": token}}]
         config["contexts"] = config["contexts"][:1]
         path = self.folder / "kubeconfig-of-rest"
@@ -90,7 +91,7 @@ class Place:
         config = self.folder / "rest.yaml"
         config.write_text(yaml.safe_dump({"api": {"listen": "127.0.0.1:0", **settings}}))
         flags = ["--config", str(config), "--kubeconfig", str(kubeconfig)]
-        return [sys.executable, "-m", "queuectl", "api", *flags, "--database-url", self.postgres.url]
+        return [sys.executable, "-m", "queuectl", "api", *flags, "--database-url", self.database]
 
     async def run(self, kubeconfig: Path, **settings: Any) -> Run:
         """Run it where its start must fail."""
@@ -104,6 +105,14 @@ class Place:
             out, err = await process.communicate()
         assert process.returncode is not None
         return Run(process.returncode, out.decode(), err.decode())
+
+
+@dataclass
+class Place(Ground):
+    """With a workload in each of two namespaces."""
+
+    plane: ControlPlane
+    postgres: EmbeddedPostgres
 
 
 @dataclass
@@ -150,18 +159,24 @@ async def placed(kind: type[ControlPlane] = ControlPlane) -> AsyncIterator[Place
         await stack.enter_async_context(postgres)
         plane = await stack.enter_async_context(kind(folder / "plane", assets, fsync=False))
         api = await stack.enter_async_context(Client(plane.url, plane.ssl_context(), plane.tokens["admin"]))
-        found = Place(folder, plane, postgres, api)
+        config = folder / "kubeconfig"
+        plane.write_kubeconfig(config)
+        found = Place(folder, api, config, postgres.url, plane, postgres)
         await _furnish(found)
         yield found
+
+
+def empty_certificate() -> list[Json]:
+    """What REST writes its certificate to."""
+    return list(yaml.safe_load_all((shipped("manifests") / "api" / "certificate.yaml").read_text()))
 
 
 async def _furnish(place: Place) -> None:
     namespaces = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in (SYSTEM, *TEAMS)
     ]
-    certificate = list(yaml.safe_load_all((shipped("manifests") / "api" / "certificate.yaml").read_text()))
     rights = read_kustomization(shipped("manifests") / "rbac")
-    await Installer(place.api).apply([*namespaces, *certificate, *rights])
+    await Installer(place.api).apply([*namespaces, *empty_certificate(), *rights])
     for name, team in zip(("alice", "bob"), TEAMS, strict=True):
         await place.viewer(name, team)
     await migrate(place.postgres.url)
@@ -186,7 +201,7 @@ def _queued(team: str, number: int) -> Enqueue:
 
 
 async def started(
-    place: Place, *, host: str = "127.0.0.1", names: tuple[str, ...] = (), **settings: Any
+    place: Ground, *, host: str = "127.0.0.1", names: tuple[str, ...] = (), **settings: Any
 ) -> AsyncIterator[Server]:
     """REST on `host`, with a certificate for it and for `names`."""
     kubeconfig = place.kubeconfig(await place.token("queuectl-api", SYSTEM, OWN))
