@@ -9,17 +9,21 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from queuectl.core.capacity import FlavorCapacity
 from queuectl.core.decisions import Admit, Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import (
     ConfigurationObserved,
+    ContextGone,
     ContextObserved,
     Event,
     Listed,
     PolicyObserved,
+    TimeCame,
 )
-from queuectl.core.model import EffectKey, LedgerSnapshot, Workload
-from queuectl.core.policy import AdmissionFairSharing, SchedulingConfiguration
+from queuectl.core.model import EffectKey, ForReaders, LedgerSnapshot, Workload
+from queuectl.core.policy import AdmissionFairSharing, Node, SchedulingConfiguration
+from queuectl.core.resources import amounts
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.policy import policy_event
 from queuectl.ledger.memory import MemoryLedger
@@ -73,11 +77,14 @@ def labelled(team: str, *, queued: bool = True) -> ContextObserved:
     return CONTEXT_KINDS["Namespace"].event({"metadata": {"name": team, "labels": labels}})  # type: ignore[return-value]
 
 
-def site() -> list[Event]:
-    """The policy and context at the start."""
+def site(*, on_nodes: bool = False) -> list[Event]:
+    """The policy and context at the start. `on_nodes`: nodes limit a flavor, and a shortage is shared."""
+    labels = {"nodeLabels": {"pool": "a100"}} if on_nodes else {}
+    shortage = {"capacityShortage": "ProRata"} if on_nodes else {}
     objects = [
-        *(manifest("ResourceFlavor", name, spec={}) for name in ("a100", "spot")),
-        manifest("Cohort", "gpus", spec={"fairSharing": {"enabled": True}}),
+        manifest("ResourceFlavor", "a100", spec=labels),
+        manifest("ResourceFlavor", "spot", spec={}),
+        manifest("Cohort", "gpus", spec={"fairSharing": {"enabled": True}, **shortage}),
         cluster_queue("research", 12),
         cluster_queue("product", 8, queueingStrategy="StrictFIFO"),
         cluster_queue("students", 4, admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"}),
@@ -97,10 +104,24 @@ def site() -> list[Event]:
     ]
 
 
-class Hour(Play):
-    """Plays it with its decisions in a ledger. `times`: when to keep what is stored and what is there."""
+def some_nodes() -> dict[str, Node]:
+    """Together they have a little more than is promised."""
+    there = amounts({GPU: 4, "cpu": 64})
+    created = START - timedelta(days=1)
+    return {
+        name: Node(name, (("pool", "a100"),), there, created_at=created)
+        for name in (f"node-{number}" for number in range(7))
+    }
 
-    def __init__(self, seed: int, times: Iterable[datetime]) -> None:
+
+class Hour(Play):
+    """Plays it with its decisions in a ledger. `times`: when to keep what is stored and what is there.
+
+    `on_nodes`: nodes come and go, and quotas follow them in proportion (M11). What they have is told to
+    readers, and stored as history, whenever it changes. No pod is bound: all are expected (M7).
+    """
+
+    def __init__(self, seed: int, times: Iterable[datetime], *, on_nodes: bool = False) -> None:
         self.dice = Random(seed)
         self.settings = SchedulingConfiguration(
             usage_sharing=AdmissionFairSharing(half_life=600, sampling_interval=60)
@@ -112,11 +133,17 @@ class Hour(Play):
         self.stored: dict[datetime, LedgerSnapshot] = {}
         self.there: dict[datetime, tuple[list[Event], datetime]] = {}
         """By time, all that a controller would read from the cluster."""
+        self.capacities: dict[datetime, tuple[FlavorCapacity, ...]] = {}
+        """By time, what nodes had."""
+        self.newest: dict[datetime, LedgerSnapshot] = {}
+        """By time, what readers were told last, with the nodes. Only where there are some."""
+        self.nodes = some_nodes() if on_nodes else {}
+        self._told: dict[str, FlavorCapacity] = {}
         self._times = sorted(times, reverse=True)
         self._done: list[EffectKey] = []
         engine = Engine(frozenset({SOURCE}), self.settings)
         super().__init__(engine, START, eviction_seconds=20)
-        engine.handle([*self.ruled(site()), Listed(SOURCE)])
+        engine.handle([*self.ruled(site(on_nodes=on_nodes)), *self._seen_nodes(), Listed(SOURCE)])
 
     def ruled(self, events: Iterable[Event]) -> list[Event]:
         """Rules that are in force from now on."""
@@ -127,7 +154,13 @@ class Hour(Play):
         return found
 
     def run(self) -> None:
-        for what, mean in ((self._hold, 60.0), (self._admin, 240.0)):
+        happens: list[tuple[Callable[[], Iterable[Event]], float]] = [
+            (self._hold, 60.0),
+            (self._admin, 240.0),
+        ]
+        if self.nodes:
+            happens.append((self._change_node, 40.0))
+        for what, mean in happens:
             at = self.dice.expovariate(1 / mean)
             while at < HOUR:
                 self._at(round(at * 1000), what)
@@ -137,7 +170,10 @@ class Hour(Play):
     def everything(self) -> list[Event]:
         """All that a controller that starts now reads."""
         jobs = [job.seen() for job in self._jobs.values() if not job.finished]
-        return [*self.rules.values(), *jobs, Listed(SOURCE)]
+        return [*self.rules.values(), *self._seen_nodes(), *jobs, Listed(SOURCE)]
+
+    def _seen_nodes(self) -> Iterable[Event]:
+        return map(ContextObserved, self.nodes.values())
 
     # --- what happens
 
@@ -183,7 +219,44 @@ class Hour(Play):
         ]
         return self.ruled([self.dice.choice(changes)()])
 
+    def _change_node(self) -> Iterable[Event]:
+        """A node is cordoned, fails, gets another size or goes; half of the times it is whole again."""
+        yield TimeCame(self._clock())  # nodes are judged by the time at which they change (M5)
+        name = self.dice.choice(sorted(some_nodes()))
+        node = some_nodes()[name]
+        changed = self.dice.choice(("cordoned", "ready", "size", "gone", *["whole"] * 4))
+        if changed == "gone":
+            if self.nodes.pop(name, None) is not None:
+                yield ContextGone(Node, name)
+            return
+        if changed == "cordoned":
+            node = replace(node, cordoned=True)
+        elif changed == "ready":
+            node = replace(node, ready=False, ready_since=self._clock())
+        elif changed == "size":
+            node = replace(node, allocatable=amounts({GPU: self.dice.choice((1, 2, 8)), "cpu": 64}))
+        self.nodes[name] = node
+        yield ContextObserved(node)
+
     # --- what is stored
+
+    def _decide(self) -> None:
+        super()._decide()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell readers what nodes have, as the controller does; its history has each change here."""
+        now = {one.flavor: one for one in self._engine.take_capacities() or ()} if self.nodes else {}
+        changed = tuple(one for name, one in now.items() if self._told.get(name) != one)
+        facts = self._engine.take_nodes() if self.nodes else None
+        if not changed and (facts is None or not facts.changed):
+            return
+        self._told |= now
+        nodes = facts.changed if facts is not None else ()
+        told = ForReaders(capacities=changed, nodes=tuple(nodes), past_capacities=changed)
+        plan = Plan(version=0, cycle=0, now=self._clock())
+        batch = f"told {self._now}"
+        wait_for(self.ledger.commit(plan, (), epoch=self.epoch, batch=batch, for_readers=told))
 
     def _happen(self) -> None:
         self._keep()
@@ -195,6 +268,9 @@ class Hour(Play):
             when = self._times.pop()
             self.stored[when] = wait_for(self.ledger.load())
             self.there[when] = self.everything(), when
+            self.capacities[when] = tuple(self._told[name] for name in sorted(self._told))
+            if self.nodes and len(self.stored) % 2 == 0:
+                self.newest[when] = wait_for(self.ledger.at(None))
 
     def _commit(self, plan: Plan) -> None:
         if plan.recorded:

@@ -14,6 +14,7 @@ import pytest
 from queuectl.core.decisions import Admit, Evict, Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import Event, TimeCame
+from queuectl.core.resources import FlavorResource
 from queuectl.kinds.policy import policy_event
 from queuectl.simulator.anonymous import anonymous
 from queuectl.simulator.building import SOURCE
@@ -22,6 +23,7 @@ from queuectl.simulator.reading import read_scenarios
 from queuectl.simulator.rebuilding import engine_of
 from queuectl.simulator.running import Run
 from queuectl.simulator.staging import play, read_simulation
+from tests.builders import GPU
 from tests.core.machine import wait_for
 from tests.simulator.hours import HOUR, START, TEAMS, Hour, cluster_queue, flavors, moves
 
@@ -35,10 +37,13 @@ def times(seed: int, count: int) -> list[datetime]:
 
 
 @cache
-def hour() -> Hour:
-    played = Hour(7, times(3, 200))
+def hour(*, on_nodes: bool = False) -> Hour:
+    played = Hour(7, times(3, 60 if on_nodes else 200), on_nodes=on_nodes)
     played.run()
     return played
+
+
+HOURS = pytest.mark.parametrize("on_nodes", [False, True], ids=["quota", "shortage"])
 
 
 def started(played: Hour, when: datetime) -> Engine:
@@ -50,21 +55,23 @@ def started(played: Hour, when: datetime) -> Engine:
     return engine
 
 
-def test_the_hour_is_busy() -> None:
-    played = hour()
-    assert len(played.stored) > 190
-    assert len({one.sequence for one in played.stored.values()}) > 100
+@HOURS
+def test_the_hour_is_busy(on_nodes: bool) -> None:
+    played = hour(on_nodes=on_nodes)
+    assert len(played.stored) > (55 if on_nodes else 190)
+    assert len({one.sequence for one in played.stored.values()}) > (30 if on_nodes else 100)
     verdicts = {row.verdict for row in played.ledger.store.decisions}
-    assert len(verdicts) == 8, verdicts
+    assert len(verdicts) >= (7 if on_nodes else 8), verdicts
     assert any(one.preempted_at for state in played.stored.values() for one in state.workloads)
     assert max(len(state.workloads) for state in played.stored.values()) > 30
 
 
-def test_as_of_a_time_the_state_is_what_was_stored_then() -> None:
-    played = hour()
+@HOURS
+def test_as_of_a_time_the_state_is_what_was_stored_then(on_nodes: bool) -> None:
+    played = hour(on_nodes=on_nodes)
     for when, stored in played.stored.items():
         found = wait_for(played.ledger.at(when))
-        assert found == replace(stored, now=found.now), when
+        assert found == replace(stored, now=found.now, capacities=played.capacities[when]), when
 
 
 def test_an_engine_from_the_ledger_decides_as_a_controller_that_starts_then() -> None:
@@ -82,6 +89,29 @@ def test_an_engine_from_the_ledger_decides_as_a_controller_that_starts_then() ->
         assert decided == moves(live.decide(now, MANY)), when
         differing += bool(decided)
     assert differing > 25, "the plans that are compared are almost all empty"
+
+
+def test_an_engine_from_the_newest_state_shares_a_shortage_as_a_controller_that_starts_then() -> None:
+    played = hour(on_nodes=True)
+    what_if: list[Event] = [policy_event(cluster_queue("research", 40))]
+    reduced = 0
+    for when, newest in played.newest.items():
+        now = when + timedelta(seconds=1)
+        rebuilt, live = engine_of(newest, played.settings), started(played, when)
+        for engine in (rebuilt, live):
+            assert engine.check() == []
+            engine.handle([*what_if, TimeCame(now)])
+        assert counting(rebuilt) == counting(live), when
+        assert moves(rebuilt.decide(now, MANY)) == moves(live.decide(now, MANY)), when
+        reduced += bool(live._state.tree.reduced)
+    assert reduced > 20, "there was hardly a shortage"
+
+
+def counting(engine: Engine) -> dict[str, list[int]]:
+    """What counts of the nominal quotas for GPUs of a100, by node."""
+    tree = engine._state.tree
+    cell = tree.cells[FlavorResource("a100", GPU)]
+    return {str(node): [node.nominal[cell], node.promised[cell]] for node in tree.nodes()}
 
 
 def run_of(document: dict[str, Any]) -> Engine:
