@@ -106,6 +106,28 @@ def test_a_workload_shows_why_it_waits_and_its_life(site: Site, open_page: Open)
     ).to_be_visible()
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_a_part_of_a_life_without_room_for_its_label_has_none(site: Site, open_page: Open, size: str) -> None:
+    page = open_page(f"{site.url}#/workloads/team-a/Job/evaluate", size=size)
+    expect(page.locator(".life em").last).to_be_visible()
+    widths = [label["width"] for one in page.locator(".life em").all() if (label := one.bounding_box())]
+    assert widths
+    assert min(widths) > 60
+    assert len(widths) < page.locator(".life span").count(), "each has room: nothing was tried"
+
+
+def test_the_overview_names_the_oldest_pending_workloads_and_why_they_wait(
+    site: Site, open_page: Open
+) -> None:
+    page = open_page(site.url)
+    oldest = page.get_by_role("region", name="Oldest pending workloads")
+    expect(oldest.locator("tbody tr")).to_have_count(2)
+    expect(oldest.locator("tbody tr").first).to_contain_text("evaluate")
+    expect(oldest.get_by_text("ExceedsMaxQuota")).to_be_visible()
+    page.get_by_role("link", name="All pending").click()
+    expect(page).to_have_url(f"{site.url}#/workloads?phase=Pending")
+
+
 def test_search_finds_queues_and_workloads_by_keyboard(site: Site, open_page: Open) -> None:
     page = open_page(site.url)
     expect(page.locator("main")).to_contain_text("team-a")

@@ -6,11 +6,13 @@ import { Asked, Badge, Bar, Choice, Empty, Heading, lentOf, Panel, Table } from 
 import { useRest } from "../rest.js";
 import { change, route, to } from "../route.js";
 import { DecisionList, useDecisions } from "./decisions.js";
+import { WorkloadTable } from "./workloads.js";
 
 const EVERY = 3000;
 const MOST = 1000;
 const FIRST = 200;
 const LATEST = 7;
+const OLDEST = 5;
 
 export function Overview({ asOf }) {
   const params = { limit: MOST, asOf };
@@ -22,7 +24,10 @@ export function Overview({ asOf }) {
     <${Asked} of=${queues} rows=${2}>${(page) => html`<${Sums} queues=${page.items} more=${page.next} />`}<//>
     <${Asked} of=${flavors} rows=${2}>${(page) => html`<${Flavors} flavors=${page.items} />`}<//>
     <div class="two">
-      <${Asked} of=${queues}>${(page) => html`<${Tree} queues=${page.items} more=${page.next} cohorts=${cohorts.data?.items ?? []} />`}<//>
+      <div class="column">
+        <${Asked} of=${queues}>${(page) => html`<${Tree} queues=${page.items} more=${page.next} cohorts=${cohorts.data?.items ?? []} />`}<//>
+        <${Oldest} asOf=${asOf} />
+      </div>
       ${!asOf && html`<${Latest} />`}
     </div>`;
 }
@@ -106,6 +111,14 @@ function TreeRow({ row, resource, scale }) {
 
 /** Also for callers that may read no ClusterQueue. */
 const NothingHere = () => html`<${Empty}>There is no ClusterQueue, or you may not read any. Your workloads are under <a href=${to(["workloads"])}>Workloads</a>.<//>`;
+
+/** Those that were observed first, and why they still wait. */
+function Oldest({ asOf }) {
+  const asked = useRest("workloads", { phase: "Pending", limit: OLDEST, asOf }, { every: asOf ? 0 : EVERY });
+  if (!asked.data?.items.length) return null;
+  return html`<${Panel} title="Oldest pending workloads" aside=${html`<a href=${to(["workloads"], { phase: "Pending" })}>All pending</a>`}>
+    <${WorkloadTable} brief items=${asked.data.items} label="Oldest pending workloads" asOf=${asOf} /><//>`;
+}
 
 function Latest() {
   const told = useDecisions({}, LATEST);

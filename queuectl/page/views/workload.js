@@ -68,11 +68,20 @@ function Why({ of }) {
     ]} />
     ${reason.others.length > 0 && html`<h3>Other flavors that were tried</h3><ul class="plain">${reason.others.map((other) => html`<li><${ReasonBadge} reason=${other} /> <span class="soft">${withoutCode(other)}</span></li>`)}</ul>`}
     <div class="two even">
-      ${of.holders.length > 0 && html`<div><h3>Held by</h3><ul class="plain">${of.holders.map((holder) => html`<li><${WorkloadName} of=${holder} /> <b class="number">${reason.resource ? `${amount(reason.resource, holder.amount)} ${unit(reason.resource)}` : ""}</b> <span class="soft">since ${clock(holder.since)}</span></li>`)}</ul></div>`}
+      ${of.holders.length > 0 && html`<div><h3>Held by</h3><${Holders} holders=${of.holders} resource=${reason.resource} /></div>`}
       ${of.ahead.length > 0 && html`<div><h3>Ahead in the pending queue</h3><ul class="plain">${of.ahead.map((one) => html`<li><${WorkloadName} of=${one} /></li>`)}</ul></div>`}
     </div>
     ${of.lent && html`<p>${`${size(of.lent.amount) ?? ""} of its queue's own quota is lent to `}${of.lent.borrowers.map((one, place) => html`${place > 0 && ", "}<${NodeName} node=${one.clusterQueue && `ClusterQueue/${one.clusterQueue}`} /> (${size(one.amount)})`)}.</p>`}
   <//>`;
+}
+
+/** The most first, each beside the largest. */
+function Holders({ holders, resource }) {
+  const most = Math.max(...holders.map((one) => one.amount));
+  return html`<ul class="holders">${holders.map((one) => html`<li>
+    <span class="number"><b>${resource ? `${amount(resource, one.amount)} ${unit(resource)}` : ""}</b></span>
+    <span class="meter" aria-hidden="true"><i style=${{ width: percent(one.amount, most) }}></i></span>
+    <${WorkloadName} of=${one} /> <span class="soft number">since ${clock(one.since)}</span></li>`)}</ul>`;
 }
 
 const STATES = { wait: "waits", run: "runs", end: "pods end" };
@@ -85,7 +94,7 @@ function Life({ of, decisions, more, asOf }) {
   const note = `${duration(whole)} from ${timestamp(spans[0].from)}${more ? `, the first ${grouped(PAGE)} decisions` : ""}`;
   return html`<${Panel} title="Life" note=${note}>
     <div class="life" role="img" aria-label=${`${counted(spans.length, "part")}: the table below has each`}>
-      ${spans.map((span) => html`<span class=${span.state} style=${{ flexGrow: between(span.from, span.to) / whole }} title=${`${span.what}, ${lasts(span)}\n${span.why}`}><b>${span.what}</b> ${lasts(span)}</span>`)}
+      ${spans.map((span) => html`<span class=${span.state} style=${{ flexGrow: between(span.from, span.to) / whole }} title=${`${span.what}, ${lasts(span)}\n${span.why}`}><em><b>${span.what}</b> ${lasts(span)}</em></span>`)}
     </div>
     <ul class="legend keys" aria-hidden="true">${Object.entries(STATES).map(([state, text]) => html`<li><i class="life-${state}"></i>${text}</li>`)}</ul>
     <details class="alternative" open=${spans.length <= 8}><summary>As a table</summary>

@@ -10,17 +10,18 @@ const PAGE = 100;
 const PHASES = [["", "Not over"], ["Pending", "Pending"], ["Admitted", "Admitted"], ["Evicting", "Evicting"], ["Finished", "Finished"], ["Deleted", "Deleted"]];
 const FIELDS = ["namespace", "clusterqueue", "name", "queue", "kind", "submitter", "reason", "labelSelector"];
 
-/** A page of workloads as a table. `line`: with positions in the pending queue. `starts`: forecasts by UID.
- * @param {{items: any[], label: string, line?: boolean, starts?: Map<string, any> | null, asOf: string | null}} props */
-export function WorkloadTable({ items, label, line, starts, asOf }) {
+/** A page of workloads as a table. `line`: with positions in the pending queue. `brief`: all are pending. `starts`: forecasts by UID.
+ * @param {{items: any[], label: string, line?: boolean, brief?: boolean, starts?: Map<string, any> | null, asOf: string | null}} props */
+export function WorkloadTable({ items, label, line, brief, starts, asOf }) {
   const then = new Date(asOf ?? now());
-  const columns = [...(line ? [["Position", "number"]] : []), ["Workload", ""], ["Phase", ""], ...(line ? [] : [["ClusterQueue", ""]]), ["Priority", "number wide"], [line ? "Waits for" : "Why, or what it holds", "grow"], ...(starts ? [["May start", "number"]] : []), ["Age", "number"]];
+  const columns = [...(line ? [["Position", "number"]] : []), ["Workload", ""], ...(brief ? [] : [["Phase", ""]]), ...(line ? [] : [["ClusterQueue", ""]]), ...(brief ? [] : [["Priority", "number wide"]]), [line || brief ? "Waits for" : "Why, or what it holds", "grow"], ...(starts ? [["May start", "number"]] : []), ["Age", "number"]];
   return html`<${Table} cards label=${label} columns=${columns}>
     ${items.map((one) => html`<tr key=${one.uid}>
       ${line && html`<td class="number">${one.position ?? "–"}</td>`}
-      <td><${WorkloadName} of=${one} /></td><td><${PhaseBadge} phase=${one.phase} /></td>
+      <td><${WorkloadName} of=${one} /></td>
+      ${!brief && html`<td><${PhaseBadge} phase=${one.phase} /></td>`}
       ${!line && html`<td><${QueueLink} name=${one.admission?.clusterQueue ?? one.clusterQueue} /></td>`}
-      <td class="number wide soft">${one.priority}</td>
+      ${!brief && html`<td class="number wide soft">${one.priority}</td>`}
       <td class="grow text"><${What} of=${one} /></td>
       ${starts && html`<td class="number"><${Start} of=${starts.get(one.uid)} /></td>`}
       <td class="number soft">${duration(between(one.createdAt, then))}</td></tr>`)}
