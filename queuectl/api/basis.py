@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from datetime import datetime
+from operator import attrgetter
 
 from queuectl.api.state import State
 from queuectl.core.context_records import namespace_of
@@ -39,7 +40,7 @@ def of_namespace(state: State, now: datetime, namespace: str, cluster_queue: str
 
 def _part(state: State, now: datetime, queues: frozenset[str], namespace: str) -> LedgerSnapshot:
     """The open state of these ClusterQueues, and of what counts in `namespace` and for their workloads."""
-    workloads = [one for one in state.workloads.values() if _is_in(one, queues)]
+    workloads = list(state.around(queues))
     namespaces = {namespace, *(one.ref.namespace for one in workloads)}
     namespaces |= {one.name.namespace for one in _local_queues(state) if one.cluster_queue in queues}
     configs = (
@@ -64,7 +65,7 @@ def _snapshot(
     return LedgerSnapshot(
         sequence=state.sequence,
         now=now,
-        workloads=tuple(sorted(workloads, key=lambda one: (one.arrival, one.id))),
+        workloads=tuple(sorted(workloads, key=attrgetter("arrival", "id"))),
         nodes=tuple(with_unmanaged(state.nodes[name], others) for name in sorted(state.nodes)),
         configs=tuple(configs),
     )
@@ -78,12 +79,6 @@ def _trees_of(state: State, names: Iterable[str]) -> frozenset[str]:
 
 def _local_queues(state: State) -> Iterator[LocalQueue]:
     return (one for one in state.policies.values() if isinstance(one, LocalQueue))
-
-
-def _is_in(one: StoredWorkload, queues: frozenset[str]) -> bool:
-    """Whether a workload is in these queues, or in none."""
-    held = one.cluster_queue if one.attempt is None else one.attempt.assignment.cluster_queue
-    return held in queues or held is None or one.cluster_queue in queues
 
 
 def _counts(

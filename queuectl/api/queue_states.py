@@ -41,7 +41,7 @@ class QueueState:
         return self.workloads.holders.values()
 
 
-def _queue_of(workload: StoredWorkload) -> str | None:
+def queue_of(workload: StoredWorkload) -> str | None:
     """The ClusterQueue whose quota it holds, else the one it is pending in."""
     return workload.attempt.assignment.cluster_queue if workload.attempt else workload.cluster_queue
 
@@ -54,9 +54,9 @@ def moved_workloads(
     came: defaultdict[str | None, list[StoredWorkload]] = defaultdict(list)
     for former, now in changes:
         if former is not None:
-            left[_queue_of(former)].append(former)
+            left[queue_of(former)].append(former)
         if now is not None:
-            came[_queue_of(now)].append(now)
+            came[queue_of(now)].append(now)
     touched = {name for name in (*left, *came) if name is not None}
     result = dict(queue_workloads)
     for name in touched:

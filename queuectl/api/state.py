@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final, TypeVar, get_args
 
 from queuectl.api.policies import cohorts_above, local_queue_condition, nominal_quota, quota_tree
-from queuectl.api.queue_states import Change, QueueState, moved_workloads, queue_states
+from queuectl.api.queue_states import Change, QueueState, moved_workloads, queue_of, queue_states
 from queuectl.api.queue_workloads import QueueWorkloads
 from queuectl.core.capacity import Demand, FlavorCapacity
 from queuectl.core.model import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
@@ -81,6 +81,8 @@ class State:
     """By namespace, every workload in the order of first sight."""
     names: Mapping[Name, tuple[Arrival, ...]] = field(default_factory=dict)
     """Oldest first: a name may be used again while pods of the former object are still alive."""
+    in_queues: Mapping[str | None, tuple[Arrival, ...]] = field(default_factory=dict)
+    """By the ClusterQueue that they hold quota of, or wait for; None: they are in none."""
     queue_workloads: Mapping[str, QueueWorkloads] = field(default_factory=dict)
     """By the ClusterQueue that workloads are pending in or hold quota of."""
     counts: Mapping[LocalQueueName, tuple[int, int]] = field(default_factory=dict)
@@ -182,12 +184,14 @@ class State:
                 *(k.name for k in policies if k.kind == "ClusterQueue"),
             }
         moved = [(a, b) for a, b in changes if a is None or b is None or a.arrival != b.arrival]
+        turned = [(a, b) for a, b in changes if a is None or b is None or _place(a) != _place(b)]
         return State(
             sequence=reading.sequence,
             epoch=reading.epoch,
             workloads=workloads,
             arrivals=_grouped(self.arrivals, moved, lambda workload: workload.ref.namespace),
             names=_grouped(self.names, moved, lambda workload: workload.ref[:3]),
+            in_queues=_grouped(self.in_queues, turned, queue_of),
             queue_workloads=queue_workloads,
             counts=_counts(self.counts, changes),
             policies=policies,
@@ -226,6 +230,16 @@ class State:
             lines = [line[bisect_right(line, after) :] for line in lines]
         for _, id in heapq.merge(*lines):
             yield self.workloads[id]
+
+    def around(self, queues: Container[str]) -> Iterator[StoredWorkload]:
+        """Those that hold quota of one of these ClusterQueues, or wait for it, or are in no queue; and those
+        whose LocalQueue points to one of these meanwhile."""
+        for name, found in self.in_queues.items():
+            if name is None or name in queues:
+                yield from (self.workloads[id] for _, id in found)
+        for name, there in self.queue_workloads.items():
+            if name not in queues:
+                yield from (one for one in there.holders.values() if one.cluster_queue in queues)
 
     def position(self, workload: StoredWorkload) -> int | None:
         """From 1, in its ClusterQueue; None outside the pending queue, or if the ledger does not say (U1)."""
@@ -356,6 +370,10 @@ class State:
 def _changes(known: Mapping[WorkloadId, StoredWorkload], changed: Iterable[StoredWorkload]) -> list[Change]:
     pairs = [(known.get(one.id), None if one.phase in OVER else one) for one in changed]
     return [(former, now) for former, now in pairs if former is not None or now is not None]
+
+
+def _place(one: StoredWorkload) -> tuple[str | None, int]:
+    return queue_of(one), one.arrival
 
 
 def _copied(known: Mapping[Key, Value]) -> dict[Key, Value]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from queuectl.api.state import State
 from queuectl.api.view import View
-from queuectl.core.model import ConfigKey, PendingLine, Phase, PodsReady
+from queuectl.core.model import ConfigKey, PendingLine, Phase, PodsReady, WorkloadId
 from queuectl.core.node_facts import NodeFacts
 from queuectl.core.policy import AdmissionFairSharing, Node, Policy, SchedulingConfiguration
 from queuectl.kinds.policy import parse_policy
@@ -23,6 +23,24 @@ def state(view: View) -> State:
     sight = view.sight()
     assert sight is not None
     return sight.state
+
+
+def test_workloads_around_queues_are_those_that_hold_their_quota_or_wait_there_or_in_none() -> None:
+    runs = workload("runs", 3, gpus=1, phase=Phase.ADMITTED)
+    rows = (
+        workload("waits", 1),
+        workload("elsewhere", 2, cluster_queue="team-b"),
+        runs,
+        replace(runs, id=WorkloadId("uid-4"), cluster_queue="team-b"),
+        replace(runs, id=WorkloadId("uid-5"), attempt=None, cluster_queue=None, phase=Phase.PENDING),
+    )
+    time = rows[0].created_at
+    reading = Reading(
+        sequence=1, committed_at=time, read_at=time, epoch=1, workloads=rows, configs=(), batch=1
+    )
+    found = State().advance(reading, parse_policy)
+    assert {one.id for one in found.around({"team-a"})} == {"uid-1", "uid-3", "uid-4", "uid-5"}
+    assert {one.id for one in found.around({"team-b"})} == {"uid-2", "uid-4", "uid-5"}
 
 
 async def test_only_new_rows_are_read() -> None:
@@ -131,6 +149,7 @@ async def test_incremental_reads_lead_to_the_same_state_as_one_read() -> None:
     stepped, whole = state(view), state(fresh)
     assert stepped.workloads == whole.workloads
     assert stepped.arrivals == whole.arrivals
+    assert stepped.in_queues == whole.in_queues
     assert stepped.names == whole.names
     assert stepped.counts == whole.counts
     assert stepped.policies == whole.policies
