@@ -96,7 +96,7 @@ def _room(value: Reason, state: State) -> int | None:
 
 
 def _workload(
-    value: model.StoredWorkload, why: Reason | None, position: int | None, ready: int | None
+    value: model.StoredWorkload, why: schemas.Reason | None, position: int | None, ready: int | None
 ) -> dict[str, Any]:
     attempt = value.attempt
     return {
@@ -117,7 +117,7 @@ def _workload(
         "admitted_at": attempt.admitted_at if attempt else None,
         "pods": attempt.assignment.pods if attempt else None,
         "pods_ready": ready,
-        "reason": reason(why) if why else None,
+        "reason": why,
         "admission": admission(attempt.assignment) if attempt else None,
     }
 
@@ -134,9 +134,26 @@ def admission(assignment: model.Assignment) -> schemas.Admission:
     )
 
 
-def workload(value: model.StoredWorkload, state: State, readable: Readable) -> schemas.Workload:
-    why = _why(value, state, readable)
-    return schemas.Workload(**_workload(value, why, state.position(value), state.ready(value)))
+class Reasons:
+    """The reasons of a page as documents: many workloads have the same one."""
+
+    def __init__(self, state: State, readable: Readable) -> None:
+        self._state = state
+        self._readable = readable
+        self._known: dict[Reason, schemas.Reason] = {}
+
+    def of(self, value: model.StoredWorkload) -> schemas.Reason | None:
+        if value.reason is None:
+            return None
+        found = self._known.get(value.reason)
+        if found is None:
+            why = as_of(redacted(value.reason, self._readable), self._state)
+            found = self._known[value.reason] = reason(why)
+        return found
+
+
+def workload(value: model.StoredWorkload, state: State, reasons: Reasons) -> schemas.Workload:
+    return schemas.Workload(**_workload(value, reasons.of(value), state.position(value), state.ready(value)))
 
 
 def _why(value: model.StoredWorkload, state: State, readable: Readable) -> Reason | None:
@@ -161,7 +178,7 @@ def workload_detail(
     position = state.position(value)
     queue = state.queues.get(value.cluster_queue or "")
     return schemas.WorkloadDetail(
-        **_workload(value, why, position, state.ready(value)),
+        **_workload(value, reason(why) if why else None, position, state.ready(value)),
         pod_sets=tuple(
             schemas.RequestedPods(
                 name=one.name, count=one.count, min_count=one.min_count, requests=dict(one.requests)

@@ -69,17 +69,24 @@ class Remembered(Generic[Key, Value]):
         entry = self._entries.get(key)
         if entry is None:
             return None
-        age = self._clock() - entry.asked_at
-        limits = self._lifetimes
-        in_lists = not entry.value and in_list
-        limit = limits.bad_in_lists if in_lists else limits.good if entry.value else limits.bad
+        age, limit = self._clock() - entry.asked_at, self._limit(entry, in_list=in_list)
         if age >= limit:
             return None
         self._entries.move_to_end(key)
         self._count(True)
-        if (entry.value or in_lists) and age >= limit * AHEAD:
+        if (entry.value or in_list) and age >= limit * AHEAD:
             self._ask_beside(key, ask)
         return entry.value
+
+    def expires_at(self, key: Key, *, in_list: bool = False) -> float:
+        """By the clock; in the past if nothing is cached."""
+        entry = self._entries.get(key)
+        return float("-inf") if entry is None else entry.asked_at + self._limit(entry, in_list=in_list)
+
+    def _limit(self, entry: _Entry[Value], *, in_list: bool) -> float:
+        if entry.value:
+            return self._lifetimes.good
+        return self._lifetimes.bad_in_lists if in_list else self._lifetimes.bad
 
     def was_good(self, key: Key) -> bool:
         """Was the last answer a good one, whatever its age?"""

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -23,6 +24,11 @@ TOGETHER: Final = 16
 """Reviews in flight at one time."""
 MOST_TOKENS: Final = 4096
 MOST_ACCESSES: Final = 65_536
+MOST_LISTS: Final = 64
+LONG_LIST: Final = 32
+"""Names of a list that is kept."""
+LIST_SECONDS: Final = 1.0
+"""How long the answer to a question about many objects is used, if all its reviews are valid for so long."""
 PATIENCE_SECONDS: Final = 8.0
 """How long one request waits for all its reviews."""
 TELL_SECONDS: Final = 10.0
@@ -30,6 +36,8 @@ TELL_SECONDS: Final = 10.0
 
 log = logging.getLogger(__name__)
 Found = TypeVar("Found")
+Question = tuple[bytes, Access, frozenset[str]]
+"""Key of the user, the right with `*` in the place of a name, and the names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,9 @@ class Reviewer:
             count=lambda hit: observer.reviewed("access", hit),
         )
 
+        self._lists: OrderedDict[Question, tuple[Allowed, float]] = OrderedDict()
+        """Which of many names, and until when. To look up a thousand reviews takes a quarter of a page."""
+
     async def run(self) -> None:
         """Refresh the answers in use, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -122,8 +133,24 @@ class Reviewer:
         """Raises ClusterUnavailable."""
         return await self.accesses.get((key, access), self._question(user, access), in_list=in_list)
 
-    async def among(self, user: User, key: bytes, accesses: dict[str, Access]) -> Allowed:
-        """The keys whose right is granted. Raises ClusterUnavailable."""
+    async def among(self, user: User, question: Question, each: Callable[[str], Access]) -> Allowed:
+        """The names whose right is granted. Raises ClusterUnavailable."""
+        found, until = self._lists.get(question, (None, 0.0))
+        if found is not None and self._clock() < until:
+            return found
+        key, _, names = question
+        accesses = {name: each(name) for name in sorted(names)}
+        found = await self._among(user, key, accesses)
+        if len(names) < LONG_LIST:
+            return found
+        expiries = (self.accesses.expires_at((key, one), in_list=True) for one in accesses.values())
+        self._lists[question] = found, min(self._clock() + LIST_SECONDS, *expiries)
+        self._lists.move_to_end(question)
+        if len(self._lists) > MOST_LISTS:
+            self._lists.popitem(last=False)
+        return found
+
+    async def _among(self, user: User, key: bytes, accesses: dict[str, Access]) -> Allowed:
         allowed, unknown = set(), []
         for name, access in accesses.items():
             found = self.accesses.known((key, access), self._question(user, access), in_list=True)
@@ -173,21 +200,21 @@ class _Reviewed:
         return await self._reviewer.patiently(self._reviewer.may(self._user, self._key, access))
 
     async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
-        return await self._among(
-            Access(verb, resource), {name: Access(verb, resource, name) for name in among}
-        )
+        return await self._among(Access(verb, resource), lambda name: Access(verb, resource, name), among)
 
     async def names(self, resource: str, among: Iterable[str]) -> Allowed:
         return await self._among(
-            Access("list", resource), {name: Access("get", resource, "", name) for name in among}
+            Access("list", resource), lambda name: Access("get", resource, "", name), among
         )
 
-    async def _among(self, whole: Access, each: dict[str, Access]) -> Allowed:
+    async def _among(self, whole: Access, each: Callable[[str], Access], among: Iterable[str]) -> Allowed:
+        names = frozenset(among)
+
         async def look() -> Allowed:
-            # One review for all namespaces, which is enough for most callers that may read everything.
-            if len(each) > 1 and await self._reviewer.may(self._user, self._key, whole, in_list=True):
+            # One review for all of them, which is enough for most callers that may read everything.
+            if len(names) > 1 and await self._reviewer.may(self._user, self._key, whole, in_list=True):
                 return ALL
-            return await self._reviewer.among(self._user, self._key, each)
+            return await self._reviewer.among(self._user, (self._key, each("*"), names), each)
 
         return await self._reviewer.patiently(look())
 

@@ -121,7 +121,8 @@ class WorkloadRoutes:
                 open = self._open(question, sight.state, wanted, after, _since(question, sight))
                 rows, next = self._source.cut(question, open, lambda one: [one.arrival, one.id])
         readable = await self._readable(question.caller, *(workload.reason for workload in rows))
-        items = (documents.workload(workload, sight.state, readable) for workload in rows)
+        reasons = documents.Reasons(sight.state, readable)
+        items = (documents.workload(workload, sight.state, reasons) for workload in rows)
         return await page(schemas.Workload, items, next, sight)
 
     def _open(

@@ -17,7 +17,7 @@ from queuectl.simulator.counterfactuals import counterfactuals, quote
 from queuectl.simulator.planning import planned
 from queuectl.simulator.trials import Trials, trials_of
 
-KEPT: Final = 4
+KEPT: Final = 8
 """How many engines are kept, those used last."""
 FRESH_SECONDS: Final = 3.0
 """An engine of an older state is used for so long."""

@@ -10,7 +10,7 @@ import pytest
 
 from queuectl.api.limits import STRANGERS_BURST
 from queuectl.api.remembering import Lifetimes, Remembered
-from queuectl.api.reviewing import MOST_TOKENS, Reviewer
+from queuectl.api.reviewing import MOST_TOKENS, Reviewer, _Reviewed
 from queuectl.ports import Access, ClusterUnavailable
 from tests.api.canned import AWAY, two_teams
 from tests.api.conftest import Clock, Rest, Serve, bearer
@@ -220,6 +220,36 @@ async def test_a_refusal_is_asked_again_in_lists_after_half_a_minute_and_alone_a
     assert [at - asked[0] for at in asked] == [0, 30]
     await kept.get("right", refuse)
     assert len(asked) == 3
+
+
+async def test_rights_in_many_namespaces_are_looked_up_once_a_second_and_end_with_their_reviews() -> None:
+    clock, reviews, hits = Clock(), CannedReviews(), list[str]()
+
+    class Hits:
+        def reviewed(self, kind: str, remembered: bool) -> None:
+            hits.append(kind)
+
+    spaces = [f"team-{number}" for number in range(40)]
+    tenant = reviews.tenant("alice", "team-3", "team-4")
+    reviewer = Reviewer(reviews, ["queuectl"], clock, observer=Hits())  # type: ignore[arg-type]
+    caller = _Reviewed(reviewer, tenant, b"alice")
+
+    async def readable() -> list[str]:
+        found = await caller.namespaces("list", "workloads", spaces)
+        return [name for name in spaces if name in found]
+
+    assert await readable() == ["team-3", "team-4"]
+    hits.clear()
+    assert await readable() == ["team-3", "team-4"]
+    assert len(hits) == 1, "the right in all namespaces alone is looked up"
+    clock.now += 29.5
+    assert await readable() == ["team-3", "team-4"]
+    reviews.rights["alice"].remove(Access("list", "workloads", "team-3"))
+    clock.now += 0.5
+    assert await readable() == ["team-4"], "the reviews are 30 s old"
+    named = await caller.names("workloads", spaces)
+    assert not any(name in named for name in spaces), "these are not names of namespaces"
+    assert "team-4" in await caller.namespaces("get", "workloads", spaces)
 
 
 async def test_if_the_request_that_reviews_is_cancelled_a_waiting_one_reviews_instead() -> None:
