@@ -18,6 +18,7 @@ Holding = Callable[[QuotaNode], Iterable[Entry]]
 """The workloads that hold quota of a ClusterQueue."""
 
 _SHORT: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.EXCEEDS_MAX_QUOTA, Code.NO_MATCHING_FLAVOR})
+"""What lacked anything else the last time is nominated in any case: its reason may be another one now."""
 
 
 class Chances:
@@ -38,31 +39,24 @@ class Chances:
         """Return whether a group is to be nominated. Always where its head reserves quota, or lacks room."""
         if queue.strict or group in queue.lacking or group.inadmissible is None:
             return True
-        node = self._tree.queue(queue.name)
         if group in queue.may_preempt:
-            return self._may_preempt(queue, group, node)
-        tree = self._tree
+            lacks_quota = group.inadmissible.code in _SHORT and not group.inadmissible.reserved
+            return not lacks_quota or self.could_have_enough(queue, group)
+        tree, node = self._tree, self._tree.queue(queue.name)
         for name, amount in group.missing:  # noqa: SIM110 (asked of each requeued group at each release)
             if amount <= tree.available(node, tree.cells[name]):
                 return True
         return False
 
-    def _may_preempt(self, queue: PendingQueue, group: EquivalenceGroup, node: QuotaNode) -> bool:
-        """Return whether a group could have enough, were all gone that it may preempt (W7).
-
-        It is nominated as well if it lacked anything but quota the last time: its reason may be another one.
-        """
-        head, reason = group.head(), group.inadmissible
+    def could_have_enough(self, queue: PendingQueue, group: EquivalenceGroup) -> bool:
+        """Return whether a group could have enough quota, were all gone that it may preempt (W7)."""
+        head, node = group.head(), self._tree.queue(queue.name)
         policy = self._directory.queues.get(queue.name)
-        if head is None or reason is None or policy is None:
-            return True
-        if reason.code not in _SHORT or reason.reserved:
-            return True
-        if shares_fairly(self._tree, node, self._configuration):
+        if head is None or policy is None or shares_fairly(self._tree, node, self._configuration):
             return True
         flavors = self._directory.queue_flavors(queue.name)
         paths: list[FastPath] = []
-        for charge in group.shape:
+        for charge in head.shape:
             path = fast_path(flavors, (charge,))
             if path is None or charge.pod_set.min_count is not None:
                 return True
