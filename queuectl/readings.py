@@ -156,6 +156,8 @@ class PastLives(NamedTuple):
     lives: tuple[PastLife, ...]
     since: datetime
     """Later than asked if the ledger has no decision of that time, or if more are over."""
+    until: datetime
+    """When they were read: what ran then may have ended since."""
 
 
 class PastRevision(NamedTuple):

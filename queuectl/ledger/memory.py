@@ -561,7 +561,8 @@ class MemoryLedger:
         store = self.store
         if not store.decisions:
             raise LedgerUnavailable("the ledger has no decision on this cluster yet")
-        return lives_in_memory(store.decisions, store.ended, store.workloads.values(), since)
+        until = await self.now()
+        return lives_in_memory(store.decisions, store.ended, store.workloads.values(), since, until)
 
     async def queues_of(self, workloads: Collection[WorkloadId], *, until: int) -> dict[WorkloadId, str]:
         return {

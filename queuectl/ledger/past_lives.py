@@ -16,6 +16,7 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.codec import Parsed
 from queuectl.ledger.rows import stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
+from queuectl.ledger.statements import CLOCK
 from queuectl.readings import MOST_LIVES, DecisionRow, PastLife, PastLives, PastRun
 
 _HELD: Final = (*("workload", "number", "sequence", "admitted_at", "closed_at"),)
@@ -32,6 +33,7 @@ async def past_lives(
     first: datetime | None = (await connection.execute(oldest)).scalar()
     if first is None:
         return None
+    until: datetime = (await connection.execute(CLOCK, {"p_cluster": cluster})).scalar_one()
     query = workloads_with_attempts().where(row.cluster_id == cluster)
     over = query.where(~row.open, row.closed_at >= since).order_by(row.closed_seq.desc())
     rows = list((await connection.execute(over.limit(MOST_LIVES + 1))).all())
@@ -48,7 +50,7 @@ async def past_lives(
         )
         for one in rows
     )
-    return PastLives(tuple(lives), since)
+    return PastLives(tuple(lives), since, until)
 
 
 async def _held(connection: AsyncConnection, cluster: str, ids: list[str]) -> dict[str, list[Row[Any]]]:
@@ -94,6 +96,7 @@ def lives_in_memory(
     ended: Iterable[tuple[int, StoredWorkload]],
     open_: Iterable[StoredWorkload],
     since: datetime,
+    until: datetime,
 ) -> PastLives:
     """The same. `decisions`: all, in order, at least one; `ended`: with the sequence of its end."""
     rows = list(decisions)
@@ -108,7 +111,7 @@ def lives_in_memory(
         PastLife(one, at, tuple(runs[(one.id, end)]))
         for end, at, one in [*lives, *((0, None, one) for one in open_)]
     ]
-    return PastLives(tuple(sorted(found, key=lambda one: one.workload.created_at)), since)
+    return PastLives(tuple(sorted(found, key=lambda one: one.workload.created_at)), since, until)
 
 
 def _runs_in_memory(rows: Iterable[DecisionRow]) -> defaultdict[tuple[WorkloadId, int], list[PastRun]]:

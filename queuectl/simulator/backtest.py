@@ -18,6 +18,8 @@ TIMES: Final = 16
 """How many past times are checked."""
 TARGETS: Final = 3
 """How many workloads of each, at most."""
+PRECISION: Final = 0.001
+"""Seconds: draws are played in whole milliseconds, and all may agree on one."""
 LEAST_CHECKED: Final = 20
 """Fewer checks tell nothing."""
 
@@ -47,11 +49,12 @@ def held(found: Interval, seconds: float | None, so_far: float) -> bool | None:
     has not started for `so_far` seconds. None: that is not known yet."""
     low = found.after if found.low is None else found.low
     assert low is not None, "an interval without a low end has a time that it is after"
+    low -= PRECISION
     if seconds is None:
-        if found.high is not None and so_far > found.high:
+        if found.high is not None and so_far > found.high + PRECISION:
             return False
         return True if found.high is None and so_far > low else None
-    return low <= seconds and (found.high is None or seconds <= found.high)
+    return low <= seconds and (found.high is None or seconds <= found.high + PRECISION)
 
 
 def check(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
@@ -22,7 +22,7 @@ from queuectl.kinds.policy import parse_policy
 from queuectl.readings import PastLives
 from queuectl.simulator.arrivals import Arrival, milliseconds
 from queuectl.simulator.coming import Calendar
-from queuectl.simulator.endings import pods_end_seconds
+from queuectl.simulator.endings import Endings
 from queuectl.simulator.forward import DAY, Forward
 from queuectl.simulator.rebuilding import by_workload, engine_of
 from queuectl.simulator.run_times import LEAST_RUNS, RunTimes, grouped, run_of
@@ -127,9 +127,9 @@ class Forecast:
         self._engine: Engine = engine_of(tree, basis.configuration)
         self._last = settle(self._engine, basis.now, self.sequence)
         lives = [one for one in basis.past.lives if queue_of(one.workload) in self.queues]
-        self._runs = grouped(lives, basis.now)
-        self._ran = {life.workload.id: run_of(life, basis.now).seconds for life in lives}
-        self._ending = pods_end_seconds(lives)
+        self._runs = grouped(lives, basis.past.until)
+        self._ran = {life.workload.id: run_of(life, basis.past.until).seconds for life in lives}
+        self._endings = Endings(lives)
         self._calendar = Calendar(lives, basis.past.since, basis.now, self.queues)
         self._draws: list[Draw] = []
 
@@ -182,18 +182,22 @@ class Forecast:
         basis = self._basis
         dice = Random(f"{self.sequence}/{number}")
         times = RunTimes(self._runs, Random(f"{self.sequence}/{number}/runs"))
+        ending = Random(f"{self.sequence}/{number}/endings")
         most_work = self._most_work // DRAWS[0]
         play = Forward(
             self._engine.fork(),
             basis.now,
             sequence=self._last,
-            eviction_seconds=self._ending,
+            eviction_seconds=self._endings.draw(ending.random()),
             targets=targets,
             most_work=most_work,
             pods=self._pods,
         )
         for one in self._workloads.values():
             self._know(play, one, times, dice)
+            if one.evicted_at is not None:
+                so_far = max(0.0, (basis.now - one.evicted_at).total_seconds())
+                play.gone(milliseconds(self._endings.left(ending.random(), so_far)), one.id)
         play.run(HORIZON_DAYS, partial(self._day, times, self._calendar.sample(dice), dice))
         bounded = play.work >= most_work or play.reached >= HORIZON_DAYS * DAY
         return Draw(play.starts, play.reached, play.work + self._copied, bounded)
@@ -238,10 +242,11 @@ def _whole(seconds: float) -> int:
 def settle(engine: Engine, now: datetime, sequence: int) -> int:
     """Commit the reasons of pending workloads, which a rebuilt engine finds anew: once for all its copies.
 
-    Stop at any other decision: it belongs to the draws. Return the sequence of the last decision.
+    Stop at any other decision: it belongs to the draws. So do counts of pods: an engine asks for each once.
+    Return the sequence of the last decision.
     """
     while (plan := engine.decide(now)).decisions and all(isinstance(one, Keep) for one in plan.decisions):
-        engine.commit(plan, sequence + 1)
+        engine.commit(replace(plan, probes=()), sequence + 1)
         sequence += len(plan.recorded)
     return sequence
 

@@ -67,6 +67,10 @@ class Resumed(Play):
                 if left is not None:
                     self._at(left, partial(self._finish, job, job.launch))
 
+    def gone(self, at: int, workload: WorkloadId) -> None:
+        """The pods of a workload that is being evicted at the start end then."""
+        self._jobs[workload].empty_at = at
+
     def resume(self) -> None:
         """Do the writes that are due."""
         for effect in self._engine.take_effects():
@@ -106,7 +110,8 @@ class Forward(Resumed):
         for id in self._pods:
             job = self._jobs.get(id)
             if job is None or job.suspended:
-                self._at(self._eviction, partial(self._gone, id))
+                ending = 0 if job is None else job.empty_at
+                self._at(ending or self._eviction, partial(self._gone, id))
         self.resume()
         self.reached = days * DAY
         self.play((), until=days * DAY / 1000)

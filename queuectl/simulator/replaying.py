@@ -18,7 +18,7 @@ from queuectl.core.reasons import Family
 from queuectl.kinds.policy import parse_policy
 from queuectl.readings import PastLife, PastLives, PastRevision
 from queuectl.simulator.arrivals import Arrival, milliseconds
-from queuectl.simulator.endings import pods_end_seconds
+from queuectl.simulator.endings import Endings
 from queuectl.simulator.forward import Resumed
 from queuectl.simulator.history import History, Life, Run
 from queuectl.simulator.measures import measures
@@ -79,10 +79,6 @@ class _Plan:
 
 
 class _Replay(Resumed):
-    def gone(self, at: int, workload: WorkloadId) -> None:
-        """The pods of a workload that is being evicted at the start end then."""
-        self._jobs[workload].empty_at = at
-
     def leave(self, at: int, workload: WorkloadId) -> None:
         """Delete it at this time, if it does not run then."""
         self._at(at, partial(self._leave, workload))
@@ -194,7 +190,7 @@ def _play(basis: _Basis, policy: Sequence[Event], progress: Callable[[float], No
     past = basis.past
     engine: Engine = engine_of(past.snapshot, past.configuration)
     engine.handle(policy)
-    ending = pods_end_seconds(past.lives.lives)
+    ending = Endings(past.lives.lives).usual
     play = _Replay(engine, past.since, sequence=past.snapshot.sequence, eviction_seconds=ending)
     there = {one.id: one for one in past.snapshot.workloads}
     due = frozenset(past.snapshot.effects)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from queuectl.readings import PastLife, PastRun
-from queuectl.simulator.endings import LEAST_ENDINGS, MOST_ENDINGS, USUAL_SECONDS, pods_end_seconds
+from queuectl.simulator.endings import LEAST_ENDINGS, MOST_ENDINGS, USUAL_SECONDS, Endings
 from tests.simulator.test_run_times import after, stored
 
 
@@ -35,9 +35,31 @@ def evicted(*seconds: float) -> list[PastLife]:
 def test_the_pods_of_victims_take_the_median_of_the_last_evictions(
     lives: list[PastLife], seconds: float
 ) -> None:
-    assert pods_end_seconds(lives) == seconds
+    assert Endings(lives).usual == seconds
 
 
 def test_an_eviction_that_goes_on_does_not_count() -> None:
     going_on = [PastLife(stored("slow"), None, (PastRun(after(0), None, after(60)),))] * LEAST_ENDINGS
-    assert pods_end_seconds(going_on) == USUAL_SECONDS
+    assert Endings(going_on).usual == USUAL_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("part", "so_far", "left"),
+    [
+        (0.0, 0, 5),
+        (0.5, 0, 6),
+        (0.99, 0, 7),
+        (0.0, 2, 3),
+        (0.5, 5.5, 1.5),
+        (0.49, 5.5, 0.5),
+        (0.5, 8, 8),
+        (0.9, 8, 72),
+    ],
+)
+def test_pods_that_are_ending_go_on_as_those_that_took_longer_did(
+    part: float, so_far: float, left: float
+) -> None:
+    """As long again, at the median, where none took longer."""
+    endings = Endings(evicted(*[5.0, 6.0, 7.0] * LEAST_ENDINGS))
+    assert endings.left(part, so_far) == pytest.approx(left)
+    assert so_far or endings.draw(part) == left

@@ -153,6 +153,46 @@ def test_a_history_with_few_runs_is_too_thin() -> None:
     )
 
 
+def test_what_ended_after_the_past_was_read_does_not_count_as_having_run_until_now() -> None:
+    """REST reads it once a minute (A13)."""
+    snapshot, when = state(busy())
+    past = at_once(month().ledger.past_lives(since=START))
+    read = known_at(past, when - timedelta(days=2), WINDOW)
+    found = Forecast(Known(snapshot, when, known_at(read, when, WINDOW)), "a")
+    ran = {
+        life.workload.id: max(
+            ((run.stopped_at or past.until) - run.admitted_at).total_seconds() for run in life.runs
+        )
+        for life in past.lives
+        if life.runs
+    }
+    known = {id: seconds for id, seconds in found._ran.items() if seconds}
+    assert len(known) >= 8
+    assert all(seconds <= ran[id] for id, seconds in known.items())
+    assert sorted(one.seconds for one in found._runs["all"]) == sorted(known.values())
+
+
+def preempting() -> tuple[float, StoredWorkload]:
+    """Days to 10 s after a preemption, while others wait too, and the preemptor."""
+    lives = at_once(month().ledger.past_lives(since=START)).lives
+    for at in sorted(run.evicted_at for life in lives for run in life.runs if run.evicted_at is not None):
+        days = (at + timedelta(seconds=10) - START) / timedelta(days=1)
+        there = state(days)[0].workloads if days > 2 else ()
+        awaiting = {one.preemptor for one in there if one.phase is Phase.EVICTING}
+        waits = [one for one in there if one.phase is Phase.PENDING]
+        if len(waits) > 2 and (found := next((one for one in waits if one.id in awaiting), None)):
+            return days, found
+    raise AssertionError("no preemptor waits")
+
+
+def test_the_preemptor_starts_when_the_pods_of_its_victims_have_ended() -> None:
+    """They take 30 s in this month."""
+    days, first = preempting()
+    found = forecast(days).of([first.id], most_draws=9)
+    assert isinstance(found, dict)
+    assert found[first.id] == Interval(20, 20, 20, None, 9)
+
+
 GPUS: Final = "nvidia.com/gpu"
 
 
@@ -240,6 +280,8 @@ def test_what_does_not_wait_has_no_forecast() -> None:
     [
         (Interval(10, 20, 30, None, 9), 15, 99, True),
         (Interval(10, 20, 30, None, 9), 9, 99, False),
+        (Interval(10, 10, 10, None, 9), 10.0004, 99, True),
+        (Interval(10, 10, 10, None, 9), 9.9996, 99, True),
         (Interval(10, 20, 30, None, 9), 31, 99, False),
         (Interval(10, 20, 30, None, 9), None, 29, None),
         (Interval(10, 20, 30, None, 9), None, 31, False),

@@ -161,9 +161,11 @@ def test_what_was_known_at_a_time_has_nothing_later() -> None:
             PastLife(old, after(20), (PastRun(after(5), after(20)),)),
         ),
         T0,
+        after(600),
     )
     found = known_at(past, after(150), timedelta(seconds=100))
-    assert found.since == after(50)
+    assert (found.since, found.until) == (after(50), after(150))
+    assert known_at(past, after(700), timedelta(seconds=100)).until == after(600)
     assert found.lives == (PastLife(one, None, (FIRST,)),)
     (then,) = known_at(past, after(120), timedelta(seconds=100)).lives[:1]
     assert then.runs == (FIRST._replace(ended_at=None),)
