@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WAIT_FOR_CLUSTER = 2.0
-_COLLECTING: Final = (5_000, 4, 20)
-"""Thresholds of the garbage collector. An engine for what-ifs has some 20,000 objects: with the thresholds of
-Python, each question visits all engines that are kept, while no request is answered."""
+_COLLECTING: Final = (50_000, 4, 20)
+"""Thresholds of the garbage collector: above the objects of an engine for what-ifs, which are freed without
+it. With those of Python each question visits all engines that are kept, while no request is answered."""
 _SWITCH_SECONDS: Final = 0.001
 """How long a what-if, which runs in a thread, goes on while a request waits."""
 _WITHOUT_IDENTITY: Final = (

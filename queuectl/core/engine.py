@@ -39,7 +39,7 @@ from queuectl.core.entries import Entry
 from queuectl.core.events import Event
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.forgetting import forget_unused
-from queuectl.core.forking import fork
+from queuectl.core.forking import dissolve, fork
 from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted, forgotten
 from queuectl.core.model import (
@@ -352,6 +352,10 @@ class Engine:
         Costs as much as there are workloads and queues, a few microseconds each.
         """
         return fork(self)
+
+    def dissolve(self) -> None:
+        """Free what the engine has. Call last, for an engine that is one of many."""
+        dissolve(self)
 
     def take_effects(self) -> list[Effect]:
         """Return committed Kubernetes writes that no driver has yet. Each is returned once, until settled."""

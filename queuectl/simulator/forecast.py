@@ -200,6 +200,7 @@ class Forecast:
                 play.gone(milliseconds(self._endings.left(ending.random(), so_far)), one.id)
         play.run(HORIZON_DAYS, partial(self._day, times, self._calendar.sample(dice), dice))
         bounded = play.work >= most_work or play.reached >= HORIZON_DAYS * DAY
+        play.close()
         return Draw(play.starts, play.reached, play.work + self._copied, bounded)
 
     def _know(self, play: Forward, one: StoredWorkload, times: RunTimes, dice: Random) -> None:

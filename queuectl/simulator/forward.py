@@ -116,6 +116,11 @@ class Forward(Resumed):
         self.reached = days * DAY
         self.play((), until=days * DAY / 1000)
 
+    def close(self) -> None:
+        """Free the engine, and what was to happen later."""
+        self._engine.dissolve()
+        self._coming.clear()
+
     def _dawn(self, day: Day, number: int, days: int) -> Iterable[Event]:
         for one in day(number):
             self._at(one.at, partial(self._arrive, one))

@@ -57,6 +57,7 @@ def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
     else:
         raise NotAtRest(f"it does not come to rest within {PLANS} plans")
     after = {report.name: report.condition for report in engine.take_reports()[1]}
+    engine.dissolve()
     inactive = [
         (name, condition)
         for name, condition in sorted(after.items())

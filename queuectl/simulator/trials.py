@@ -109,6 +109,10 @@ class Trials:
         """Return a copy of the engine, at rest. Only those of whole trials have all workloads."""
         return self._engine.fork()
 
+    def close(self) -> None:
+        """Free the engine. No trial follows."""
+        self._engine.dissolve()
+
     @property
     def sequence(self) -> int:
         """Of the last decision."""
@@ -158,7 +162,9 @@ class Trials:
         engine.handle(changes)
         if self._lean:
             engine.keep_refusals()
-        return tried(workload.id, self._until_it_starts(engine, behind, workload.id))
+        found = tried(workload.id, self._until_it_starts(engine, behind, workload.id))
+        engine.dissolve()
+        return found
 
     def comes_too_late(self, workload: WorkloadId, resource: str, more: int) -> bool:
         """Return whether a pending workload starts in no case, though its ClusterQueue had `more` quota.
@@ -184,7 +190,9 @@ class Trials:
             self.work += plan.work
             found: Sequence[Decision] = plan.decisions
             if _goes_on(plan) and not tried(workload, found).starts:
-                found = self._until_it_starts(*self._fork(), workload)
+                engine_beside, behind = self._fork()
+                found = self._until_it_starts(engine_beside, behind, workload)
+                engine_beside.dissolve()
             return tried(workload, found)
         finally:
             engine.handle(back)

@@ -65,12 +65,15 @@ class TriedWhatIfs:
         """The engine of this part of the state: the one that is kept, if it is fresh and serves."""
         kept, now = self._kept.pop(basis.queues, None), self._clock()
         if kept is None or not (self._is_fresh(kept, basis, now) and serves(kept.trials)):
+            if kept is not None:
+                kept.trials.close()
             whole = basis.queues is None  # a plan moves many workloads
             kept = _Kept(trials_of(basis.snapshot(), basis.configuration, whole=whole), now)
         # Kept only from here on: what fails half way is not used again.
         self._kept[basis.queues] = kept
         while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+            _, last_used = self._kept.popitem(last=False)
+            last_used.trials.close()
         return kept.trials
 
     @staticmethod

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections import Counter, defaultdict, deque
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 
 from queuectl.core.decisions import Admit, Evict
+from queuectl.core.entries import Entry
 from queuectl.core.events import TimeCame
 from queuectl.core.forking import fork
 from queuectl.core.values import value
@@ -42,6 +45,32 @@ def test_what_happens_to_an_engine_and_to_its_fork_is_independent(
     third.commit(third.decide(running.now), 1)
     assert third.check() == []
     assert pickle.dumps(engine) == after, "what happened to a fork changed the engine"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_dissolved_engine_had_is_freed_at_once_and_others_keep_what_they_have(seed: int) -> None:
+    dice = Random(seed)
+    jobs, script = ([dice.randbytes(36) for _ in range(8)] for _ in range(2))
+    running = play(dice.randbytes(420), jobs, script)
+    engine = running.engine
+    before = pickle.dumps(engine)
+    gc.collect()
+    gc.disable()
+    try:
+        known = entries()
+        other = engine.fork()
+        other.decide(running.now)
+        assert engine._state.entries
+        assert entries() == known + len(engine._state.entries)
+        other.dissolve()
+        assert entries() == known
+    finally:
+        gc.enable()
+    assert pickle.dumps(engine) == before
+
+
+def entries() -> int:
+    return sum(isinstance(one, Entry) for one in gc.get_objects())
 
 
 def test_a_fork_has_the_nodes_and_their_pods_as_its_own() -> None:
