@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
-from tests.spread import longest_first, scheduler, shared_sites
+from tests.spread import longest_first, scheduler, shared_sites, workers
 
 NO_SKIPS = "QUEUECTL_NO_SKIPS"
 _FIGURE = "figure"
@@ -80,6 +80,12 @@ def figures(request: pytest.FixtureRequest) -> Iterator[list[str]]:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return scheduler(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """For `-n auto`; None: as xdist counts. A real control plane takes what more of them would use."""
+    return None if find_assets() else workers(os.cpu_count() or 1)
 
 
 @pytest.hookimpl(trylast=True)

@@ -37,6 +37,11 @@ def group(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
+def workers(cores: int) -> int:
+    """How many run the tests where there is no real control plane: many tests wait for what they start."""
+    return cores + (cores + 1) // 2
+
+
 def longest_first(items: list[pytest.Item]) -> None:
     """Sort by folder. The order within a folder stays."""
     items.sort(key=lambda item: _rank(item.nodeid))

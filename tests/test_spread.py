@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import NO_SKIPS
-from tests.spread import group
+from tests.spread import group, workers
 
 PLUGINS = ("-p", "tests.conftest", "-p", "no:asyncio", "-p", "no:schemathesis")
 PROBE = """
@@ -25,6 +25,10 @@ def test_tells_its_process(figures, site, number):
 def test_needs_what_is_missing():
     pytest.skip("KUBEBUILDER_ASSETS is not set: not tried")
 """
+
+
+def test_without_a_control_plane_half_as_many_more_processes_than_cores_run() -> None:
+    assert [workers(cores) for cores in (1, 2, 3, 8)] == [2, 3, 5, 12]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from tests.api.changing import CannedChanges
 from tests.api.conftest import KEY
 from tests.api.reviews import CannedReviews
 from tests.api.test_tenants import BOBS, ledger
+from tests.core import profiles
 from tests.job_kinds import JOB_KINDS
 
 Operation = APIOperation[Any, Any, Any, Any]
@@ -34,7 +35,8 @@ KNOWN = {
     "kind": tuple(row.name.lower() for row in JOB_KINDS),
     "name": ("main", "waits", "mine", "zz-urgent", "team-a", "all", "a100", "zz-ended"),
 }
-EXAMPLES = 12
+EXAMPLES = 2 + profiles.examples(10)
+"""For each operation, by default and in CI."""
 TOO_LARGE = 431
 # By its schema a cursor is any text, but only those that the server issued are valid.
 NOT_PROMISED = ("positive_data_acceptance",)

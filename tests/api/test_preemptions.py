@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import pytest
 
@@ -18,8 +16,6 @@ from queuectl.core.reasons import Code, PreemptionCause, Reason
 from queuectl.kinds.policy import parse_policy
 from tests.api.canned import EPOCH_START, GPU, CannedReadings, decision, queue_spec, workload
 from tests.api.conftest import Rest, Serve
-from tests.api.weeks import Week, at_once, week
-from tests.builders import T0
 
 SHARES = {
     "preemptor": {"node": "ClusterQueue/team-a", "before": 0, "after": 125},
@@ -83,64 +79,6 @@ async def test_pages_of_preemptions_continue_where_the_one_before_ended(serve: S
     first = await rest.get("/api/v1/preemptions", limit="1")
     second = await rest.get("/api/v1/preemptions", limit="1", next=first["next"])
     assert [item["name"] for item in (*first["items"], *second["items"])] == ["other", "victim"]
-
-
-# --- a simulated week
-
-
-@pytest.mark.parametrize("fair", [False, True])
-def test_what_a_week_lost_is_what_its_preempted_attempts_ran(fair: bool) -> None:
-    found = week(fair)
-    rows = at_once(found.ledger.preemptions(before=None, since=None, until=None, limit=100_000))
-    told = sorted(
-        (str(one.decision.workload), _milliseconds(one.admitted_at), _milliseconds(one.decision.now))
-        for one in rows
-    )
-    simulated = sorted(
-        (str(life.id), run.admitted, run.stopped)
-        for life in found.history.lives
-        for run in life.runs
-        if run.code is Code.PREEMPTED and run.stopped is not None
-    )
-    assert len(told) > 20
-    assert told == simulated
-    usage = {(life.id, run.admitted): run.usage for life in found.history.lives for run in life.runs}
-    for one in rows:
-        assert one.held is not None
-        assert one.decision.workload is not None
-        assert one.held.usage() == usage[one.decision.workload, _milliseconds(one.admitted_at)]
-
-
-def _milliseconds(time: datetime | None) -> int:
-    assert time is not None
-    return (time - T0) // timedelta(milliseconds=1)
-
-
-def shares_of(found: Week) -> list[dict[str, dict[str, Any]]]:
-    """Of preemptions with one victim: another one in the queue of the preemptor lowers its share."""
-    rows = at_once(found.ledger.preemptions(before=None, since=None, until=None, limit=100_000))
-    victims = Counter((one.decision.now, one.decision.payload["preemptor"]) for one in rows)
-    stored: list[Any] = [
-        one.decision.payload.get("shares")
-        for one in rows
-        if victims[one.decision.now, one.decision.payload["preemptor"]] == 1
-    ]
-    return [one for one in stored if one is not None]
-
-
-def test_a_preemption_of_a_week_lowers_the_share_of_its_victim_and_raises_that_of_the_preemptor() -> None:
-    assert shares_of(week(fair=False)) == []
-    found = shares_of(week(fair=True))
-    assert len(found) > 10
-    for one in found:
-        victim, preemptor = one["victim"], one["preemptor"]
-        assert victim["node"] != preemptor["node"]
-        assert victim["after"] <= victim["before"]
-        assert preemptor["after"] >= preemptor["before"]
-    assert any(one["victim"]["after"] < one["victim"]["before"] for one in found)
-    # Queues a and b are in one cohort: against c, that cohort is compared.
-    nodes = {one["victim"]["node"] for one in found}
-    assert nodes <= {"ClusterQueue/a", "ClusterQueue/b", "ClusterQueue/c", "Cohort/north"}
 
 
 # --- exposure

@@ -1,4 +1,4 @@
-"""Loans between queues: tables, random trees, and a simulated week whose hours are those of its holds."""
+"""Loans between queues: tables and random trees."""
 
 from __future__ import annotations
 
@@ -31,14 +31,11 @@ from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.resources import FlavorResource
 from queuectl.kinds.policy import parse_policy
 from queuectl.readings import Held, PastHolds, Revision
-from queuectl.simulator.history import History
 from tests.api.canned import EPOCH_START, GPU, queue_spec
 from tests.api.conftest import Rest
-from tests.api.weeks import END, at_once, week
-from tests.builders import T0
+from tests.core import profiles
 
 CELL = FlavorResource("a100", GPU)
-GPUS = FlavorResource("default", GPU)
 
 
 def quota(gpus: int, lending: int | None = None) -> list[dict[str, Any]]:
@@ -132,7 +129,7 @@ def lives(draw: st.DrawFn) -> tuple[QuotaTree, dict[str, int]]:
 
 
 @given(lives(), st.sampled_from([1, 7, 3_600_000_000]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=profiles.examples(150), deadline=None)
 def test_what_is_borrowed_is_what_is_lent(life: tuple[QuotaTree, dict[str, int]], times: int) -> None:
     made, used = life
     found = {name: account(made.queue(name), made.cell(CELL), used, times) for name in used}
@@ -205,59 +202,6 @@ def test_a_time_with_too_many_loans_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("queuectl.api.statements.MOST_PAIRS", 99)
     with pytest.raises(TooLong):
         statement("q1", found, minutes(0), minutes(60), parse_policy)
-
-
-def test_the_next_time_continues_the_one_before() -> None:
-    ledger = week(fair=True).ledger
-    middle = T0 + timedelta(days=3.21)
-    whole, first, second = (
-        statement("b", at_once(ledger.past_holds(since=begin, until=end)), begin, end, parse_policy)[GPUS]
-        for begin, end in ((T0, END), (T0, middle), (middle, END))
-    )
-    first.add(second)
-    for name in ("guaranteed", "used", "borrowed", "beyond", "lent", "idle"):
-        # Each stretch is cut to whole microseconds for each lender.
-        assert abs(getattr(whole, name) - getattr(first, name)) <= 2, name
-
-
-def integral(history: History, queue: str) -> int:
-    """Base units times microseconds, by the simulator's own records."""
-    total = 0
-    for run in (run for life in history.lives for run in life.runs if run.cluster_queue == queue):
-        end = history.end if run.released is None else run.released
-        total += sum(run.usage.values()) * (end - run.admitted) * 1000
-    return total
-
-
-@pytest.mark.parametrize("fair", [False, True])
-def test_the_hours_of_a_week_are_those_of_its_hold_lines(fair: bool) -> None:
-    found = week(fair)
-    holds = at_once(found.ledger.past_holds(since=T0, until=END))
-    of = {name: statement(name, holds, T0, END, parse_policy)[GPUS] for name in "abc"}
-    for name, one in of.items():
-        assert one.used == integral(found.history, name)
-        assert one.borrowed == sum(one.borrowed_from.values()) + one.beyond
-        assert one.guaranteed - one.lent - one.idle == one.used - one.borrowed
-        for borrower, amount in one.lent_to.items():
-            assert of[borrower].borrowed_from[f"ClusterQueue/{name}"] == amount
-    assert of["a"].borrowed > 0
-    assert of["c"].lent > 0
-    days = 8 * 7 - 4 * 1.9  # quota of c was halved for 1.9 days
-    assert of["c"].guaranteed == round(days * 24 * 3_600_000_000)
-
-
-@pytest.mark.parametrize("fair", [False, True])
-def test_the_statement_of_a_tree_is_that_of_each_of_its_queues(fair: bool) -> None:
-    found = week(fair)
-    holds = at_once(found.ledger.past_holds(since=T0, until=END))
-    [tree] = of_cohort("all", holds, (T0, END), parse_policy)
-    assert tree == {name: statement(name, holds, T0, END, parse_policy) for name in "abc"}
-    used = sum(one[GPUS].used for one in tree.values())
-    assert used == sum(integral(found.history, name) for name in "abc")
-    lines = ((one, min(one.end or END, END) - max(one.start, T0)) for one in holds.holds)
-    assert used == sum(one.amount * (time // timedelta(microseconds=1)) for one, time in lines)
-    borrowed = sum(one[GPUS].borrowed - one[GPUS].beyond for one in tree.values())
-    assert borrowed == sum(one[GPUS].lent for one in tree.values()) > 0
 
 
 def test_a_queue_counts_while_it_is_in_the_cohort() -> None:

@@ -1,4 +1,4 @@
-"""Where a wait went: tables of decisions, and every workload of a simulated week."""
+"""Where a wait went: tables of decisions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ import pytest
 from queuectl.api import waits
 from queuectl.api.waits import Cause, Wait
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import WorkloadId
 from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
-from queuectl.ledger import in_memory
 from queuectl.readings import DecisionRow, WorkloadStarts
-from queuectl.simulator.history import Life
 from tests.api.canned import EPOCH_START, GPU, decision, two_teams, workload
 from tests.api.conftest import Rest, Serve
-from tests.api.weeks import END, Week, week
 
 ONE = workload("one", 0)
 QUOTA = Reason(
@@ -139,59 +135,6 @@ def test_a_creation_that_is_later_by_the_clock_of_the_api_server_makes_no_negati
     wait = waits.breakdown(waits.spells(rows, created, EPOCH_START + timedelta(seconds=9)), {})
     assert wait is not None
     assert (wait.waited, wait.ran) == (7, 2)
-
-
-# --- a simulated week
-
-
-def rows_of(found: Week) -> dict[WorkloadId, list[DecisionRow]]:
-    rows: dict[WorkloadId, list[DecisionRow]] = {}
-    for row in found.ledger.store.decisions:
-        if row.workload is not None:
-            rows.setdefault(row.workload, []).append(row)
-    return rows
-
-
-def lived(life: Life, end: int) -> tuple[int, int, int]:
-    """Milliseconds that it waited, ran, and was evicting, by the simulator's own records."""
-    over = end if life.finished is None else life.finished
-    ran = evicting = 0
-    for run in life.runs:
-        released = over if run.released is None else run.released
-        stopped = released if run.stopped is None else run.stopped
-        ran += stopped - run.admitted
-        evicting += released - stopped
-    return over - life.arrived - ran - evicting, ran, evicting
-
-
-@pytest.mark.parametrize("fair", [False, True])
-def test_the_parts_of_every_wait_of_a_week_sum_to_the_wait(fair: bool) -> None:
-    found = week(fair)
-    rows = rows_of(found)
-    causes: dict[Cause, int] = {}
-    workloads = {one.id: one for one in found.ledger.store.workloads.values()}
-    workloads |= {one.id: one for _, one in found.ledger.store.ended}
-    assert len(found.history.lives) > 400
-    for life in found.history.lives:
-        created = workloads[life.id].created_at
-        spells = waits.spells(rows[life.id], created, END)
-        told = {
-            one: in_memory.starts(found.ledger.store.decisions, span)
-            for one, span in waits.spans(spells, LAST).items()
-        }
-        wait = waits.breakdown(spells, told)
-        assert wait is not None
-        assert sum(part.seconds for part in wait.parts) == wait.waited
-        assert all(part.seconds > 0 for part in wait.parts)
-        assert wait.waited + wait.ran + wait.evicting == int((wait.until - wait.start).total_seconds())
-        waited, ran, evicting = lived(life, found.history.end)
-        # Created in a whole second, up to 1 s before it arrives; each boundary is cut to a second.
-        boundaries = 2 + 3 * len(life.runs)
-        for seconds, milliseconds in ((wait.waited, waited), (wait.ran, ran), (wait.evicting, evicting)):
-            assert abs(seconds - milliseconds / 1000) <= boundaries, life
-        for part in wait.parts:
-            causes[part.why.cause] = causes.get(part.why.cause, 0) + part.seconds
-    assert {Cause.QUOTA, Cause.LINE, Cause.PODS_ENDING, Cause.STOPPED} <= causes.keys()
 
 
 # --- REST

@@ -9,19 +9,19 @@ from hypothesis import Phase, settings
 settings.register_profile("ci", derandomize=True, max_examples=100, deadline=None, database=None)
 settings.register_profile(
     "quick",
-    max_examples=30,
+    max_examples=20,
     deadline=None,
     database=None,
     report_multiple_bugs=False,
     phases=[Phase.generate],
 )
 # The default: the same few examples each time, with shrinking.
-settings.register_profile("short", settings.get_profile("ci"), max_examples=30)
+settings.register_profile("short", settings.get_profile("ci"), max_examples=20)
 # As ci, and without shrinking: for callers that only need to know whether a test fails.
 settings.register_profile("first", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
 settings.register_profile("long", max_examples=5000, deadline=None)
 
-SEQUENCES = {"ci": 1.0, "short": 0.3, "first": 0.3, "quick": 0.3, "long": 11.0}
+SEQUENCES = {"ci": 1.0, "short": 0.15, "first": 0.3, "quick": 0.15, "long": 11.0}
 """Factor of random sequences relative to CI (about 2,000 there)."""
 
 
@@ -37,6 +37,11 @@ def examples(number: int) -> int:
 def sequences(number: int) -> settings:
     """Return settings for that many examples in CI, and proportionally more in larger profiles."""
     return settings(max_examples=examples(number))
+
+
+def spread(number: int) -> range:
+    """Return the numbers below that one in CI, and as many of them as `examples`, far apart, by default."""
+    return range(0, max(number, examples(number)), max(1, number // examples(number)))
 
 
 def _chosen() -> str:

@@ -32,6 +32,7 @@ from queuectl.core.policy import (
 )
 from queuectl.core.resources import MAX_AMOUNT
 from queuectl.kinds.policy import POLICY_KINDS, BadPolicy, parse_policy, policy_event
+from tests.core import profiles
 from tests.kinds.policy_cases import ACCEPTED, GPU, REFUSED, REFUSED_NODES, cluster_queue, group, quota
 
 Json = dict[str, Any]
@@ -254,7 +255,7 @@ _FIELDS = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=profiles.examples(200), deadline=None)
 @given(st.sampled_from(sorted(POLICY_KINDS)), st.dictionaries(_FIELDS, _JSON, max_size=4) | _JSON)
 def test_any_object_is_either_read_or_invalid(kind: str, spec: Any) -> None:
     obj = _object(kind, spec=spec, value=spec)

@@ -16,6 +16,7 @@ from queuectl.core.policy import Requirement, Toleration
 from queuectl.core.reasons import Code
 from queuectl.kinds.labels import KUEUES_TOO, OWN
 from queuectl.kinds.workloads import MAX_ANNOTATIONS, observe
+from tests.core import profiles
 from tests.job_kinds import JOB_KINDS
 from tests.kinds.job_objects import UID, container, job, metadata, pytorch_job
 
@@ -304,7 +305,7 @@ def _replaced(obj: Any, path: list[int], value: Any) -> Any:
     return {**obj, key: _replaced(obj[key], path[1:], value)}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=profiles.examples(400), deadline=None)
 @given(
     base=st.sampled_from([("Job", job(parallelism=2)), ("PyTorchJob", pytorch_job(Master=1, Worker=2))]),
     path=st.lists(st.integers(0, 20), min_size=1, max_size=9),
@@ -322,7 +323,7 @@ def test_no_object_of_the_usual_structure_raises(
         assert event.workload.problem is None or event.workload.problem.message
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=profiles.examples(200), deadline=None)
 @given(obj=st.dictionaries(_KEYS, _JSON, max_size=4), kind=st.sampled_from([row.name for row in JOB_KINDS]))
 def test_no_json_object_raises(obj: dict[str, Any], kind: str) -> None:
     observe(JOB_KINDS[kind], obj)

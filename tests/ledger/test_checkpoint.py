@@ -44,7 +44,7 @@ async def from_checkpoint(world: World) -> list[Finding]:
 
 
 def tried(edit: Edit) -> set[int]:
-    """The decisions with a checkpoint: all in CI, by default each third, and always those beside the edit."""
+    """The decisions with a checkpoint: all in CI, by default some, and always those beside the edit."""
     step = max(1, LAST // profiles.examples(LAST))
     beside = set() if edit.at is None else {max(1, edit.at - 1), min(LAST, edit.at)}
     return beside | set(range(LAST, 0, -step))

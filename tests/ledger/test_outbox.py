@@ -24,6 +24,7 @@ from queuectl.outbox import Occurrence
 from queuectl.ports import LedgerRefused, LedgerUnavailable
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.settings import ConfigurationError, Settings, load
+from tests.core import profiles
 from tests.ledger.edits import World
 from tests.ledger.plans import CREATED, PREEMPTED, admit, configure, enqueue, evict, keep, release
 from tests.ledger.test_agreement import DECISIONS
@@ -146,7 +147,11 @@ async def test_one_process_sends_and_another_one_takes_over_when_it_is_gone(
 
 
 @given(plans=st.lists(st.lists(DECISIONS, min_size=1, max_size=3), max_size=12), data=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=profiles.examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 async def test_the_outbox_has_what_the_rows_say(
     server: EmbeddedPostgres, cluster: str, plans: list[list[Decision]], data: st.DataObject
 ) -> None:

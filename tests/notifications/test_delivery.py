@@ -15,6 +15,7 @@ from queuectl.notifications.messages import Message
 from queuectl.notifications.rules import Event, Rule, Selection, selected
 from queuectl.outbox import Cursor
 from queuectl.ports import LedgerUnavailable
+from tests.core import profiles
 from tests.notifications.books import NEVER, PREEMPTED, WAITS, Book, Counts, Receiver, occurrence, row
 
 ALL = Selection(tuple(Rule(event=event) for event in Event))
@@ -204,7 +205,7 @@ async def stepped(running: Delivery) -> bool:
 
 
 @given(history=HISTORY, refusing=NUMBERS, failing=NUMBERS, crashes=NUMBERS, one_team=st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=profiles.examples(200), deadline=None)
 async def test_the_messages_are_those_of_the_rules_whatever_fails(
     history: list[tuple[tuple[Verdict, None], str, str]],
     refusing: frozenset[int],

@@ -35,7 +35,7 @@ T = TypeVar("T")
 SEEN: Counter[ChangeKind] = Counter()
 
 
-SEEDS = range(profiles.examples(100))
+SEEDS = profiles.spread(100)
 
 
 def at_rest(dice: Random) -> Running:

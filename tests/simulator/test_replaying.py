@@ -52,7 +52,7 @@ def past(played: Hour, since: datetime) -> Past:
     )
 
 
-def replay(played: Hour, *policy: Event, minutes: float = 15) -> dict[str, Any]:
+def replay(played: Hour, *policy: Event, minutes: float) -> dict[str, Any]:
     since = START + timedelta(minutes=minutes)
     return replayed(past(played, since), policy)
 
@@ -63,7 +63,7 @@ def waits(found: dict[str, Any], which: str) -> dict[str, Any]:
 
 
 def test_a_replay_under_the_same_policy_has_the_waits_that_really_were() -> None:
-    found = replay(quiet())
+    found = replay(quiet(), minutes=45)
     assert found["workloads"] > 100
     assert sum(queue["before"]["preempted"] for queue in found["queues"]) > 0
     assert waits(found, "before") == waits(found, "really")
