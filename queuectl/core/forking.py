@@ -73,7 +73,8 @@ def dissolve(root: object) -> None:
 
 
 def _parts(one: Any) -> Iterator[Any]:
-    for name in _plan(type(one)).copied:
+    kind: Any = type(one)
+    for name in _plan(kind).copied:
         yield getattr(one, name, None)
     yield from getattr(one, "__dict__", _NOTHING).values()
 
