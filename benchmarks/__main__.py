@@ -34,7 +34,7 @@ BENCHMARKS: Final = {
     "kinds": "start and memory of the controller with 12 kinds of 2,000 objects each, beside as many Jobs",
     "eta": "forecasts of starts on four simulated months: intervals that held, errors beside naive estimates",
     "eta-live": "forecasts of starts beside the real starts of Jobs on the real API server, in fast time",
-    "replay": "a simulated week of 5,500 workloads replayed under its policy and another one",
+    "replay": "a simulated week of 20,000 workloads replayed under its policy and another one",
     "rest": "pages of REST for a tenant while 20,000 wait, and memory",
     "answers": "pages, workloads and explanations while 50,000 wait, and what readers cost the controller",
 }

@@ -1,18 +1,21 @@
-"""CPU of `queuectl replay` for a simulated week, beside simulating the same days once."""
+"""CPU and memory of `queuectl replay` for a simulated week, beside simulating the same days once."""
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import timedelta
 from typing import Final
 
+from benchmarks.machine import memory
 from benchmarks.months import QUOTA, START, Month, at_once, team
 from benchmarks.progress import bar
 from benchmarks.report import Figure, Report
 from queuectl.simulator.replaying import Past, replayed
 
-SIZE: Final = 5
-"""Times the load and quota of a month of `eta`: some 5,500 workloads in a week."""
+MIB: Final = 1 << 20
+SIZE: Final = 18
+"""Times the load and quota of a month of `eta`: some 20,000 workloads in a week."""
 DAYS: Final = 8
 """All but the first are replayed."""
 
@@ -23,6 +26,7 @@ def run(scale: int = 1) -> Report:
     started = time.process_time()
     month.run()
     simulated = time.process_time() - started
+    _, alone = memory(os.getpid())
     since, until = START + timedelta(days=1), START + timedelta(days=days)
     past = Past(
         since=since,
@@ -40,11 +44,19 @@ def run(scale: int = 1) -> Report:
             done = int(100 * part)
 
         found = replayed(past, [team("b", QUOTA * size // 2)], progress)
-    figure = Figure(
+    cpu = Figure(
         name=f"a replay of {found['workloads']:,} workloads: {days - 1} days, played twice",
         value=time.process_time() - started,
         unit="s of CPU",
         ceiling=simulated,
         bound=f"{days} days simulated once, with a ledger in memory",
     )
-    return Report("replay", [figure])
+    _, most = memory(os.getpid())
+    peak = Figure(
+        name="peak memory, with the ledger",
+        value=most / MIB,
+        unit="MiB",
+        ceiling=alone / MIB,
+        bound="before the replay",
+    )
+    return Report("replay", [cpu, peak])
