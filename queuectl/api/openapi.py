@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -58,10 +59,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     """As plain JSON values."""
     endpoints = tuple(endpoints)
     models: list[type[BaseModel]] = [*(endpoint.model for endpoint in endpoints), Problem, Health]
-    references, definitions = models_json_schema(
-        [(model, "serialization") for model in dict.fromkeys(models)],
-        ref_template="#/components/schemas/{model}",
-    )
+    references, definitions = _schemas(tuple(dict.fromkeys(models)))
     problem = {"content": {CONTENT_TYPE: {"schema": references[Problem, "serialization"]}}}
     health = _answer(references[Health, "serialization"], "Good.")
     paths: dict[str, Any] = {
@@ -119,6 +117,15 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
             },
         },
     }
+
+
+@cache
+def _schemas(models: tuple[type[BaseModel], ...]) -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
+    """References by model and mode, and the definitions that they refer to: most work of a document."""
+    return models_json_schema(
+        [(model, "serialization") for model in models],
+        ref_template="#/components/schemas/{model}",
+    )
 
 
 def _body(endpoint: Endpoint) -> dict[str, Any]:
