@@ -86,12 +86,12 @@ class OnNodes(Hour):
     def _keep(self) -> None:
         known = len(self.stored)
         if self._times and self._times[-1] < self._clock():
-            self._tell()
+            self._tell_nodes()
         super()._keep()
         for when in list(self.stored)[known:]:
             self.now_stored[when] = wait_for(self.ledger.at(None))
 
-    def _tell(self) -> None:
+    def _tell_nodes(self) -> None:
         found = self._engine.take_nodes()
         assert found is not None
         told = ForReaders(nodes=found.changed, all_nodes=found.every)
