@@ -106,6 +106,15 @@ def test_a_workload_shows_why_it_waits_and_its_life(site: Site, open_page: Open)
     ).to_be_visible()
 
 
+def test_facts_of_a_workload_have_a_line_each(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/workloads/team-a/Job/evaluate")
+    page.set_viewport_size({"width": 1000, "height": 900})
+    facts = page.locator("main > .facts > div")
+    expect(facts.filter(has_text="Created")).to_be_visible()
+    boxes = [box for one in facts.all() if (box := one.bounding_box())]
+    assert len({box["y"] for box in boxes}) == len({box["height"] for box in boxes}) == 1, boxes
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_a_part_of_a_life_without_room_for_its_label_has_none(site: Site, open_page: Open, size: str) -> None:
     page = open_page(f"{site.url}#/workloads/team-a/Job/evaluate", size=size)
