@@ -161,8 +161,14 @@ def message(change: Change, outcome: Tried) -> str:
     if outcome.start is not Start.AFTER_PREEMPTION:
         return f"{_changed(change)} it starts now"
     number = len(outcome.displaced)
-    which = f"{number} {'workload is' if number == 1 else 'workloads are'}" if number else "workloads are"
-    return f"{_changed(change)} it starts as soon as {which} preempted"
+    match number:
+        case 0:  # it claims what preempted workloads still hold (A9)
+            when = "the pods of workloads that are being preempted have ended"
+        case 1:
+            when = "1 workload is preempted"
+        case _:
+            when = f"{number} workloads are preempted"
+    return f"{_changed(change)} it starts as soon as {when}"
 
 
 def _changed(change: Change) -> str:

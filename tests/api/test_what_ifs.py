@@ -13,10 +13,12 @@ import yaml
 
 from queuectl.api import basis
 from queuectl.api.state import State
+from queuectl.api.what_if_documents import message
 from queuectl.core.entries import Entry
 from queuectl.core.model import ConfigKey, Phase, PodSet
 from queuectl.core.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.policy import Node
+from queuectl.core.what_if import Change, ChangeKind, Start, Tried
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.policy import parse_policy
 from queuectl.simulator.what_ifs import KEPT, TriedWhatIfs
@@ -192,6 +194,21 @@ async def test_a_pending_workload_is_told_the_smallest_changes_that_start_it(ser
     fits = {one["kind"]: one["fit"] for one in found["items"]}
     assert fits.pop("FewerPods") == {"gpus": 2, "pods": None, "podSet": None}
     assert set(fits.values()) == {None}
+
+
+def test_a_change_that_needs_no_victim_of_its_own_waits_for_pods_that_end_already() -> None:
+    larger = Change(
+        kind=ChangeKind.MORE_QUOTA,
+        resource=GPU,
+        flavor="a100",
+        node="ClusterQueue/team-a",
+        before=8,
+        after=11,
+    )
+    assert message(larger, Tried(start=Start.AFTER_PREEMPTION)) == (
+        "If nominalQuota of ClusterQueue/team-a were 11, not 8 nvidia.com/gpu of flavor a100, it starts as "
+        "soon as the pods of workloads that are being preempted have ended"
+    )
 
 
 async def test_a_copy_has_the_trees_of_a_namespace_and_what_counts_for_their_workloads() -> None:
