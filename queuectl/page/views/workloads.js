@@ -22,7 +22,7 @@ export function WorkloadTable({ items, label, line, brief, starts, asOf }) {
       ${!brief && html`<td><${PhaseBadge} phase=${one.phase} /></td>`}
       ${!line && html`<td><${QueueLink} name=${one.admission?.clusterQueue ?? one.clusterQueue} /></td>`}
       ${!brief && html`<td class="number wide soft">${one.priority}</td>`}
-      <td class="grow text"><${What} of=${one} /></td>
+      <td class="grow text">${brief ? html`<span class="two-lines"><${What} of=${one} /></span>` : html`<${What} of=${one} />`}</td>
       ${starts && html`<td class="number"><${Start} of=${starts.get(one.uid)} /></td>`}
       <td class="number soft">${duration(between(one.createdAt, then))}</td></tr>`)}
   <//>`;
