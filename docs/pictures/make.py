@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -81,20 +82,21 @@ def _record() -> None:
     if assets is None:
         raise NotMade(f"{ASSETS_VARIABLE} is not set: the transcript is of a real control plane and kubectl")
     recording = Recording()
-    with _sandbox() as (rest, kubeconfig):
+    with _sandbox() as (rest, kubeconfig), ThreadPoolExecutor(1) as beside:
         _wait(lambda: _ready(rest), STORY_SECONDS, "a preempted Job beside all that the example shows")
+        shown = beside.submit(pages.draw, rest)  # at once: what the pages show goes on
         with recording.recorded(rest) as url:
             # What is drawn first is recorded first, all within a second.
             drawing.screen(url, 120, 44)
+            for arguments in (drawing.EXPLAIN, drawing.GET):
+                drawing.at_a_terminal([*arguments, "--server", url], 120)
             argv = [str(assets / "kubectl"), "--kubeconfig", str(kubeconfig), *drawing.KUBECTL]
             printed = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
             recording.kubectl[" ".join(drawing.KUBECTL)] = printed
-            for arguments in (drawing.EXPLAIN, drawing.GET):
-                drawing.at_a_terminal([*arguments, "--server", url], 120)
         recording.write()
         print(f"{FILE.name} {FILE.stat().st_size / 1000:.0f} kB")
         _draw(recording)
-        pages.draw(rest)
+        shown.result()
 
 
 @contextmanager

@@ -57,10 +57,11 @@ spec:
 """
 _SUBJECT: Final = f"#/workloads/{SUBJECT[0]}/Job/{SUBJECT[1]}"
 SHOTS: Final = {
+    # The first: its Job waits for seconds only.
+    "page-workload": Shot(_SUBJECT, (1360, 1480), "light", ".options li", "Try changes"),
     "docs": Shot("docs", (1100, 900), "light", "h1"),
-    "page": Shot("#/", _DESKTOP, "light", ".feed"),
+    "page": Shot("#/", (1360, 1160), "light", ".feed"),
     "page-clusterqueue": Shot("#/clusterqueues/team-a?range=1h", _DESKTOP, "dark", ".chart canvas"),
-    "page-workload": Shot(_SUBJECT, (1360, 1240), "light", ".shares"),
     "page-change": Shot("#/clusterqueues/team-a?range=1h", _DESKTOP, "light", ".field-change", "Stop…"),
     "page-quote": Shot("#/quote", _DESKTOP, "light", ".verdict", "Would it start?", ("#yaml", _QUOTED)),
     "page-phone": Shot("#/", _PHONE, "dark", ".feed"),
