@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -38,7 +39,7 @@ class TriedWhatIfs:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
-        self._lock = asyncio.Lock()
+        self._worker = ThreadPoolExecutor(1, "what-if")
 
     async def counterfactuals(self, basis: Basis, workload: WorkloadId) -> Counterfactuals:
         def serves(trials: Trials) -> bool:
@@ -58,8 +59,9 @@ class TriedWhatIfs:
         ask: Callable[[Trials], Answer],
         serves: Callable[[Trials], bool] = lambda trials: True,
     ) -> Answer:
-        async with self._lock:
-            return await asyncio.to_thread(lambda: ask(self._trials(basis, serves)))
+        # A trial goes on if nothing waits for its answer any more: the next one begins after it all the same.
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._worker, lambda: ask(self._trials(basis, serves)))
 
     def _trials(self, basis: Basis, serves: Callable[[Trials], bool]) -> Trials:
         """The engine of this part of the state: the one that is kept, if it is fresh and serves."""

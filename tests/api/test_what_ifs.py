@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -14,14 +13,12 @@ import yaml
 from queuectl.api import basis
 from queuectl.api.state import State
 from queuectl.api.what_if_documents import message
-from queuectl.core.entries import Entry
 from queuectl.core.model import ConfigKey, Phase, PodSet
 from queuectl.core.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.policy import Node
 from queuectl.core.what_if import Change, ChangeKind, Start, Tried
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.policy import parse_policy
-from queuectl.simulator.what_ifs import KEPT, TriedWhatIfs
 from tests.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, local_spec, queue_spec, workload
 from tests.api.conftest import Rest, bearer
 from tests.api.reviews import CannedReviews
@@ -230,27 +227,6 @@ async def test_a_copy_has_the_trees_of_a_namespace_and_what_counts_for_their_wor
     assert {key.name for key, _ in everything.configs if key.namespace == "far"} == {"main"}
     left_out = {key for key, _ in everything.configs} - {key for key, _ in found.configs}
     assert {str(key) for key in left_out} == {"ClusterQueue/team-c", "LocalQueue/far/main", "Namespace/far"}
-
-
-async def test_engines_that_are_not_kept_are_freed_without_the_garbage_collector() -> None:
-    readings = ledger()
-    state = State().advance(await readings.since(0), parse_policy)
-    of = basis.of_namespace(state, EPOCH_START, "default")
-    waits = next(one.id for one in state.workloads.values() if one.ref.name == "waits")
-    trees = (frozenset({*(of.queues or ()), f"other-{number}"}) for number in range(3 * KEPT))
-    asked = [replace(of, queues=queues) for queues in trees]
-    what_ifs = TriedWhatIfs(clock=lambda: 0.0)
-    answers = [await what_ifs.counterfactuals(one, waits) for one in asked[:KEPT]]
-    gc.collect()
-    gc.disable()
-    try:
-        known = sum(isinstance(one, Entry) for one in gc.get_objects())
-        answers += [await what_ifs.counterfactuals(one, waits) for one in asked[KEPT:]]
-        assert sum(isinstance(one, Entry) for one in gc.get_objects()) == known
-    finally:
-        gc.enable()
-    assert answers[0].found
-    assert all(one == answers[0] for one in answers)
 
 
 async def test_a_running_workload_needs_no_change(serve: Serve) -> None:
