@@ -1,8 +1,9 @@
 """Forecasts of starts beside the real starts of Jobs on a real API server, in fast time.
 
 The ledger gets five earlier days with a session each (benchmarks/sessions.py), and a controller leads from
-then on. In the session of now a player creates the Jobs and ends each after its run time. REST is asked for
-forecasts meanwhile; a start is the moment at which a watch shows the Job as started.
+then on. Three cohort trees have sessions of their own: forecasts of one tree depend on each other.
+In the session of now a player creates the Jobs and ends each after its run time. REST is asked for forecasts
+meanwhile; a start is the moment at which a watch shows the Job as started.
 """
 
 from __future__ import annotations
@@ -41,14 +42,18 @@ from queuectl.simulator.run_times import known_at
 Object = dict[str, Any]
 
 DAYS: Final = 5
-PREPARED: Final = 200.0
+PREPARED: Final = 300.0
 """Seconds in which the past must be written: sessions begin at the same time of the day."""
-EVERY: Final = 10.5
-"""Seconds between two rounds of questions: REST uses a state for 10 s."""
+EVERY: Final = 12.0
+"""Seconds between two rounds of questions about one tree: REST uses a state for 10 s."""
 EACH: Final = 4
 """Forecasts of a round, at most."""
+OLD: Final = timedelta(seconds=1)
+"""A forecast from an older state does not count: only Jobs that have waited since then are asked about."""
 FIRST, LAST = 20.0, 440.0
 """Seconds of the session between which REST is asked."""
+_PAUSE: Final = EVERY / len(sessions.TREES)
+"""The trees take turns."""
 _SETTLED: Final = timedelta(seconds=1)
 """A Job that is not started after that waits."""
 _DRAINED: Final = 900.0
@@ -98,9 +103,13 @@ class _Player:
                 path = f"/apis/batch/v1/namespaces/{one.namespace}/jobs"
                 group.create_task(self._tenant.request("POST", path, one.body))
 
-    def waiting(self) -> list[_Job]:
+    def waiting(self, tree: str) -> list[_Job]:
         settled = self._clock.now - _SETTLED
-        return [one for one in self.jobs.values() if one.started is None and one.created < settled]
+        return [
+            one
+            for one in self.jobs.values()
+            if one.started is None and one.created < settled and sessions.tree_of(one.task.namespace) == tree
+        ]
 
     def _look(self, found: Object) -> None:
         job = self.jobs[found["metadata"]["namespace"], found["metadata"]["name"]]
@@ -139,7 +148,7 @@ class _Asked(NamedTuple):
 
 
 def run(scale: int = 1) -> Report:
-    return asyncio.run(_run(max(2, DAYS // scale), max(5, int(sessions.SECONDS / EVERY) // scale)))
+    return asyncio.run(_run(max(2, DAYS // scale), max(5, int((LAST - FIRST) / _PAUSE) // scale)))
 
 
 async def _run(days: int, rounds: int) -> Report:
@@ -192,14 +201,12 @@ async def _session(place: Site, clock: _Clock, url: str, rounds: int) -> tuple[_
         dice, began = Random("asked"), time.monotonic()
         with bar("eta-live: rounds of questions", rounds) as done:
             for number in range(rounds):
-                if number * EVERY > LAST - FIRST:
-                    break
-                await asyncio.sleep(max(0.0, began + number * EVERY - time.monotonic()))
-                waiting = player.waiting()
-                asked = [
-                    await _ask(client, url, job) for job in dice.sample(waiting, min(EACH, len(waiting)))
-                ]
-                found += (one for one in asked if one is not None)
+                await asyncio.sleep(max(0.0, began + number * _PAUSE - time.monotonic()))
+                waiting = player.waiting(sessions.TREES[number % len(sessions.TREES)])
+                chosen, now = dice.sample(waiting, min(EACH, len(waiting))), clock.now
+                # At once: of those asked later some would have started meanwhile, and not count.
+                asked = await asyncio.gather(*(_ask(client, url, job) for job in chosen))
+                found += (one for one in asked if one is not None and one.at > now - OLD)
                 done(number + 1)
 
         async def all_started() -> bool:
@@ -235,8 +242,9 @@ async def _cases(place: Site, cluster: str, asked: list[_Asked], begins: datetim
     async with connection_pool(place.postgres.url, read_only=True) as pool:
         past = LedgerPast(pool, cluster, scheduling)
         lives = await past.past_lives(since=begins - WINDOW)
+        snapshots = {at: await past.at(at) for at in {one.at for one in asked}}
         for one in asked:
-            snapshot = await past.at(one.at)
+            snapshot = snapshots[one.at]
             stored = next((stored for stored in snapshot.workloads if stored.id == one.uid), None)
             if stored is None or one.job.started is None:
                 raise RuntimeError(f"{one.job.task.name} was not in the ledger at {one.at}")

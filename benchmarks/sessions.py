@@ -33,6 +33,8 @@ FASTER: Final = 300
 SECONDS: Final = 540.0
 ENDING: Final = 3.0
 """Seconds that the pods of an evicted Job take to end."""
+TREES: Final = ("1", "2", "3")
+"""Cohort trees, which have nothing in common: forecasts of one session depend on each other."""
 _NIGHT: Final = 8 * 3600
 _DAYS: Final = 2
 
@@ -52,19 +54,25 @@ class Task(NamedTuple):
 
 
 def session(seed: object) -> list[Task]:
-    """In order of their times."""
+    """Of all trees at once, each with work of its own. In order of their times."""
     found = []
-    for one in arrivals("stationary", _DAYS, Random(f"session/{seed}")):
-        at, run = [time / 1000 / FASTER for time in (one.at - _NIGHT * 1000, one.run or 0)]
-        if 0 <= at < SECONDS:
-            ref = one.workload.ref
-            found.append(Task(at, ref.namespace, ref.name, one.workload.pod_sets[0].count, run))
+    for tree in TREES:
+        for one in arrivals("stationary", _DAYS, Random(f"session/{seed}/{tree}")):
+            at, run = [time / 1000 / FASTER for time in (one.at - _NIGHT * 1000, one.run or 0)]
+            if 0 <= at < SECONDS:
+                ref, gpus = one.workload.ref, one.workload.pod_sets[0].count
+                found.append(Task(at, f"{ref.namespace}-{tree}", ref.name, gpus, run))
     return sorted(found)
 
 
+def tree_of(namespace: str) -> str:
+    return namespace.rpartition("-")[2]
+
+
 def policy() -> list[Object]:
-    """Namespaces and queues of three teams that borrow from each other."""
-    return list(shared_queues({"all": "abc"}, QUOTA, {}))
+    """Namespaces and queues: in each tree three teams that borrow from each other."""
+    trees = {f"all-{tree}": [f"{team}-{tree}" for team in "abc"] for tree in TREES}
+    return list(shared_queues(trees, QUOTA, {}))
 
 
 def sessions(days: int) -> Iterator[Task]:
