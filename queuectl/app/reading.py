@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import logging
 import sys
@@ -20,6 +19,7 @@ from queuectl.api.server import serve
 from queuectl.api.view import Sight, View
 from queuectl.app.callers import KubeChanges, changes_to
 from queuectl.app.clusters import the_one
+from queuectl.app.collecting import collect_all, collect_young
 from queuectl.app.connecting import open_session
 from queuectl.app.forecasting import Forecaster
 from queuectl.app.kinds import RecordedKinds
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WAIT_FOR_CLUSTER = 2.0
-_COLLECTING: Final = (50_000, 4, 20)
-"""Thresholds of the garbage collector: above the objects of an engine for what-ifs, which are freed without
-it. With those of Python each question visits all engines that are kept, while no request is answered."""
 _SWITCH_SECONDS: Final = 0.001
 """How long a what-if, which runs in a thread, goes on while a request waits."""
 _WITHOUT_IDENTITY: Final = (
@@ -94,6 +91,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         views.append(view := _view(readings, cluster, recorded))
         forecaster = Forecaster(LedgerPast(pool, cluster, scheduling), scheduling)
         tasks.create_task(forecaster.run())
+        tasks.create_task(collect_all())
         changes = await stack.enter_async_context(_changes(wanted, kubeconfig, context, recorded, metrics))
         await serve(
             readings,
@@ -128,9 +126,7 @@ def scheduling(spec: str) -> SchedulingConfiguration:
 
 
 def _started(base: str) -> None:
-    # Objects read at the start stay for long: the garbage collector need not visit tens of thousands of them.
-    gc.freeze()
-    gc.set_threshold(*_COLLECTING)
+    collect_young()
     sys.setswitchinterval(_SWITCH_SECONDS)
     log.info("REST at %s", base)
 
