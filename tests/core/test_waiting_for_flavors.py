@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from queuectl.core.decisions import Admit, Decision, Keep
 from queuectl.core.model import Outcome, Workload
@@ -23,6 +23,15 @@ from tests.core.trees import world as random_world
 
 profiles.load()
 
+
+MIXED = tuple(
+    bytes.fromhex(f"{choices:0<72}")
+    for choices in (
+        *("", "", "", "020000010001000000000000000008", "20030000003f000000000014"),
+        "6e030000000d01003201004400e9000000000000000001000100920000",
+    )
+)
+"""Workloads of which one comes to hold the free flavor that a podset of another was to take (W3)."""
 
 IN_B = (("zone", "b"),)
 
@@ -228,6 +237,7 @@ def play(made: bytes, jobs: list[bytes], script: list[bytes]) -> Running:
 
 @profiles.sequences(150)
 @given(WORLD, JOBS, SCRIPT, CYCLES)
+@example(bytes(420), list(MIXED), [], 1)
 def test_with_waits_a_newly_started_process_decides_nothing_at_rest(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:

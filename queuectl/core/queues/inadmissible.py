@@ -84,10 +84,12 @@ class Requeuer:
         """Return the groups that may preempt a workload of `charged`, or one that it exposes (W3)."""
         found: Groups = {}
         roots: dict[QuotaNode, None] = {}
+        changed: dict[QuotaNode, None] = {}
         for entry in charged:
             if entry.attempt is None:
                 continue
             node = self._tree.queue(entry.attempt.assignment.cluster_queue)
+            changed[self._tree.root(node)] = None
             pending = self._pending.get(node.name)
             if pending is not None and pending.may_preempt:
                 found |= _before(pending, entry)
@@ -101,7 +103,18 @@ class Requeuer:
                     and policy.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
                 ):
                     found |= self._pending[name].may_preempt
+        for root in changed:
+            for name in self.alike.apart(root):
+                found |= self._with_other_ways(self._pending[name])
         return found
+
+    def _with_other_ways(self, queue: PendingQueue) -> Groups:
+        """Return the groups of which one podset may take another flavor, and leave one to the others (F5)."""
+        groups = {group: None for group in queue.may_preempt if len(group.shape) > 1}
+        if not groups or queue.name not in self._directory.queues:
+            return {}
+        flavors = self._directory.queue_flavors(queue.name)
+        return groups if any(len(options) > 1 for options in flavors.groups) else {}
 
     def lack_room(self, queue: PendingQueue, group: EquivalenceGroup, pods: tuple[Pods, ...]) -> None:
         """Nodes had no room for `group`, which became inadmissible: room for one of `pods` helps it (W6)."""
