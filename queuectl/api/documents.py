@@ -147,8 +147,7 @@ class Reasons:
             return None
         found = self._known.get(value.reason)
         if found is None:
-            why = as_of(redacted(value.reason, self._readable), self._state)
-            found = self._known[value.reason] = reason(why)
+            found = self._known[value.reason] = reason(_why(value.reason, self._state, self._readable))
         return found
 
 
@@ -156,8 +155,8 @@ def workload(value: model.StoredWorkload, state: State, reasons: Reasons) -> sch
     return schemas.Workload(**_workload(value, reasons.of(value), state.position(value), state.ready(value)))
 
 
-def _why(value: model.StoredWorkload, state: State, readable: Readable) -> Reason | None:
-    return None if value.reason is None else as_of(redacted(value.reason, readable), state)
+def _why(value: Reason, state: State, readable: Readable) -> Reason:
+    return as_of(redacted(value, readable), state)
 
 
 def workload_detail(
@@ -174,7 +173,7 @@ def workload_detail(
 
     `readable_queues`: the ClusterQueues, of those in `lent`, that the caller may read.
     """
-    why = _why(value, state, readable)
+    why = None if value.reason is None else _why(value.reason, state, readable)
     position = state.position(value)
     queue = state.queues.get(value.cluster_queue or "")
     return schemas.WorkloadDetail(

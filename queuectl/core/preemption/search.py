@@ -279,14 +279,8 @@ class PreemptionSearch:
         found = [self.node] if any(True for _ in self.eligible(self.node)) else []
         if self._allowed[False] is PreemptionPolicy.NEVER:
             return found
-        todo = [self.tree.root(self.node)]
-        while todo:
-            at = todo.pop()
-            if at.kind == "Cohort":
-                todo.extend(at.children.values())
-            elif at is not self.node and any(at.borrows(cell) for cell in self.needed):
-                found.append(at)
-        return found
+        others = (at for at in self.tree.root(self.node).queues() if at is not self.node)
+        return [*found, *(at for at in others if any(map(at.borrows, self.needed)))]
 
     def candidates(self, node: QuotaNode) -> list[Entry]:
         """Return the unprotected candidates of one of these queues, sorted."""

@@ -12,13 +12,12 @@ from queuectl.core.policy import Preemption, PreemptionPolicy, SchedulingConfigu
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.reasons import Code
+from queuectl.core.reasons import Code, Reason
 
 Holding = Callable[[QuotaNode], Iterable[Entry]]
 """The workloads that hold quota of a ClusterQueue."""
 
 _SHORT: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.EXCEEDS_MAX_QUOTA, Code.NO_MATCHING_FLAVOR})
-"""What lacked anything else the last time is nominated in any case: its reason may be another one now."""
 
 
 class Chances:
@@ -40,8 +39,7 @@ class Chances:
         if queue.strict or group in queue.lacking or group.inadmissible is None:
             return True
         if group in queue.may_preempt:
-            lacks_quota = group.inadmissible.code in _SHORT and not group.inadmissible.reserved
-            return not lacks_quota or self.could_have_enough(queue, group)
+            return not _lacks_quota(group.inadmissible) or self.could_have_enough(queue, group)
         tree, node = self._tree, self._tree.queue(queue.name)
         for name, amount in group.missing:  # noqa: SIM110 (asked of each requeued group at each release)
             if amount <= tree.available(node, tree.cells[name]):
@@ -65,6 +63,14 @@ class Chances:
         return all(any(map(reach.covers, choices)) for path in paths for choices in path.offers)
 
 
+def _lacks_quota(reason: Reason) -> bool:
+    """Return whether quota was missing at the last nomination.
+
+    What lacked anything else is nominated in any case: its reason may be another one now.
+    """
+    return reason.code in _SHORT and not reason.reserved
+
+
 def keep_refusals(queue: PendingQueue) -> None:
     """Requeue the groups that are to be nominated and lack quota, each with the reason that its head has.
 
@@ -73,7 +79,7 @@ def keep_refusals(queue: PendingQueue) -> None:
     for group in () if queue.strict else list(queue.active):
         head = group.head()
         reason = head.reason if head is not None else None
-        if head is None or reason is None or reason.code not in _SHORT or reason.reserved:
+        if head is None or reason is None or not _lacks_quota(reason):
             continue
         group.nominated()
         group.reported = reason.key
@@ -164,12 +170,8 @@ class _Reach:
         """Return whether other queues that borrow have so much of a cell that it may preempt."""
         policy = self._rules.reclaim_within_cohort
         wanted = self._wanted()
-        todo = [self._tree.root(self._node)]
-        while todo:
-            at = todo.pop()
-            if at.kind == "Cohort":
-                todo.extend(at.children.values())
-            elif at is not self._node and any(at.usage[one] > at.subtree[one] for one in wanted):
+        for at in self._tree.root(self._node).queues():
+            if at is not self._node and any(map(at.borrows, wanted)):
                 missing -= sum(self._preemptible(policy, self._holding(at), cell))
                 if missing <= 0:
                     return True

@@ -304,10 +304,6 @@ def forget_missed(chances: Chances, queue: PendingQueue) -> None:
 
 def queues_below(root: QuotaNode, pending: Mapping[str, PendingQueue]) -> Iterator[PendingQueue]:
     """Yield the pending queues of all ClusterQueues of a tree."""
-    todo = [root]
-    while todo:
-        at = todo.pop()
-        if at.kind == "Cohort":
-            todo.extend(at.children.values())
-        elif (queue := pending.get(at.name)) is not None:
+    for node in root.queues():
+        if (queue := pending.get(node.name)) is not None:
             yield queue

@@ -115,6 +115,16 @@ class QuotaNode:
             yield node
             node = node.parent
 
+    def queues(self) -> Iterator[QuotaNode]:
+        """Yield the ClusterQueues at or below this node."""
+        todo = [self]
+        while todo:
+            at = todo.pop()
+            if at.kind == "Cohort":
+                todo.extend(at.children.values())
+            else:
+                yield at
+
 
 class QuotaTree:
     """All nodes of all cohort trees. Usage is the sum of the open attempts."""
