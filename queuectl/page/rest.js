@@ -93,6 +93,8 @@ async function exchange(url, request, ofNow) {
     if (request.signal?.aborted) throw error;
     throw new Problem(0, "the server does not answer");
   }
+  // The caller has signed in meanwhile: this is no answer to the new token.
+  if (answer.status === 401 && held !== token.get()) return exchange(url, request, ofNow);
   const body = await answer.json().catch(() => null);
   if (!answer.ok) throw problem(answer, body);
   if (body === null) throw new Problem(answer.status, "the answer is not JSON: is this address queuectl's REST server?");

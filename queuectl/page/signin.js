@@ -1,12 +1,13 @@
 // The token of the caller, if REST asks for one.
-import { html, useEffect, useRef, useState, useStore } from "./lib.js";
+import { html, useLayoutEffect, useRef, useState, useStore } from "./lib.js";
 import { refused, token } from "./rest.js";
 
 export function SignIn() {
   const problem = useStore(refused);
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const [text, setText] = useState("");
-  useEffect(() => {
+  // Before anything else is done: behind an open dialog nothing takes what is typed.
+  useLayoutEffect(() => {
     if (problem && !dialog.current?.open) dialog.current?.showModal();
     if (!problem && dialog.current?.open) dialog.current.close();
   }, [problem]);

@@ -83,6 +83,32 @@ def test_a_server_that_fails_is_an_error_with_a_way_to_try_again(nothing: Site, 
     expect(page.locator("main")).to_contain_text(EMPTY["workloads"])
 
 
+def test_a_late_answer_to_a_request_without_the_token_does_not_ask_for_it_again(open_page: Open) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("tenant-token", "team-a")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    with serving(busy(), reviews) as site:
+        page = open_page("about:blank", quiet=True)
+        page.route("**/api/v1/clusterqueues?*", hold)
+        page.goto(site.url)
+        dialog = page.get_by_role("dialog", name="Sign in")
+        dialog.get_by_label("Token").fill("tenant-token")
+        # What is typed next goes to the view, so the dialog is closed once the click has been handled.
+        click = "async (button) => (button.click(), await null, document.querySelector('dialog').open)"
+        assert not dialog.get_by_role("button", name="Sign in").evaluate(click)
+        page.evaluate("void (HTMLDialogElement.prototype.showModal = () => (window.asked = true))")
+        with page.expect_response(lambda answer: "clusterqueues?" in answer.url and answer.status == 200):
+            held[0].continue_()
+        assert not page.evaluate("window.asked")
+
+
 def test_a_tenant_signs_in_with_a_token_and_sees_its_own_only(open_page: Open) -> None:
     reviews = CannedReviews()
     reviews.tenant("tenant-token", "team-a")
