@@ -1,11 +1,12 @@
-"""Ends Jobs at a steady rate, so that as many others start."""
+"""Ends Jobs at a steady rate, so that as many others start; plays the Job controller for evicted ones."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from benchmarks.following import follow, path_of
-from benchmarks.load import over
+from benchmarks.load import over, suspended
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.players.api import MERGE_PATCH, Object
 
@@ -15,32 +16,53 @@ class Churn:
         """`rate`: Jobs ended per second, while enough of them run."""
         self._api = api
         self._pause = 1 / rate
-        self._running: asyncio.Queue[Object] = asyncio.Queue()
-        self._known: set[str] = set()
+        self._running: dict[str, Object] = {}
+        """By UID, those started first in front."""
+        self._ended: set[str] = set()
+        self._some_run = asyncio.Event()
         self._listed = asyncio.Event()
+        self._tasks = asyncio.TaskGroup()
         self.started = 0
-        """Jobs observed to run, earlier ones included."""
+        """Starts observed, earlier ones and those of evicted Jobs included."""
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with self._tasks as tasks:
             tasks.create_task(follow(self._api, self._look, self._listed.set))
             await self._listed.wait()
             clock = asyncio.get_running_loop().time
             due = clock()
             while True:
-                tasks.create_task(self._end(await self._running.get()))
+                job = await self._first()
+                tasks.create_task(self._tell(job, over(job["metadata"]["creationTimestamp"])))
                 due = max(due + self._pause, clock() - 1.0)  # longer delays are not made up for
                 await asyncio.sleep(max(0.0, due - clock()))
 
-    async def _end(self, job: Object) -> None:
-        ended = over(job["metadata"]["creationTimestamp"])
-        await self._api.request("PATCH", f"{path_of(job)}/status", ended, content_type=MERGE_PATCH)
+    async def _first(self) -> Object:
+        while not self._running:
+            self._some_run.clear()
+            await self._some_run.wait()
+        uid = next(iter(self._running))
+        self._ended.add(uid)
+        return self._running.pop(uid)
+
+    async def _tell(self, job: Object, status: dict[str, Any]) -> None:
+        await self._api.request("PATCH", f"{path_of(job)}/status", status, content_type=MERGE_PATCH)
 
     def _look(self, job: Object) -> None:
-        uid, status = job["metadata"]["uid"], job.get("status") or {}
-        if job["spec"].get("suspend") or status.get("completionTime") or uid in self._known:
+        uid, status, at = (
+            job["metadata"]["uid"],
+            job.get("status") or {},
+            job["metadata"]["creationTimestamp"],
+        )
+        if status.get("completionTime") or uid in self._ended:
             return
-        self._known.add(uid)
-        self.started += 1
-        self._running.put_nowait(job)
+        if job["spec"].get("suspend"):
+            if self._running.pop(uid, None) is not None:
+                self._tasks.create_task(self._tell(job, suspended(at, "True")))
+        elif uid not in self._running:
+            self.started += 1
+            self._running[uid] = job
+            self._some_run.set()
+            if any(one["type"] == "Suspended" for one in status.get("conditions") or ()):
+                self._tasks.create_task(self._tell(job, suspended(at, "False")))

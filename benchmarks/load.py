@@ -249,6 +249,18 @@ def over(at: str) -> dict[str, Any]:
     return {"status": {"startTime": at, "completionTime": at, "conditions": conditions, **counts}}
 
 
+def suspended(at: str, value: str) -> dict[str, Any]:
+    """The status that the Job controller writes when it sees a Job suspended ("True") or not."""
+    return {
+        "status": {
+            "active": 0,
+            "ready": 0,
+            "terminating": 0,
+            "conditions": _conditions({"Suspended": value}, at),
+        }
+    }
+
+
 def _conditions(found: Mapping[str, str], at: str) -> list[Object]:
     return [{"type": name, "status": value, "lastTransitionTime": at} for name, value in found.items()]
 

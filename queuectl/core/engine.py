@@ -63,8 +63,8 @@ from queuectl.core.queues.chances import keep_refusals
 from queuectl.core.quota.shortage import promised, shares_out
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, least_and_free
-from queuectl.core.resources import Amounts
-from queuectl.core.settling import prune
+from queuectl.core.resources import Amounts, FlavorResource
+from queuectl.core.settling import chances, prune
 from queuectl.core.slow_stops import SlowStop
 from queuectl.core.state import State
 from queuectl.core.transitions import check_transitions
@@ -407,15 +407,22 @@ class Engine:
         """Return the evictions that became late since the last call (L27)."""
         return outgoing.take_slow_stops(self._state)
 
-    def least_and_free(self, workload: WorkloadId, resource: str) -> tuple[int, int] | None:
-        """Return what a pending workload needs of a resource at least, and what its ClusterQueue can have.
+    def could_start(self, workload: WorkloadId, cell: FlavorResource, more: int, ahead: int) -> bool:
+        """Return False only if a pending workload would not start, had its ClusterQueue `more` nominal quota.
 
-        None: more quota in its spec may make more available than that (M11), or it is in no queue.
+        `more`: of a cell, in base units, more than its spec has. `ahead`: how many that are alike come before
+        it. To start is to be admitted or to find victims while nothing ends, so that all which is available is
+        available now: those ahead take it first, as no other follows a preemptor of its queue (C7).
         """
-        entry, tree = self._state.entries[workload], self._state.tree
-        if entry.group is None or shares_out(tree):
-            return None
-        return least_and_free(tree, entry.group.cluster_queue, entry.shape, resource)
+        state = self._state
+        entry = state.entries[workload]
+        if entry.group is None or shares_out(state.tree):
+            return True  # more in its spec may make more available than that (M11)
+        queue = entry.group.cluster_queue
+        least, free = least_and_free(state.tree, queue, entry.shape, cell.resource)
+        if ahead * least > free + more:
+            return False
+        return chances(state).could_have_enough_with(state.pending[queue], entry.group, cell, more)
 
     def cluster_report(self) -> ClusterReport:
         """Return what no report of a queue has. Costs the workloads that wait without a queue."""

@@ -61,10 +61,15 @@ def settle_quota(state: State) -> None:
 
 def prune(state: State) -> None:
     """Forget what is no longer due."""
-    chances = Chances(
-        state.directory, state.configuration, lambda node: state.holders.get(node.name, {}).values()
-    )
+    there = chances(state)
     for name in state.due_queues:
-        forget_missed(chances, state.pending[name])
+        forget_missed(there, state.pending[name])
     state.due_queues -= {name for name in state.due_queues if not state.pending[name].due}
     state.due_configs = {key for key, _ in state.unrecorded_configs()}
+
+
+def chances(state: State) -> Chances:
+    """Return what tells which groups have a chance, in this state as it is at any time."""
+    return Chances(
+        state.directory, state.configuration, lambda node: state.holders.get(node.name, {}).values()
+    )

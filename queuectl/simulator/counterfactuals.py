@@ -16,6 +16,7 @@ from queuectl.core.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.reasons import Family, Reason
+from queuectl.core.resources import FlavorResource
 from queuectl.core.what_if import Change, ChangeKind, Counterfactual, Counterfactuals, Tried
 from queuectl.simulator.changed import asking, nominal, with_quota, with_request
 from queuectl.simulator.rebuilding import requested
@@ -205,6 +206,10 @@ class _Search:
                 continue
 
             def outcome(more: int, flavor: str = flavor, resource: str = resource) -> Tried | None:
+                if self._waits and not self._trials.could_start(
+                    self._own.id, FlavorResource(flavor, resource), more
+                ):
+                    return None
                 if self._trials.work - begun > MOST_WORK:
                     raise _TooMuch
                 larger = with_quota(queue, flavor, resource, more)
@@ -212,8 +217,6 @@ class _Search:
                 return found if found.starts else None
 
             most = 2 * max(short, self._asked(resource))
-            if self._waits and self._trials.comes_too_late(self._own.id, resource, most):
-                continue
             try:
                 found = smallest(outcome, most, short)
             except _TooMuch:

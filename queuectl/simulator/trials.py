@@ -24,6 +24,7 @@ from queuectl.core.nodes.facts import pods_of_facts
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Policy, SchedulingConfiguration
 from queuectl.core.reasons import Code, Family, Reason
+from queuectl.core.resources import FlavorResource
 from queuectl.core.what_if import Displaced, Start, Tried
 from queuectl.readings import NotAtRest
 from queuectl.simulator.alike import Behind, Line, ahead_of, first_ones, joining
@@ -76,17 +77,22 @@ class Trials:
         self._decided: dict[WorkloadId, list[Decision]] = {}
         if self._lean:
             engine.keep_refusals()
-        self._settle()
+        self._decide()
 
-    def _settle(self) -> None:
-        """Decide all that can be decided. No pods end meanwhile."""
+    def _decide(self) -> None:
+        """Have decided what can be decided in this state, which is what is told of it without a change."""
+        for subject, decision in self._settle():
+            self._decided.setdefault(subject, []).append(decision)
+
+    def _settle(self) -> list[tuple[WorkloadId, Decision]]:
+        """Decide all that can be decided. No pods end meanwhile. Returns the decisions by their subjects."""
+        found: list[tuple[WorkloadId, Decision]] = []
         for _ in range(PLANS):
             plan = self._plan(self._engine, self._behind)
             if not plan.decisions and not plan.more:
-                return
+                return found
             self._sequence = commit(self._engine, plan, self._sequence)
-            for subject, decision in by_subject(plan):
-                self._decided.setdefault(subject, []).append(decision)
+            found += by_subject(plan)
         raise NotAtRest(f"it does not come to rest within {PLANS} plans")
 
     def _plan(self, engine: Engine, behind: Behind) -> Plan:
@@ -103,7 +109,7 @@ class Trials:
         stored = self.workloads[workload]
         if self._behind.take(stored):
             _join(self._engine, (stored,))
-            self._settle()
+            self._decide()
 
     def fork(self) -> Engine:
         """Return a copy of the engine, at rest. Only those of whole trials have all workloads."""
@@ -166,17 +172,13 @@ class Trials:
         engine.dissolve()
         return found
 
-    def comes_too_late(self, workload: WorkloadId, resource: str, more: int) -> bool:
-        """Return whether a pending workload starts in no case, though its ClusterQueue had `more` quota.
+    def could_start(self, workload: WorkloadId, cell: FlavorResource, more: int) -> bool:
+        """Return False only if a pending workload would not start, had its ClusterQueue `more` quota of a cell.
 
-        Those before it in its line start first, and take all. In a trial nothing becomes available: victims
-        hold their quota until their pods have ended, and the queue of a preemptor waits for that (C7).
+        In a trial nothing becomes available: victims hold their quota until their pods have ended.
         """
-        found = self._engine.least_and_free(workload, resource)
-        if found is None:
-            return False
-        least, free = found
-        return ahead_of(self.workloads[workload], self.workloads.values()) * least > free + more
+        ahead = ahead_of(self.workloads[workload], self.workloads.values())
+        return self._engine.could_start(workload, cell, more, ahead)
 
     def _fork(self) -> tuple[Engine, Behind]:
         self.work += self._size // FORKED_FOR_ONE

@@ -13,8 +13,25 @@ import pytest
 from queuectl.core.decisions import Decision
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, Event, Listed, PolicyObserved, WorkloadObserved
-from queuectl.core.model import LedgerSnapshot, Phase, Workload, WorkloadId
-from queuectl.core.policy import ClusterQueue, Namespace
+from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    LedgerSnapshot,
+    Phase,
+    PodSetAssignment,
+    UserOptions,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.policy import (
+    BorrowWithinCohort,
+    ClusterQueue,
+    Namespace,
+    Preemption,
+    PreemptionPolicy,
+    WorkloadPriorityClass,
+)
 from queuectl.core.what_if import Change, ChangeKind, Counterfactual
 from queuectl.simulator import alike
 from queuectl.simulator import counterfactuals as search
@@ -23,7 +40,7 @@ from queuectl.simulator.changed import with_quota
 from queuectl.simulator.counterfactuals import counterfactuals
 from queuectl.simulator.rebuilding import observed
 from queuectl.simulator.trials import BUDGET, SUSPENDED, Trials, by_subject, commit, tried
-from tests.builders import SOURCES, T0, flavor, local_queue, pending_row, policy, queue, workload
+from tests.builders import GPU, SOURCES, T0, flavor, local_queue, pending_row, policy, queue, workload
 from tests.core import profiles
 from tests.core.machine import wait_for
 from tests.core.running import Running
@@ -207,8 +224,8 @@ def test_trials_with_the_first_workloads_of_each_line_find_what_those_with_all_f
 
 
 @pytest.mark.parametrize("seed", range(profiles.examples(30)))
-def test_no_quota_helps_what_comes_too_late_for_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a workload is told what a trial would have found."""
+def test_no_amount_of_quota_helps_that_is_passed_over(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A workload is told what a trial of every amount would have found."""
     monkeypatch.setattr(search, "MOST_WORK", 1_000_000)
     dice = Random(seed)
     running = at_rest(dice)
@@ -216,9 +233,9 @@ def test_no_quota_helps_what_comes_too_late_for_it(seed: int, monkeypatch: pytes
     of = of_ledger(found, running, whole=False)
     pending = [one for one in found.workloads if one.phase is Phase.PENDING]
     asked = [one.id for one in dice.sample(pending, min(6, len(pending)))]
-    without = [counterfactuals(of, workload).found for workload in asked]
-    monkeypatch.setattr(Trials, "comes_too_late", lambda *_: False)
-    assert [counterfactuals(of, workload).found for workload in asked] == without
+    with_each = [counterfactuals(of, workload).found for workload in asked]
+    monkeypatch.setattr(Trials, "could_start", lambda *_: True)
+    assert [counterfactuals(of, workload).found for workload in asked] == with_each
 
 
 def test_what_is_far_behind_others_of_its_kind_needs_no_trial_of_more_quota() -> None:
@@ -240,6 +257,63 @@ def test_what_is_far_behind_others_of_its_kind_needs_no_trial_of_more_quota() ->
     assert of.work == before, "each trial of more quota would copy the engine"
 
 
+def test_more_quota_may_make_another_queue_borrow_of_which_the_workload_preempts() -> None:
+    """One GPU more goes to `small`: its queue borrows then, and `large` may preempt what held four."""
+    lends = queue("lends", 4, cohort="all")
+    takes = queue(
+        "takes",
+        0,
+        cohort="all",
+        preemption=Preemption(
+            reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY,
+            borrow_within_cohort=BorrowWithinCohort(most_priority=None),
+        ),
+    )
+    classes = [WorkloadPriorityClass(name=name, value=value) for name, value in (("mid", 5), ("top", 9))]
+    local_queues = [local_queue("a", "lends"), local_queue("b", "takes")]
+    holds = workload("holds", "a", 4)
+    held = PodSetAssignment(name="main", count=1, requests=((GPU, 4),), flavors=((GPU, "default"),))
+    attempt = Attempt(
+        workload=holds.id,
+        number=1,
+        state=AttemptState.ADMITTED,
+        assignment=Assignment(cluster_queue="lends", pod_sets=(held,)),
+        admitted_at=T0,
+        sequence=1,
+    )
+    runs = replace(
+        pending_row(holds, attempts=1, pod_sets=holds.pod_sets),
+        phase=Phase.ADMITTED,
+        queue="a",
+        cluster_queue="lends",
+        attempt=attempt,
+    )
+    small = workload("small", "a", 1, created=1, priority_class="top")
+    large = workload("large", "b", 4, created=2, priority_class="mid")
+    waiting = [
+        replace(
+            pending_row(one, arrival=number, pod_sets=one.pod_sets),
+            queue=one.queue,
+            cluster_queue=cluster_queue,
+            priority=priority,
+            options=UserOptions(priority_class=one.priority_class),
+        )
+        for number, (one, cluster_queue, priority) in enumerate(
+            ((small, "lends", 9), (large, "takes", 5)), start=2
+        )
+    ]
+    rows = [runs, *waiting]
+    engine = Engine(SOURCES)
+    engine.restore(LedgerSnapshot(sequence=1, now=T0, workloads=tuple(rows)))
+    events = [policy(one) for one in (flavor("default"), lends, takes, *local_queues, *classes)]
+    seen = [observed(one, frozenset()) for one in rows]
+    engine.handle([ContextObserved(Namespace("ns")), *events, *seen, *(Listed(source) for source in SOURCES)])
+    of = Trials(engine, rows, events, T0, 1)
+    found = {one.change.kind: one for one in counterfactuals(of, large.id).found}
+    assert found[ChangeKind.MORE_QUOTA].change.after == 1
+    assert [one.workload for one in found[ChangeKind.MORE_QUOTA].outcome.displaced] == [holds.id]
+
+
 def test_an_answer_does_not_depend_on_earlier_questions() -> None:
     """Of a StrictFIFO queue whose heads an earlier trial had left to be evaluated again."""
     dice = Random(841)
@@ -250,6 +324,15 @@ def test_an_answer_does_not_depend_on_earlier_questions() -> None:
     for other in ("uid-w4-11", "uid-w3-0", "uid-w4-5"):
         counterfactuals(of, WorkloadId(other))
     assert counterfactuals(of, asked) == alone
+
+
+def test_an_answer_does_not_depend_on_the_same_question_asked_before() -> None:
+    """Once evaluated, the workload lacked another resource of its second flavor than its ledger says."""
+    dice = Random(148)
+    running = at_rest(dice)
+    of = of_ledger(snapshot(running, dice), running, whole=False)
+    first, second = (counterfactuals(of, WorkloadId("uid-w2-19")) for _ in range(2))
+    assert second == first
 
 
 def test_the_worlds_have_every_kind() -> None:

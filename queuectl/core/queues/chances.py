@@ -13,6 +13,7 @@ from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Reason
+from queuectl.core.resources import FlavorResource
 
 Holding = Callable[[QuotaNode], Iterable[Entry]]
 """The workloads that hold quota of a ClusterQueue."""
@@ -46,8 +47,29 @@ class Chances:
                 return True
         return False
 
-    def could_have_enough(self, queue: PendingQueue, group: EquivalenceGroup) -> bool:
-        """Return whether a group could have enough quota, were all gone that it may preempt (W7)."""
+    def could_have_enough_with(
+        self, queue: PendingQueue, group: EquivalenceGroup, cell: FlavorResource, more: int
+    ) -> bool:
+        """Return whether a group could have enough, had its ClusterQueue `more` nominal quota of a cell.
+
+        Also after other workloads were admitted, which may make their queues borrow.
+        """
+        tree, node = self._tree, self._tree.queue(queue.name)
+        number = tree.cell(cell)
+        before = node.nominal[number]
+        tree.set_nominal(node, number, before + more)
+        try:
+            return self.could_have_enough(queue, group, all_borrow=True)
+        finally:
+            tree.set_nominal(node, number, before)
+
+    def could_have_enough(
+        self, queue: PendingQueue, group: EquivalenceGroup, *, all_borrow: bool = False
+    ) -> bool:
+        """Return whether a group could have enough quota, were all gone that it may preempt (W7).
+
+        `all_borrow`: as if each other queue borrowed.
+        """
         head, node = group.head(), self._tree.queue(queue.name)
         policy = self._directory.queues.get(queue.name)
         if head is None or policy is None or shares_fairly(self._tree, node, self._configuration):
@@ -59,7 +81,7 @@ class Chances:
             if path is None or charge.pod_set.min_count is not None:
                 return True
             paths.append(path)
-        reach = _Reach(self._tree, node, head, policy.preemption, self._holding, paths)
+        reach = _Reach(self._tree, node, head, policy.preemption, self._holding, paths, all_borrow=all_borrow)
         return all(any(map(reach.covers, choices)) for path in paths for choices in path.offers)
 
 
@@ -106,6 +128,8 @@ class _Reach:
         rules: Preemption,
         holding: Holding,
         paths: Iterable[FastPath],
+        *,
+        all_borrow: bool,
     ) -> None:
         self._tree = tree
         self._node = node
@@ -113,6 +137,7 @@ class _Reach:
         self._rules = rules
         self._holding = holding
         self._paths = paths
+        self._all_borrow = all_borrow
         self._own: dict[int, int] = {}
 
     def covers(self, cells: Sequence[tuple[int, int]]) -> bool:
@@ -171,7 +196,7 @@ class _Reach:
         policy = self._rules.reclaim_within_cohort
         wanted = self._wanted()
         for at in self._tree.root(self._node).queues():
-            if at is not self._node and any(map(at.borrows, wanted)):
+            if at is not self._node and (self._all_borrow or any(map(at.borrows, wanted))):
                 missing -= sum(self._preemptible(policy, self._holding(at), cell))
                 if missing <= 0:
                     return True
