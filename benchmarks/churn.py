@@ -1,19 +1,26 @@
-"""Ends Jobs at a steady rate, so that as many others start; plays the Job controller for evicted ones."""
+"""Ends Jobs so that others start at a steady rate; plays the Job controller for evicted ones."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections import deque
+from typing import Any, Final
 
 from benchmarks.following import follow, path_of
 from benchmarks.load import over, suspended
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.players.api import MERGE_PATCH, Object
 
+_AVERAGED: Final = 200
+"""Over so many ends it is counted how many starts follow one."""
+
 
 class Churn:
     def __init__(self, api: Client, rate: float) -> None:
-        """`rate`: Jobs ended per second, while enough of them run."""
+        """`rate`: starts per second, while enough Jobs run.
+
+        Where Jobs preempt others, an end is followed by more than one start.
+        """
         self._api = api
         self._pause = 1 / rate
         self._running: dict[str, Object] = {}
@@ -31,11 +38,13 @@ class Churn:
             tasks.create_task(follow(self._api, self._look, self._listed.set))
             await self._listed.wait()
             clock = asyncio.get_running_loop().time
-            due = clock()
+            due, before = clock(), deque([self.started], _AVERAGED)
             while True:
                 job = await self._first()
                 tasks.create_task(self._tell(job, over(job["metadata"]["creationTimestamp"])))
-                due = max(due + self._pause, clock() - 1.0)  # longer delays are not made up for
+                starts = max(1.0, (self.started - before[0]) / len(before))
+                before.append(self.started)
+                due = max(due + self._pause * starts, clock() - 1.0)  # longer delays are not made up for
                 await asyncio.sleep(max(0.0, due - clock()))
 
     async def _first(self) -> Object:
