@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import Any, Final
+from typing import Any
 
 from benchmarks.following import follow, path_of
 from benchmarks.load import over, suspended
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.players.api import MERGE_PATCH, Object
 
-_AVERAGED: Final = 200
-"""Over so many ends it is counted how many starts follow one."""
-
 
 class Churn:
     def __init__(self, api: Client, rate: float) -> None:
-        """`rate`: starts per second, while enough Jobs run.
+        """`rate`: starts per second, while enough Jobs run: at most twice as many end.
 
         Where Jobs preempt others, an end is followed by more than one start.
         """
         self._api = api
-        self._pause = 1 / rate
+        self._rate = rate
         self._running: dict[str, Object] = {}
         """By UID, those started first in front."""
         self._ended: set[str] = set()
@@ -38,14 +34,15 @@ class Churn:
             tasks.create_task(follow(self._api, self._look, self._listed.set))
             await self._listed.wait()
             clock = asyncio.get_running_loop().time
-            due, before = clock(), deque([self.started], _AVERAGED)
+            began, before = clock(), self.started
             while True:
-                job = await self._first()
-                tasks.create_task(self._tell(job, over(job["metadata"]["creationTimestamp"])))
-                starts = max(1.0, (self.started - before[0]) / len(before))
-                before.append(self.started)
-                due = max(due + self._pause * starts, clock() - 1.0)  # longer delays are not made up for
-                await asyncio.sleep(max(0.0, due - clock()))
+                await asyncio.sleep(0.5 / self._rate)
+                lacking = self._rate * (clock() - began) - (self.started - before)
+                if lacking > 0:
+                    job = await self._first()
+                    tasks.create_task(self._tell(job, over(job["metadata"]["creationTimestamp"])))
+                if lacking > self._rate:
+                    began += 1 / self._rate  # longer delays are not made up for
 
     async def _first(self) -> Object:
         while not self._running:

@@ -23,7 +23,7 @@ import aiohttp
 from benchmarks import sessions
 from benchmarks.eta import Case, case, errors_of
 from benchmarks.following import follow, path_of
-from benchmarks.load import over
+from benchmarks.load import over, suspended
 from benchmarks.machine import scratch
 from benchmarks.months import DAY
 from benchmarks.progress import bar
@@ -117,14 +117,15 @@ class _Player:
         if runs is job.runs:
             return
         job.runs, job.launch = runs, job.launch + 1
+        at = found["metadata"]["creationTimestamp"]
         if runs:
             job.started = job.started or self._clock.now
-            self._later(found, job, job.task.run, over(found["metadata"]["creationTimestamp"]))
+            self._later(found, job, job.task.run, over(at))
+            if found["status"].get("conditions"):
+                self._later(found, job, 0.0, suspended(at, "False"))
         elif found["spec"].get("suspend"):
             self.evictions += 1
-            at = self._clock.now.strftime("%Y-%m-%dT%H:%M:%SZ")
-            said = {"type": "Suspended", "status": "True", "lastTransitionTime": at}
-            self._later(found, job, sessions.ENDING, {"status": {"conditions": [said]}})
+            self._later(found, job, sessions.ENDING, suspended(at, "True"))
 
     def _later(self, found: Object, job: _Job, seconds: float, status: Object) -> None:
         """Write this status after so many seconds, unless the Job is started or stopped before."""

@@ -158,6 +158,8 @@ class PastLives(NamedTuple):
     """Later than asked if the ledger has no decision of that time, or if more are over."""
     until: datetime
     """When they were read: what ran then may have ended since."""
+    sequence: int = 0
+    """Of the last decision then."""
 
 
 class PastRevision(NamedTuple):
@@ -250,8 +252,11 @@ class WhatIfs(Protocol):
 class PastWork(Past, Protocol):
     """The same with what workloads did, for forecasts."""
 
-    async def past_lives(self, *, since: datetime) -> PastLives:
-        """Workloads with their attempts from then on, in the order of their creation."""
+    async def past_lives(self, *, since: datetime, known: PastLives | None = None) -> PastLives:
+        """Workloads with their attempts from then on, in the order of their creation.
+
+        `known`: what was read of this ledger before; then the cost is that of what has changed since.
+        """
 
     async def nodes_now(self) -> tuple[NodeFacts, ...]:
         """The nodes that readers were told of last, by name."""

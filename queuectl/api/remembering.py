@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -18,8 +18,12 @@ Ask = Callable[[], Awaitable[Value]]
 log = logging.getLogger(__name__)
 
 AHEAD: Final = 0.5
-"""After this part of its lifetime, an answer in use is refreshed in the background: a good one, and in lists
-a refusal. With 5 s, a caller of pages over 1,000 namespaces would cause 200 reviews a second."""
+"""A good answer that is used after this part of its lifetime is refreshed in the background."""
+LATE: Final = 0.75
+"""One that was used lately is refreshed then at the latest, also if nothing uses it just now."""
+LATELY: Final = 180.0
+"""Seconds."""
+_LOOK_SECONDS: Final = 1.0
 BESIDE: Final = 4
 """How many refreshes run at one time."""
 MOST_BESIDE: Final = 10_000
@@ -31,14 +35,19 @@ class Lifetimes:
 
     good: float = 30.0
     bad: float = 5.0
-    bad_in_lists: float = 60.0
-    """Where many answers are needed at once."""
+    bad_in_lists: float = 120.0
+    """Where many answers are needed at once: with 5 s, one caller of pages over 1,000 namespaces would cause
+    200 reviews a second."""
+    bad_in_lists_again: float = 30.0
+    """A refusal that a list uses after that is refreshed in the background."""
 
 
 @dataclass(slots=True)
 class _Entry(Generic[Value]):
     value: Value
     asked_at: float
+    used_at: float
+    ask: Ask[Value]
 
 
 class Remembered(Generic[Key, Value]):
@@ -62,6 +71,8 @@ class Remembered(Generic[Key, Value]):
         self._asking: dict[Key, asyncio.Future[Value]] = {}
         self._due: asyncio.Queue[tuple[Key, Ask[Value]]] = asyncio.Queue(MOST_BESIDE)
         self._beside: set[Key] = set()
+        self._good: deque[tuple[float, Key]] = deque()
+        """When good answers were asked for, in this order."""
         self._count = count
 
     def known(self, key: Key, ask: Ask[Value], *, in_list: bool = False) -> Value | None:
@@ -73,8 +84,9 @@ class Remembered(Generic[Key, Value]):
         if age >= limit:
             return None
         self._entries.move_to_end(key)
+        entry.used_at = self._clock()
         self._count(True)
-        if (entry.value or in_list) and age >= limit * AHEAD:
+        if age >= self._again(entry, in_list=in_list):
             self._ask_beside(key, ask)
         return entry.value
 
@@ -87,6 +99,12 @@ class Remembered(Generic[Key, Value]):
         if entry.value:
             return self._lifetimes.good
         return self._lifetimes.bad_in_lists if in_list else self._lifetimes.bad
+
+    def _again(self, entry: _Entry[Value], *, in_list: bool) -> float:
+        """The age from which on it is refreshed in the background when it is used."""
+        if entry.value:
+            return self._lifetimes.good * AHEAD
+        return self._lifetimes.bad_in_lists_again if in_list else self._lifetimes.bad
 
     def was_good(self, key: Key) -> bool:
         """Was the last answer a good one, whatever its age?"""
@@ -103,12 +121,28 @@ class Remembered(Generic[Key, Value]):
         async with asyncio.TaskGroup() as tasks:
             for _ in range(BESIDE):
                 tasks.create_task(self._work())
+            while True:
+                await asyncio.sleep(_LOOK_SECONDS)
+                self.refresh_late()
+
+    def refresh_late(self) -> None:
+        """Refresh in the background the good answers that expire soon and were used lately.
+
+        A caller that asks about many namespaces in turn waits for a review of each one only once.
+        """
+        now = self._clock()
+        while self._good and now - self._good[0][0] >= self._lifetimes.good * LATE:
+            asked_at, key = self._good.popleft()
+            entry = self._entries.get(key)
+            if entry is not None and entry.asked_at == asked_at and now - entry.used_at < LATELY:
+                self._ask_beside(key, entry.ask)
 
     async def _work(self) -> None:
         while True:
             key, ask = await self._due.get()
+            before = self._entries.get(key)
             try:
-                await self._asked(key, ask)
+                await self._asked(key, ask, None if before is None else before.used_at)
             except ClusterUnavailable:
                 pass  # a caller that needs it once it has expired gets the error
             except Exception:
@@ -121,7 +155,8 @@ class Remembered(Generic[Key, Value]):
             self._beside.add(key)
             self._due.put_nowait((key, ask))
 
-    async def _asked(self, key: Key, ask: Ask[Value]) -> Value:
+    async def _asked(self, key: Key, ask: Ask[Value], used_at: float | None = None) -> Value:
+        """`used_at`: by the clock; None: now."""
         while (pending := self._asking.get(key)) is not None:
             try:
                 return await asyncio.shield(pending)
@@ -137,7 +172,7 @@ class Remembered(Generic[Key, Value]):
             async with self._together:
                 asked_at = self._clock()
                 value = await ask()
-            self._remember(key, _Entry(value, asked_at))
+            self._remember(key, _Entry(value, asked_at, asked_at if used_at is None else used_at, ask))
             future.set_result(value)
         except Exception as error:
             future.set_exception(error)
@@ -151,5 +186,7 @@ class Remembered(Generic[Key, Value]):
     def _remember(self, key: Key, entry: _Entry[Value]) -> None:
         self._entries[key] = entry
         self._entries.move_to_end(key)
+        if entry.value:
+            self._good.append((entry.asked_at, key))
         while len(self._entries) > self._most:
             self._entries.popitem(last=False)

@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 FRESH_SECONDS: Final = 10.0
 """How long the forecasts of one state are given."""
-LIVES_SECONDS: Final = 60.0
-"""How long run times and arrivals of the past are kept."""
 CALIBRATED_SECONDS: Final = 6 * 3600.0
 """After so long the forecasts of a tree are checked again."""
 KEPT: Final = 8
@@ -59,7 +57,8 @@ class Forecaster:
         self._clock = clock
         self._trees: OrderedDict[Queues, _Tree] = OrderedDict()
         """Those used last at the end."""
-        self._lives: tuple[float, PastLives] | None = None
+        self._lives: PastLives | None = None
+        """As read last: the next time only what has changed since is read."""
         self._lock = asyncio.Lock()
         self._worker = ThreadPoolExecutor(1, "forecast")
         self._unchecked: asyncio.Queue[tuple[Queues, datetime]] = asyncio.Queue(KEPT)
@@ -169,10 +168,9 @@ class Forecaster:
 
     async def _past_lives(self, now: datetime) -> PastLives:
         """Also of the time that checked forecasts draw from."""
-        if self._lives is None or self._clock() - self._lives[0] >= LIVES_SECONDS:
-            since = now - WINDOW - backtest.LOOKED_BACK
-            self._lives = self._clock(), await self._past.past_lives(since=since)
-        return self._lives[1]
+        since = now - WINDOW - backtest.LOOKED_BACK
+        self._lives = await self._past.past_lives(since=since, known=self._lives)
+        return self._lives
 
     def _to_check(self, tree: _Tree, now: datetime) -> None:
         if self._clock() - tree.checked >= CALIBRATED_SECONDS and not self._unchecked.full():

@@ -411,8 +411,8 @@ class Engine:
         """Return False only if a pending workload would not start, had its ClusterQueue `more` nominal quota.
 
         `more`: of a cell, in base units, more than its spec has. `ahead`: how many that are alike come before
-        it. To start is to be admitted or to find victims while nothing ends, so that all which is available is
-        available now: those ahead take it first, as no other follows a preemptor of its queue (C7).
+        it. To start is to be admitted or to find victims while nothing ends. So all that is available is
+        available now, and those ahead take it first, as no other follows a preemptor of its queue (C7).
         """
         state = self._state
         entry = state.entries[workload]

@@ -91,9 +91,9 @@ class LedgerPast:
             return await nodes_now(connection, self._cluster)
 
     @ledger_call
-    async def past_lives(self, *, since: datetime) -> PastLives:
+    async def past_lives(self, *, since: datetime, known: PastLives | None = None) -> PastLives:
         async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
-            found = await past_lives(connection, self._cluster, since, self._shapes)
+            found = await past_lives(connection, self._cluster, since, self._shapes, known)
         if found is None:
             raise LedgerUnavailable(f"the ledger has no decision on cluster {self._cluster} yet")
         return found

@@ -557,7 +557,7 @@ class MemoryLedger:
         there = (one for _, one in self.store.nodes.values() if not one.gone)
         return tuple(sorted(there, key=lambda one: one.name))
 
-    async def past_lives(self, *, since: datetime) -> PastLives:
+    async def past_lives(self, *, since: datetime, known: PastLives | None = None) -> PastLives:
         store = self.store
         if not store.decisions:
             raise LedgerUnavailable("the ledger has no decision on this cluster yet")

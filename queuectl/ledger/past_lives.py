@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,38 +19,66 @@ from queuectl.ledger.shapes import Shapes
 from queuectl.ledger.statements import CLOCK
 from queuectl.readings import MOST_LIVES, DecisionRow, PastLife, PastLives, PastRun
 
+_ENDS: Final = (t.decision.c.sequence, t.decision.c.sequence.desc())
 _HELD: Final = (*("workload", "number", "sequence", "admitted_at", "closed_at"),)
 _Evicted = Mapping[tuple[str, int], Sequence[tuple[int, datetime]]]
 """Sequences and times of evictions by workload and attempt: several if an id is used again."""
 
 
 async def past_lives(
-    connection: AsyncConnection, cluster: str, since: datetime, shapes: Shapes
+    connection: AsyncConnection, cluster: str, since: datetime, shapes: Shapes, known: PastLives | None = None
 ) -> PastLives | None:
-    """None: the ledger has no decision on the cluster."""
+    """None: the ledger has no decision on the cluster. `known`: only what has changed since is read."""
     row, decided = t.workload.c, t.decision.c
-    oldest = select(decided.now).where(decided.cluster_id == cluster).order_by(decided.sequence).limit(1)
-    first: datetime | None = (await connection.execute(oldest)).scalar()
-    if first is None:
+    ends = [select(decided.now, decided.sequence).order_by(order).limit(1) for order in _ENDS]
+    first, last = [
+        (await connection.execute(one.where(decided.cluster_id == cluster))).one_or_none() for one in ends
+    ]
+    if first is None or last is None:
         return None
+    if known is not None and known.sequence > last.sequence:
+        known = None  # it was another database, or one that was restored since
     until: datetime = (await connection.execute(CLOCK, {"p_cluster": cluster})).scalar_one()
     query = workloads_with_attempts().where(row.cluster_id == cluster)
-    over = query.where(~row.open, row.closed_at >= since).order_by(row.closed_seq.desc())
-    rows = list((await connection.execute(over.limit(MOST_LIVES + 1))).all())
-    since = max(since, first, rows.pop().closed_at if len(rows) > MOST_LIVES else since)
-    rows += (await connection.execute(query.where(row.open))).all()
+    since = max(since, first.now, since if known is None else known.since)
+    if known is not None:
+        rows = list((await connection.execute(query.where(row.updated_seq > known.sequence))).all())
+    else:
+        over = query.where(~row.open, row.closed_at >= since).order_by(row.closed_seq.desc())
+        rows = list((await connection.execute(over.limit(MOST_LIVES + 1))).all())
+        rows += (await connection.execute(query.where(row.open))).all()
     await shapes.read(connection, {one.shape for one in rows})
     ids = sorted({one.id for one in rows})
     held, evicted = await _held(connection, cluster, ids), await _evicted(connection, cluster, ids)
-    rows.sort(key=lambda one: (one.created_at, one.queued_seq))
     parsed = Parsed()
-    lives = (
+    lives = [
         PastLife(
             stored_workload(one, shapes, parsed), one.closed_at, tuple(_runs(one, held[one.id], evicted))
         )
         for one in rows
-    )
-    return PastLives(tuple(lives), since, until)
+    ]
+    return _bounded([*lives, *_unchanged(known, set(ids))], since, until, last.sequence)
+
+
+def _unchanged(known: PastLives | None, changed: Container[str]) -> Iterator[PastLife]:
+    """Those that are over do not change; of each id one at most is not over."""
+    for life in known.lives if known is not None else ():
+        if life.ended_at is not None or life.workload.id not in changed:
+            yield life
+
+
+def _bounded(lives: list[PastLife], since: datetime, until: datetime, sequence: int) -> PastLives:
+    """Those from `since` on, but of more than MOST_LIVES that are over only those that ended last."""
+    over = sorted(life.ended_at for life in lives if life.ended_at is not None and life.ended_at >= since)
+    first = since
+    if len(over) > MOST_LIVES:
+        since, first = over[-MOST_LIVES - 1 :][:2]
+    found = [life for life in lives if life.ended_at is None or life.ended_at >= first]
+    return PastLives(tuple(sorted(found, key=_place)), since, until, sequence)
+
+
+def _place(life: PastLife) -> tuple[datetime, int, str]:
+    return life.workload.created_at, life.workload.arrival, life.workload.id
 
 
 async def _held(connection: AsyncConnection, cluster: str, ids: list[str]) -> dict[str, list[Row[Any]]]:
@@ -102,16 +130,12 @@ def lives_in_memory(
     rows = list(decisions)
     runs = _runs_in_memory(rows)
     times = {row.sequence: row.now for row in rows}
-    over = sorted((one for one in ended if times[one[0]] >= since), key=lambda one: -one[0])
-    since = max(since, rows[0].now)
-    if len(over) > MOST_LIVES:
-        since = max(since, times[over[MOST_LIVES][0]])
-    lives = [(end, times[end], one) for end, one in over[:MOST_LIVES]]
-    found = [
+    over = [(end, times[end], one) for end, one in ended]
+    lives = [
         PastLife(one, at, tuple(runs[(one.id, end)]))
-        for end, at, one in [*lives, *((0, None, one) for one in open_)]
+        for end, at, one in [*over, *((0, None, one) for one in open_)]
     ]
-    return PastLives(tuple(sorted(found, key=lambda one: one.workload.created_at)), since, until)
+    return _bounded(lives, max(since, rows[0].now), until, rows[-1].sequence)
 
 
 def _runs_in_memory(rows: Iterable[DecisionRow]) -> defaultdict[tuple[WorkloadId, int], list[PastRun]]:

@@ -182,4 +182,4 @@ def known_at(past: PastLives, when: datetime, since: timedelta) -> PastLives:
             run._replace(ended_at=then(run.ended_at), evicted_at=then(run.evicted_at)) for run in begun
         )
         found.append(PastLife(workload, then(ended_at), known))
-    return PastLives(tuple(found), earliest, min(past.until, when))
+    return PastLives(tuple(found), earliest, min(past.until, when), past.sequence)

@@ -173,7 +173,7 @@ class Trials:
         return found
 
     def could_start(self, workload: WorkloadId, cell: FlavorResource, more: int) -> bool:
-        """Return False only if a pending workload would not start, had its ClusterQueue `more` quota of a cell.
+        """Return False only if a pending workload would not start, had its queue `more` quota of a cell.
 
         In a trial nothing becomes available: victims hold their quota until their pods have ended.
         """

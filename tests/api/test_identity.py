@@ -9,7 +9,7 @@ import time
 import pytest
 
 from queuectl.api.limits import STRANGERS_BURST
-from queuectl.api.remembering import Lifetimes, Remembered
+from queuectl.api.remembering import LATELY, Lifetimes, Remembered
 from queuectl.api.reviewing import MOST_TOKENS, Reviewer, _Reviewed
 from queuectl.ports import Access, ClusterUnavailable
 from tests.api.canned import AWAY, two_teams
@@ -220,6 +220,52 @@ async def test_a_refusal_is_asked_again_in_lists_after_half_a_minute_and_alone_a
     assert [at - asked[0] for at in asked] == [0, 30]
     await kept.get("right", refuse)
     assert len(asked) == 3
+
+
+async def test_a_right_that_was_used_lately_is_reviewed_before_it_expires_and_others_are_not() -> None:
+    clock, asked = Clock(), []
+    kept: Remembered[str, bool] = Remembered(Lifetimes(), clock, most=9, together=asyncio.Semaphore(1))
+
+    async def grant() -> bool:
+        asked.append(clock.now)
+        return True
+
+    async def pass_by(seconds: int) -> None:
+        for _ in range(seconds):
+            clock.now += 1
+            kept.refresh_late()
+            for _ in range(5):
+                await asyncio.sleep(0)  # what was asked beside is answered
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(kept.keep_fresh())
+        began = clock.now
+        assert await kept.get("right", grant)
+        for _ in range(4):
+            await pass_by(50)
+            assert kept.known("right", grant) is True, "no request waits for a review"
+        last_use = clock.now
+        await pass_by(400)
+        assert kept.known("right", grant) is None
+        running.cancel()
+    assert all(after - before >= Lifetimes().good / 2 for before, after in itertools.pairwise(asked))
+    assert last_use < asked[-1] < last_use + LATELY
+    assert asked[0] == began
+
+
+async def test_a_refusal_in_lists_is_used_for_two_minutes_while_a_newer_one_is_asked_for() -> None:
+    clock, asked = Clock(), []
+    kept: Remembered[str, bool] = Remembered(Lifetimes(), clock, most=9, together=asyncio.Semaphore(1))
+
+    async def refuse() -> bool:
+        asked.append(clock.now)
+        return False
+
+    await kept.get("right", refuse, in_list=True)
+    clock.now += 119
+    assert kept.known("right", refuse, in_list=True) is False
+    clock.now += 1
+    assert kept.known("right", refuse, in_list=True) is None
 
 
 async def test_rights_in_many_namespaces_are_looked_up_once_a_second_and_end_with_their_reviews() -> None:
