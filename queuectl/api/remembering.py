@@ -20,10 +20,12 @@ log = logging.getLogger(__name__)
 AHEAD: Final = 0.5
 """A good answer that is used after this part of its lifetime is refreshed in the background."""
 LATE: Final = 0.75
-"""One that was used lately is refreshed then at the latest, also if nothing uses it just now."""
-LATELY: Final = 180.0
-"""Seconds."""
-_LOOK_SECONDS: Final = 1.0
+"""One that was used lately is refreshed after this part, also if nothing uses it just now."""
+LATELY: Final = 6.0
+"""Lifetimes since its last use."""
+LOOK_SECONDS: Final = 1.0
+MOST_LATE: Final = 20
+"""How many are refreshed for that at one look: a caller with rights in 1,000 namespaces may have left."""
 BESIDE: Final = 4
 """How many refreshes run at one time."""
 MOST_BESIDE: Final = 10_000
@@ -47,7 +49,6 @@ class _Entry(Generic[Value]):
     value: Value
     asked_at: float
     used_at: float
-    ask: Ask[Value]
 
 
 class Remembered(Generic[Key, Value]):
@@ -61,8 +62,10 @@ class Remembered(Generic[Key, Value]):
         most: int,
         together: asyncio.Semaphore,
         count: Callable[[bool], None] = lambda hit: None,
+        ahead: bool = False,
     ) -> None:
-        """`together`: how many requests run at one time. `count` is called for each hit and each request."""
+        """`together`: how many requests run at one time. `count` is called for each hit and each request.
+        `ahead`: good answers that were used lately are refreshed before they expire. It keeps their `ask`."""
         self._lifetimes = lifetimes
         self._clock = clock
         self._most = most
@@ -71,8 +74,8 @@ class Remembered(Generic[Key, Value]):
         self._asking: dict[Key, asyncio.Future[Value]] = {}
         self._due: asyncio.Queue[tuple[Key, Ask[Value]]] = asyncio.Queue(MOST_BESIDE)
         self._beside: set[Key] = set()
-        self._good: deque[tuple[float, Key]] = deque()
-        """When good answers were asked for, in this order."""
+        self._late: deque[tuple[float, Key, Ask[Value]]] | None = deque() if ahead else None
+        """When good answers were asked for, in the order in which they came."""
         self._count = count
 
     def known(self, key: Key, ask: Ask[Value], *, in_list: bool = False) -> Value | None:
@@ -114,35 +117,39 @@ class Remembered(Generic[Key, Value]):
     async def get(self, key: Key, ask: Ask[Value], *, in_list: bool = False) -> Value:
         """Raises what `ask` raises; errors are not cached."""
         found = self.known(key, ask, in_list=in_list)
-        return await self._asked(key, ask) if found is None else found
+        if found is None:
+            found = await self._asked(key, ask)
+            if (entry := self._entries.get(key)) is not None:
+                entry.used_at = self._clock()
+        return found
 
-    async def keep_fresh(self) -> None:
+    async def keep_fresh(self, look_seconds: float = LOOK_SECONDS) -> None:
         """Refresh answers in use before they expire, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(BESIDE):
                 tasks.create_task(self._work())
             while True:
-                await asyncio.sleep(_LOOK_SECONDS)
-                self.refresh_late()
+                await asyncio.sleep(look_seconds)
+                self._refresh_late()
 
-    def refresh_late(self) -> None:
-        """Refresh in the background the good answers that expire soon and were used lately.
-
-        A caller that asks about many namespaces in turn waits for a review of each one only once.
-        """
-        now = self._clock()
-        while self._good and now - self._good[0][0] >= self._lifetimes.good * LATE:
-            asked_at, key = self._good.popleft()
+    def _refresh_late(self) -> None:
+        """A caller that asks about many namespaces in turn waits for a review of each one only once."""
+        now, good, late = self._clock(), self._lifetimes.good, self._late
+        left = MOST_LATE - self._due.qsize()
+        while late and left > 0 and now - late[0][0] >= good * LATE:
+            asked_at, key, ask = late.popleft()
             entry = self._entries.get(key)
-            if entry is not None and entry.asked_at == asked_at and now - entry.used_at < LATELY:
-                self._ask_beside(key, entry.ask)
+            if entry is None or entry.asked_at != asked_at or now - asked_at >= good:
+                continue
+            if now - entry.used_at < good * LATELY:
+                self._ask_beside(key, ask)
+                left -= 1
 
     async def _work(self) -> None:
         while True:
             key, ask = await self._due.get()
-            before = self._entries.get(key)
             try:
-                await self._asked(key, ask, None if before is None else before.used_at)
+                await self._asked(key, ask, beside=True)
             except ClusterUnavailable:
                 pass  # a caller that needs it once it has expired gets the error
             except Exception:
@@ -155,8 +162,7 @@ class Remembered(Generic[Key, Value]):
             self._beside.add(key)
             self._due.put_nowait((key, ask))
 
-    async def _asked(self, key: Key, ask: Ask[Value], used_at: float | None = None) -> Value:
-        """`used_at`: by the clock; None: now."""
+    async def _asked(self, key: Key, ask: Ask[Value], *, beside: bool = False) -> Value:
         while (pending := self._asking.get(key)) is not None:
             try:
                 return await asyncio.shield(pending)
@@ -172,7 +178,9 @@ class Remembered(Generic[Key, Value]):
             async with self._together:
                 asked_at = self._clock()
                 value = await ask()
-            self._remember(key, _Entry(value, asked_at, asked_at if used_at is None else used_at, ask))
+            self._remember(key, value, asked_at, beside=beside)
+            if value and self._late is not None:
+                self._late.append((asked_at, key, ask))
             future.set_result(value)
         except Exception as error:
             future.set_exception(error)
@@ -183,10 +191,14 @@ class Remembered(Generic[Key, Value]):
             future.cancel()  # still open only while this task is being cancelled
         return value
 
-    def _remember(self, key: Key, entry: _Entry[Value]) -> None:
-        self._entries[key] = entry
-        self._entries.move_to_end(key)
-        if entry.value:
-            self._good.append((entry.asked_at, key))
+    def _remember(self, key: Key, value: Value, asked_at: float, *, beside: bool) -> None:
+        """`beside`: nothing used it just now."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.value, entry.asked_at = value, asked_at
+        elif not beside:
+            self._entries[key] = _Entry(value, asked_at, self._clock())
+        if entry is not None and not beside:
+            self._entries.move_to_end(key)
         while len(self._entries) > self._most:
             self._entries.popitem(last=False)

@@ -86,6 +86,7 @@ class Reviewer:
             most=MOST_ACCESSES,
             together=together,
             count=lambda hit: observer.reviewed("access", hit),
+            ahead=True,
         )
 
         self._lists: OrderedDict[Question, tuple[Allowed, float]] = OrderedDict()

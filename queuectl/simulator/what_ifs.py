@@ -68,15 +68,19 @@ class TriedWhatIfs:
         kept, now = self._kept.pop(basis.queues, None), self._clock()
         if kept is None or not (self._is_fresh(kept, basis, now) and serves(kept.trials)):
             if kept is not None:
-                kept.trials.close()
+                self._close(kept)
             whole = basis.queues is None  # a plan moves many workloads
             kept = _Kept(trials_of(basis.snapshot(), basis.configuration, whole=whole), now)
         # Kept only from here on: what fails half way is not used again.
         self._kept[basis.queues] = kept
         while len(self._kept) > KEPT:
             _, last_used = self._kept.popitem(last=False)
-            last_used.trials.close()
+            self._close(last_used)
         return kept.trials
+
+    def _close(self, kept: _Kept) -> None:
+        """Free its engine, after the answer that is being made."""
+        self._worker.submit(kept.trials.close)
 
     @staticmethod
     def _is_fresh(kept: _Kept, basis: Basis, now: float) -> bool:
