@@ -42,7 +42,7 @@ PAUSES: Final = {"pages": 0.2, "workloads": 0.15, "explanations": 0.5}
 _WARM: Final = 3.0
 """Seconds of questions before the measurement."""
 _SETTLE: Final = 120
-"""Most seconds until as many Jobs start as end: at first small ones take the places of large ones."""
+"""Most seconds until the pace is steady: at first small Jobs take the places of large ones."""
 _STEP: Final = 10
 """Seconds over which that is looked at."""
 _GOALS: Final = {"pages": 0.25, "workloads": 0.05, "explanations": 0.3}
@@ -167,7 +167,7 @@ async def _settled(churn: Churn, most: int) -> None:
     for _ in range(most // _STEP):
         before = churn.started
         await asyncio.sleep(_STEP)
-        if churn.started - before <= 1.05 * STARTS * _STEP:
+        if abs(churn.started - before - STARTS * _STEP) <= 0.05 * STARTS * _STEP:
             return
 
 

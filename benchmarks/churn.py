@@ -37,12 +37,11 @@ class Churn:
             began, before = clock(), self.started
             while True:
                 await asyncio.sleep(0.5 / self._rate)
-                lacking = self._rate * (clock() - began) - (self.started - before)
-                if lacking > 0:
+                # Longer delays than a second are not made up for.
+                began = max(began, clock() - (self.started - before) / self._rate - 1.0)
+                if self._rate * (clock() - began) > self.started - before:
                     job = await self._first()
                     tasks.create_task(self._tell(job, over(job["metadata"]["creationTimestamp"])))
-                if lacking > self._rate:
-                    began += 1 / self._rate  # longer delays are not made up for
 
     async def _first(self) -> Object:
         while not self._running:

@@ -251,14 +251,8 @@ def over(at: str) -> dict[str, Any]:
 
 def suspended(at: str, value: str) -> dict[str, Any]:
     """The status that the Job controller writes when it sees a Job suspended ("True") or not."""
-    return {
-        "status": {
-            "active": 0,
-            "ready": 0,
-            "terminating": 0,
-            "conditions": _conditions({"Suspended": value}, at),
-        }
-    }
+    counts = {"active": 0, "ready": 0, "terminating": 0} if value == "True" else {}
+    return {"status": {"conditions": _conditions({"Suspended": value}, at), **counts}}
 
 
 def _conditions(found: Mapping[str, str], at: str) -> list[Object]:

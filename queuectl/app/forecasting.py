@@ -27,6 +27,8 @@ FRESH_SECONDS: Final = 10.0
 """How long the forecasts of one state are given."""
 CALIBRATED_SECONDS: Final = 6 * 3600.0
 """After so long the forecasts of a tree are checked again."""
+WHOLE_SECONDS: Final = 6 * 3600.0
+"""After so long the past is read again, and not only what has changed since."""
 KEPT: Final = 8
 """How many trees are remembered."""
 _CHECK_WORK: Final = MOST_WORK // 18
@@ -59,6 +61,7 @@ class Forecaster:
         """Those used last at the end."""
         self._lives: PastLives | None = None
         """As read last: the next time only what has changed since is read."""
+        self._read_whole = float("-inf")
         self._lock = asyncio.Lock()
         self._worker = ThreadPoolExecutor(1, "forecast")
         self._unchecked: asyncio.Queue[tuple[Queues, datetime]] = asyncio.Queue(KEPT)
@@ -168,8 +171,11 @@ class Forecaster:
 
     async def _past_lives(self, now: datetime) -> PastLives:
         """Also of the time that checked forecasts draw from."""
+        known, self._lives = self._lives, None  # after an error it may be another database
+        if known is None or self._clock() - self._read_whole >= WHOLE_SECONDS:
+            known, self._read_whole = None, self._clock()
         since = now - WINDOW - backtest.LOOKED_BACK
-        self._lives = await self._past.past_lives(since=since, known=self._lives)
+        self._lives = await self._past.past_lives(since=since, known=known)
         return self._lives
 
     def _to_check(self, tree: _Tree, now: datetime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -29,35 +30,62 @@ async def past_lives(
     connection: AsyncConnection, cluster: str, since: datetime, shapes: Shapes, known: PastLives | None = None
 ) -> PastLives | None:
     """None: the ledger has no decision on the cluster. `known`: only what has changed since is read."""
-    row, decided = t.workload.c, t.decision.c
+    decided = t.decision.c
     ends = [select(decided.now, decided.sequence).order_by(order).limit(1) for order in _ENDS]
     first, last = [
         (await connection.execute(one.where(decided.cluster_id == cluster))).one_or_none() for one in ends
     ]
     if first is None or last is None:
         return None
-    if known is not None and known.sequence > last.sequence:
-        known = None  # it was another database, or one that was restored since
     until: datetime = (await connection.execute(CLOCK, {"p_cluster": cluster})).scalar_one()
-    query = workloads_with_attempts().where(row.cluster_id == cluster)
-    since = max(since, first.now, since if known is None else known.since)
-    if known is not None:
-        rows = list((await connection.execute(query.where(row.updated_seq > known.sequence))).all())
-    else:
-        over = query.where(~row.open, row.closed_at >= since).order_by(row.closed_seq.desc())
-        rows = list((await connection.execute(over.limit(MOST_LIVES + 1))).all())
-        rows += (await connection.execute(query.where(row.open))).all()
+    since = max(since, first.now)
+    rows = None
+    if known is not None and await _continues(connection, cluster, known):
+        since = max(since, known.since)
+        rows = await _changed(connection, cluster, known.sequence)
+    if rows is None:
+        known, rows = None, await _all(connection, cluster, since)
     await shapes.read(connection, {one.shape for one in rows})
     ids = sorted({one.id for one in rows})
     held, evicted = await _held(connection, cluster, ids), await _evicted(connection, cluster, ids)
-    parsed = Parsed()
-    lives = [
-        PastLife(
-            stored_workload(one, shapes, parsed), one.closed_at, tuple(_runs(one, held[one.id], evicted))
-        )
-        for one in rows
-    ]
-    return _bounded([*lives, *_unchanged(known, set(ids))], since, until, last.sequence)
+
+    def lives() -> PastLives:
+        parsed = Parsed()
+        found = [
+            PastLife(
+                stored_workload(one, shapes, parsed), one.closed_at, tuple(_runs(one, held[one.id], evicted))
+            )
+            for one in rows
+        ]
+        return _bounded([*found, *_unchanged(known, set(ids))], since, until, last.sequence)
+
+    return await asyncio.to_thread(lives)
+
+
+async def _continues(connection: AsyncConnection, cluster: str, known: PastLives) -> bool:
+    """Whether the ledger still has the last decision that was known. Not if it was restored since."""
+    row = t.decision.c
+    query = select(row.now).where(row.cluster_id == cluster, row.sequence == known.sequence)
+    decided: datetime | None = (await connection.execute(query)).scalar()
+    return decided is not None and decided <= known.until
+
+
+async def _changed(connection: AsyncConnection, cluster: str, after: int) -> list[Row[Any]] | None:
+    """None: so many that all are read again."""
+    row = t.workload.c
+    query = workloads_with_attempts().where(row.cluster_id == cluster, row.updated_seq > after)
+    rows = list((await connection.execute(query.limit(MOST_LIVES + 1))).all())
+    return rows if len(rows) <= MOST_LIVES else None
+
+
+async def _all(connection: AsyncConnection, cluster: str, since: datetime) -> list[Row[Any]]:
+    """Of those that are over the last ones, one more than are kept."""
+    row = t.workload.c
+    query = workloads_with_attempts().where(row.cluster_id == cluster)
+    over = query.where(~row.open, row.closed_at >= since).order_by(row.closed_seq.desc())
+    rows = list((await connection.execute(over.limit(MOST_LIVES + 1))).all())
+    rows += (await connection.execute(query.where(row.open))).all()
+    return rows
 
 
 def _unchanged(known: PastLives | None, changed: Container[str]) -> Iterator[PastLife]:

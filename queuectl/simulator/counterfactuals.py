@@ -199,6 +199,7 @@ class _Search:
         if queue is None or not cells:
             return
         begun = self._trials.work
+        ahead = self._trials.ahead(self._own.id) if self._waits else 0
         key = ConfigKey("ClusterQueue", "", queue.name)
         for (flavor, resource), short in cells.items():
             before = nominal(queue, flavor, resource)
@@ -206,9 +207,8 @@ class _Search:
                 continue
 
             def outcome(more: int, flavor: str = flavor, resource: str = resource) -> Tried | None:
-                if self._waits and not self._trials.could_start(
-                    self._own.id, FlavorResource(flavor, resource), more
-                ):
+                cell = FlavorResource(flavor, resource)
+                if self._waits and not self._trials.could_start(self._own.id, cell, more, ahead):
                     return None
                 if self._trials.work - begun > MOST_WORK:
                     raise _TooMuch

@@ -79,10 +79,11 @@ class Trials:
             engine.keep_refusals()
         self._decide()
 
-    def _decide(self) -> None:
-        """Have decided what can be decided in this state, which is what is told of it without a change."""
+    def _decide(self, only: WorkloadId | None = None) -> None:
+        """Decide all that can be decided, and keep it as what is told without a change: of all, or of one."""
         for subject, decision in self._settle():
-            self._decided.setdefault(subject, []).append(decision)
+            if only in (None, subject):
+                self._decided.setdefault(subject, []).append(decision)
 
     def _settle(self) -> list[tuple[WorkloadId, Decision]]:
         """Decide all that can be decided. No pods end meanwhile. Returns the decisions by their subjects."""
@@ -109,7 +110,7 @@ class Trials:
         stored = self.workloads[workload]
         if self._behind.take(stored):
             _join(self._engine, (stored,))
-            self._decide()
+            self._decide(workload)
 
     def fork(self) -> Engine:
         """Return a copy of the engine, at rest. Only those of whole trials have all workloads."""
@@ -172,12 +173,15 @@ class Trials:
         engine.dissolve()
         return found
 
-    def could_start(self, workload: WorkloadId, cell: FlavorResource, more: int) -> bool:
+    def ahead(self, workload: WorkloadId) -> int:
+        """Return how many workloads that are alike start before it. Costs the workloads of its queue."""
+        return ahead_of(self.workloads[workload], self.workloads.values())
+
+    def could_start(self, workload: WorkloadId, cell: FlavorResource, more: int, ahead: int) -> bool:
         """Return False only if a pending workload would not start, had its queue `more` quota of a cell.
 
         In a trial nothing becomes available: victims hold their quota until their pods have ended.
         """
-        ahead = ahead_of(self.workloads[workload], self.workloads.values())
         return self._engine.could_start(workload, cell, more, ahead)
 
     def _fork(self) -> tuple[Engine, Behind]:

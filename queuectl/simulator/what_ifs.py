@@ -39,6 +39,8 @@ class TriedWhatIfs:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
+        self._left: list[Trials] = []
+        """Not kept any more, and still to be closed."""
         self._worker = ThreadPoolExecutor(1, "what-if")
 
     async def counterfactuals(self, basis: Basis, workload: WorkloadId) -> Counterfactuals:
@@ -65,22 +67,30 @@ class TriedWhatIfs:
 
     def _trials(self, basis: Basis, serves: Callable[[Trials], bool]) -> Trials:
         """The engine of this part of the state: the one that is kept, if it is fresh and serves."""
+        self._close()
         kept, now = self._kept.pop(basis.queues, None), self._clock()
         if kept is None or not (self._is_fresh(kept, basis, now) and serves(kept.trials)):
-            if kept is not None:
-                self._close(kept)
             whole = basis.queues is None  # a plan moves many workloads
+            if kept is not None:
+                self._leave(kept)
+            if whole:
+                self._close()  # such engines are large
             kept = _Kept(trials_of(basis.snapshot(), basis.configuration, whole=whole), now)
         # Kept only from here on: what fails half way is not used again.
         self._kept[basis.queues] = kept
         while len(self._kept) > KEPT:
             _, last_used = self._kept.popitem(last=False)
-            self._close(last_used)
+            self._leave(last_used)
         return kept.trials
 
-    def _close(self, kept: _Kept) -> None:
-        """Free its engine, after the answer that is being made."""
-        self._worker.submit(kept.trials.close)
+    def _leave(self, kept: _Kept) -> None:
+        """Its engine is freed after the answer that is being made, and before the next one."""
+        self._left.append(kept.trials)
+        self._worker.submit(self._close)
+
+    def _close(self) -> None:
+        while self._left:
+            self._left.pop().close()
 
     @staticmethod
     def _is_fresh(kept: _Kept, basis: Basis, now: float) -> bool:

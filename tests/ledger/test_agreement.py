@@ -90,6 +90,12 @@ DECISIONS: st.SearchStrategy[Decision] = st.one_of(
 KEYS = st.builds(lambda n, i, v: EffectKey(wid(n), i, v), NAMES, NUMBERS, st.sampled_from(list(Verb)))
 STEPS = st.lists(st.tuples(st.lists(DECISIONS, max_size=5), st.lists(KEYS, max_size=2)), max_size=12)
 
+RESTORED = (
+    PastLives((), START, START - timedelta(days=1), sequence=1),
+    PastLives((), START, START + timedelta(days=1), sequence=10**6),
+)
+"""What was known of a ledger that has other decisions since, or fewer: nothing of it counts."""
+
 _runs = iter(range(10**9))
 
 
@@ -127,7 +133,7 @@ async def _agree(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
             assert sorted(theirs.configs) == sorted(ours.configs)
             assert theirs.sequence == ours.sequence
         for second in (0, len(steps) // 2):
-            for known in lives_then:
+            for known in (*lives_then, *RESTORED):
                 since = START + timedelta(seconds=second)
                 lives = [await one.past_lives(since=since, known=known) for one in (past, memory)]
                 assert lives[0] == lives[1]._replace(until=lives[0].until)

@@ -32,7 +32,7 @@ from queuectl.core.policy import (
     PreemptionPolicy,
     WorkloadPriorityClass,
 )
-from queuectl.core.what_if import Change, ChangeKind, Counterfactual
+from queuectl.core.what_if import Change, ChangeKind, Counterfactual, Start, Tried
 from queuectl.simulator import alike
 from queuectl.simulator import counterfactuals as search
 from queuectl.simulator.alike import first_ones
@@ -40,7 +40,19 @@ from queuectl.simulator.changed import with_quota
 from queuectl.simulator.counterfactuals import counterfactuals
 from queuectl.simulator.rebuilding import observed
 from queuectl.simulator.trials import BUDGET, SUSPENDED, Trials, by_subject, commit, tried
-from tests.builders import GPU, SOURCES, T0, flavor, local_queue, pending_row, policy, queue, workload
+from tests.builders import (
+    GPU,
+    SOURCES,
+    T0,
+    flavor,
+    group,
+    local_queue,
+    pending_row,
+    pod_set,
+    policy,
+    queue,
+    workload,
+)
 from tests.core import profiles
 from tests.core.machine import wait_for
 from tests.core.running import Running
@@ -255,6 +267,33 @@ def test_what_is_far_behind_others_of_its_kind_needs_no_trial_of_more_quota() ->
     before = of.work
     assert not counterfactuals(of, jobs[19].id).found
     assert of.work == before, "each trial of more quota would copy the engine"
+
+
+def test_no_amount_of_one_resource_is_tried_where_another_one_is_missing_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quotas = group({"default": {GPU: 0, "cpu": 0}})
+    policies = [
+        policy(one) for one in (flavor("default"), queue("cq", groups=[quotas]), local_queue("lq", "cq"))
+    ]
+    asks = workload("asks", pods=[pod_set(1, {GPU: 2, "cpu": 2})])
+    row = pending_row(asks, pod_sets=asks.pod_sets)
+    engine = Engine(SOURCES)
+    engine.restore(LedgerSnapshot(sequence=1, now=T0, workloads=(row,)))
+    sources = [Listed(source) for source in SOURCES]
+    engine.handle([ContextObserved(Namespace("ns")), *policies, observed(row, frozenset()), *sources])
+    of, tried = Trials(engine, [row], policies, T0, 1), list[object]()
+
+    def refused(*change: object) -> Tried:
+        tried.append(change)
+        return Tried(start=Start.NOT_YET)
+
+    monkeypatch.setattr(of, "with_policy", refused)
+    assert not counterfactuals(of, asks.id).found
+    assert not tried, "each trial of more quota copies the engine"
+    monkeypatch.setattr(of, "could_start", lambda *_: True)
+    assert not counterfactuals(of, asks.id).found
+    assert tried, "there are amounts to try"
 
 
 def test_more_quota_may_make_another_queue_borrow_of_which_the_workload_preempts() -> None:

@@ -154,7 +154,7 @@ def test_a_history_with_few_runs_is_too_thin() -> None:
 
 
 def test_what_ended_after_the_past_was_read_does_not_count_as_having_run_until_now() -> None:
-    """REST reads it once a minute (A13)."""
+    """A run that went on when the past was read counts as longer than it was then (A13)."""
     snapshot, when = state(busy())
     past = at_once(month().ledger.past_lives(since=START))
     read = known_at(past, when - timedelta(days=2), WINDOW)
