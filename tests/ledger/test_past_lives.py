@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from queuectl.core.model import StoredWorkload
 from queuectl.core.policy import SchedulingConfiguration
 from queuectl.ledger import past_lives
 from queuectl.ledger.as_of import LedgerPast
+from queuectl.ledger.codec import Parsed
 from queuectl.ledger.pool import connection_pool
+from queuectl.ledger.rows import stored_workload
+from queuectl.ledger.shapes import Shapes
 from queuectl.readings import PastLives
 from tests.ledger.edits import World
 from tests.ledger.plans import configure, enqueue, retire
@@ -28,12 +33,10 @@ async def past(world: World) -> AsyncIterator[LedgerPast]:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the workloads whose rows were read, in order."""
     names: list[str] = []
-    made = past_lives.stored_workload
 
-    def noting(row: object, *others: object) -> object:
-        found = made(row, *others)  # type: ignore[arg-type]
-        names.append(found.ref.name)
-        return found
+    def noting(row: Any, shapes: Shapes, parsed: Parsed) -> StoredWorkload:
+        names.append(row.name)
+        return stored_workload(row, shapes, parsed)
 
     monkeypatch.setattr(past_lives, "stored_workload", noting)
     return names

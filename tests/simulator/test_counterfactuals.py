@@ -28,6 +28,7 @@ from queuectl.core.policy import (
     BorrowWithinCohort,
     ClusterQueue,
     Namespace,
+    Policy,
     Preemption,
     PreemptionPolicy,
     WorkloadPriorityClass,
@@ -344,7 +345,8 @@ def test_more_quota_may_make_another_queue_borrow_of_which_the_workload_preempts
     rows = [runs, *waiting]
     engine = Engine(SOURCES)
     engine.restore(LedgerSnapshot(sequence=1, now=T0, workloads=tuple(rows)))
-    events = [policy(one) for one in (flavor("default"), lends, takes, *local_queues, *classes)]
+    objects: list[Policy] = [flavor("default"), lends, takes, *local_queues, *classes]
+    events = [policy(one) for one in objects]
     seen = [observed(one, frozenset()) for one in rows]
     engine.handle([ContextObserved(Namespace("ns")), *events, *seen, *(Listed(source) for source in SOURCES)])
     of = Trials(engine, rows, events, T0, 1)
