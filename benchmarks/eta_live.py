@@ -42,7 +42,7 @@ from queuectl.simulator.run_times import known_at
 Object = dict[str, Any]
 
 DAYS: Final = 5
-PREPARED: Final = 300.0
+PREPARED: Final = 180.0
 """Seconds in which the past must be written: sessions begin at the same time of the day."""
 EVERY: Final = 12.0
 """Seconds between two rounds of questions about one tree: REST uses a state for 10 s."""
@@ -90,6 +90,7 @@ class _Player:
         self._tenant = tenant
         self.jobs: dict[tuple[str, str], _Job] = {}
         self.evictions = 0
+        self._dice = Random("endings now")
         self._tasks = asyncio.TaskGroup()
 
     async def run(self, tasks: list[sessions.Task]) -> None:
@@ -125,7 +126,7 @@ class _Player:
                 self._later(found, job, 0.0, suspended(at, "False"))
         elif found["spec"].get("suspend"):
             self.evictions += 1
-            self._later(found, job, sessions.ENDING, suspended(at, "True"))
+            self._later(found, job, sessions.ending(self._dice), suspended(at, "True"))
 
     def _later(self, found: Object, job: _Job, seconds: float, status: Object) -> None:
         """Write this status after so many seconds, unless the Job is started or stopped before."""

@@ -14,13 +14,13 @@ from queuectl.api.forecast_routes import FORECAST_SECONDS
 from queuectl.api.lives import Times, times
 from queuectl.api.server import application
 from queuectl.api.view import View
-from queuectl.app.forecasting import FRESH_SECONDS, Forecaster
+from queuectl.app.forecasting import FRESH_SECONDS, WHOLE_SECONDS, Forecaster
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import Phase, WorkloadId
 from queuectl.core.policy import DEFAULT_CONFIGURATION
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports import LedgerUnavailable
-from queuectl.readings import StartForecast
+from queuectl.readings import PastLives, StartForecast
 from queuectl.simulator import backtest
 from queuectl.simulator.forecast import obstacle
 from queuectl.simulator.what_ifs import TriedWhatIfs
@@ -220,3 +220,35 @@ async def test_a_state_is_used_for_some_seconds(month: Month, busy: datetime) ->
     assert (await forecaster.start_of(waits, later)).at == first.at
     clock.now += FRESH_SECONDS
     assert (await forecaster.start_of(waits, later)).at == later
+
+
+async def test_the_past_is_read_whole_at_first_after_an_error_and_after_hours(
+    month: Month, busy: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, whole, down = Clock(), list[bool](), False
+    read = month.ledger.past_lives
+
+    async def noted(*, since: datetime, known: PastLives | None = None) -> PastLives:
+        if down:
+            raise LedgerUnavailable("away")
+        whole.append(known is None)
+        return await read(since=since, known=known)
+
+    monkeypatch.setattr(month.ledger, "past_lives", noted)
+    forecaster = Forecaster(month.ledger, lambda _: DEFAULT_CONFIGURATION, clock)
+    waits = waiting(month, busy)[0]
+
+    async def later(seconds: float) -> None:
+        clock.now += seconds
+        await forecaster.start_of(waits, busy)
+
+    await later(0)
+    await later(FRESH_SECONDS)
+    down = True
+    with pytest.raises(LedgerUnavailable):
+        await later(FRESH_SECONDS)
+    down = False
+    await later(FRESH_SECONDS)
+    await later(FRESH_SECONDS)
+    await later(WHOLE_SECONDS)
+    assert whole == [True, False, True, False, True]
