@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from benchmarks.following import follow, path_of
-from benchmarks.load import over, suspended
+from benchmarks.following import follow
+from benchmarks.load import over, suspended, tell
 from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import MERGE_PATCH, Object
+from queuectl.sandbox.players.api import Object
 
 
 class Churn:
@@ -41,7 +40,7 @@ class Churn:
                 began = max(began, clock() - (self.started - before) / self._rate - 1.0)
                 if self._rate * (clock() - began) > self.started - before:
                     job = await self._first()
-                    tasks.create_task(self._tell(job, over(job["metadata"]["creationTimestamp"])))
+                    tasks.create_task(tell(self._api, job, over(job["metadata"]["creationTimestamp"])))
 
     async def _first(self) -> Object:
         while not self._running:
@@ -50,9 +49,6 @@ class Churn:
         uid = next(iter(self._running))
         self._ended.add(uid)
         return self._running.pop(uid)
-
-    async def _tell(self, job: Object, status: dict[str, Any]) -> None:
-        await self._api.request("PATCH", f"{path_of(job)}/status", status, content_type=MERGE_PATCH)
 
     def _look(self, job: Object) -> None:
         uid, status, at = (
@@ -64,10 +60,10 @@ class Churn:
             return
         if job["spec"].get("suspend"):
             if self._running.pop(uid, None) is not None:
-                self._tasks.create_task(self._tell(job, suspended(at, "True")))
+                self._tasks.create_task(tell(self._api, job, suspended(at, "True")))
         elif uid not in self._running:
             self.started += 1
             self._running[uid] = job
             self._some_run.set()
             if any(one["type"] == "Suspended" for one in status.get("conditions") or ()):
-                self._tasks.create_task(self._tell(job, suspended(at, "False")))
+                self._tasks.create_task(tell(self._api, job, suspended(at, "False")))

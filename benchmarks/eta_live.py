@@ -22,8 +22,8 @@ import aiohttp
 
 from benchmarks import sessions
 from benchmarks.eta import Case, case, errors_of
-from benchmarks.following import follow, path_of
-from benchmarks.load import over, suspended
+from benchmarks.following import follow
+from benchmarks.load import over, suspended, tell
 from benchmarks.machine import scratch
 from benchmarks.months import DAY
 from benchmarks.progress import bar
@@ -35,7 +35,6 @@ from queuectl.app.reading import scheduling
 from queuectl.ledger.as_of import LedgerPast
 from queuectl.ledger.pool import connection_pool
 from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import MERGE_PATCH
 from queuectl.simulator.forecast import WINDOW, Interval
 from queuectl.simulator.run_times import known_at
 
@@ -134,8 +133,7 @@ class _Player:
         async def write(launch: int) -> None:
             await asyncio.sleep(seconds)
             if job.launch == launch:
-                path = f"{path_of(found)}/status"
-                await self._admin.request("PATCH", path, status, content_type=MERGE_PATCH)
+                await tell(self._admin, found, status)
 
         self._tasks.create_task(write(job.launch))
 

@@ -212,14 +212,7 @@ class Load:
 
     async def _write(self, found: Object, status: Object) -> None:
         async with self._writes:
-            try:
-                await self._admin.request(
-                    "PATCH", f"{path_of(found)}/status", status, content_type=MERGE_PATCH
-                )
-            except ApiError as error:
-                # It has changed since: a write that is still due follows from the change.
-                if error.status not in (409, 422):
-                    raise
+            await tell(self._admin, found, status)
 
     async def _tell(self) -> None:
         """Record the progress; give up without any."""
@@ -232,6 +225,16 @@ class Load:
             elif time.perf_counter() - since > _PATIENCE:
                 running = sum(job.since is not None for job in self._jobs.values())
                 raise TimeoutError(f"{last} of {self._plan.jobs} Jobs are ended, {running} run")
+
+
+async def tell(admin: Client, job: Object, status: Object) -> None:
+    """Write the status of a Job, as its controller does."""
+    try:
+        await admin.request("PATCH", f"{path_of(job)}/status", status, content_type=MERGE_PATCH)
+    except ApiError as error:
+        # It has changed since: a write that is still due follows from the change.
+        if error.status not in (409, 422):
+            raise
 
 
 def _named(body: Object, name: str) -> Object:
