@@ -30,7 +30,7 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.codec import Parsed, reason_or_none
 from queuectl.ledger.for_readers import nodes_now
 from queuectl.ledger.past_capacity import capacities_at, first_capacity, flavors_of
-from queuectl.ledger.past_lives import past_lives
+from queuectl.ledger.past_lives import first_and_last, past_lives
 from queuectl.ledger.past_states import Said, as_of
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT, past_usage
 from queuectl.ledger.pool import ledger_call, reading
@@ -128,8 +128,7 @@ class LedgerPast:
         """
         row = t.decision.c
         query = select(row.sequence, row.now).where(row.cluster_id == self._cluster)
-        ends = [query.order_by(order).limit(1) for order in (row.sequence, row.sequence.desc())]
-        first, final = [(await connection.execute(end)).one_or_none() for end in ends]
+        first, final = await first_and_last(connection, self._cluster)
         if first is None or final is None:
             raise LedgerUnavailable(f"the ledger has no decision on cluster {self._cluster} yet")
         if when < first.now:

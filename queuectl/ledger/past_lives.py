@@ -20,7 +20,6 @@ from queuectl.ledger.shapes import Shapes
 from queuectl.ledger.statements import CLOCK
 from queuectl.readings import MOST_LIVES, DecisionRow, PastLife, PastLives, PastRun
 
-_ENDS: Final = (t.decision.c.sequence, t.decision.c.sequence.desc())
 _HELD: Final = (*("workload", "number", "sequence", "admitted_at", "closed_at"),)
 _Evicted = Mapping[tuple[str, int], Sequence[tuple[int, datetime]]]
 """Sequences and times of evictions by workload and attempt: several if an id is used again."""
@@ -30,11 +29,7 @@ async def past_lives(
     connection: AsyncConnection, cluster: str, since: datetime, shapes: Shapes, known: PastLives | None = None
 ) -> PastLives | None:
     """None: the ledger has no decision on the cluster. `known`: only what has changed since is read."""
-    decided = t.decision.c
-    ends = [select(decided.now, decided.sequence).order_by(order).limit(1) for order in _ENDS]
-    first, last = [
-        (await connection.execute(one.where(decided.cluster_id == cluster))).one_or_none() for one in ends
-    ]
+    first, last = await first_and_last(connection, cluster)
     if first is None or last is None:
         return None
     until: datetime = (await connection.execute(CLOCK, {"p_cluster": cluster})).scalar_one()
@@ -60,6 +55,19 @@ async def past_lives(
         return _bounded([*found, *_unchanged(known, set(ids))], since, until, last.sequence)
 
     return await asyncio.to_thread(lives)
+
+
+async def first_and_last(
+    connection: AsyncConnection, cluster: str
+) -> tuple[Row[Any, Any] | None, Row[Any, Any] | None]:
+    """Sequence and time of the first and of the last decision; None: there is none."""
+    row = t.decision.c
+    query = select(row.sequence, row.now).where(row.cluster_id == cluster).limit(1)
+    first, last = [
+        (await connection.execute(query.order_by(order))).one_or_none()
+        for order in (row.sequence, row.sequence.desc())
+    ]
+    return first, last
 
 
 async def _continues(connection: AsyncConnection, cluster: str, known: PastLives) -> bool:
