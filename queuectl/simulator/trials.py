@@ -75,15 +75,18 @@ class Trials:
         self._size = len(self.workloads) - self._behind.number
         self._read = self._sequence = sequence
         self._decided: dict[WorkloadId, list[Decision]] = {}
+        self._new = set(self.workloads)
+        """The workloads about which nothing has been decided in this engine so far."""
         if self._lean:
             engine.keep_refusals()
         self._decide()
 
-    def _decide(self, only: WorkloadId | None = None) -> None:
-        """Decide all that can be decided, and keep it as what is told without a change: of all, or of one."""
+    def _decide(self) -> None:
+        """Decide all that can be decided. Of new workloads, keep it as what is told without a change."""
         for subject, decision in self._settle():
-            if only in (None, subject):
+            if subject in self._new:
                 self._decided.setdefault(subject, []).append(decision)
+        self._new.clear()
 
     def _settle(self) -> list[tuple[WorkloadId, Decision]]:
         """Decide all that can be decided. No pods end meanwhile. Returns the decisions by their subjects."""
@@ -103,14 +106,20 @@ class Trials:
             needed = behind.needed(plan)
             if not needed:
                 return plan
-            _join(engine, needed)
+            self._join(engine, needed)
+
+    def _join(self, engine: Engine, line: Line) -> None:
+        engine.join(joining(line))
+        engine.handle(observed(one, frozenset()) for one in line)
+        if engine is self._engine:
+            self._new.update(one.id for one in line)
 
     def include(self, workload: WorkloadId) -> None:
         """Have a workload in the engine, to try changes of it. Raises KeyError: it is not in the state."""
         stored = self.workloads[workload]
         if self._behind.take(stored):
-            _join(self._engine, (stored,))
-            self._decide(workload)
+            self._join(self._engine, (stored,))
+            self._decide()
 
     def fork(self) -> Engine:
         """Return a copy of the engine, at rest. Only those of whole trials have all workloads."""
@@ -202,7 +211,7 @@ class Trials:
             return tried(workload, found)
         finally:
             engine.handle(back)
-            self._settle()  # heads that are to be evaluated again would come into the next trial
+            self._decide()  # heads that are to be evaluated again would come into the next trial
 
     def _until_it_starts(self, engine: Engine, behind: Behind, workload: WorkloadId) -> list[Decision]:
         """Decide until the workload starts, or nothing is left to decide."""
@@ -231,11 +240,6 @@ def trials_of(
     policies = (event for event in events if isinstance(event, PolicyObserved))
     pods = (pod for one in snapshot.nodes for pod in pods_of_facts(one))
     return Trials(engine, snapshot.workloads, policies, snapshot.now, snapshot.sequence, pods, behind)
-
-
-def _join(engine: Engine, line: Line) -> None:
-    engine.join(joining(line))
-    engine.handle(observed(one, frozenset()) for one in line)
 
 
 def commit(engine: Engine, plan: Plan, sequence: int) -> int:

@@ -270,6 +270,24 @@ def test_what_is_far_behind_others_of_its_kind_needs_no_trial_of_more_quota() ->
     assert of.work == before, "each trial of more quota would copy the engine"
 
 
+def test_a_workload_that_a_trial_of_another_one_needed_is_told_its_reason() -> None:
+    """With half the GPUs the first of a line starts; what follows it is present from then on."""
+    policies = [policy(one) for one in (flavor("default"), queue("cq", 2), local_queue("lq", "cq"))]
+    jobs = [workload(f"w{number}", gpus=4, created=number) for number in range(4)]
+    rows = [pending_row(one, arrival=number, pod_sets=one.pod_sets) for number, one in enumerate(jobs)]
+    present, behind = first_ones(rows)
+    engine = Engine(SOURCES)
+    engine.restore(LedgerSnapshot(sequence=1, now=T0, workloads=present))
+    seen = [observed(one, frozenset()) for one in present]
+    namespace = ContextObserved(Namespace("ns"))
+    engine.handle([namespace, *policies, *seen, *(Listed(source) for source in SOURCES)])
+    of = Trials(engine, rows, policies, T0, 1, behind=behind)
+    assert counterfactuals(of, jobs[0].id).found
+    answers = [counterfactuals(of, one.id) for one in jobs]
+    assert [answer.now.start for answer in answers] == [Start.NEVER] * 4
+    assert all(answer.found for answer in answers)
+
+
 def test_no_amount_of_one_resource_is_tried_where_another_one_is_missing_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
