@@ -36,9 +36,10 @@ class Churn:
             began, before = clock(), self.started
             while True:
                 await asyncio.sleep(0.5 / self._rate)
-                # Longer delays than a second are not made up for.
-                began = max(began, clock() - (self.started - before) / self._rate - 1.0)
-                if self._rate * (clock() - began) > self.started - before:
+                ahead = began + (self.started - before) / self._rate - clock()
+                # Neither a longer delay than a second is made up for, nor a larger burst of starts.
+                began += min(max(ahead, -1.0), 1.0) - ahead
+                if ahead < 0:
                     job = await self._first()
                     tasks.create_task(tell(self._api, job, over(job["metadata"]["creationTimestamp"])))
 

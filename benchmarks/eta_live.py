@@ -1,7 +1,7 @@
 """Forecasts of starts beside the real starts of Jobs on a real API server, in fast time.
 
 The ledger gets five earlier days with a session each (benchmarks/sessions.py), and a controller leads from
-then on. Three cohort trees have sessions of their own: forecasts of one tree depend on each other.
+then on. Nine cohort trees have sessions of their own: forecasts of one tree depend on each other.
 In the session of now a player creates the Jobs and ends each after its run time. REST is asked for forecasts
 meanwhile; a start is the moment at which a watch shows the Job as started.
 """
@@ -9,7 +9,9 @@ meanwhile; a start is the moment at which a watch shows the Job as started.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -41,18 +43,16 @@ from queuectl.simulator.run_times import known_at
 Object = dict[str, Any]
 
 DAYS: Final = 5
-PREPARED: Final = 180.0
+PREPARED: Final = 420.0
 """Seconds in which the past must be written: sessions begin at the same time of the day."""
-EVERY: Final = 12.0
-"""Seconds between two rounds of questions about one tree: REST uses a state for 10 s."""
+PAUSE: Final = 4.0
+"""Seconds between two rounds of questions. The trees take turns: REST uses a state of one for 10 s."""
 EACH: Final = 4
 """Forecasts of a round, at most."""
 OLD: Final = timedelta(seconds=1)
 """A forecast from an older state does not count: only Jobs that have waited since then are asked about."""
 FIRST, LAST = 20.0, 440.0
 """Seconds of the session between which REST is asked."""
-_PAUSE: Final = EVERY / len(sessions.TREES)
-"""The trees take turns."""
 _SETTLED: Final = timedelta(seconds=1)
 """A Job that is not started after that waits."""
 _DRAINED: Final = 900.0
@@ -148,7 +148,7 @@ class _Asked(NamedTuple):
 
 
 def run(scale: int = 1) -> Report:
-    return asyncio.run(_run(max(2, DAYS // scale), max(5, int((LAST - FIRST) / _PAUSE) // scale)))
+    return asyncio.run(_run(max(2, DAYS // scale), max(5, int((LAST - FIRST) / PAUSE) // scale)))
 
 
 async def _run(days: int, rounds: int) -> Report:
@@ -172,7 +172,8 @@ async def _run(days: int, rounds: int) -> Report:
                     player, asked = await _session(place, clock, url, rounds)
             finally:
                 await controller.stop(20.0)
-            return _report(await _cases(place, cluster, asked, begins), player, days)
+            cases = await _cases(place, cluster, asked, begins)
+            return _report(cases, [sessions.tree_of(one.job.task.namespace) for one in asked], player, days)
 
 
 @asynccontextmanager
@@ -201,7 +202,7 @@ async def _session(place: Site, clock: _Clock, url: str, rounds: int) -> tuple[_
         dice, began = Random("asked"), time.monotonic()
         with bar("eta-live: rounds of questions", rounds) as done:
             for number in range(rounds):
-                await asyncio.sleep(max(0.0, began + number * _PAUSE - time.monotonic()))
+                await asyncio.sleep(max(0.0, began + number * PAUSE - time.monotonic()))
                 waiting = player.waiting(sessions.TREES[number % len(sessions.TREES)])
                 chosen, now = dice.sample(waiting, min(EACH, len(waiting))), clock.now
                 # At once: of those asked later some would have started meanwhile, and not count.
@@ -254,7 +255,8 @@ async def _cases(place: Site, cluster: str, asked: list[_Asked], begins: datetim
     return cases
 
 
-def _report(cases: list[Case], player: _Player, days: int) -> Report:
+def _report(cases: list[Case], trees: list[str], player: _Player, days: int) -> Report:
+    """`trees`: of each case."""
     if not cases:
         raise ValueError("no Job waited when REST was asked")
     share = sum(one.held for one in cases) / len(cases)
@@ -266,9 +268,22 @@ def _report(cases: list[Case], player: _Player, days: int) -> Report:
         "earlier days": float(days),
         "forecasts": float(len(cases)),
         "held": f"{share:.0%}",
+        "standard error": f"{_error(cases, trees, share):.0%}",
         "median time to start, s": median(one.actual for one in cases),
         "median error, s": errors[0],
         "by position, s": errors[1],
         "by last week, s": errors[2],
     }
     return Report("eta-live", [figure], [Detail("forecasts", tuple(row), (tuple(row.values()),))])
+
+
+def _error(cases: list[Case], trees: list[str], share: float) -> float:
+    """The standard error of a share of cases that depend on each other within a tree: of a ratio estimate
+    from clusters (Cochran, Sampling Techniques, 1977, 6.3)."""
+    left: defaultdict[str, float] = defaultdict(float)
+    for one, tree in zip(cases, trees, strict=True):
+        left[tree] += one.held - share
+    number = len(left)
+    if number < 2:
+        return math.nan
+    return math.sqrt(number / (number - 1) * sum(value**2 for value in left.values())) / len(cases)

@@ -36,8 +36,10 @@ _ENDING: Final = (2.0, 4.0)
 _DELAY: Final = (0.09, 0.24)
 """Seconds from there to the return of the quota, as on a real API server: 80 % of 189 evictions on two idle
 cores. In fast time they count, so the days before have them too."""
-TREES: Final = ("1", "2", "3")
-"""Cohort trees, which have nothing in common: forecasts of one session depend on each other."""
+_HELD: Final = (0.05, 0.2)
+"""Seconds that a Job holds quota for longer than it runs, there."""
+TREES: Final = tuple(map(str, range(1, 10)))
+"""Cohort trees, which have nothing in common: forecasts of one tree depend on each other."""
 _NIGHT: Final = 8 * 3600
 _DAYS: Final = 2
 
@@ -120,7 +122,8 @@ class Past(Recorded):
         }
         seen = observe(JOB, body)
         assert seen is not None, body
-        return Arrival(at=milliseconds(one.at), workload=seen.workload, run=milliseconds(one.run))
+        held = one.run + self._dice.uniform(*_HELD)
+        return Arrival(at=milliseconds(one.at), workload=seen.workload, run=milliseconds(held))
 
 
 def _events(there: Iterable[Object]) -> Iterator[Event]:

@@ -3,7 +3,8 @@
 The sandbox's example runs on a real control plane until it shows what the pictures are to show. Then the
 answers of its REST server are recorded, and everything is drawn from the recording: the tests draw it again
 and compare. `--draw` draws from the recording that is there, after a change of what the commands print. The
-page of the API documentation and the web page become PNGs by Chromium.
+page of the API documentation and the web page become PNGs by Chromium, and states of the page that a
+sandbox is never in, from the canned ledgers of its tests.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def main() -> int:
             _draw(Recording.read())
         else:
             _record()
+            pages.draw_states()
     except NotMade as problem:
         print(f"Error: {problem}", file=sys.stderr)
         return 1

@@ -1,16 +1,25 @@
-"""Pictures of the pages that REST serves: `make pictures`, or `python -m docs.pictures.pages URL` alone."""
+"""Pictures of the pages that REST serves: `make pictures`, or `python -m docs.pictures.pages [URL]` alone.
+
+Those of `SHOTS` are of a sandbox. A sandbox is never empty, large or broken: those of `STATES` are of
+the ledgers that tests of the page use.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
-from docs.pictures.drawing import SUBJECT, NotMade
+from docs.pictures.drawing import ROOT, SUBJECT, NotMade
+from tests.api.canned import AWAY, CannedReadings
+from tests.page.serving import Site, serving
+from tests.page.stories import busy, crowded
 
 HERE: Final = Path(__file__).resolve().parent
 PNG_BYTES: Final = 300_000
@@ -56,15 +65,37 @@ spec:
             nvidia.com/gpu: 2
 """
 _SUBJECT: Final = f"#/workloads/{SUBJECT[0]}/Job/{SUBJECT[1]}"
+_PLANNED: Final = (ROOT / "manifests" / "examples" / "queues.yaml").read_text(encoding="utf-8")
 SHOTS: Final = {
-    # The first: its Job waits for seconds only.
+    # The first ones: their Job waits for seconds only.
     "page-workload": Shot(_SUBJECT, (1360, 1480), "light", ".options li", "Try changes"),
+    "page-workload-phone": Shot(_SUBJECT, _PHONE, "light", ".life"),
     "docs": Shot("docs", (1100, 900), "light", "h1"),
     "page": Shot("#/", (1360, 1160), "light", ".feed"),
     "page-clusterqueue": Shot("#/clusterqueues/team-a?range=1h", _DESKTOP, "dark", ".chart canvas"),
+    "page-localqueue": Shot("#/localqueues/team-a/main", _DESKTOP, "light", "main tbody tr"),
+    "page-workloads": Shot("#/workloads", _DESKTOP, "light", "main tbody tr"),
+    "page-decisions": Shot("#/decisions", _DESKTOP, "dark", "main tbody tr"),
+    "page-preemptions": Shot("#/preemptions", _DESKTOP, "light", "main tbody tr"),
+    "page-lending": Shot("#/lending", _DESKTOP, "dark", ".matrix"),
+    "page-capacity": Shot("#/capacity", (1360, 1100), "light", ".resource"),
     "page-change": Shot("#/clusterqueues/team-a?range=1h", _DESKTOP, "light", ".field-change", "Stop…"),
     "page-quote": Shot("#/quote", _DESKTOP, "light", ".verdict", "Would it start?", ("#yaml", _QUOTED)),
+    "page-plan": Shot(
+        "#/plan",
+        _DESKTOP,
+        "dark",
+        ".tiles",
+        "What would it decide?",
+        # Half the GPUs of a100 for each team.
+        ("#yaml", _PLANNED.replace("nominalQuota: 8\n", "nominalQuota: 4\n")),
+    ),
     "page-phone": Shot("#/", _PHONE, "dark", ".feed"),
+}
+STATES: Final = {
+    "page-empty": Shot("#/", _PHONE, "light", "main .soft"),
+    "page-large": Shot("#/clusterqueues/queue-000", _DESKTOP, "light", "main tbody tr"),
+    "page-stale": Shot("#/", _DESKTOP, "dark", ".notice"),
 }
 
 
@@ -78,26 +109,58 @@ def browser() -> str:
 
 def draw(rest: str) -> None:
     """Write all of `SHOTS`, as the server at this URL shows them now. Raises NotMade."""
+    with _opened() as opened:
+        for name, shot in SHOTS.items():
+            page = _page(opened, shot)
+            page.goto(f"{rest}/{shot.address}")
+            _draw(page, name, shot)
+
+
+def draw_states() -> None:
+    """Write all of `STATES`. Raises NotMade."""
+    ledgers = {"page-empty": CannedReadings(), "page-large": crowded(), "page-stale": busy()}
+    with _opened() as opened, ExitStack() as stack:
+        for name, shot in STATES.items():
+            site: Site = stack.enter_context(serving(ledgers[name]))
+            page = _page(opened, shot)
+            page.goto(f"{site.url}{shot.address}")
+            if name == "page-stale":
+                page.locator(".feed").wait_for(timeout=1000 * _SECONDS)
+                ledgers[name].down = AWAY
+            _draw(page, name, shot)
+
+
+@contextmanager
+def _opened() -> Iterator[Browser]:
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses to run as root with it
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=browser(), args=flags)
-        for name, shot in SHOTS.items():
-            width, height = shot.size
-            page = opened.new_page(viewport={"width": width, "height": height}, color_scheme=shot.scheme)
-            page.goto(f"{rest}/{shot.address}")
-            if shot.typed is not None:
-                page.locator(shot.typed[0]).fill(shot.typed[1])
-            if shot.press is not None:
-                page.get_by_role("button", name=shot.press, exact=True).click()
-            page.locator(shot.shown).first.wait_for(timeout=1000 * _SECONDS)
-            content = page.screenshot(animations="disabled")
-            page.close()
-            if len(content) > PNG_BYTES:
-                raise NotMade(f"{name}.png has {len(content)} bytes, more than {PNG_BYTES}")
-            (HERE / f"{name}.png").write_bytes(content)
-            print(f"{name}.png {len(content) / 1000:.0f} kB")
+        yield opened
         opened.close()
 
 
+def _page(opened: Browser, shot: Shot) -> Page:
+    width, height = shot.size
+    return opened.new_page(viewport={"width": width, "height": height}, color_scheme=shot.scheme)
+
+
+def _draw(page: Page, name: str, shot: Shot) -> None:
+    if shot.typed is not None:
+        page.locator(shot.typed[0]).fill(shot.typed[1])
+    if shot.press is not None:
+        page.get_by_role("button", name=shot.press, exact=True).click()
+    page.locator(shot.shown).first.wait_for(timeout=1000 * _SECONDS)
+    page.locator("main .loading").first.wait_for(state="detached", timeout=1000 * _SECONDS)
+    content = page.screenshot(animations="disabled")
+    page.close()
+    if len(content) > PNG_BYTES:
+        raise NotMade(f"{name}.png has {len(content)} bytes, more than {PNG_BYTES}")
+    (HERE / f"{name}.png").write_bytes(content)
+    print(f"{name}.png {len(content) / 1000:.0f} kB")
+
+
 if __name__ == "__main__":
-    draw(sys.argv[1].rstrip("/"))
+    if len(sys.argv) > 1:
+        draw(sys.argv[1].rstrip("/"))
+    else:
+        draw_states()

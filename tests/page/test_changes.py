@@ -13,7 +13,8 @@ from queuectl.changes import ChangeRefused, FieldMade, Wanted, WantedSize
 from queuectl.core.model import ConfigKey, PodSet
 from tests.api.canned import GPU, local_spec
 from tests.api.changing import CannedChanges
-from tests.page.conftest import SIZES, Open, Site, serving
+from tests.page.conftest import SIZES, Open
+from tests.page.serving import Site, serving
 from tests.page.stories import IN_TREE, busy, of
 from tests.page.test_views import violations
 

@@ -10,7 +10,8 @@ from playwright.sync_api import Route, expect
 
 from tests.api.canned import AWAY, CannedReadings
 from tests.api.reviews import CannedReviews
-from tests.page.conftest import SIZES, Open, Site, serving
+from tests.page.conftest import SIZES, Open
+from tests.page.serving import Site, serving
 from tests.page.stories import LARGE, busy, crowded
 from tests.page.test_views import violations
 

@@ -14,7 +14,8 @@ from playwright.sync_api import expect
 from tests.api.canned import GPU, queue_spec
 from tests.api.reviews import CannedReviews
 from tests.api.test_what_ifs import ledger, manifest
-from tests.page.conftest import SIZES, Open, Site, serving
+from tests.page.conftest import SIZES, Open
+from tests.page.serving import Site, serving
 from tests.page.test_views import violations
 
 WAITS: Final = yaml.safe_dump(manifest(pods=9))

@@ -14,7 +14,8 @@ from queuectl.core.model import Phase
 from queuectl.ports import Access
 from tests.api.canned import decision
 from tests.api.reviews import CannedReviews
-from tests.page.conftest import SIZES, Open, Site, serving
+from tests.page.conftest import SIZES, Open
+from tests.page.serving import Site, serving
 from tests.page.stories import busy, of
 
 VIEWS: Final = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
+from docs.pictures import pages
 from docs.pictures.drawing import README, draw, pictures, readme, screen
 from docs.pictures.recording import Recording
 from queuectl.sandbox import example
@@ -139,3 +140,13 @@ def test_the_picture_of_the_docs_page_is_small() -> None:
     content = (PICTURES / "docs.png").read_bytes()
     assert content.startswith(b"\x89PNG")
     assert len(content) < 300_000
+
+
+def test_pictures_of_pages_are_small_and_each_stands_in_a_document() -> None:
+    documents = [README, *README.parent.glob("docs/**/*.md")]
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in documents)
+    there = {path.stem: path for path in PICTURES.glob("*.png")}
+    assert there.keys() == pages.SHOTS.keys() | pages.STATES.keys()
+    for name, path in there.items():
+        assert path.stat().st_size <= pages.PNG_BYTES, name
+        assert f"pictures/{name}.png)" in texts, name
