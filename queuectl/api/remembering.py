@@ -17,10 +17,9 @@ Ask = Callable[[], Awaitable[Value]]
 
 log = logging.getLogger(__name__)
 
-AHEAD: Final = 0.5
-"""A good answer that is used after this part of its lifetime is refreshed in the background."""
-LATE: Final = 0.75
-"""One that was used lately is refreshed after this part, also if nothing uses it just now."""
+AHEAD: Final = 0.75
+"""After this part of its lifetime a good answer is refreshed in the background when it is used, and one that
+was used lately also if nothing uses it just now."""
 LATELY: Final = 6.0
 """Lifetimes since its last use."""
 LOOK_SECONDS: Final = 1.0
@@ -40,8 +39,8 @@ class Lifetimes:
     bad_in_lists: float = 120.0
     """Where many answers are needed at once: with 5 s, one caller of pages over 1,000 namespaces would cause
     200 reviews a second."""
-    bad_in_lists_again: float = 30.0
-    """A refusal that a list uses after that is refreshed in the background."""
+    bad_in_lists_again: float = 90.0
+    """A refusal that a list uses after that is refreshed in the background: 30 s earlier than it expires."""
 
 
 @dataclass(slots=True)
@@ -136,7 +135,7 @@ class Remembered(Generic[Key, Value]):
         """A caller that asks about many namespaces in turn waits for a review of each one only once."""
         now, good, late = self._clock(), self._lifetimes.good, self._late
         left = MOST_LATE - self._due.qsize()
-        while late and left > 0 and now - late[0][0] >= good * LATE:
+        while late and left > 0 and now - late[0][0] >= good * AHEAD:
             asked_at, key, ask = late.popleft()
             entry = self._entries.get(key)
             if entry is None or entry.asked_at != asked_at or now - asked_at >= good:

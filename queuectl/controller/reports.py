@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from queuectl.controller.past_capacities import PastCapacities
+from queuectl.controller.statuses import Statuses
 from queuectl.core.capacity import Demand, FlavorCapacity, QueueDemand
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import Result
 from queuectl.core.model import EffectKey, ForReaders, PendingLine, PodsReady, WorkloadId
 from queuectl.core.node_facts import NodeFacts
-from queuectl.core.policy import LocalQueueName
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
-from queuectl.ports import Cluster, ClusterUnavailable
-
-Name = TypeVar("Name", LocalQueueName, str)
-Report = TypeVar("Report", LocalQueueReport, ClusterQueueReport)
-log = logging.getLogger(__name__)
-
-_MOST_UNWRITTEN: Final = 3
-"""Refused status writes after which the other queues wait for the next round."""
+from queuectl.ports import Cluster
 
 
 class Observer(Protocol):
@@ -89,9 +81,9 @@ class Reports:
         return found
 
     async def publish(self) -> None:
-        """Write the status of changed queues, each at most once in a period, until cancelled."""
-        late_locals: dict[LocalQueueName, LocalQueueReport] = {}
-        late_queues: dict[str, ClusterQueueReport] = {}
+        """Have the status of changed queues written, each at most once in a period, until cancelled."""
+        of_local_queues = Statuses(self._cluster.publish_local_queue, self._period)
+        of_cluster_queues = Statuses(self._cluster.publish_cluster_queue, self._period)
         while True:
             local_queues, cluster_queues, gone = self._engine.take_reports()
             self._observer.reported(local_queues, cluster_queues, gone)
@@ -102,10 +94,10 @@ class Reports:
             self._tell_demands(cluster_queues, gone)
             self._tell_nodes()
             self._tell_readers(cluster_queues)
-            late_locals |= {report.name: report for report in local_queues}
-            late_queues |= {report.name: report for report in cluster_queues}
-            await self._write(late_locals, self._cluster.publish_local_queue)
-            await self._write(late_queues, self._cluster.publish_cluster_queue)
+            of_local_queues.changed(local_queues)
+            of_cluster_queues.changed(cluster_queues)
+            await of_local_queues.write()
+            await of_cluster_queues.write()
             await asyncio.sleep(self._period)
 
     def _tell_readers(self, cluster_queues: Sequence[ClusterQueueReport]) -> None:
@@ -143,18 +135,3 @@ class Reports:
         if (found := self._engine.take_nodes()) is not None:
             self._nodes |= {one.name: one for one in found.changed}
             self._all_nodes = found.every if self._all_nodes is None else self._all_nodes
-
-    async def _write(self, late: dict[Name, Report], publish: Callable[[Report], Awaitable[None]]) -> None:
-        """Write the status of queues that are due. A refused one comes last the next time."""
-        refused = 0
-        for name in list(late):
-            try:
-                await publish(late[name])
-            except ClusterUnavailable as error:
-                log.warning("queue status not written, will be again: %s", error)
-                late[name] = late.pop(name)
-                refused += 1
-                if refused == _MOST_UNWRITTEN:
-                    return
-            else:
-                del late[name]

@@ -1,0 +1,60 @@
+"""Writes of the status of queues: what changed its condition at once, the others at a bounded rate."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
+from typing import Final, Generic, TypeVar
+
+from queuectl.core.policy import Condition, LocalQueueName
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
+from queuectl.ports import ClusterUnavailable
+
+Name = LocalQueueName | str
+Report = TypeVar("Report", bound=LocalQueueReport | ClusterQueueReport)
+log = logging.getLogger(__name__)
+
+EACH_SECOND: Final = 5
+"""Writes of one kind of queue. Where 1,000 queues change all the time, a write each would be a quarter of the
+work of the API server."""
+_MOST_UNWRITTEN: Final = 3
+"""Refused status writes after which the other queues wait for the next round."""
+
+
+class Statuses(Generic[Report]):
+    """Of the queues of one kind."""
+
+    def __init__(self, publish: Callable[[Report], Awaitable[None]], period_seconds: float) -> None:
+        """`publish` writes one status. Raises ClusterUnavailable. `period_seconds`: between two rounds."""
+        self._publish = publish
+        self._most = max(1, round(EACH_SECOND * period_seconds))
+        self._late: dict[Name, Report] = {}
+        """What is not written, those that wait longest first."""
+        self._written: dict[Name, Condition] = {}
+
+    def changed(self, reports: Iterable[Report]) -> None:
+        """Each of these is to be written; an earlier report of the same queue is not."""
+        for report in reports:
+            self._late[report.name] = report
+
+    async def write(self) -> None:
+        """Write those that are due. A refused one comes last the next time."""
+        refused = 0
+        for name in self._due():
+            report = self._late.pop(name)
+            try:
+                await self._publish(report)
+            except ClusterUnavailable as error:
+                log.warning("queue status not written, will be again: %s", error)
+                self._late.setdefault(name, report)
+                refused += 1
+                if refused == _MOST_UNWRITTEN:
+                    return
+            else:
+                self._written[name] = report.condition
+
+    def _due(self) -> list[Name]:
+        turned = [name for name, one in self._late.items() if self._written.get(name) != one.condition]
+        others = (name for name, one in self._late.items() if self._written.get(name) == one.condition)
+        return turned + list(islice(others, self._most))
