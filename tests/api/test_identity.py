@@ -205,7 +205,7 @@ async def test_only_the_most_recently_used_are_remembered() -> None:
     assert asked == [0, 1, 2, 3, 1]
 
 
-async def test_a_refusal_is_asked_again_in_lists_after_a_minute_and_a_half_and_alone_after_five_seconds() -> None:
+async def test_a_refusal_is_asked_again_in_lists_after_ninety_seconds_and_alone_after_five() -> None:
     clock, asked = Clock(), []
     kept: Remembered[str, bool] = Remembered(Lifetimes(), clock, most=9, together=asyncio.Semaphore(1))
 
