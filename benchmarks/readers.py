@@ -101,7 +101,7 @@ async def _repeat(ask: Callable[[], Awaitable[bool]], pause: float, until: float
     return took
 
 
-async def _first(name: str, caller: _Caller) -> list[float]:
+async def _first(name: str, caller: _Caller, pause: float) -> list[float]:
     """The first page, or the first question about each namespace, which waits for reviews of its rights."""
     took = []
     last = dict(caller.names)  # those still wait
@@ -109,6 +109,7 @@ async def _first(name: str, caller: _Caller) -> list[float]:
         began = time.perf_counter()
         await (caller.page() if which is None else caller.workload(which))
         took.append(time.perf_counter() - began)
+        await asyncio.sleep(pause)
     return took
 
 
@@ -132,7 +133,7 @@ async def _run(what: Readers) -> dict[str, Any]:
             *(
                 _repeat(partial(asks[name], one), what.pauses[name], until)
                 if what.seconds
-                else _first(name, one)
+                else _first(name, one, min(what.pauses.values()))
                 for name, one in callers.items()
             )
         )
