@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, Generic, TypeVar
 
 from queuectl.ports import ClusterUnavailable
@@ -23,10 +24,12 @@ was used lately also if nothing uses it just now."""
 LATELY: Final = 6.0
 """Lifetimes since its last use."""
 LOOK_SECONDS: Final = 1.0
-MOST_LATE: Final = 20
+MOST_LATE: Final = 40
 """How many are refreshed for that at one look: a caller with rights in 1,000 namespaces may have left."""
 BESIDE: Final = 4
 """How many refreshes run at one time."""
+REFUSED_SECONDS: Final = 0.2
+"""Pause of each of them after a refusal was asked for again: a page may need 1,000, which are not urgent."""
 MOST_BESIDE: Final = 10_000
 
 
@@ -36,11 +39,11 @@ class Lifetimes:
 
     good: float = 30.0
     bad: float = 5.0
-    bad_in_lists: float = 120.0
+    bad_in_lists: float = 300.0
     """Where many answers are needed at once: with 5 s, one caller of pages over 1,000 namespaces would cause
     200 reviews a second."""
     bad_in_lists_again: float = 90.0
-    """A refusal that a list uses after that is refreshed in the background: 30 s earlier than it expires."""
+    """A refusal that a list uses after that is refreshed in the background."""
 
 
 @dataclass(slots=True)
@@ -48,6 +51,19 @@ class _Entry(Generic[Value]):
     value: Value
     asked_at: float
     used_at: float
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Due(Generic[Key, Value]):
+    """What is to be refreshed: good answers first, since a caller would wait for them once they expire."""
+
+    order: tuple[bool, int]
+    key: Key = field(compare=False)
+    ask: Ask[Value] = field(compare=False)
+
+    @property
+    def good(self) -> bool:
+        return not self.order[0]
 
 
 class Remembered(Generic[Key, Value]):
@@ -60,10 +76,10 @@ class Remembered(Generic[Key, Value]):
         *,
         most: int,
         together: asyncio.Semaphore,
-        count: Callable[[bool], None] = lambda hit: None,
+        counted: Callable[[bool], None] = lambda hit: None,
         ahead: bool = False,
     ) -> None:
-        """`together`: how many requests run at one time. `count` is called for each hit and each request.
+        """`together`: how many requests run at one time. `counted` gets each hit (True) and each request.
         `ahead`: good answers that were used lately are refreshed before they expire. It keeps their `ask`."""
         self._lifetimes = lifetimes
         self._clock = clock
@@ -71,11 +87,14 @@ class Remembered(Generic[Key, Value]):
         self._together = together
         self._entries: OrderedDict[Key, _Entry[Value]] = OrderedDict()
         self._asking: dict[Key, asyncio.Future[Value]] = {}
-        self._due: asyncio.Queue[tuple[Key, Ask[Value]]] = asyncio.Queue(MOST_BESIDE)
+        self._due: asyncio.PriorityQueue[_Due[Key, Value]] = asyncio.PriorityQueue(MOST_BESIDE)
+        self._good_due = 0
+        """How many of these are good answers."""
+        self._numbers = count()
         self._beside: set[Key] = set()
         self._late: deque[tuple[float, Key, Ask[Value]]] | None = deque() if ahead else None
         """When good answers were asked for, in the order in which they came."""
-        self._count = count
+        self._counted = counted
 
     def known(self, key: Key, ask: Ask[Value], *, in_list: bool = False) -> Value | None:
         """The cached answer, if it is still valid; None: `get` must request it."""
@@ -87,9 +106,9 @@ class Remembered(Generic[Key, Value]):
             return None
         self._entries.move_to_end(key)
         entry.used_at = self._clock()
-        self._count(True)
+        self._counted(True)
         if age >= self._again(entry, in_list=in_list):
-            self._ask_beside(key, ask)
+            self._ask_beside(key, ask, good=bool(entry.value))
         return entry.value
 
     def expires_at(self, key: Key, *, in_list: bool = False) -> float:
@@ -134,32 +153,36 @@ class Remembered(Generic[Key, Value]):
     def _refresh_late(self) -> None:
         """A caller that asks about many namespaces in turn waits for a review of each one only once."""
         now, good, late = self._clock(), self._lifetimes.good, self._late
-        left = MOST_LATE - self._due.qsize()
+        left = MOST_LATE - self._good_due
         while late and left > 0 and now - late[0][0] >= good * AHEAD:
             asked_at, key, ask = late.popleft()
             entry = self._entries.get(key)
             if entry is None or entry.asked_at != asked_at or now - asked_at >= good:
                 continue
             if now - entry.used_at < good * LATELY:
-                self._ask_beside(key, ask)
+                self._ask_beside(key, ask, good=True)
                 left -= 1
 
     async def _work(self) -> None:
         while True:
-            key, ask = await self._due.get()
+            due = await self._due.get()
+            self._good_due -= due.good
             try:
-                await self._asked(key, ask, beside=True)
+                await self._asked(due.key, due.ask, beside=True)
             except ClusterUnavailable:
                 pass  # a caller that needs it once it has expired gets the error
             except Exception:
                 log.exception("a cached answer could not be refreshed")
             finally:
-                self._beside.discard(key)
+                self._beside.discard(due.key)
+            if not due.good:
+                await asyncio.sleep(REFUSED_SECONDS)
 
-    def _ask_beside(self, key: Key, ask: Ask[Value]) -> None:
+    def _ask_beside(self, key: Key, ask: Ask[Value], *, good: bool) -> None:
         if key not in self._beside and not self._due.full():
             self._beside.add(key)
-            self._due.put_nowait((key, ask))
+            self._good_due += good
+            self._due.put_nowait(_Due((not good, next(self._numbers)), key, ask))
 
     async def _asked(self, key: Key, ask: Ask[Value], *, beside: bool = False) -> Value:
         while (pending := self._asking.get(key)) is not None:
@@ -173,7 +196,7 @@ class Remembered(Generic[Key, Value]):
         future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
         self._asking[key] = future
         try:
-            self._count(False)
+            self._counted(False)
             async with self._together:
                 asked_at = self._clock()
                 value = await ask()

@@ -13,7 +13,7 @@ from types import FunctionType
 import pytest
 
 from queuectl.api.limits import STRANGERS_BURST
-from queuectl.api.remembering import LATELY, MOST_LATE, Lifetimes, Remembered
+from queuectl.api.remembering import BESIDE, LATELY, MOST_LATE, Lifetimes, Remembered
 from queuectl.api.reviewing import MOST_TOKENS, Reviewer, _Reviewed
 from queuectl.ports import Access, ClusterUnavailable
 from tests.api.canned import AWAY, two_teams
@@ -303,7 +303,37 @@ async def test_the_token_of_a_caller_is_not_kept(serve: Serve, reviews: CannedRe
     assert token not in known.values()
 
 
-async def test_a_refusal_serves_lists_for_two_minutes() -> None:
+async def test_rights_are_reviewed_again_before_the_refusals_of_a_page() -> None:
+    clock, asked = Clock(), list[str]()
+    kept: Remembered[str, bool] = Remembered(
+        Lifetimes(), clock, most=9_999, together=asyncio.Semaphore(1), ahead=True
+    )
+
+    def ask(name: str) -> Callable[[], Awaitable[bool]]:
+        async def answer() -> bool:
+            asked.append(name)
+            await asyncio.sleep(0)
+            return name == "good"
+
+        return answer
+
+    for number in range(900):
+        await kept.get(f"bad-{number}", ask(f"bad-{number}"), in_list=True)
+    clock.now += 95
+    assert await kept.get("good", ask("good"))
+    asked.clear()
+    for number in range(900):
+        assert kept.known(f"bad-{number}", ask(f"bad-{number}"), in_list=True) is False
+    clock.now += Lifetimes().good - 1
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(kept.keep_fresh(look_seconds=0))
+        while "good" not in asked:
+            await asyncio.sleep(0)
+        running.cancel()
+    assert asked.index("good") <= BESIDE, "it waits for those that are under way, and for no other one"
+
+
+async def test_a_refusal_serves_lists_for_five_minutes() -> None:
     clock = Clock()
     kept: Remembered[str, bool] = Remembered(Lifetimes(), clock, most=9, together=asyncio.Semaphore(1))
 
@@ -311,7 +341,7 @@ async def test_a_refusal_serves_lists_for_two_minutes() -> None:
         return False
 
     await kept.get("right", refuse, in_list=True)
-    clock.now += 119
+    clock.now += 299
     assert kept.known("right", refuse, in_list=True) is False
     clock.now += 1
     assert kept.known("right", refuse, in_list=True) is None
