@@ -67,8 +67,18 @@ spec:
 _SUBJECT: Final = f"#/workloads/{SUBJECT[0]}/Job/{SUBJECT[1]}"
 _PLANNED: Final = (ROOT / "manifests" / "examples" / "queues.yaml").read_text(encoding="utf-8")
 SHOTS: Final = {
-    # The first ones: their Job waits for seconds only.
+    # The first ones: what they show lasts for seconds only.
     "page-workload": Shot(_SUBJECT, (1360, 1480), "light", ".options li", "Try changes"),
+    "page-plan": Shot(
+        "#/plan",
+        _DESKTOP,
+        "dark",
+        ".tiles",
+        "What would it decide?",
+        # Twice the GPUs of a100 for each team.
+        ("#yaml", _PLANNED.replace("nominalQuota: 8\n", "nominalQuota: 16\n")),
+    ),
+    "page-lending": Shot("#/lending?range=1h", (1360, 1100), "dark", ".matrix"),
     "page-workload-phone": Shot(_SUBJECT, _PHONE, "light", ".life"),
     "docs": Shot("docs", (1100, 900), "light", "h1"),
     "page": Shot("#/", (1360, 1160), "light", ".feed"),
@@ -77,23 +87,13 @@ SHOTS: Final = {
     "page-workloads": Shot("#/workloads", _DESKTOP, "light", "main tbody tr"),
     "page-decisions": Shot("#/decisions", _DESKTOP, "dark", "main tbody tr"),
     "page-preemptions": Shot("#/preemptions", _DESKTOP, "light", "main tbody tr"),
-    "page-lending": Shot("#/lending", _DESKTOP, "dark", ".matrix"),
     "page-capacity": Shot("#/capacity", (1360, 1100), "light", ".resource"),
     "page-change": Shot("#/clusterqueues/team-a?range=1h", _DESKTOP, "light", ".field-change", "Stop…"),
     "page-quote": Shot("#/quote", _DESKTOP, "light", ".verdict", "Would it start?", ("#yaml", _QUOTED)),
-    "page-plan": Shot(
-        "#/plan",
-        _DESKTOP,
-        "dark",
-        ".tiles",
-        "What would it decide?",
-        # Half the GPUs of a100 for each team.
-        ("#yaml", _PLANNED.replace("nominalQuota: 8\n", "nominalQuota: 4\n")),
-    ),
     "page-phone": Shot("#/", _PHONE, "dark", ".feed"),
 }
 STATES: Final = {
-    "page-empty": Shot("#/", _PHONE, "light", "main .soft"),
+    "page-empty": Shot("#/", _PHONE, "light", "main .empty"),
     "page-large": Shot("#/clusterqueues/queue-000", _DESKTOP, "light", "main tbody tr"),
     "page-stale": Shot("#/", _DESKTOP, "dark", ".notice"),
 }
@@ -146,7 +146,9 @@ def _page(opened: Browser, shot: Shot) -> Page:
 
 def _draw(page: Page, name: str, shot: Shot) -> None:
     if shot.typed is not None:
-        page.locator(shot.typed[0]).fill(shot.typed[1])
+        field = page.locator(shot.typed[0])
+        field.fill(shot.typed[1])
+        field.evaluate("(one) => (one.scrollTop = 0)")
     if shot.press is not None:
         page.get_by_role("button", name=shot.press, exact=True).click()
     page.locator(shot.shown).first.wait_for(timeout=1000 * _SECONDS)
