@@ -66,6 +66,7 @@ spec:
 """
 _SUBJECT: Final = f"#/workloads/{SUBJECT[0]}/Job/{SUBJECT[1]}"
 _PLANNED: Final = (ROOT / "manifests" / "examples" / "queues.yaml").read_text(encoding="utf-8")
+_DRAINED: Final = "cohortName: research\n  stopPolicy: HoldAndDrain\n"
 SHOTS: Final = {
     # The first ones: what they show lasts for seconds only.
     "page-workload": Shot(_SUBJECT, (1360, 1480), "light", ".options li", "Try changes"),
@@ -75,8 +76,8 @@ SHOTS: Final = {
         "dark",
         ".tiles",
         "What would it decide?",
-        # Twice the GPUs of a100 for each team.
-        ("#yaml", _PLANNED.replace("nominalQuota: 8\n", "nominalQuota: 16\n")),
+        # team-a is drained.
+        ("#yaml", _PLANNED.replace("cohortName: research\n", _DRAINED, 1)),
     ),
     "page-lending": Shot("#/lending?range=1h", (1360, 1100), "dark", ".matrix"),
     "page-workload-phone": Shot(_SUBJECT, _PHONE, "light", ".life"),

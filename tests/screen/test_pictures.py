@@ -119,7 +119,7 @@ def test_no_frame_is_wider_or_higher_than_its_terminal(recording: Recording) -> 
                 "Preempted (InClusterQueue)",
             ),
         ),
-        ("screen-80x24", ("Waiting", "ExceedsMaxQuota", "~/.local/share/queuectl/sandbox")),
+        ("screen-80x24", ("Waiting", "WaitingForQuota", "~/.local/share/queuectl/sandbox")),
         ("screen-200x50", ("Waiting", "Preempted (InClusterQueue) by team-a/Job/urgent-eval")),
         ("explain", ("queuectl explain job/train-bert", "Held by", "Short by")),
         ("get", ("queuectl get workloads", "PyTorchJob".lower(), "Pending")),
