@@ -43,8 +43,8 @@ from queuectl.simulator.run_times import known_at
 Object = dict[str, Any]
 
 DAYS: Final = 5
-PREPARED: Final = 420.0
-"""Seconds in which the past must be written: sessions begin at the same time of the day."""
+PREPARED: Final = 84.0
+"""Seconds in which a day of the past must be written: sessions begin at the same time of the day."""
 PAUSE: Final = 4.0
 """Seconds between two rounds of questions. The trees take turns: REST uses a state of one for 10 s."""
 EACH: Final = 4
@@ -155,7 +155,7 @@ async def _run(days: int, rounds: int) -> Report:
     with scratch() as folder:
         async with site(folder, sessions.policy()) as place:
             clock = _Clock(await place.ask("SELECT clock_timestamp()"))
-            begins = clock.now + timedelta(seconds=PREPARED)
+            begins = clock.now + timedelta(seconds=PREPARED * days)
             past = sessions.Past(begins - timedelta(days=days), sessions.policy(), sessions.sessions(days))
             past.run(days * DAY)
             aside.print(f"eta-live: {len(past.plans)} commits of {days} earlier days …", style="dim")
@@ -167,7 +167,7 @@ async def _run(days: int, rounds: int) -> Report:
                     await says(controller, "leading with epoch")
                     left = (begins - clock.now).total_seconds()
                     if left < 0:
-                        raise TimeoutError(f"the past was not written within {PREPARED:g} s")
+                        raise TimeoutError(f"the past was not written within {PREPARED * days:g} s")
                     await asyncio.sleep(left)
                     player, asked = await _session(place, clock, url, rounds)
             finally:

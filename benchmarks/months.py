@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Coroutine, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from random import Random
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -142,6 +143,7 @@ class Month(Recorded):
     def __init__(self, kind: str, days: int = 30, seed: int = 1, size: int = 1) -> None:
         self.ledger = MemoryLedger(self._clock)
         self._epoch = at_once(self.ledger.take_epoch("month"))
+        self._batches = count()
         super().__init__(site(QUOTA * size), START, eviction_seconds=30.0)
         self.days = days
         if kind == "policy change":
@@ -149,20 +151,26 @@ class Month(Recorded):
             reduced = QUOTA * size // 2
             self.happen(milliseconds(half), lambda _: [team("b", reduced), team("c", reduced)])
         dice = Random(f"{kind}/{seed}")
-        self._work = sorted(arrivals(kind, days, dice, size), key=lambda one: one.at)
+        self.work = sorted(arrivals(kind, days, dice, size), key=lambda one: one.at)
 
     def run(self) -> None:
         self.play_until(self.days * DAY)
 
     def add(self, more: Iterable[Arrival]) -> None:
         """Other workloads, before it is played."""
-        self._work += more
+        self.work += more
 
     def play_until(self, seconds: float) -> None:
-        self.play(self._work, until=seconds)
+        self.play(self.work, until=seconds)
+
+    def _decide(self) -> None:
+        super()._decide()
+        if self._done:  # a controller does not wait for the next decision to acknowledge its writes
+            done, self._done = tuple(self._done), []
+            self._store(self._engine.decide(self._clock()), done)
 
     def _store(self, plan: Plan, done: tuple[EffectKey, ...]) -> int:
-        batch = f"batch-{self._plans}"
+        batch = f"batch-{next(self._batches)}"
         return at_once(self.ledger.commit(plan, done, epoch=self._epoch, batch=batch))
 
 

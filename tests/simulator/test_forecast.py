@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -12,12 +13,13 @@ from typing import Final
 
 import pytest
 
-from benchmarks.months import DAY, START, Month, at_once
+from benchmarks.months import DAY, KINDS, START, Month, at_once
 from queuectl.core.model import ConfigKey, LedgerSnapshot, Phase, StoredWorkload
 from queuectl.core.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.policy import Node
 from queuectl.readings import PastLife
 from queuectl.simulator import backtest
+from queuectl.simulator.arrivals import Arrival, milliseconds
 from queuectl.simulator.coming import Calendar
 from queuectl.simulator.forecast import (
     DRAWS,
@@ -29,7 +31,8 @@ from queuectl.simulator.forecast import (
     interval,
     obstacle,
 )
-from queuectl.simulator.run_times import known_at
+from queuectl.simulator.forward import Forward
+from queuectl.simulator.run_times import RunTimes, known_at
 from tests.builders import T0
 from tests.simulator.test_run_times import stored
 
@@ -294,6 +297,51 @@ def test_whether_an_interval_held(
     found: Interval, seconds: float | None, so_far: float, result: bool | None
 ) -> None:
     assert backtest.held(found, seconds, so_far) is result
+
+
+class Told(Forecast):
+    """A forecast that knows what comes: its draws have the run times and the arrivals of a month."""
+
+    def __init__(self, basis: Known, played: Month) -> None:
+        super().__init__(basis, "a")
+        self._works = {one.workload.id: one for one in played.work}
+
+    def _know(self, play: Forward, one: StoredWorkload, times: RunTimes, dice: Random) -> None:
+        run, ran = self._works[one.id].run, 0.0
+        assert run is not None
+        if one.attempt is not None:
+            ran = (self._basis.now - one.attempt.admitted_at).total_seconds()
+        play.know(one, run, max(1, run - milliseconds(ran)), self._due)
+
+    def _day(self, times: RunTimes, days: Sequence[int], dice: Random, number: int) -> Iterator[Arrival]:
+        now = milliseconds((self._basis.now - START).total_seconds())
+        for one in self._works.values():
+            if one.at > now and (one.at - now) // milliseconds(DAY) == number:
+                yield replace(one, at=one.at - now)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_draw_that_is_told_what_comes_is_what_happens(kind: str) -> None:
+    played = Month(kind, days=4)
+    played.run()
+    past = at_once(played.ledger.past_lives(since=START))
+    first = {life.workload.id: life.runs[0].admitted_at for life in past.lives if life.runs}
+    dice, left = Random(kind), 4
+    while left:
+        # After a change of policy, which no draw knows of.
+        when = START + timedelta(milliseconds=dice.randrange(2 * 86_400_000 + 1, 3 * 86_400_000))
+        snapshot = at_once(played.ledger.at(when))
+        waits = [
+            one.id for one in snapshot.workloads if _waits(one) and one.attempts == 0 and one.id in first
+        ]
+        if not waits:
+            continue
+        left -= 1
+        found = Told(Known(snapshot, when, known_at(past, when, WINDOW)), played)
+        found._draw(0, waits)
+        starts = found._draws[0].starts
+        told = {one: when + timedelta(milliseconds=starts[one]) for one in waits}
+        assert told == {one: first[one] for one in waits}
 
 
 def test_intervals_hold_about_as_often_as_they_say() -> None:
