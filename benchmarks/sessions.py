@@ -86,10 +86,11 @@ def policy() -> list[Object]:
 
 
 def sessions(days: int) -> Iterator[Task]:
-    """A session at the same time of each day."""
+    """A session at the same time of each day, of Jobs that hold quota as long as on a real API server."""
+    dice = Random("held")
     for day in range(days):
         for one in session(f"past-{day}"):
-            yield one._replace(at=one.at + day * DAY)
+            yield one._replace(at=one.at + day * DAY, run=one.run + dice.uniform(*_HELD))
 
 
 class Past(Recorded):
@@ -122,8 +123,7 @@ class Past(Recorded):
         }
         seen = observe(JOB, body)
         assert seen is not None, body
-        held = one.run + self._dice.uniform(*_HELD)
-        return Arrival(at=milliseconds(one.at), workload=seen.workload, run=milliseconds(held))
+        return Arrival(at=milliseconds(one.at), workload=seen.workload, run=milliseconds(one.run))
 
 
 def _events(there: Iterable[Object]) -> Iterator[Event]:
