@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Final, Generic, TypeVar
 
 from queuectl.ports import ClusterUnavailable
@@ -57,13 +57,10 @@ class _Entry(Generic[Value]):
 class _Due(Generic[Key, Value]):
     """What is to be refreshed: good answers first, since a caller would wait for them once they expire."""
 
-    order: tuple[bool, int]
+    bad: bool
+    number: int
     key: Key = field(compare=False)
     ask: Ask[Value] = field(compare=False)
-
-    @property
-    def good(self) -> bool:
-        return not self.order[0]
 
 
 class Remembered(Generic[Key, Value]):
@@ -76,10 +73,10 @@ class Remembered(Generic[Key, Value]):
         *,
         most: int,
         together: asyncio.Semaphore,
-        counted: Callable[[bool], None] = lambda hit: None,
+        count: Callable[[bool], None] = lambda hit: None,
         ahead: bool = False,
     ) -> None:
-        """`together`: how many requests run at one time. `counted` gets each hit (True) and each request.
+        """`together`: how many requests run at one time. `count` is called for each hit and each request.
         `ahead`: good answers that were used lately are refreshed before they expire. It keeps their `ask`."""
         self._lifetimes = lifetimes
         self._clock = clock
@@ -90,11 +87,11 @@ class Remembered(Generic[Key, Value]):
         self._due: asyncio.PriorityQueue[_Due[Key, Value]] = asyncio.PriorityQueue(MOST_BESIDE)
         self._good_due = 0
         """How many of these are good answers."""
-        self._numbers = count()
+        self._numbers = itertools.count()
         self._beside: set[Key] = set()
         self._late: deque[tuple[float, Key, Ask[Value]]] | None = deque() if ahead else None
         """When good answers were asked for, in the order in which they came."""
-        self._counted = counted
+        self._count = count
 
     def known(self, key: Key, ask: Ask[Value], *, in_list: bool = False) -> Value | None:
         """The cached answer, if it is still valid; None: `get` must request it."""
@@ -106,7 +103,7 @@ class Remembered(Generic[Key, Value]):
             return None
         self._entries.move_to_end(key)
         entry.used_at = self._clock()
-        self._counted(True)
+        self._count(True)
         if age >= self._again(entry, in_list=in_list):
             self._ask_beside(key, ask, good=bool(entry.value))
         return entry.value
@@ -166,7 +163,7 @@ class Remembered(Generic[Key, Value]):
     async def _work(self) -> None:
         while True:
             due = await self._due.get()
-            self._good_due -= due.good
+            self._good_due -= not due.bad
             try:
                 await self._asked(due.key, due.ask, beside=True)
             except ClusterUnavailable:
@@ -175,14 +172,14 @@ class Remembered(Generic[Key, Value]):
                 log.exception("a cached answer could not be refreshed")
             finally:
                 self._beside.discard(due.key)
-            if not due.good:
+            if due.bad:
                 await asyncio.sleep(REFUSED_SECONDS)
 
     def _ask_beside(self, key: Key, ask: Ask[Value], *, good: bool) -> None:
         if key not in self._beside and not self._due.full():
             self._beside.add(key)
             self._good_due += good
-            self._due.put_nowait(_Due((not good, next(self._numbers)), key, ask))
+            self._due.put_nowait(_Due(not good, next(self._numbers), key, ask))
 
     async def _asked(self, key: Key, ask: Ask[Value], *, beside: bool = False) -> Value:
         while (pending := self._asking.get(key)) is not None:
@@ -196,7 +193,7 @@ class Remembered(Generic[Key, Value]):
         future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
         self._asking[key] = future
         try:
-            self._counted(False)
+            self._count(False)
             async with self._together:
                 asked_at = self._clock()
                 value = await ask()

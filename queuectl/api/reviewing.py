@@ -78,14 +78,14 @@ class Reviewer:
             clock,
             most=MOST_TOKENS,
             together=together,
-            counted=lambda hit: observer.reviewed("token", hit),
+            count=lambda hit: observer.reviewed("token", hit),
         )
         self.accesses: Remembered[tuple[bytes, Access], bool] = Remembered(
             lifetimes,
             clock,
             most=MOST_ACCESSES,
             together=together,
-            counted=lambda hit: observer.reviewed("access", hit),
+            count=lambda hit: observer.reviewed("access", hit),
             ahead=True,
         )
 

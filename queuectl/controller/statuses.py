@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from queuectl.core.policy import Condition, LocalQueueName
@@ -55,6 +54,8 @@ class Statuses(Generic[Report]):
                 self._written[name] = report.condition
 
     def _due(self) -> list[Name]:
-        turned = [name for name, one in self._late.items() if self._written.get(name) != one.condition]
-        others = (name for name, one in self._late.items() if self._written.get(name) == one.condition)
-        return turned + list(islice(others, self._most))
+        turned: list[Name] = []
+        others: list[Name] = []
+        for name, one in self._late.items():
+            (others if self._written.get(name) == one.condition else turned).append(name)
+        return turned + others[: self._most]
