@@ -44,7 +44,13 @@ class _Lane:
     denials: int = 0
     """Tries that the API server denied, one after another."""
     counts: int = 0
-    """Counts of its pods that said that it is alive, one after another."""
+    """Counts of its pods that said that it is alive, one after another, since its object changed."""
+    counted_at: float = float("-inf")
+    """When the last of them began, by the clock of the loop."""
+    pause: asyncio.TimerHandle | None = None
+    """Before the next of them."""
+    changed: bool = False
+    """Its object has changed since the last of them began."""
     busy: bool = False
     """A worker is doing the first job."""
     turn: int | None = None
@@ -110,6 +116,20 @@ class Lanes:
         for probe in probes:
             self._add(probe.workload, probe)
 
+    def changed(self, workload: WorkloadId) -> None:
+        """Its object has changed. If its pods are counted, they are counted again now: the pause becomes
+        longer with each count, and their quota waits for the end of it."""
+        lane = self._lanes.get(workload)
+        if lane is None or lane.changed:
+            return
+        lane.changed, lane.counts = True, 0
+        if lane.pause is not None:
+            lane.pause.cancel()
+            self._timers.discard(lane.pause)
+            lane.tries -= 1  # the next pause is as long as this one was to be
+            past = asyncio.get_running_loop().time() - lane.counted_at
+            self._later(max(0.0, _FIRST_RETRY - past), workload, lane, counts=True)
+
     def add_checks(self, checks: Iterable[ChildToCheck]) -> None:
         for check in checks:
             self._add(check.workload, check)
@@ -160,9 +180,10 @@ class Lanes:
     async def _work(self) -> None:
         while (found := await self._next()) is not None:
             workload, lane = found
-            job = lane.jobs[0]
+            job, counted = lane.jobs[0], False
             try:
                 delay = await self._do(job)
+                counted = isinstance(job, PodsToCount)
             except WriteDenied as error:
                 lane.denials += 1
                 delay = self._denied(job, lane, error)
@@ -179,27 +200,37 @@ class Lanes:
             if isinstance(job, PodsToCount) and any(map(_starts, lane.jobs)):
                 delay = None  # its quota was released by force (L28)
             if delay is None:
-                lane.jobs.popleft()
-                if isinstance(job, Effect):
-                    self._since.pop(job.key, None)
-                lane.tries = lane.denials = lane.counts = 0
-                if lane.jobs:
-                    self._make_ready(workload, lane)
-                else:
-                    del self._lanes[workload]
+                self._end_job(workload, lane)
             else:
-                lane.tries += 1
                 if isinstance(job, PodsToCount):
                     lane.jobs.rotate(-1)  # its result may depend on a write that came meanwhile
-                self._later(delay, workload, lane)
+                if counted and lane.changed:
+                    delay = _FIRST_RETRY
+                else:
+                    lane.tries += 1
+                self._later(delay, workload, lane, counts=counted)
 
-    def _later(self, delay: float, workload: WorkloadId, lane: _Lane) -> None:
+    def _end_job(self, workload: WorkloadId, lane: _Lane) -> None:
+        job = lane.jobs.popleft()
+        if isinstance(job, Effect):
+            self._since.pop(job.key, None)
+        lane.tries = lane.denials = lane.counts = 0
+        if lane.jobs:
+            self._make_ready(workload, lane)
+        else:
+            del self._lanes[workload]
+
+    def _later(self, delay: float, workload: WorkloadId, lane: _Lane, *, counts: bool) -> None:
+        """`counts`: before its pods are counted again."""
+
         def again() -> None:
             self._timers.discard(timer)
+            lane.pause = None
             self._make_ready(workload, lane)
 
         timer = asyncio.get_running_loop().call_later(delay, again)
         self._timers.add(timer)
+        lane.pause = timer if counts else None
 
     def _denied(self, job: _Job, lane: _Lane, error: WriteDenied) -> float | None:
         """A start that is denied repeatedly must not hold quota for ever: it is given up for some time."""
@@ -240,6 +271,7 @@ class Lanes:
 
     async def _probe(self, probe: PodsToCount) -> float | None:
         lane = self._lanes[probe.workload]
+        lane.changed, lane.counted_at = False, asyncio.get_running_loop().time()
         nodes = self._unreachable()
         if await self._cluster.anything_alive(probe.ref, counts=lane.counts, unreachable=nodes):
             lane.counts += 1

@@ -16,7 +16,7 @@ from queuectl.controller.reports import Observer, Reports
 from queuectl.controller.set_aside import SetAside
 from queuectl.core.decisions import Plan, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
-from queuectl.core.events import EffectSettled, Event, Result, TimeCame
+from queuectl.core.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
 from queuectl.core.inbox import Inbox
 from queuectl.core.model import EffectKey
 from queuectl.core.transitions import IllegalTransition
@@ -199,8 +199,13 @@ class Controller:
         inbox, self._inbox = self._inbox, Inbox()
         events = inbox.events()
         for event in events:
-            if isinstance(event, EffectSettled) and event.result in (Result.DONE, Result.GONE):
-                self._acknowledged.append(event.key)
+            match event:
+                case EffectSettled(result=Result.DONE | Result.GONE):
+                    self._acknowledged.append(event.key)
+                case WorkloadObserved(workload):
+                    self._lanes.changed(workload.id)
+                case WorkloadGone(id):
+                    self._lanes.changed(id)
         if self._acknowledged and self._acknowledge is None:
             self._acknowledge = asyncio.get_running_loop().call_later(_ALONE, self._ask_to_commit)
         if events:

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from queuectl.controller import effects
 from queuectl.controller.effects import Lanes
 from queuectl.core.decisions import PodsToCount
-from queuectl.core.events import EffectSettled, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.events import EffectSettled, Event, PodsCounted, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model import Assignment, Attempt, AttemptState, Effect, EffectKey, Verb
 from queuectl.ports import Notice
 from tests.builders import T0, seen, workload
@@ -97,3 +98,59 @@ async def test_pods_of_an_earlier_attempt_are_not_counted_after_a_start(under_wa
             await asyncio.sleep(0)
         await lanes.stop()
     assert (cluster.written, cluster.looks) == (["start c"], int(under_way))
+
+
+async def test_pods_are_counted_again_when_their_object_changes_and_its_controller_is_not_silent_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise quota would wait for the end of a pause that becomes longer with each count."""
+    asked: list[int] = []
+
+    class Ending(OneAfterAnother):
+        async def anything_alive(self, *_: object, counts: int = 0, **__: object) -> bool:
+            asked.append(counts)
+            return len(asked) < 4
+
+    monkeypatch.setattr(effects, "_FIRST_RETRY", 0.0)
+    told: list[Event] = []
+    lanes = Lanes(Ending(), told.extend, lambda *_, **__: None, workers=1, unreachable=frozenset)
+    job = workload("c")
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        tasks.create_task(lanes.run())
+        lanes.add_probes([PodsToCount(job.id, job.ref, 1)])
+        while len(asked) < 2:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(effects, "_FIRST_RETRY", 1000.0)  # of the pause after the third count
+        while lanes._lanes[job.id].pause is None or len(asked) < 3:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(effects, "_FIRST_RETRY", 0.0)
+        lanes.changed(job.id)
+        while not told:
+            await asyncio.sleep(0)
+        await lanes.stop()
+    assert (told, asked) == ([PodsCounted(job.id, 1, alive=False)], [0, 1, 2, 0])
+
+
+async def test_pods_are_counted_again_soon_if_their_object_changes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[int] = []
+
+    class Changing(NeverGone):
+        async def anything_alive(self, *_: object, **__: object) -> bool:
+            pauses.append(lanes._lanes[job.id].tries)
+            if len(pauses) < 3:
+                lanes.changed(job.id)
+                lanes.changed(job.id)
+            return len(pauses) < 5
+
+    monkeypatch.setattr(effects, "_FIRST_RETRY", 0.0)
+    lanes = Lanes(Changing(), lambda _: None, lambda *_, **__: None, workers=1, unreachable=frozenset)
+    job = workload("c")
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        tasks.create_task(lanes.run())
+        lanes.add_probes([PodsToCount(job.id, job.ref, 1)])
+        while lanes._lanes:
+            await asyncio.sleep(0)
+        await lanes.stop()
+    assert pauses == [0, 0, 0, 1, 2], "only pauses after which nothing has changed become longer"
