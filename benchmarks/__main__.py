@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import signal
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +17,7 @@ from benchmarks.profiles import Samples
 from benchmarks.progress import console as aside
 from benchmarks.report import Detail, Report, show, show_detail
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
-from queuectl.sandbox.processes import end_with_make
+from queuectl.sandbox.processes import end_with_make, interrupt_on_sigterm
 
 BENCHMARKS: Final = {
     "engine": "admissions a second of the decision core",
@@ -75,8 +74,7 @@ def _chosen(context: click.Context, option: click.Parameter, value: str | None) 
 def main(only: list[str], path: Path | None, scale: int, profile: bool) -> None:
     """Speed of queuectl on this machine; each figure stands beside a ceiling measured in the same run."""
     end_with_make()
-    # On SIGTERM it ends its processes and removes its folders, as on Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_on_sigterm()  # it ends its processes and removes its folders
     if profile:
         return _profile(only, scale)
     machine, console = described(), Console(width=None if sys.stdout.isatty() else 160)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,7 +26,7 @@ from queuectl.sandbox import tenancy
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, ControlPlane, find_assets, write_kubeconfig
 from queuectl.sandbox.example import pytorchjob_crd
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.processes import end_with_make
+from queuectl.sandbox.processes import end_with_make, interrupt_on_sigterm
 from tests.chaos.faults import KINDS, Controllers, Faults
 from tests.chaos.proxy import Proxy
 from tests.chaos.run import Chaos, Outcome
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if find_assets() is None:
         parser.error(f"{ASSETS_VARIABLE} is not set: it needs a real kube-apiserver")
     end_with_make()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_on_sigterm()
     logging.getLogger("queuectl").setLevel(logging.ERROR)  # players complain of servers that are away
     console = Console(soft_wrap=True)
     wrong = 0

@@ -93,6 +93,32 @@ async def test_a_process_started_by_make_ends_with_make(tmp_path: Path, program:
             os.kill(pid, signal.SIGKILL)
 
 
+async def test_sigterm_in_a_finalizer_interrupts_a_process_that_was_started_with_ctrl_c_ignored(
+    tmp_path: Path,
+) -> None:
+    """An exception would be lost there."""
+    code = (
+        "import asyncio, os, signal\n"
+        "from queuectl.sandbox.processes import interrupt_on_sigterm\n"
+        "class Final:\n"
+        "    def __del__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "async def main():\n"
+        "    Final()\n"
+        "    try:\n"
+        "        await asyncio.sleep(600)\n"
+        "    finally:\n"
+        "        print('cleaned', flush=True)\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "interrupt_on_sigterm()\n"
+        "asyncio.run(main())\n"
+    )
+    child = await spawn([sys.executable, "-c", code], name="interrupted", log=tmp_path / "log")
+    async with asyncio.timeout(30):
+        assert await child.wait() == -signal.SIGINT
+    assert "cleaned" in child.log.read_text()
+
+
 async def test_the_error_names_a_program_that_does_not_exist(tmp_path: Path) -> None:
     child = await spawn([tmp_path / "nothing here"], name="nothing", log=tmp_path / "log" / "nothing.log")
     async with asyncio.timeout(10):
