@@ -203,8 +203,9 @@ async def says(child: Child, text: str) -> None:
 
 
 @asynccontextmanager
-async def site(folder: Path, policy: Iterable[Object]) -> AsyncIterator[Site]:
-    """`policy`: namespaces, queues and what they refer to.
+async def site(folder: Path, policy: Iterable[Object], *, garbage: int = 100) -> AsyncIterator[Site]:
+    """`policy`: namespaces, queues and what they refer to. `garbage`: % of their live memory that the API
+    server and etcd let grow before they collect it (GOGC).
 
     Postgres runs with fsync; etcd without, so that queuectl's own writes weigh more.
     """
@@ -212,7 +213,8 @@ async def site(folder: Path, policy: Iterable[Object]) -> AsyncIterator[Site]:
     assert assets is not None, "the caller has looked for them"
     async with AsyncExitStack() as stack:
         postgres = await stack.enter_async_context(EmbeddedPostgres(folder / "postgres"))
-        plane = ControlPlane(folder / "plane", assets, controllers=False, fsync=False)
+        tuned = {"GOGC": str(garbage)}
+        plane = ControlPlane(folder / "plane", assets, controllers=False, fsync=False, environment=tuned)
         await stack.enter_async_context(plane)
         plane.write_kubeconfig(folder / "kubeconfig")
         await schema.migrate(postgres.url)

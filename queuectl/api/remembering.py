@@ -23,9 +23,10 @@ AHEAD: Final = 0.75
 was used lately also if nothing uses it just now."""
 LATELY: Final = 6.0
 """Lifetimes since its last use."""
-LOOK_SECONDS: Final = 1.0
-MOST_LATE: Final = 40
-"""How many are refreshed for that at one look: a caller with rights in 1,000 namespaces may have left."""
+LOOK_SECONDS: Final = 0.2
+MOST_LATE: Final = 8
+"""How many are refreshed for that at one look: a caller with rights in 1,000 namespaces may have left. A few,
+as requests that need a review would wait behind all that are due in a second."""
 BESIDE: Final = 4
 """How many refreshes run at one time."""
 REFUSED_SECONDS: Final = 0.2

@@ -116,6 +116,7 @@ class ControlPlane:
         audit: bool | Mapping[str, object] = False,
         fsync: bool = True,
         port: int = 0,
+        environment: Mapping[str, str] | None = None,
         start_seconds: float = 120.0,
     ) -> None:
         self.folder = folder
@@ -132,6 +133,7 @@ class ControlPlane:
         self._controllers = controllers
         self._fsync = fsync
         self._port = port
+        self._environment = environment or {}
         self._start_seconds = start_seconds
         self._children: list[Child] = []
 
@@ -277,7 +279,10 @@ class ControlPlane:
 
     async def _spawn(self, name: str, arguments: Sequence[str]) -> None:
         log = self.folder / f"{name}.log"
-        child = await spawn([self._assets / name, *arguments], name=name, log=log, cwd=self.folder)
+        environment = {**os.environ, **self._environment}
+        child = await spawn(
+            [self._assets / name, *arguments], name=name, log=log, env=environment, cwd=self.folder
+        )
         self._children.append(child)
 
     async def _answers(self, url: str, ca_file: Path | None, token: str | None) -> None:
