@@ -38,6 +38,8 @@ class Case(NamedTuple):
     """One forecast with what happened. Seconds from the time of the forecast."""
 
     held: bool
+    early: bool
+    """It started before the interval."""
     actual: float
     median: float | None
     by_position: float | None
@@ -131,8 +133,10 @@ def case(
     when: datetime,
 ) -> Case:
     """`workloads`, `known`: as of `when`, the time of the forecast."""
+    kept = held(interval, actual, actual) is True
     return Case(
-        held(interval, actual, actual) is True,
+        kept,
+        not kept and (interval.high is None or actual < interval.high),
         actual,
         interval.median,
         _by_position(one, workloads, known, when),

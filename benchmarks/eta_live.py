@@ -1,7 +1,8 @@
 """Forecasts of starts beside the real starts of Jobs on a real API server, in fast time.
 
-The ledger gets five earlier days with a session each (benchmarks/sessions.py), and a controller leads from
-then on. Nine cohort trees have sessions of their own: forecasts of one tree depend on each other.
+A first session tells for how long Jobs hold quota here. The ledger of a second control plane gets five
+earlier days with a session each, of Jobs that hold it as long (benchmarks/sessions.py), and a controller
+leads from then on. Nine cohort trees have sessions of their own: forecasts of one tree depend on each other.
 In the session of now a player creates the Jobs and ends each after its run time. REST is asked for forecasts
 meanwhile; a start is the moment at which a watch shows the Job as started.
 """
@@ -9,7 +10,9 @@ meanwhile; a start is the moment at which a watch shows the Job as started.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import sys
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -37,6 +40,7 @@ from queuectl.app.reading import scheduling
 from queuectl.ledger.as_of import LedgerPast
 from queuectl.ledger.pool import connection_pool
 from queuectl.sandbox.client import Client
+from queuectl.sandbox.processes import spawn
 from queuectl.simulator.forecast import WINDOW, Interval
 from queuectl.simulator.run_times import known_at
 
@@ -45,12 +49,20 @@ Object = dict[str, Any]
 DAYS: Final = 5
 PREPARED: Final = 84.0
 """Seconds in which a day of the past must be written: sessions begin at the same time of the day."""
+TRIED: Final = 180.0
+"""Seconds of the first session."""
 PAUSE: Final = 4.0
 """Seconds between two rounds of questions. The trees take turns: REST uses a state of one for 10 s."""
 EACH: Final = 4
 """Forecasts of a round, at most."""
 OLD: Final = timedelta(seconds=1)
 """A forecast from an older state does not count: only Jobs that have waited since then are asked about."""
+BUSY: Final = (
+    "import time\nwhile True:\n end = time.time() + %g\n while time.time() < end: pass\n time.sleep(%g)"
+)
+"""Takes a core for a part of the first session, as forecasts do in the second one."""
+FORECAST: Final = 0.8
+"""Seconds of CPU."""
 FIRST, LAST = 20.0, 440.0
 """Seconds of the session between which REST is asked."""
 _SETTLED: Final = timedelta(seconds=1)
@@ -148,18 +160,59 @@ class _Asked(NamedTuple):
 
 
 def run(scale: int = 1) -> Report:
-    return asyncio.run(_run(max(2, DAYS // scale), max(5, int((LAST - FIRST) / PAUSE) // scale)))
+    tried = max(60.0, TRIED / scale)
+    return asyncio.run(_run(tried, max(2, DAYS // scale), max(5, int((LAST - FIRST) / PAUSE) // scale)))
 
 
-async def _run(days: int, rounds: int) -> Report:
+async def _delays(seconds: float) -> sessions.Delays:
+    """For how long Jobs of a session hold quota on this machine."""
     with scratch() as folder:
         async with site(folder, sessions.policy()) as place:
-            clock = _Clock(await place.ask("SELECT clock_timestamp()"))
+            clock = await _clock(place)
+            began, controller = clock.now, await place.controller()
+            beside = await spawn(
+                [sys.executable, "-c", BUSY % (FORECAST, PAUSE - FORECAST)],
+                name="busy",
+                log=folder / "busy.log",
+            )
+            try:
+                await says(controller, "leading with epoch")
+                player = _Player(clock, place.api, place.tenant)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await player.run(sessions.session("tried"))
+            finally:
+                await beside.stop()
+                await controller.stop(20.0)
+            async with connection_pool(place.postgres.url, read_only=True) as pool:
+                past = LedgerPast(pool, await _cluster(place), scheduling)
+                lives = (await past.past_lives(since=began)).lives
+    names = {one.workload.id: (one.workload.ref.namespace, one.workload.ref.name) for one in lives}
+    return sessions.delays_in(lives, {id: player.jobs[name].task for id, name in names.items()})
+
+
+async def _clock(place: Site) -> _Clock:
+    return _Clock(await place.ask("SELECT clock_timestamp()"))
+
+
+async def _cluster(place: Site) -> str:
+    uid: str = (await place.api.request("GET", "/api/v1/namespaces/kube-system"))["metadata"]["uid"]
+    return uid
+
+
+async def _run(tried: float, days: int, rounds: int) -> Report:
+    aside.print(f"eta-live: a session of {tried:g} s …", style="dim")
+    delays = await _delays(tried)
+    with scratch() as folder:
+        async with site(folder, sessions.policy()) as place:
+            clock = await _clock(place)
             begins = clock.now + timedelta(seconds=PREPARED * days)
-            past = sessions.Past(begins - timedelta(days=days), sessions.policy(), sessions.sessions(days))
+            past = sessions.Past(
+                begins - timedelta(days=days), sessions.policy(), sessions.sessions(days, delays), delays
+            )
             past.run(days * DAY)
             aside.print(f"eta-live: {len(past.plans)} commits of {days} earlier days …", style="dim")
-            cluster = (await place.api.request("GET", "/api/v1/namespaces/kube-system"))["metadata"]["uid"]
+            cluster = await _cluster(place)
             await sessions.write(past, place.postgres.url, cluster)
             controller = await place.controller()
             try:
@@ -173,7 +226,8 @@ async def _run(days: int, rounds: int) -> Report:
             finally:
                 await controller.stop(20.0)
             cases = await _cases(place, cluster, asked, begins)
-            return _report(cases, [sessions.tree_of(one.job.task.namespace) for one in asked], player, days)
+            trees = [sessions.tree_of(one.job.task.namespace) for one in asked]
+            return _report(cases, trees, player, days, delays)
 
 
 @asynccontextmanager
@@ -255,7 +309,9 @@ async def _cases(place: Site, cluster: str, asked: list[_Asked], begins: datetim
     return cases
 
 
-def _report(cases: list[Case], trees: list[str], player: _Player, days: int) -> Report:
+def _report(
+    cases: list[Case], trees: list[str], player: _Player, days: int, delays: sessions.Delays
+) -> Report:
     """`trees`: of each case."""
     if not cases:
         raise ValueError("no Job waited when REST was asked")
@@ -266,8 +322,11 @@ def _report(cases: list[Case], trees: list[str], player: _Player, days: int) -> 
         "Jobs": float(len(player.jobs)),
         "evictions": float(player.evictions),
         "earlier days": float(days),
+        "quota held after a run, s": median(delays.held),
+        "after an eviction, s": median(delays.evicted),
         "forecasts": float(len(cases)),
         "held": f"{share:.0%}",
+        "started before": f"{sum(one.early for one in cases) / len(cases):.0%}",
         "standard error": f"{_error(cases, trees, share):.0%}",
         "median time to start, s": median(one.actual for one in cases),
         "median error, s": errors[0],

@@ -6,7 +6,7 @@ day, so a session finds those before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -23,8 +23,10 @@ from queuectl.kinds.workloads import observe
 from queuectl.kinds.written import SUBMITTER_ANNOTATION
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.postgres import PostgresLedger
+from queuectl.readings import PastLife
 from queuectl.sandbox.control_plane import TENANT_USER
 from queuectl.simulator.arrivals import Arrival, milliseconds
+from queuectl.simulator.endings import LEAST_ENDINGS
 
 Object = dict[str, Any]
 
@@ -33,11 +35,6 @@ FASTER: Final = 300
 SECONDS: Final = 540.0
 _ENDING: Final = (2.0, 4.0)
 """Seconds that the pods of evicted Jobs take to end, at least and at most."""
-_DELAY: Final = (0.09, 0.24)
-"""Seconds from there to the return of the quota, as on a real API server: 80 % of 189 evictions on two idle
-cores. In fast time they count, so the days before have them too."""
-_HELD: Final = (0.05, 0.2)
-"""Seconds that a Job holds quota for longer than it runs, there."""
 TREES: Final = tuple(map(str, range(1, 10)))
 """Cohort trees, which have nothing in common: forecasts of one tree depend on each other."""
 _NIGHT: Final = 8 * 3600
@@ -56,6 +53,32 @@ class Task(NamedTuple):
     @property
     def body(self) -> Object:
         return gang_job(self.name, self.gpus, 1)
+
+
+class Delays(NamedTuple):
+    """How long quota was held on a real API server: in fast time, what it adds counts. Seconds."""
+
+    held: tuple[float, ...]
+    """For longer than Jobs ran."""
+    evicted: tuple[float, ...]
+    """From evictions on."""
+
+
+def delays_in(lives: Iterable[PastLife], played: Mapping[str, Task]) -> Delays:
+    """`played`: by UID. Raises ValueError if too few Jobs ended, or were evicted."""
+    held, evicted = [], []
+    for life in lives:
+        for run in life.runs:
+            if run.ended_at is None:
+                continue
+            if run.evicted_at is not None:
+                evicted.append((run.ended_at - run.evicted_at).total_seconds())
+            else:
+                length = (run.ended_at - run.admitted_at).total_seconds()
+                held.append(max(0.0, length - played[life.workload.id].run))
+    if min(len(held), len(evicted)) < LEAST_ENDINGS:
+        raise ValueError(f"only {len(held)} Jobs ended, and {len(evicted)} were evicted")
+    return Delays(tuple(held), tuple(evicted))
 
 
 def session(seed: object) -> list[Task]:
@@ -85,20 +108,23 @@ def policy() -> list[Object]:
     return list(shared_queues(trees, QUOTA, {}))
 
 
-def sessions(days: int) -> Iterator[Task]:
+def sessions(days: int, delays: Delays) -> Iterator[Task]:
     """A session at the same time of each day, of Jobs that hold quota as long as on a real API server."""
     dice = Random("held")
     for day in range(days):
         for one in session(f"past-{day}"):
-            yield one._replace(at=one.at + day * DAY, run=one.run + dice.uniform(*_HELD))
+            yield one._replace(at=one.at + day * DAY, run=one.run + dice.choice(delays.held))
 
 
 class Past(Recorded):
     """Work of an earlier time, under one policy."""
 
-    def __init__(self, begins: datetime, there: Iterable[Object], work: Iterable[Task]) -> None:
+    def __init__(
+        self, begins: datetime, there: Iterable[Object], work: Iterable[Task], delays: Delays
+    ) -> None:
         super().__init__(_events(there), begins, 0.0)
         self._work = work
+        self._delays = delays
         self._dice = Random("endings")
         self.plans: list[tuple[Plan, tuple[EffectKey, ...]]] = []
 
@@ -106,7 +132,7 @@ class Past(Recorded):
         self.play(map(self._arrival, self._work), until=seconds)
 
     def _stop(self, job: Any) -> Iterable[Event]:
-        self._eviction = milliseconds(ending(self._dice) + self._dice.uniform(*_DELAY))
+        self._eviction = milliseconds(self._dice.choice(self._delays.evicted))
         return super()._stop(job)
 
     def _store(self, plan: Plan, done: tuple[EffectKey, ...]) -> int:
