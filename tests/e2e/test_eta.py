@@ -11,7 +11,7 @@ from benchmarks.eta_live import rest
 from benchmarks.following import path_of
 from benchmarks.load import over
 from benchmarks.objects import gang_job, separate_queues
-from benchmarks.sessions import Past, Task, write
+from benchmarks.sessions import Delays, Past, Task, write
 from benchmarks.site import Site, says, site
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.players.api import MERGE_PATCH
@@ -56,7 +56,8 @@ async def test_a_job_that_waits_for_one_of_a_known_run_time_starts_when_the_fore
 
 async def _forecast_and_start(place: Site, queues: list[Json]) -> None:
     begins = await place.ask("SELECT clock_timestamp()") - timedelta(hours=HOURS)
-    past = Past(begins, queues, [Task(3600.0 * n, TEAM, f"train-{n}", 1, RUN) for n in range(LEAST_RUNS)])
+    runs = [Task(3600.0 * number, TEAM, f"train-{number}", 1, RUN) for number in range(LEAST_RUNS)]
+    past = Past(begins, queues, runs, Delays(held=(), evicted=()))
     past.run(HOURS * 3600)
     cluster = (await place.api.request("GET", "/api/v1/namespaces/kube-system"))["metadata"]["uid"]
     await write(past, place.postgres.url, cluster)
@@ -64,8 +65,8 @@ async def _forecast_and_start(place: Site, queues: list[Json]) -> None:
     try:
         await says(controller, "leading with epoch")
         async with rest(place) as url, aiohttp.ClientSession() as client:
-            runs = await _submit(place, "train-100")
-            began = await _started(place, runs)
+            first = await _submit(place, "train-100")
+            began = await _started(place, first)
             waits = await _submit(place, "train-101")
 
             async def forecast() -> Json | None:
@@ -85,8 +86,8 @@ async def _forecast_and_start(place: Site, queues: list[Json]) -> None:
                 return bool(await place.ask("SELECT clock_timestamp()") >= ends)
 
             await eventually("the run is over", is_over)
-            status = over(runs["metadata"]["creationTimestamp"])
-            await place.api.request("PATCH", f"{path_of(runs)}/status", status, content_type=MERGE_PATCH)
+            status = over(first["metadata"]["creationTimestamp"])
+            await place.api.request("PATCH", f"{path_of(first)}/status", status, content_type=MERGE_PATCH)
             assert await _started(place, waits) >= at + timedelta(seconds=told[0])
     finally:
         await controller.stop(20.0)
