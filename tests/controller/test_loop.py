@@ -379,6 +379,13 @@ async def test_a_stop_does_not_wait_for_a_count_that_waits_for_it(monkeypatch: p
         await site.until(lambda: site.cluster.running() == [])
 
 
+async def _hold_the_first_of_two(site: Site) -> None:
+    """Hold `a` while it runs; `b` waits for its quota."""
+    site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))
+    await site.until(lambda: site.cluster.running() == ["a"])
+    site.cluster.edit(workload("a", gpus=2, hold=True))
+
+
 async def test_quota_of_a_stopped_job_returns_when_its_status_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -386,9 +393,7 @@ async def test_quota_of_a_stopped_job_returns_when_its_status_says_so(
     site = Site()
     site.cluster.mute = True
     async with site.leading():
-        site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))
-        await site.until(lambda: site.cluster.running() == ["a"])
-        site.cluster.edit(workload("a", gpus=2, hold=True))
+        await _hold_the_first_of_two(site)
         await site.until(lambda: bool(site.cluster.counts))
         site.cluster.mute = False
         monkeypatch.setattr(effects, "_FIRST_RETRY", 0.0)
@@ -400,9 +405,7 @@ async def _hold_with_a_silent_controller(site: Site) -> None:
     """Hold `a`, of which the controller says nothing: `b` gets its quota in the end."""
     site.cluster.mute = True
     async with site.leading():
-        site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))
-        await site.until(lambda: site.cluster.running() == ["a"])
-        site.cluster.edit(workload("a", gpus=2, hold=True))
+        await _hold_the_first_of_two(site)
         await site.until(lambda: site.cluster.running() == ["b"])
 
 
