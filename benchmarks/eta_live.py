@@ -162,6 +162,13 @@ class _Asked(NamedTuple):
     at: datetime
     interval: Interval
 
+    @property
+    def seconds(self) -> float:
+        """From then to the start of the Job. Raises RuntimeError if it has not started."""
+        if self.job.started is None:
+            raise RuntimeError(f"{self.job.task.name} has not started")
+        return (self.job.started - self.at).total_seconds()
+
 
 def run(scale: int = 1) -> Report:
     tried = max(60.0, TRIED / scale)
@@ -189,7 +196,7 @@ async def _delays(seconds: float) -> sessions.Delays:
                 await beside.stop()
                 await controller.stop(20.0)
             async with connection_pool(place.postgres.url, read_only=True) as pool:
-                past = LedgerPast(pool, await _cluster(place), scheduling)
+                past = LedgerPast(pool, await place.cluster(), scheduling)
                 lives = (await past.past_lives(since=began)).lives
     names = {one.workload.id: (one.workload.ref.namespace, one.workload.ref.name) for one in lives}
     return sessions.delays_in(lives, {id: player.jobs[name].task for id, name in names.items()})
@@ -197,11 +204,6 @@ async def _delays(seconds: float) -> sessions.Delays:
 
 async def _clock(place: Site) -> _Clock:
     return _Clock(await place.ask("SELECT clock_timestamp()"))
-
-
-async def _cluster(place: Site) -> str:
-    uid: str = (await place.api.request("GET", "/api/v1/namespaces/kube-system"))["metadata"]["uid"]
-    return uid
 
 
 async def _run(tried: float, days: int, rounds: int) -> Report:
@@ -216,7 +218,7 @@ async def _run(tried: float, days: int, rounds: int) -> Report:
             )
             past.run(days * DAY)
             aside.print(f"eta-live: {len(past.plans)} commits of {days} earlier days …", style="dim")
-            cluster = await _cluster(place)
+            cluster = await place.cluster()
             await sessions.write(past, place.postgres.url, cluster)
             controller = await place.controller()
             try:
@@ -304,11 +306,10 @@ async def _cases(place: Site, cluster: str, asked: list[_Asked], begins: datetim
         for one in asked:
             snapshot = snapshots[one.at]
             stored = next((stored for stored in snapshot.workloads if stored.id == one.uid), None)
-            if stored is None or one.job.started is None:
+            if stored is None:
                 raise RuntimeError(f"{one.job.task.name} was not in the ledger at {one.at}")
-            actual = (one.job.started - one.at).total_seconds()
             known = known_at(lives, one.at, WINDOW)
-            cases.append(case(stored, _widened(one.interval), actual, snapshot.workloads, known, one.at))
+            cases.append(case(stored, _widened(one.interval), one.seconds, snapshot.workloads, known, one.at))
     return cases
 
 
@@ -319,9 +320,7 @@ def _widened(one: Interval) -> Interval:
 
 def _is_exact(one: _Asked) -> bool:
     """Did its interval hold to the millisecond?"""
-    assert one.job.started is not None
-    seconds = (one.job.started - one.at).total_seconds()
-    return held(one.interval, seconds, seconds) is True
+    return held(one.interval, one.seconds, one.seconds) is True
 
 
 def _report(

@@ -159,6 +159,11 @@ class Site:
             return False
         return not answer["spec"].get("suspend")
 
+    async def cluster(self) -> str:
+        """Its name in the ledger."""
+        uid: str = (await self.api.request("GET", "/api/v1/namespaces/kube-system"))["metadata"]["uid"]
+        return uid
+
     async def ask(self, question: str) -> Any:
         """One value of the ledger, by SQL."""
         connection = await asyncpg.connect(self.postgres.url)

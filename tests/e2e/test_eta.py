@@ -59,8 +59,7 @@ async def _forecast_and_start(place: Site, queues: list[Json]) -> None:
     runs = [Task(3600.0 * number, TEAM, f"train-{number}", 1, RUN) for number in range(LEAST_RUNS)]
     past = Past(begins, queues, runs, Delays(held=(), evicted=()))
     past.run(HOURS * 3600)
-    cluster = (await place.api.request("GET", "/api/v1/namespaces/kube-system"))["metadata"]["uid"]
-    await write(past, place.postgres.url, cluster)
+    await write(past, place.postgres.url, await place.cluster())
     controller = await place.controller()
     try:
         await says(controller, "leading with epoch")
