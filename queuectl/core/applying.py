@@ -48,7 +48,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.past_usage import recount
 from queuectl.core.policy import LocalQueueName
-from queuectl.core.preemption.claims import PreemptionClaim
+from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.queues.pending import is_refusal, wanted
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.settling import prune, settle_flavors, settle_nodes, wake
@@ -105,7 +105,7 @@ def restore_workload(state: State, stored: StoredWorkload, unacknowledged: froze
         entry.phase = Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED
         entry.evicted_at = stored.evicted_at
         if entry.phase is Phase.EVICTING and stored.preemptor is not None:
-            state.claims.expect(stored.preemptor)
+            state.claims.expect(stored.preemptor, Victim(entry.id, attempt.number))
         verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
         if EffectKey(entry.id, attempt.number, verb) in unacknowledged:
             entry.unacknowledged = verb

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from queuectl.core import applying, outgoing
 from queuectl.core.capacity import FlavorCapacity
-from queuectl.core.cycle.cycle import Cycles, unreported
+from queuectl.core.cycle.cycle import Cycles
 from queuectl.core.cycle.cycle_pass import Preempting
 from queuectl.core.cycle.due_now import Taken, admissions_turn, take_due
 from queuectl.core.cycle.nomination import Nominator
 from queuectl.core.cycle.plan_draft import PlanDraft
+from queuectl.core.cycle.reporting import unreported
 from queuectl.core.decisions import (
     Admit,
     Amend,
@@ -229,7 +230,8 @@ class Engine:
         requeued, lanes = draft.requeued(all_single=cycles is not None)
         claims, granted = draft.claims()
         of_granted = {claim.cluster_queue for claim in granted}
-        queues = draft.due_queues(requeued, of_granted)
+        helped = draft.helped(claims)
+        queues = draft.due_queues(requeued, of_granted | helped)
         nominator = Nominator(draft.snapshot, state.directory, state.claims)
         run = Cycles(
             draft.snapshot,
@@ -241,6 +243,7 @@ class Engine:
             cycles,
             state.left,
             granted=granted,
+            helped=helped,
         )
         outcome = run.run(draft.heads(queues, requeued, of_granted), lanes)
         decisions: list[Decision] = [
@@ -250,6 +253,7 @@ class Engine:
         for one in outcome.preempting:
             decisions += [_evict(target, one) for target in one.evicted]
             decisions.append(replace(_keep(one.entry, one.reason), claim=one.claim))
+        decisions += [replace(_keep(one, reason), claim=claim) for one, reason, claim in outcome.waiting]
         # Heads that were nominated get their reason in any case: it makes their groups inadmissible.
         decisions += [_keep(*found) for found in outcome.refused.values()]
         decisions += [_keep(*found) for found in outcome.unfinished]

@@ -11,7 +11,7 @@ from typing import Final
 from queuectl.core.decisions import Admit, Decision, Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import Event, PodGone, PodObserved
-from queuectl.core.model import Attempt, EffectKey, StoredWorkload, WorkloadId
+from queuectl.core.model import Attempt, EffectKey, Phase, StoredWorkload, WorkloadId
 from queuectl.core.nodes.pods import Pod
 from queuectl.simulator.arrivals import Arrival, milliseconds
 from queuectl.simulator.history import Life
@@ -40,6 +40,10 @@ class Resumed(Play):
         """`sequence`: of the last decision before. `eviction_seconds`: as A26 tells."""
         super().__init__(engine, start, eviction_seconds=eviction_seconds)
         self._sequence = sequence + 1
+        self._ends: dict[WorkloadId, int] = {}
+        """When the pods of workloads end of which the stop is still to be written."""
+        self._left: dict[WorkloadId, int | None] = {}
+        """What is left of runs of which the start is still to be written."""
 
     def know(
         self, stored: StoredWorkload, run: int | None, left: int | None, due: frozenset[EffectKey]
@@ -60,16 +64,32 @@ class Resumed(Play):
         )
         if stored.attempt is not None:
             life.runs.append(_run(stored.attempt, 0))
-            if job.suspended:
+            if stored.phase is Phase.EVICTING and job.suspended:
                 job.empty_at = self._eviction
+            elif job.suspended:
+                self._left[stored.id] = left
             else:
                 job.launch += 1
                 if left is not None:
                     self._at(left, partial(self._finish, job, job.launch))
 
+    def _launch(self, job: _Job) -> None:
+        whole, id = job.run, job.workload.id
+        job.run = self._left.pop(id) if id in self._left else whole
+        super()._launch(job)
+        job.run = whole
+
     def gone(self, at: int, workload: WorkloadId) -> None:
         """The pods of a workload that is being evicted at the start end then."""
-        self._jobs[workload].empty_at = at
+        job = self._jobs[workload]
+        job.empty_at = at
+        if not job.suspended:
+            self._ends[workload] = at
+
+    def _stop(self, job: _Job) -> Iterable[Event]:
+        events = super()._stop(job)
+        job.empty_at = self._ends.pop(job.workload.id, job.empty_at)
+        return events
 
     def resume(self) -> None:
         """Do the writes that are due."""

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from queuectl.core.decisions import Admit, Enqueue, Keep, Plan
+from queuectl.core.decisions import Admit, Enqueue, Evict, Keep, Plan
 from queuectl.core.events import Event, TimeCame
+from queuectl.core.model import WorkloadId
 from queuectl.core.reasons import Code
 from tests.core.running import Running, forked
 from tests.core.trees import Dice
@@ -60,6 +61,40 @@ def check_that_a_new_process_decides_nothing(running: Running) -> None:
             assert decision.claim is None, decision
         other.commit(plan, 1)
     raise AssertionError("decisions never end")
+
+
+def check_that_a_new_process_moves_nothing(running: Running) -> None:
+    """Nothing is left to decide, but pods of victims are still ending: what fits has started (C13).
+
+    A new process does not know what a preemptor preempted for: it may find another assignment. Nor does it
+    know which victims of others it waits for, too (C8).
+    """
+    for _ in range(running.bound()):
+        if not running.decide():
+            break
+    other = running.fresh()
+    for _ in range(running.bound()):
+        plan = other.decide(running.now)
+        if not plan.decisions:
+            return
+        for one in plan.recorded:
+            if isinstance(one, Evict):
+                assert _waits_for_victims_of_others(running, one.preemptor), one
+                return
+            if isinstance(one, Admit):
+                claim = running.engine._state.claims.of(one.attempt.assignment.cluster_queue)
+                assert claim is not None, one
+                assert claim.owner == one.attempt.workload, one
+                assert claim.assignment != one.attempt.assignment, one
+                return
+        other.commit(plan, 1)
+    raise AssertionError("decisions never end")
+
+
+def _waits_for_victims_of_others(running: Running, preemptor: WorkloadId | None) -> bool:
+    stored = running.ledger.store.workloads
+    claims = (one for one in running.engine._state.claims if one.owner == preemptor)
+    return any(stored[victim.workload].preemptor != preemptor for one in claims for victim in one.victims)
 
 
 def check_that_a_new_process_admits_the_same(running: Running, late: list[bytes]) -> None:

@@ -77,6 +77,61 @@ def test_two_preemptors_of_one_cycle_do_not_count_on_the_same_victim() -> None:
     assert pending_reasons(decisions) == dict.fromkeys(("x", "y"), Code.WAITING_FOR_PREEMPTED_WORKLOADS)
 
 
+def test_a_preemptor_starts_on_quota_that_another_workload_leaves_before_its_victims_are_gone() -> None:
+    """C13: and no workload that was queued before it takes that quota."""
+    world = PreemptionWorld(
+        queue("q", 1, cohort="all", preemption=RECLAIMS),
+        queue("other", 1, cohort="all"),
+        queue("victim", 0, cohort="all"),
+    )
+    world.hold("there", "victim")
+    world.hold("runs", "other")
+    world.request("borrows", "victim")
+    assert evicted(world.request("asks", "q", created=1)) == ["there"]
+    assert admitted(world.finish("runs", "other")) == ["asks"]
+    assert admitted(world.end_eviction("there")) == ["there"]
+
+
+def test_a_preemptor_that_starts_early_lets_the_next_of_its_queue_be_evaluated() -> None:
+    world = PreemptionWorld(
+        queue("q", 2, cohort="all", preemption=RECLAIMS),
+        queue("other", 2, cohort="all"),
+        queue("victim", 0, cohort="all"),
+    )
+    world.hold("there", "victim")
+    world.hold("small", "q")
+    world.hold("runs", "other", 2)
+    assert evicted(world.request("asks", "q")) == ["there"]
+    assert pending_reasons(world.request("next", "q", created=1)) == {"next": Code.WAITING_FOR_HEAD}
+    assert admitted(world.finish("runs", "other", 2)) == ["asks", "next"]
+
+
+def test_a_preemptor_does_not_start_early_if_it_would_borrow_until_its_victims_are_gone() -> None:
+    """C13: it would be reclaimed from, although its victims make room within its own quota."""
+    world = PreemptionWorld(queue("q", 1, cohort="all", preemption=OWN), queue("other", 1, cohort="all"))
+    world.hold("there", "q", priority_class="low")
+    world.hold("runs", "other")
+    assert evicted(world.request("asks", "q", priority_class="high")) == ["there"]
+    assert admitted(world.finish("runs", "other")) == []
+    assert admitted(world.end_eviction("there")) == ["asks", "there"]
+
+
+def test_a_preemptor_does_not_start_early_on_quota_that_another_one_waits_for() -> None:
+    world = PreemptionWorld(
+        queue("a", 2, cohort="all", preemption=RECLAIMS),
+        queue("b", 1, cohort="all", preemption=RECLAIMS),
+        queue("victim", 0, cohort="all"),
+    )
+    for name in ("v1", "v2", "v3"):
+        world.hold(name, "victim")
+    first = evicted(world.request("large", "a", 2))
+    (last,) = evicted(world.request("small", "b"))
+    assert sorted([*first, last]) == ["v1", "v2", "v3"]
+    assert admitted(world.end_eviction(first[0])) == []
+    assert admitted(world.end_eviction(last)) == ["small"]
+    assert admitted(world.end_eviction(first[1])) == ["large"]
+
+
 def test_a_preemptor_is_pending_until_the_last_of_its_victims_is_gone() -> None:
     world = PreemptionWorld(
         queue("q", 2, cohort="all", preemption=RECLAIMS), queue("victim", 0, cohort="all")

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from queuectl.core.events import Event
 from queuectl.core.model import ConfigKey
 from queuectl.kinds.policy import policy_event
@@ -62,8 +64,10 @@ def waits(found: dict[str, Any], which: str) -> dict[str, Any]:
     return {queue["name"]: {name: queue[which][name] for name in names} for queue in found["queues"]}
 
 
-def test_a_replay_under_the_same_policy_has_the_waits_that_really_were() -> None:
-    found = replay(quiet(), minutes=45)
+@pytest.mark.parametrize("minutes", [44, 45, 50, 55])
+def test_a_replay_under_the_same_policy_has_the_waits_that_really_were(minutes: int) -> None:
+    """Also if workloads are being evicted at its start, and preemptors wait for them."""
+    found = replay(quiet(), minutes=minutes)
     assert found["workloads"] > 100
     assert sum(queue["before"]["preempted"] for queue in found["queues"]) > 0
     assert waits(found, "before") == waits(found, "really")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 from queuectl.core.cycle.cycle_pass import CyclePass, NominatedHead, Preempting
 from queuectl.core.cycle.nomination import Nomination, Nominator
+from queuectl.core.cycle.preemptors import borrows_for_now, order_of_preemptor, waiting_again
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.reserved_room import ReservedRoom
 from queuectl.core.cycle.woken_lanes import Followers, WokenLanes
@@ -26,8 +27,6 @@ from queuectl.core.nodes.findings import no_room_left
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
-from queuectl.core.queues.inadmissible import Groups
-from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shares import tournament
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import Reason
@@ -43,6 +42,8 @@ class CycleOutcome:
     preempting: list[Preempting] = field(default_factory=list)
     refused: dict[EquivalenceGroup, tuple[Entry, Reason, Evaluation]] = field(default_factory=dict)
     """Head and finding of each group that becomes inadmissible."""
+    waiting: list[tuple[Entry, Reason, PreemptionClaim]] = field(default_factory=list)
+    """Preemptors that do not fit before their victims are gone, with what they claim (C13)."""
     no_room: list[tuple[Entry, Reason]] = field(default_factory=list)
     """Heads that would be admitted or preempt, were there room in a ResourceQuota (N6)."""
     unfinished: list[tuple[Entry, Reason, Evaluation]] = field(default_factory=list)
@@ -66,9 +67,11 @@ class Cycles:
         limit: int | None = None,
         first: Sequence[str] = (),
         granted: Iterable[PreemptionClaim] = (),
+        helped: Container[str] = (),
     ) -> None:
         """`first`: roots of trees that come before all others, in this order. `granted`: claims whose
-        victims are gone, unlike those of `claims`.
+        victims are gone, unlike those of `claims`. `helped`: ClusterQueues of which the preemptor may fit
+        before its victims are gone (C13).
         """
         self._snapshot = snapshot
         self._journal = journal
@@ -77,13 +80,16 @@ class Cycles:
         self._room = room
         self._budget = budget
         self._limit = limit
+        self._helped = helped
         self._first = {root: place for place, root in enumerate(first)}
         self._claims: dict[QuotaNode, list[PreemptionClaim]] = {}
         for claim in claims:
             self._claims.setdefault(self._root(claim.cluster_queue), []).append(claim)
-        reserved = {root: list(found) for root, found in self._claims.items()}
+        self._granted: dict[QuotaNode, list[PreemptionClaim]] = {}
         for claim in granted:
-            reserved.setdefault(self._root(claim.cluster_queue), []).append(claim)
+            self._granted.setdefault(self._root(claim.cluster_queue), []).append(claim)
+        roots = dict.fromkeys((*self._claims, *self._granted))
+        reserved = {root: [*self._claims.get(root, ()), *self._granted.get(root, ())] for root in roots}
         self._reserved_room = ReservedRoom(snapshot, journal, reserved)
         self._lanes: dict[QuotaNode, WokenLanes] = {}
         self._all_heads: list[QueueHeads] = []
@@ -114,6 +120,7 @@ class Cycles:
             for place, root in enumerate(order):
                 self._reserved_room.lift(root)
                 if done == 1:
+                    self._admit_early(root, roots[root])
                     self._refuse_again(roots[root])
                 left = [heads for heads in roots[root] if heads.advance() is not None]
                 lanes_fit = root in self._lanes and self._lanes[root].fit
@@ -134,6 +141,38 @@ class Cycles:
         for heads in self._all_heads:
             heads.put_back()
         return self.outcome
+
+    def _admit_early(self, root: QuotaNode, queues: Iterable[QueueHeads]) -> None:
+        """Admit preemptors that fit before their victims are gone, in the order of O1 (C13)."""
+        helped = [one for one in queues if one.queue.blocked and one.queue.name in self._helped]
+        claims = {one.cluster_queue: one for one in self._claims.get(root, ())}
+        for heads in sorted(helped, key=order_of_preemptor):
+            entry, claim = heads.preemptor, claims.get(heads.queue.name)
+            if entry is None or claim is None:
+                continue  # its victims go in this plan
+            self.outcome.work += 1
+            nomination = self._nominator.claimed(entry)
+            if nomination is None or not self._fits_early(root, NominatedHead(heads, nomination), claim):
+                assert entry.reason is not None
+                self.outcome.waiting.append((entry, entry.reason, claim))
+                continue
+            self._claims[root].remove(claim)
+            heads.admit()
+            heads.blocked = False
+
+    def _fits_early(self, root: QuotaNode, head: NominatedHead, claim: PreemptionClaim) -> bool:
+        """Admit it, if it fits beside its victims, and borrows no more than when they are gone."""
+        if borrows_for_now(self._snapshot, self._journal, head.nomination, claim):
+            return False
+        if self._room.lacking(head.entry, (), observed=True) is not None:
+            return False
+        others = [one for one in (*self._granted.get(root, ()), *self._claims[root]) if one is not claim]
+        cycle_pass = CyclePass(self._snapshot, self._journal, self._nominator, others, self._reserved_room)
+        fits = cycle_pass.process(head) is Mode.FIT
+        if fits:
+            self._room.admit(*_admission(cycle_pass))
+        self._take_over(root, cycle_pass)
+        return fits
 
     def _refuse_again(self, queues: Iterable[QueueHeads]) -> None:
         """Nominate what an earlier process refused: what has no chance now takes no turn in a cycle (C12)."""
@@ -235,7 +274,12 @@ class Cycles:
         self.outcome.work += 1
         tried = heads.last_tried.get(entry.id, entry.last_tried)
         earlier = bool(entry.last_tried) and not heads.reserving_only
-        return self._nominated(heads, entry, tried, earlier=earlier)
+        head = self._nominated(heads, entry, tried, earlier=earlier)
+        if head.preempted and heads.queue.claim is not None:
+            head.nomination = waiting_again(
+                self._snapshot, self._journal, self._nominator, head.nomination, heads.queue.claim
+            )
+        return head
 
     def _nominated(
         self, heads: QueueHeads, entry: Entry, last_tried: LastTriedFlavors, *, earlier: bool = False
@@ -403,41 +447,3 @@ def _admission(cycle_pass: CyclePass) -> tuple[Entry, Assignment]:
 def _place(head: NominatedHead) -> tuple[object, ...]:
     """Return the place of a head in O5; no two have the same."""
     return (not head.preempted, head.nomination.found.level, *head.order)
-
-
-def unreported(
-    queues: Iterable[PendingQueue],
-    pending: Mapping[str, PendingQueue],
-    outcome: CycleOutcome,
-    requeued: Groups,
-) -> Iterator[tuple[Entry, Reason]]:
-    """Yield the workloads, other than refused heads, whose reason is to be reported, group by group (R2)."""
-    moved = {entry.id for entry, _ in outcome.admitted} | {one.entry.id for one in outcome.preempting}
-    moved |= {entry.id for entry, _ in outcome.no_room}
-    preempting = {one.claim.cluster_queue for one in outcome.preempting}
-    with_requeued = {group.cluster_queue for group in requeued}
-    groups = dict.fromkeys(outcome.refused)
-    for queue in queues:
-        groups |= queue.unreported
-    for group in groups:
-        queue = pending[group.cluster_queue]
-        known = None if group in requeued or group in queue.requeued else group.inadmissible
-        head, reason, _ = outcome.refused.get(group, (None, known, None))
-        at_head = queue.stopped_at_head and not queue.requeued and queue.name not in with_requeued
-        if reason is None and (queue.blocked or queue.name in preempting or at_head):
-            for entry in group.unreported.values():
-                if entry.id not in moved and not queue.preempted(entry):
-                    yield entry, queue.waiting_for_head()
-            continue
-        if reason is None:
-            continue  # it will be nominated
-        shown = queue.waiting_for_head() if queue.strict else reason
-        for entry in _unreported(group, shown):
-            if entry is not head and entry.id not in moved:
-                yield entry, shown
-
-
-def _unreported(group: EquivalenceGroup, reason: Reason) -> Iterable[Entry]:
-    if group.reported == reason.key:
-        return group.unreported.values()
-    return sorted(group.members.values(), key=lambda entry: entry.order)

@@ -103,11 +103,8 @@ class Nominator:
         """
         assert entry.cluster_queue is not None
         flavors = self._directory.queue_flavors(entry.cluster_queue)
-        claim = self._claims.owned_by(entry.cluster_queue, entry.id)
-        if claim is not None and claim.assignment is not None and not pinned:
-            claimed = self._claimed(entry, flavors, claim.assignment)
-            if claimed is not None:
-                return claimed
+        if not pinned and (claimed := self.claimed(entry)) is not None:
+            return claimed
         whole = self._nominate(entry, flavors, entry.shape, last_tried, pinned)
         if whole.promising or all(charge.pod_set.min_count is None for charge in entry.shape):
             return whole
@@ -121,11 +118,16 @@ class Nominator:
 
         return fewer_pods(entry.shape, partly) or whole
 
-    def _claimed(self, entry: Entry, flavors: QueueFlavors, assignment: Assignment) -> Nomination | None:
+    def claimed(self, entry: Entry) -> Nomination | None:
         """Return a nomination for exactly what `entry` preempted for, if that fits now (C7).
 
         With more, or other flavors, it could be preempted in turn, and its victims would be evicted in vain.
         """
+        assert entry.cluster_queue is not None
+        claim = self._claims.owned_by(entry.cluster_queue, entry.id)
+        if claim is None or claim.assignment is None:
+            return None
+        flavors, assignment = self._directory.queue_flavors(entry.cluster_queue), claim.assignment
         tree, node = flavors.tree, flavors.node
         self.work += 1
         cells = tree.numbered(assignment.usage())

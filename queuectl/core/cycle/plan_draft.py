@@ -95,6 +95,17 @@ class PlanDraft:
                 granted.append(left)
         return waiting, granted
 
+    def helped(self, waiting: Iterable[PreemptionClaim]) -> set[str]:
+        """Return the ClusterQueues of `waiting` of which the preemptor may fit now (C13)."""
+        tree, known = self._state.tree, self._state.claims.helped
+        roots = {tree.root(node) for node in self.freed}
+        found: set[str] = set()
+        for claim in waiting:
+            name, node = claim.cluster_queue, tree.queue(claim.cluster_queue)
+            if name in known or (tree.root(node) in roots and tree.fits(node, list(claim.cells))):
+                found.add(name)
+        return found
+
     # --- which heads are nominated
 
     def requeued(self, *, all_single: bool) -> tuple[Groups, dict[QuotaNode, WokenLanes]]:

@@ -37,7 +37,7 @@ class PreemptionClaim:
     cells: tuple[tuple[int, int], ...] = ()
     """What is reserved for the owner: cell numbers of the quota tree, with amounts in base units."""
     victims: tuple[Victim, ...] = ()
-    """Those that still hold quota."""
+    """Those that still hold quota, as far as they are known."""
     pods: Pods = ()
     """The pods of the owner, for which room is reserved as well."""
     assignment: Assignment | None = None
@@ -45,9 +45,9 @@ class PreemptionClaim:
 
     @property
     def state(self) -> ClaimState:
-        if self.victims:
-            return ClaimState.WAITING
-        return ClaimState.FIRST if self.assignment is None else ClaimState.GRANTED
+        if self.assignment is None:
+            return ClaimState.FIRST
+        return ClaimState.WAITING if self.victims else ClaimState.GRANTED
 
     def without(self, ended: Set[WorkloadId]) -> PreemptionClaim:
         """Return the claim as it is when the victims `ended` hold nothing any more."""
@@ -62,8 +62,10 @@ class PreemptionClaims:
     def __init__(self) -> None:
         self._by_queue: dict[str, PreemptionClaim] = {}
         self._by_victim: dict[WorkloadId, dict[str, None]] = {}
-        self._expected: set[WorkloadId] = set()
-        """Preemptors whose victims were being evicted when the controller started, not seen since."""
+        self._expected: dict[WorkloadId, list[Victim]] = {}
+        """Preemptors not seen since the controller started, with the victims that were being evicted then."""
+        self.helped: set[str] = set()
+        """ClusterQueues with a claim whose owner may fit now, before its victims are gone (C13)."""
 
     def __iter__(self) -> Iterator[PreemptionClaim]:
         """Those that reserve something."""
@@ -92,6 +94,7 @@ class PreemptionClaims:
     def drop(self, cluster_queue: str) -> PreemptionClaim | None:
         """Forget the claim of a ClusterQueue. Returns it."""
         claim = self._by_queue.pop(cluster_queue, None)
+        self.helped.discard(cluster_queue)
         for victim in claim.victims if claim is not None else ():
             queues = self._by_victim[victim.workload]
             del queues[cluster_queue]
@@ -105,15 +108,16 @@ class PreemptionClaims:
         for queue in self._by_victim.pop(victim, ()):
             claim = self._by_queue[queue] = self._by_queue[queue].without({victim})
             if not claim.victims:
+                self.helped.discard(queue)
                 granted.append(queue)
         return granted
 
-    def expect(self, preemptor: WorkloadId) -> None:
+    def expect(self, preemptor: WorkloadId, victim: Victim) -> None:
         """The ledger has an eviction for `preemptor` under way: it comes first once it is queued (C7)."""
-        self._expected.add(preemptor)
+        self._expected.setdefault(preemptor, []).append(victim)
 
     def queued(self, workload: WorkloadId, cluster_queue: str) -> None:
         """`workload` was added to the pending queue of `cluster_queue`."""
         if workload in self._expected and cluster_queue not in self._by_queue:
-            self._expected.discard(workload)
-            self.open(PreemptionClaim(owner=workload, cluster_queue=cluster_queue))
+            victims = tuple(self._expected.pop(workload))
+            self.open(PreemptionClaim(owner=workload, cluster_queue=cluster_queue, victims=victims))

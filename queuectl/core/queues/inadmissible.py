@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from datetime import datetime
 
 from queuectl.core.directory import Directory
@@ -10,7 +11,7 @@ from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.nodes.pods import Pods
 from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.policy import PreemptionPolicy, SchedulingConfiguration
-from queuectl.core.preemption.claims import PreemptionClaim, PreemptionClaims
+from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, PreemptionClaims
 from queuectl.core.queues.alike import AlikeGroups, Lane
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
@@ -59,20 +60,38 @@ class Requeuer:
 
     def requeue(self) -> None:
         """Requeue the groups that the changes since the last call may help (W2, W3)."""
-        freed, self._freed = self._freed, {}
+        freed, self._freed = by_root(self._tree, self._freed), {}
         charged, self._charged = self._charged, []
         if not (freed or charged):
             return
         self.alike.update()
+        self._help_preemptors(freed)
         groups = self._helped_by(freed)
         groups |= self._may_preempt_one_of(charged)
         for group in groups:
             self._pending[group.cluster_queue].requeue(group)
             self._due.add(group.cluster_queue)
 
-    def _helped_by(self, freed: Freed) -> Groups:
+    def _help_preemptors(self, roots: Container[QuotaNode]) -> None:
+        """Preemptors in these trees may fit before their victims are gone (C13)."""
+        tree, waiting = self._tree, (one for one in self._claims if one.state is ClaimState.WAITING)
+        self._help(one for one in waiting if tree.root(tree.queue(one.cluster_queue)) in roots)
+
+    def _help(self, claims: Iterable[PreemptionClaim]) -> None:
+        names = [one.cluster_queue for one in claims]
+        self._claims.helped.update(names)
+        self._due.update(names)
+
+    def forget_missed(self, name: str) -> None:
+        """Forget that the preemptor of a queue may fit: its quota is not available, or taken already."""
+        claim = self._claims.of(name)
+        if claim is not None and not self._tree.fits(self._tree.queue(name), list(claim.cells)):
+            self._claims.helped.discard(name)
+
+    def _helped_by(self, freed: Mapping[QuotaNode, Set[FlavorResource]]) -> Groups:
+        """`freed`: by root."""
         found: Groups = {}
-        for root, cells in by_root(self._tree, freed).items():
+        for root, cells in freed.items():
             apart = (self._pending[name] for name in self.alike.apart(root))
             found |= helped_by(self._tree, apart, cells)
             for lane in self.alike.lanes(root):
@@ -124,11 +143,13 @@ class Requeuer:
     def room_changed(self, room: NodeRoom) -> None:
         """Requeue the groups that are helped if nodes have more room, or less of it is reserved (W6)."""
         left, self._room_left = self._room_left, False
-        if not self._lacking:
+        preemptors = [one for one in self._claims if one.pods and one.state is ClaimState.WAITING]
+        if not (self._lacking or preemptors):
             return
         room.settle()
         if not (room.take_grown() or left):
             return
+        self._help(preemptors)
         known: dict[Pods, bool] = {}
 
         def fits(pods: Pods) -> bool:
@@ -155,7 +176,7 @@ class Requeuer:
         queue.activate_all()
         claim = self._drop(queue.name)
         if claim is not None:
-            self._claims.open(PreemptionClaim(owner=claim.owner, cluster_queue=queue.name))
+            self._claims.open(replace(claim, cells=(), pods=(), assignment=None))
         self._due.add(queue.name)
 
     # --- what happened
@@ -193,7 +214,7 @@ class Requeuer:
 
     def open_claim(self, claim: PreemptionClaim) -> None:
         """Reserve for a preemptor what its victims leave (C7)."""
-        self._drop(claim.cluster_queue, kept=claim.cells)
+        self._drop(claim.cluster_queue, next=claim)
         self._claims.open(claim)
         if not claim.victims:
             self._due.add(claim.cluster_queue)
@@ -203,11 +224,14 @@ class Requeuer:
         if queue.preempted(entry):
             self._drop(queue.name)
 
-    def _drop(self, cluster_queue: str, kept: Iterable[tuple[int, int]] = ()) -> PreemptionClaim | None:
-        """End a claim: what it reserved becomes available, but for the cells and amounts of `kept`."""
-        claim, left, names = self._claims.drop(cluster_queue), dict(kept), self._tree.names
-        self._room_left |= claim is not None and bool(claim.pods)
-        freed = [names[cell] for cell, amount in claim.cells if left.get(cell, 0) < amount] if claim else ()
+    def _drop(self, cluster_queue: str, next: PreemptionClaim | None = None) -> PreemptionClaim | None:
+        """End a claim: what it reserved becomes available, but for what `next` reserves."""
+        claim, names = self._claims.drop(cluster_queue), self._tree.names
+        if claim is None:
+            return None
+        kept, pods = (dict(next.cells), next.pods) if next is not None else ({}, ())
+        self._room_left |= bool(claim.pods) and claim.pods != pods
+        freed = [names[cell] for cell, amount in claim.cells if kept.get(cell, 0) < amount]
         if freed:
             self.free(self._tree.queue(cluster_queue), freed)
         return claim
@@ -299,7 +323,7 @@ def forget_missed(chances: Chances, queue: PendingQueue) -> None:
     """Forget requeued groups for which too little is available, or the quota is taken already (W1, W7)."""
     for group in list(queue.requeued):
         if not chances.has(queue, group):
-            del queue.requeued[group]
+            queue.forget(group)
 
 
 def queues_below(root: QuotaNode, pending: Mapping[str, PendingQueue]) -> Iterator[PendingQueue]:

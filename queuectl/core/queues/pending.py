@@ -246,6 +246,24 @@ class PendingQueue:
         if group.inadmissible is not None:
             self.requeued[group] = None
 
+    def forget(self, group: EquivalenceGroup) -> None:
+        """What became available for `group` is too little, or taken already: its finding stays.
+
+        Members that were told another reason meanwhile get this one (R2).
+        """
+        self.requeued.pop(group)
+        reason = group.inadmissible
+        if reason is None:
+            return
+        told = self.waiting_for_head() if self.strict else reason
+        if group.reported == told.key:
+            return
+        group.reported, head = told.key, group.head()
+        for entry in sorted(group.members.values(), key=_order):
+            right = reason if entry is head else told
+            if entry.reason is None or entry.reason.key != right.key:
+                self._mark_unreported(group, entry)
+
     @property
     def stopped_at_head(self) -> bool:
         """Under StrictFIFO: its head was nominated and not admitted, so no other is nominated (O4)."""
@@ -255,7 +273,7 @@ class PendingQueue:
     def due(self) -> bool:
         """Whether anything is to be decided here."""
         nominated = self.requeued or (self.active and not self.stopped_at_head)
-        return bool((nominated and not self.blocked) or self.unreported)
+        return bool((nominated and not self.blocked) or self.unreported or self.name in self._claims.helped)
 
     # --- reasons
 
