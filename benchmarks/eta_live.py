@@ -41,7 +41,6 @@ from queuectl.ledger.as_of import LedgerPast
 from queuectl.ledger.pool import connection_pool
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.processes import spawn
-from queuectl.simulator.backtest import held
 from queuectl.simulator.forecast import WINDOW, Interval
 from queuectl.simulator.run_times import known_at
 
@@ -66,9 +65,6 @@ FORECAST: Final = 0.8
 """Seconds of CPU."""
 FIRST, LAST = 20.0, 440.0
 """Seconds of the session between which REST is asked."""
-SEEN: Final = 0.1
-"""Seconds that a watch may show a start after its decision: in fast time they count. An interval holds, too,
-if the start was so near to it."""
 _SETTLED: Final = timedelta(seconds=1)
 """A Job that is not started after that waits."""
 _DRAINED: Final = 900.0
@@ -309,18 +305,8 @@ async def _cases(place: Site, cluster: str, asked: list[_Asked], begins: datetim
             if stored is None:
                 raise RuntimeError(f"{one.job.task.name} was not in the ledger at {one.at}")
             known = known_at(lives, one.at, WINDOW)
-            cases.append(case(stored, _widened(one.interval), one.seconds, snapshot.workloads, known, one.at))
+            cases.append(case(stored, one.interval, one.seconds, snapshot.workloads, known, one.at))
     return cases
-
-
-def _widened(one: Interval) -> Interval:
-    low, high = [None if end is None else end + side for end, side in ((one.low, -SEEN), (one.high, SEEN))]
-    return one._replace(low=low, high=high)
-
-
-def _is_exact(one: _Asked) -> bool:
-    """Did its interval hold to the millisecond?"""
-    return held(one.interval, one.seconds, one.seconds) is True
 
 
 def _report(
@@ -342,7 +328,6 @@ def _report(
         "held": f"{share:.0%}",
         "started before": f"{sum(one.early for one in cases) / len(cases):.0%}",
         "standard error": f"{_error(cases, trees, share):.0%}",
-        "held to the ms": f"{sum(map(_is_exact, asked)) / len(asked):.0%}",
         "median time to start, s": median(one.actual for one in cases),
         "median error, s": errors[0],
         "by position, s": errors[1],

@@ -23,7 +23,8 @@ _BY_CODE: Final = {
     Code.PENDING_EVALUATION: "Nothing to do: it has not been evaluated yet.",
     Code.WAITING_FOR_HEAD: "It runs after the workloads before it: this queue is StrictFIFO, so its head "
     "blocks the others.",
-    Code.WAITING_FOR_PREEMPTED_WORKLOADS: "Nothing to do: the workloads preempted for it are terminating.",
+    Code.WAITING_FOR_PREEMPTED_WORKLOADS: "Nothing to do: the workloads preempted for it are terminating. "
+    "It starts earlier if other quota that becomes available suffices.",
     Code.WAITING_FOR_RESOURCE_QUOTA: "It is evaluated again when pods of its namespace end, or when the "
     "ResourceQuota is raised; the reason names it.",
     Code.CAPACITY_MISSING: "It is evaluated again when pods on its nodes end, or when nodes are added or "

@@ -50,7 +50,7 @@ from queuectl.core.past_usage import recount
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.queues.pending import is_refusal, wanted
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.reasons import Code, Reason, waits_for_victims
 from queuectl.core.settling import prune, settle_flavors, settle_nodes, wake
 from queuectl.core.state import State
 from queuectl.core.transitions import transition
@@ -99,6 +99,8 @@ def restore_workload(state: State, stored: StoredWorkload, unacknowledged: froze
     entry.preempted_at = stored.preempted_at
     state.arrival = max(state.arrival, stored.arrival)
     attempt = stored.attempt
+    if attempt is None and waits_for_victims(stored.reason):
+        state.claims.expect(entry.id)
     if attempt is not None:
         state.charge(entry, attempt)
         entry.cluster_queue = attempt.assignment.cluster_queue

@@ -223,6 +223,11 @@ class Reason:
         return f"{text} (bound by {limit})" if limit else text
 
 
+def waits_for_victims(reason: Reason | None) -> bool:
+    """Return whether it is the reason of a workload that preempted, and holds a claim (C7)."""
+    return reason is not None and reason.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS
+
+
 def utc(when: datetime) -> str:
     """Return a time as shown to users: UTC, in whole seconds."""
     return f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -23,7 +23,7 @@ from queuectl.core.model import (
 from queuectl.core.nodes.facts import pods_of_facts
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Policy, SchedulingConfiguration
-from queuectl.core.reasons import Code, Family, Reason
+from queuectl.core.reasons import Family, Reason, waits_for_victims
 from queuectl.core.resources import FlavorResource
 from queuectl.core.what_if import Displaced, Start, Tried
 from queuectl.readings import NotAtRest
@@ -294,7 +294,7 @@ def tried(workload: WorkloadId, decisions: Iterable[Decision]) -> Tried:
 
 
 def _start(assignment: Assignment | None, displaced: Sequence[Displaced], reason: Reason | None) -> Start:
-    if displaced or (reason is not None and reason.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS):
+    if displaced or waits_for_victims(reason):
         return Start.AFTER_PREEMPTION
     if assignment is not None:
         return Start.NOW

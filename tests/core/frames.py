@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from queuectl.core.decisions import Admit, Enqueue, Evict, Keep, Plan
 from queuectl.core.events import Event, TimeCame
-from queuectl.core.model import WorkloadId
+from queuectl.core.model import Attempt
 from queuectl.core.reasons import Code
 from tests.core.running import Running, forked
 from tests.core.trees import Dice
@@ -63,11 +63,10 @@ def check_that_a_new_process_decides_nothing(running: Running) -> None:
     raise AssertionError("decisions never end")
 
 
-def check_that_a_new_process_moves_nothing(running: Running) -> None:
-    """Nothing is left to decide, but pods of victims are still ending: what fits has started (C13).
+def check_that_a_preemptor_that_fits_has_started(running: Running) -> None:
+    """Nothing is left to decide, but pods of victims are still ending (C13).
 
-    A new process does not know what a preemptor preempted for: it may find another assignment. Nor does it
-    know which victims of others it waits for, too (C8).
+    A new process admits no preemptor with what it claims. It may find another assignment.
     """
     for _ in range(running.bound()):
         if not running.decide():
@@ -75,26 +74,17 @@ def check_that_a_new_process_moves_nothing(running: Running) -> None:
     other = running.fresh()
     for _ in range(running.bound()):
         plan = other.decide(running.now)
-        if not plan.decisions:
+        for one in admissions(plan):
+            claim = running.engine._state.claims.of(one.assignment.cluster_queue)
+            assert claim is None or claim.owner != one.workload or claim.assignment != one.assignment, one
+        if not plan.decisions or any(isinstance(one, Admit | Evict) for one in plan.decisions):
             return
-        for one in plan.recorded:
-            if isinstance(one, Evict):
-                assert _waits_for_victims_of_others(running, one.preemptor), one
-                return
-            if isinstance(one, Admit):
-                claim = running.engine._state.claims.of(one.attempt.assignment.cluster_queue)
-                assert claim is not None, one
-                assert claim.owner == one.attempt.workload, one
-                assert claim.assignment != one.attempt.assignment, one
-                return
         other.commit(plan, 1)
     raise AssertionError("decisions never end")
 
 
-def _waits_for_victims_of_others(running: Running, preemptor: WorkloadId | None) -> bool:
-    stored = running.ledger.store.workloads
-    claims = (one for one in running.engine._state.claims if one.owner == preemptor)
-    return any(stored[victim.workload].preemptor != preemptor for one in claims for victim in one.victims)
+def admissions(plan: Plan) -> list[Attempt]:
+    return [one.attempt for one in plan.decisions if isinstance(one, Admit)]
 
 
 def check_that_a_new_process_admits_the_same(running: Running, late: list[bytes]) -> None:

@@ -36,7 +36,7 @@ from tests.core.frames import (
     WORLD,
     check_that_a_new_process_admits_the_same,
     check_that_a_new_process_decides_nothing,
-    check_that_a_new_process_moves_nothing,
+    check_that_a_preemptor_that_fits_has_started,
     check_that_order_does_not_matter,
     check_that_preemptors_are_admitted,
     played,
@@ -240,18 +240,18 @@ def test_at_rest_a_newly_started_process_decides_nothing(
 
 @profiles.sequences(180)
 @given(WORLD, JOBS, SCRIPT, JOBS)
-def test_while_pods_of_victims_end_a_newly_started_process_admits_and_evicts_nothing(
+def test_a_preemptor_that_fits_before_its_victims_are_gone_has_started(
     made: bytes, jobs: list[bytes], script: list[bytes], more: list[bytes]
 ) -> None:
-    """C7, C13: forecasts are from engines that start like it (A12). What they admit at once is promised."""
+    """C13: what a newly started process would admit. Forecasts are from engines that start like one (A12)."""
     running = play(made, jobs, script)
     for one in more:
         running.submit_some(Dice(one))
         running.deliver()
-        check_that_a_new_process_moves_nothing(running)
+        check_that_a_preemptor_that_fits_has_started(running)
         running.finish(Dice(one))
         running.deliver()
-        check_that_a_new_process_moves_nothing(running)
+        check_that_a_preemptor_that_fits_has_started(running)
 
 
 @profiles.sequences(120)

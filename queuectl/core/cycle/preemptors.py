@@ -11,7 +11,7 @@ from queuectl.core.limits import LimitsJournal
 from queuectl.core.model import Place
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim
 from queuectl.core.preemption.search import Snapshot, Target
-from queuectl.core.reasons import Code, PreemptionCause
+from queuectl.core.reasons import PreemptionCause, waits_for_victims
 
 
 def order_of_preemptor(heads: QueueHeads) -> Place:
@@ -40,8 +40,7 @@ def waiting_again(
     Return `now`, what it gets now, if it fits now and borrows no more, or if it does not fit then.
     """
     reason, victims = now.entry.reason, _victims(snapshot, claim)
-    waits = reason is not None and reason.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS
-    if claim.state is not ClaimState.FIRST or not waits or not victims:
+    if claim.state is not ClaimState.FIRST or not waits_for_victims(reason) or not victims:
         return now
     gone = {victim.id for victim in victims}
     snapshot.released |= gone

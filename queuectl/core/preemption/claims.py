@@ -63,7 +63,7 @@ class PreemptionClaims:
         self._by_queue: dict[str, PreemptionClaim] = {}
         self._by_victim: dict[WorkloadId, dict[str, None]] = {}
         self._expected: dict[WorkloadId, list[Victim]] = {}
-        """Preemptors not seen since the controller started, with the victims that were being evicted then."""
+        """Preemptors not seen since the controller started, with victims that are being evicted."""
         self.helped: set[str] = set()
         """ClusterQueues with a claim whose owner may fit now, before its victims are gone (C13)."""
 
@@ -110,11 +110,13 @@ class PreemptionClaims:
             if not claim.victims:
                 self.helped.discard(queue)
                 granted.append(queue)
+        for preemptor, victims in self._expected.items():
+            self._expected[preemptor] = [one for one in victims if one.workload != victim]
         return granted
 
-    def expect(self, preemptor: WorkloadId, victim: Victim) -> None:
-        """The ledger has an eviction for `preemptor` under way: it comes first once it is queued (C7)."""
-        self._expected.setdefault(preemptor, []).append(victim)
+    def expect(self, preemptor: WorkloadId, *victims: Victim) -> None:
+        """By the ledger `preemptor` waits for victims, such as these: it comes first once queued (C7)."""
+        self._expected.setdefault(preemptor, []).extend(victims)
 
     def queued(self, workload: WorkloadId, cluster_queue: str) -> None:
         """`workload` was added to the pending queue of `cluster_queue`."""

@@ -18,6 +18,7 @@ from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.queues.requeueing import Timers
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
+from queuectl.core.reasons import waits_for_victims
 from queuectl.core.resources import FlavorResource
 
 Freed = dict[QuotaNode, set[FlavorResource]]
@@ -264,7 +265,8 @@ class Requeuer:
         group = entry.group
         if group is not None and self._protections.get(group) is not None and group.head() is entry:
             queue.activate(group)  # it has waited for longer than the former head: it may take more flavors
-        self._claims.queued(entry.id, queue.name)
+        if entry.reason is None or waits_for_victims(entry.reason):
+            self._claims.queued(entry.id, queue.name)
 
 
 def by_root(tree: QuotaTree, freed: Freed) -> dict[QuotaNode, set[FlavorResource]]:

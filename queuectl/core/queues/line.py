@@ -18,7 +18,7 @@ from queuectl.core.model import Phase, Place, StoredWorkload
 from queuectl.core.policy import NORMAL_WEIGHT, LocalQueueName
 from queuectl.core.queues.pending import PendingQueue, is_refusal, queue_place
 from queuectl.core.queues.usage_history import UsageHistory, UsageValue
-from queuectl.core.reasons import Code, Family, Reason
+from queuectl.core.reasons import Code, Family, Reason, waits_for_victims
 
 LinePlace = tuple[bool, Place]
 """Sort key: first what has preempted (C7), then O1, O2 and O6."""
@@ -86,7 +86,7 @@ def line_place(workload: StoredWorkload, *, loses_place: bool) -> LinePlace | No
     reason = workload.reason
     if workload.phase is not Phase.PENDING or (reason is not None and _is_ineligible(reason)):
         return None
-    preempted = reason is not None and reason.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS
+    preempted = waits_for_victims(reason)
     place = queue_place(
         workload.priority,
         workload.created_at,
