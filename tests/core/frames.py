@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from queuectl.core.decisions import Admit, Enqueue, Evict, Keep, Plan
 from queuectl.core.events import Event, TimeCame
 from queuectl.core.model import Attempt
+from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.reasons import Code
+from tests.core.machine import wait_for
 from tests.core.running import Running, forked
 from tests.core.trees import Dice
 
@@ -66,7 +68,8 @@ def check_that_a_new_process_decides_nothing(running: Running) -> None:
 def check_that_a_preemptor_that_fits_has_started(running: Running) -> None:
     """Nothing is left to decide, but pods of victims are still ending (C13).
 
-    A new process admits no preemptor with what it claims. It may find another assignment.
+    A new process admits no preemptor with what it claims. It may find another assignment, and does not
+    know of victims of others that the preemptor waits for, too (C8).
     """
     for _ in range(running.bound()):
         if not running.decide():
@@ -76,11 +79,18 @@ def check_that_a_preemptor_that_fits_has_started(running: Running) -> None:
         plan = other.decide(running.now)
         for one in admissions(plan):
             claim = running.engine._state.claims.of(one.assignment.cluster_queue)
-            assert claim is None or claim.owner != one.workload or claim.assignment != one.assignment, one
+            if claim is not None and claim.owner == one.workload and knows_victims(running, claim):
+                assert claim.assignment != one.assignment, one
         if not plan.decisions or any(isinstance(one, Admit | Evict) for one in plan.decisions):
             return
         other.commit(plan, 1)
     raise AssertionError("decisions never end")
+
+
+def knows_victims(running: Running, claim: PreemptionClaim) -> bool:
+    """Return whether the ledger has the evictions of all victims of a claim for its owner."""
+    stored = {one.id: one.preemptor for one in wait_for(running.ledger.load()).workloads}
+    return all(stored[victim.workload] == claim.owner for victim in claim.victims)
 
 
 def admissions(plan: Plan) -> list[Attempt]:
