@@ -99,8 +99,6 @@ def restore_workload(state: State, stored: StoredWorkload, unacknowledged: froze
     entry.preempted_at = stored.preempted_at
     state.arrival = max(state.arrival, stored.arrival)
     attempt = stored.attempt
-    if attempt is None and waits_for_victims(stored.reason):
-        state.claims.expect(entry.id)
     if attempt is not None:
         state.charge(entry, attempt)
         entry.cluster_queue = attempt.assignment.cluster_queue
@@ -111,6 +109,8 @@ def restore_workload(state: State, stored: StoredWorkload, unacknowledged: froze
         verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
         if EffectKey(entry.id, attempt.number, verb) in unacknowledged:
             entry.unacknowledged = verb
+    elif waits_for_victims(stored.reason):
+        state.claims.expect(entry.id)
     entry.order = state.place(entry, stored.created_at)
     entry.recorded, entry.recorded_pods = facts(entry), stored.pod_sets
     entry.recorded_options = stored.options

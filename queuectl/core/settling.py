@@ -64,7 +64,7 @@ def prune(state: State) -> None:
     there = chances(state)
     for name in state.due_queues:
         forget_missed(there, state.pending[name])
-        state.requeuer.forget_missed(name)
+        state.requeuer.forget_preemptor(name)
     state.due_queues -= {name for name in state.due_queues if not state.pending[name].due}
     state.due_configs = {key for key, _ in state.unrecorded_configs()}
 

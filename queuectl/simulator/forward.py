@@ -73,11 +73,8 @@ class Resumed(Play):
                 if left is not None:
                     self._at(left, partial(self._finish, job, job.launch))
 
-    def _launch(self, job: _Job) -> None:
-        whole, id = job.run, job.workload.id
-        job.run = self._left.pop(id) if id in self._left else whole
-        super()._launch(job)
-        job.run = whole
+    def _next_run(self, job: _Job) -> int | None:
+        return self._left.pop(job.workload.id, super()._next_run(job))
 
     def gone(self, at: int, workload: WorkloadId) -> None:
         """The pods of a workload that is being evicted at the start end then."""

@@ -309,8 +309,13 @@ class Play:
 
     def _launch(self, job: _Job) -> None:
         job.launch += 1
-        if job.run is not None:
-            self._at(self._now + job.run, partial(self._finish, job, job.launch))
+        run = self._next_run(job)
+        if run is not None:
+            self._at(self._now + run, partial(self._finish, job, job.launch))
+
+    def _next_run(self, job: _Job) -> int | None:
+        """Milliseconds for which it runs from now on; None: it does not end."""
+        return job.run
 
     def _stop(self, job: _Job) -> Iterable[Event]:
         job.empty_at = self._now + self._eviction

@@ -82,12 +82,8 @@ class Cycles:
         self._limit = limit
         self._helped = helped
         self._first = {root: place for place, root in enumerate(first)}
-        self._claims: dict[QuotaNode, list[PreemptionClaim]] = {}
-        for claim in claims:
-            self._claims.setdefault(self._root(claim.cluster_queue), []).append(claim)
-        self._granted: dict[QuotaNode, list[PreemptionClaim]] = {}
-        for claim in granted:
-            self._granted.setdefault(self._root(claim.cluster_queue), []).append(claim)
+        self._claims = self._by_root(claims)
+        self._granted = self._by_root(granted)
         roots = dict.fromkeys((*self._claims, *self._granted))
         reserved = {root: [*self._claims.get(root, ()), *self._granted.get(root, ())] for root in roots}
         self._reserved_room = ReservedRoom(snapshot, journal, reserved)
@@ -96,6 +92,12 @@ class Cycles:
         self._judged_again = 0
         """Groups judged before the cycles (C12), which have a budget of their own: each plan gets on."""
         self.outcome = CycleOutcome()
+
+    def _by_root(self, claims: Iterable[PreemptionClaim]) -> dict[QuotaNode, list[PreemptionClaim]]:
+        found: dict[QuotaNode, list[PreemptionClaim]] = {}
+        for claim in claims:
+            found.setdefault(self._root(claim.cluster_queue), []).append(claim)
+        return found
 
     def _root(self, cluster_queue: str) -> QuotaNode:
         return self._tree.root(self._tree.queue(cluster_queue))
@@ -152,7 +154,7 @@ class Cycles:
                 continue  # its victims go in this plan
             self.outcome.work += 1
             nomination = self._nominator.claimed(entry)
-            if nomination is None or not self._fits_early(root, NominatedHead(heads, nomination), claim):
+            if nomination is None or not self._admit_beside(root, NominatedHead(heads, nomination), claim):
                 assert entry.reason is not None
                 self.outcome.waiting.append((entry, entry.reason, claim))
                 continue
@@ -160,8 +162,11 @@ class Cycles:
             heads.admit()
             heads.blocked = False
 
-    def _fits_early(self, root: QuotaNode, head: NominatedHead, claim: PreemptionClaim) -> bool:
-        """Admit it, if it fits beside its victims, and borrows no more than when they are gone."""
+    def _admit_beside(self, root: QuotaNode, head: NominatedHead, claim: PreemptionClaim) -> bool:
+        """Admit it, if it fits beside its victims, and borrows no more than when they are gone.
+
+        Return whether it does.
+        """
         if borrows_for_now(self._snapshot, self._journal, head.nomination, claim):
             return False
         if self._room.lacking(head.entry, (), observed=True) is not None:

@@ -37,7 +37,7 @@ def unreported(
             continue
         if reason is None:
             continue  # it will be nominated
-        shown = queue.waiting_for_head() if queue.strict else reason
+        shown = queue.told(reason)
         for entry in _unreported(group, shown):
             if entry is not head and entry.id not in moved:
                 yield entry, shown

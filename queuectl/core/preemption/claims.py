@@ -72,6 +72,11 @@ class PreemptionClaims:
         return (claim for claim in self._by_queue.values() if claim.state is not ClaimState.FIRST)
 
     @property
+    def waiting(self) -> Iterator[PreemptionClaim]:
+        """Those of which victims still hold quota."""
+        return (claim for claim in self._by_queue.values() if claim.state is ClaimState.WAITING)
+
+    @property
     def cluster_queues(self) -> Collection[str]:
         """Names of the ClusterQueues with a claim, whether it reserves something or not."""
         return self._by_queue.keys()

@@ -11,7 +11,7 @@ from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.nodes.pods import Pods
 from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.policy import PreemptionPolicy, SchedulingConfiguration
-from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, PreemptionClaims
+from queuectl.core.preemption.claims import PreemptionClaim, PreemptionClaims
 from queuectl.core.queues.alike import AlikeGroups, Lane
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
@@ -75,15 +75,15 @@ class Requeuer:
 
     def _help_preemptors(self, roots: Container[QuotaNode]) -> None:
         """Preemptors in these trees may fit before their victims are gone (C13)."""
-        tree, waiting = self._tree, (one for one in self._claims if one.state is ClaimState.WAITING)
-        self._help(one for one in waiting if tree.root(tree.queue(one.cluster_queue)) in roots)
+        tree = self._tree
+        self._help(one for one in self._claims.waiting if tree.root(tree.queue(one.cluster_queue)) in roots)
 
     def _help(self, claims: Iterable[PreemptionClaim]) -> None:
         names = [one.cluster_queue for one in claims]
         self._claims.helped.update(names)
         self._due.update(names)
 
-    def forget_missed(self, name: str) -> None:
+    def forget_preemptor(self, name: str) -> None:
         """Forget that the preemptor of a queue may fit: its quota is not available, or taken already."""
         claim = self._claims.of(name)
         if claim is not None and not self._tree.fits(self._tree.queue(name), list(claim.cells)):
@@ -144,7 +144,7 @@ class Requeuer:
     def room_changed(self, room: NodeRoom) -> None:
         """Requeue the groups that are helped if nodes have more room, or less of it is reserved (W6)."""
         left, self._room_left = self._room_left, False
-        preemptors = [one for one in self._claims if one.pods and one.state is ClaimState.WAITING]
+        preemptors = [one for one in self._claims.waiting if one.pods]
         if not (self._lacking or preemptors):
             return
         room.settle()

@@ -204,7 +204,7 @@ class PendingQueue:
         for cell, amount in group.missing:
             there = self.by_missing.setdefault(cell, {})
             there[group] = min(amount, there.get(group, amount))
-        told = self.waiting_for_head() if self.strict else reason
+        told = self.told(reason)
         if group.reported != told.key:
             group.reported = told.key
             group.unreported = {e.id: e for e in sorted(group.members.values(), key=lambda e: e.order)}
@@ -253,9 +253,8 @@ class PendingQueue:
         """
         self.requeued.pop(group)
         reason = group.inadmissible
-        if reason is None:
-            return
-        told = self.waiting_for_head() if self.strict else reason
+        assert reason is not None
+        told = self.told(reason)
         if group.reported == told.key:
             return
         group.reported, head = told.key, group.head()
@@ -280,6 +279,10 @@ class PendingQueue:
     def waiting_for_head(self) -> Reason:
         """The reason of the others where only one is nominated: the head under StrictFIFO, or a preemptor."""
         return Reason(code=Code.WAITING_FOR_HEAD, node=f"ClusterQueue/{self.name}")
+
+    def told(self, reason: Reason) -> Reason:
+        """The reason of the members of an inadmissible group, whose head has `reason`."""
+        return self.waiting_for_head() if self.strict else reason
 
     def mark_reported(self, group: EquivalenceGroup, entry: Entry) -> None:
         """The reason of `entry` has been reported, or it is not in this queue any more."""
