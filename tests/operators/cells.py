@@ -12,6 +12,7 @@ from typing import Any
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import ConfigKey, Phase, StoredWorkload, WorkloadId
+from queuectl.core.reasons import Code
 from queuectl.kinds.workloads import HOLD_ANNOTATION
 from queuectl.sandbox.players.api import MERGE_PATCH, ApiError, stamp
 from queuectl.sandbox.players.kubelet import TERMINATE_SECONDS
@@ -214,6 +215,11 @@ class Work:
     def stored(self) -> StoredWorkload | None:
         """None: it is over, or was never queued."""
         return self.site.store.workloads.get(WorkloadId(self.uid))
+
+    def waits_for(self, code: Code, detail: str) -> bool:
+        """Its reason has this code, and its message names the detail."""
+        reason = self.stored.reason if self.stored is not None else None
+        return reason is not None and reason.code is code and detail in reason.message
 
     @property
     def phase(self) -> Phase | None:

@@ -208,11 +208,10 @@ async def with_resource_claims(cell: Cell) -> None:
     for template in _templates(body):
         template["spec"]["resourceClaims"] = claims
     work = await cell.create(body)
-    await work.until("it has a reason", lambda: work.stored is not None and work.stored.reason is not None)
-    assert work.stored is not None
-    assert work.stored.reason is not None
-    assert work.stored.reason.code is Code.RESOURCE_NOT_COVERED
-    assert "resourceClaims" in work.stored.reason.message
+    # The watch of its kind may be ahead of the one of its LocalQueue: it has QueueNotFound first then.
+    await work.until(
+        "its claims are not covered", lambda: work.waits_for(Code.RESOURCE_NOT_COVERED, "resourceClaims")
+    )
     assert not work.held()
 
 
