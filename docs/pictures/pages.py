@@ -6,24 +6,21 @@ the ledgers that tests of the page use.
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from docs.pictures.drawing import ROOT, SUBJECT, NotMade
 from tests.api.canned import AWAY, CannedReadings
+from tests.page.chromium import find_program, launched
 from tests.page.serving import Site, serving
 from tests.page.stories import busy, crowded
 
 HERE: Final = Path(__file__).resolve().parent
 PNG_BYTES: Final = 300_000
-_PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 _DESKTOP: Final = (1360, 860)
 _PHONE: Final = (390, 844)
 _SECONDS: Final = 60.0
@@ -102,15 +99,14 @@ STATES: Final = {
 
 def browser() -> str:
     """Raises NotMade."""
-    found = next(filter(None, map(shutil.which, _PROGRAMS)), None)
-    if found is None:
+    if (found := find_program()) is None:
         raise NotMade("pictures of pages need Chromium: apt-get install chromium (the others are made)")
     return found
 
 
 def draw(rest: str) -> None:
     """Write all of `SHOTS`, as the server at this URL shows them now. Raises NotMade."""
-    with _opened() as opened:
+    with launched(browser()) as opened:
         for name, shot in SHOTS.items():
             page = _page(opened, shot)
             page.goto(f"{rest}/{shot.address}")
@@ -120,7 +116,7 @@ def draw(rest: str) -> None:
 def draw_states() -> None:
     """Write all of `STATES`. Raises NotMade."""
     ledgers = {"page-empty": CannedReadings(), "page-large": crowded(), "page-stale": busy()}
-    with _opened() as opened, ExitStack() as stack:
+    with launched(browser()) as opened, ExitStack() as stack:
         for name, shot in STATES.items():
             site: Site = stack.enter_context(serving(ledgers[name]))
             page = _page(opened, shot)
@@ -129,15 +125,6 @@ def draw_states() -> None:
                 page.locator(".feed").wait_for(timeout=1000 * _SECONDS)
                 ledgers[name].down = AWAY
             _draw(page, name, shot)
-
-
-@contextmanager
-def _opened() -> Iterator[Browser]:
-    flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses to run as root with it
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=browser(), args=flags)
-        yield opened
-        opened.close()
 
 
 def _page(opened: Browser, shot: Shot) -> Page:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 
+from tests.page.chromium import find_program, launched
 from tests.page.serving import Site, serving
 from tests.page.stories import busy
 
-PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 SIZES: Final = {"desktop": (1440, 900), "phone": (360, 740)}
 SECONDS: Final = 20.0
 
@@ -21,14 +19,11 @@ SECONDS: Final = 20.0
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Of one file: Playwright keeps the event loop of the thread, which asynchronous tests need later."""
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    program = find_program()
     if program is None:
         pytest.skip("Chromium is not installed: the web page was not tried. apt-get install chromium")
-    flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses to run as root with it
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program, args=flags)
+    with launched(program) as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="session")
