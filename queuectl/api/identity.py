@@ -51,8 +51,10 @@ class Caller(Protocol):
     async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
         """Empty: everywhere, everything."""
 
-    async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
-        """The namespaces where the caller has this right."""
+    async def namespaces(
+        self, verb: str, resource: str, among: Iterable[str], soon: Iterable[str] = ()
+    ) -> Allowed:
+        """Those of `among` where the caller has this right. `soon`: the next questions may be about these."""
 
     async def names(self, resource: str, among: Iterable[str]) -> Allowed:
         """The objects of a cluster-scoped resource that the caller may get."""
@@ -73,7 +75,9 @@ class Unrestricted:
     async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
         return True
 
-    async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
+    async def namespaces(
+        self, verb: str, resource: str, among: Iterable[str], soon: Iterable[str] = ()
+    ) -> Allowed:
         return ALL
 
     async def names(self, resource: str, among: Iterable[str]) -> Allowed:

@@ -8,6 +8,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final, Generic, TypeVar
 
 from queuectl.ports import ClusterUnavailable
@@ -54,11 +55,19 @@ class _Entry(Generic[Value]):
     used_at: float
 
 
+class _Why(IntEnum):
+    """Why something is asked for in the background; the most urgent first."""
+
+    GOOD = 0  # a caller would wait for it once it has expired
+    EXPECTED = 1  # a caller would wait for it with one of its next questions
+    BAD = 2  # it is still valid for some minutes
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class _Due(Generic[Key, Value]):
-    """What is to be refreshed: good answers first, since a caller would wait for them once they expire."""
+    """What is to be asked for in the background."""
 
-    bad: bool
+    why: _Why
     number: int
     key: Key = field(compare=False)
     ask: Ask[Value] = field(compare=False)
@@ -106,8 +115,13 @@ class Remembered(Generic[Key, Value]):
         entry.used_at = self._clock()
         self._count(True)
         if age >= self._again(entry, in_list=in_list):
-            self._ask_beside(key, ask, good=bool(entry.value))
+            self._ask_beside(key, ask, _Why.GOOD if entry.value else _Why.BAD)
         return entry.value
+
+    def expect(self, key: Key, ask: Ask[Value]) -> None:
+        """Ask for it in the background, if a list that needs it would have to wait for it."""
+        if self._clock() >= self.expires_at(key, in_list=True):
+            self._ask_beside(key, ask, _Why.EXPECTED)
 
     def expires_at(self, key: Key, *, in_list: bool = False) -> float:
         """By the clock; in the past if nothing is cached."""
@@ -125,10 +139,10 @@ class Remembered(Generic[Key, Value]):
             return self._lifetimes.good * AHEAD
         return self._lifetimes.bad_in_lists_again if in_list else self._lifetimes.bad
 
-    def was_good(self, key: Key) -> bool:
-        """Was the last answer a good one, whatever its age?"""
+    def last(self, key: Key) -> Value | None:
+        """The last answer, whatever its age; None: none is cached."""
         entry = self._entries.get(key)
-        return entry is not None and bool(entry.value)
+        return None if entry is None else entry.value
 
     async def get(self, key: Key, ask: Ask[Value], *, in_list: bool = False) -> Value:
         """Raises what `ask` raises; errors are not cached."""
@@ -158,31 +172,34 @@ class Remembered(Generic[Key, Value]):
             if entry is None or entry.asked_at != asked_at or now - asked_at >= good:
                 continue
             if now - entry.used_at < good * LATELY:
-                self._ask_beside(key, ask, good=True)
+                self._ask_beside(key, ask, _Why.GOOD)
                 left -= 1
 
     async def _work(self) -> None:
         while True:
             due = await self._due.get()
-            self._good_due -= not due.bad
+            self._good_due -= due.why is _Why.GOOD
+            expected = due.why is _Why.EXPECTED
             try:
-                await self._asked(due.key, due.ask, beside=True)
+                if not expected or self._clock() >= self.expires_at(due.key, in_list=True):
+                    await self._asked(due.key, due.ask, keep=expected)
             except ClusterUnavailable:
                 pass  # a caller that needs it once it has expired gets the error
             except Exception:
                 log.exception("a cached answer could not be refreshed")
             finally:
                 self._beside.discard(due.key)
-            if due.bad:
+            if due.why is _Why.BAD:
                 await asyncio.sleep(REFUSED_SECONDS)
 
-    def _ask_beside(self, key: Key, ask: Ask[Value], *, good: bool) -> None:
+    def _ask_beside(self, key: Key, ask: Ask[Value], why: _Why) -> None:
         if key not in self._beside and not self._due.full():
             self._beside.add(key)
-            self._good_due += good
-            self._due.put_nowait(_Due(not good, next(self._numbers), key, ask))
+            self._good_due += why is _Why.GOOD
+            self._due.put_nowait(_Due(why, next(self._numbers), key, ask))
 
-    async def _asked(self, key: Key, ask: Ask[Value], *, beside: bool = False) -> Value:
+    async def _asked(self, key: Key, ask: Ask[Value], *, keep: bool = True) -> Value:
+        """`keep`: also if nothing is cached, as after too many others."""
         while (pending := self._asking.get(key)) is not None:
             try:
                 return await asyncio.shield(pending)
@@ -198,7 +215,7 @@ class Remembered(Generic[Key, Value]):
             async with self._together:
                 asked_at = self._clock()
                 value = await ask()
-            self._remember(key, value, asked_at, beside=beside)
+            self._remember(key, value, asked_at, keep=keep)
             if value and self._late is not None:
                 self._late.append((asked_at, key, ask))
             future.set_result(value)
@@ -211,14 +228,13 @@ class Remembered(Generic[Key, Value]):
             future.cancel()  # still open only while this task is being cancelled
         return value
 
-    def _remember(self, key: Key, value: Value, asked_at: float, *, beside: bool) -> None:
-        """`beside`: nothing used it just now."""
+    def _remember(self, key: Key, value: Value, asked_at: float, *, keep: bool) -> None:
         entry = self._entries.get(key)
         if entry is not None:
             entry.value, entry.asked_at = value, asked_at
-        elif not beside:
+        elif keep:
             self._entries[key] = _Entry(value, asked_at, self._clock())
-        if entry is not None and not beside:
+        if entry is not None and keep:
             self._entries.move_to_end(key)
         while len(self._entries) > self._most:
             self._entries.popitem(last=False)

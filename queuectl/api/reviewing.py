@@ -110,7 +110,7 @@ class Reviewer:
         owner = self.tokens.known(key, ask)
         if owner is None:
             # A token that was valid at its last review passes during a flood of invalid ones.
-            address = None if self.tokens.was_good(key) else request.remote or ""
+            address = None if self.tokens.last(key) else request.remote or ""
             owner = await self._owner(address, key, ask)
         if owner.user is None:
             raise unauthorized("the token is not valid here, or no longer", self._audiences)
@@ -164,6 +164,14 @@ class Reviewer:
             allowed |= {name for (name, _), yes in zip(unknown, answers, strict=True) if yes}
         return Allowed(frozenset(allowed))
 
+    def expect(self, user: User, key: bytes, whole: Access, accesses: Iterable[Access]) -> None:
+        """Have these rights reviewed before a question needs them, or the one of which they are a part."""
+        everywhere = self.accesses.last((key, whole))
+        if everywhere:
+            return
+        for access in (whole,) if everywhere is None else accesses:
+            self.accesses.expect((key, access), self._question(user, access))
+
     async def patiently(self, work: Awaitable[Found]) -> Found:
         """Raises a 503 if the cluster does not answer: a right that is not granted is denied."""
         try:
@@ -200,8 +208,13 @@ class _Reviewed:
         access = Access(verb, resource, namespace, name)
         return await self._reviewer.patiently(self._reviewer.may(self._user, self._key, access))
 
-    async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
-        return await self._among(Access(verb, resource), lambda name: Access(verb, resource, name), among)
+    async def namespaces(
+        self, verb: str, resource: str, among: Iterable[str], soon: Iterable[str] = ()
+    ) -> Allowed:
+        whole = Access(verb, resource)
+        found = await self._among(whole, lambda name: Access(verb, resource, name), among)
+        self._reviewer.expect(self._user, self._key, whole, (whole._replace(namespace=name) for name in soon))
+        return found
 
     async def names(self, resource: str, among: Iterable[str]) -> Allowed:
         return await self._among(

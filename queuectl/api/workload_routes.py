@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -120,7 +120,7 @@ class WorkloadRoutes:
             else:
                 open = self._open(question, sight.state, wanted, after, _since(question, sight))
                 rows, next = self._source.cut(question, open, lambda one: [one.arrival, one.id])
-        readable = await self._readable(question.caller, *(workload.reason for workload in rows))
+        readable = await self._readable(question.caller, "list", *(workload.reason for workload in rows))
         reasons = documents.Reasons(sight.state, readable)
         items = (documents.workload(workload, sight.state, reasons) for workload in rows)
         return await page(schemas.Workload, items, next, sight)
@@ -186,11 +186,15 @@ class WorkloadRoutes:
     async def workload(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
         sight = await self._source.sight_of(question)
-        holders = documents.holders(workload, sight.state)
+        found = documents.holders(workload, sight.state)
+        holders, later = found[: documents.MAX_HOLDERS], found[documents.MAX_HOLDERS :]
         ahead = sight.state.ahead(workload, AHEAD)
         named = (*ahead, *(holder for _, holder in holders))
-        readable = await self._readable(
-            question.caller, workload.reason, namespaces=(one.ref.namespace for one in named)
+        readable = await question.caller.namespaces(
+            "get",
+            WORKLOADS,
+            {*(one.ref.namespace for one in named), *named_in(workload.reason)},
+            soon=(holder.ref.namespace for _, holder in later),
         )
         lent = lending.lent(workload, sight.state)
         borrowers = {one.name for one in lent.borrowers} if lent else set()
@@ -217,7 +221,7 @@ class WorkloadRoutes:
         # An answer is of one state: later decisions belong to the next answer.
         rows = [row for row in found if row.sequence <= sight.state.sequence]
         shown, next = self._source.cut(question, rows, lambda row: [row.sequence])
-        readable = await self._readable(question.caller, *(row.reason for row in shown))
+        readable = await self._readable(question.caller, "get", *(row.reason for row in shown))
         return await page(schemas.Decision, (documents.decision(row, readable) for row in shown), next, sight)
 
     async def story(self, question: Question) -> schemas.Committed:
@@ -226,7 +230,7 @@ class WorkloadRoutes:
         rows = await self._source.ask(
             self._source.readings.story(workload.id, until=sight.state.sequence, limit=story.LIMIT)
         )
-        readable = await self._readable(question.caller, *(row.reason for row in rows.decisions))
+        readable = await self._readable(question.caller, "get", *(row.reason for row in rows.decisions))
         items = (
             schemas.Remark(time=at, what=what, detail=str(detail))
             for at, what, detail in story.remarks(rows, readable)
@@ -301,7 +305,7 @@ class WorkloadRoutes:
                     sight = self._source.sight()
                     rows, more = await self._decided(question, after, sight.state.sequence)
         specs = await question.caller.may("list", CLUSTER_QUEUES)
-        readable = await self._readable(question.caller, *(row.reason for row in rows))
+        readable = await self._readable(question.caller, "list", *(row.reason for row in rows))
         items = (documents.ledger_decision(row, readable, specs=specs) for row in rows)
         next = None if more is None else self._source.next(question, [more])
         return await page(schemas.LedgerDecision, items, next, sight)
@@ -363,11 +367,10 @@ class WorkloadRoutes:
         if not await caller.may(verb, WORKLOADS, namespace):
             raise not_found()
 
-    async def _readable(
-        self, caller: Caller, *reasons: Reason | None, namespaces: Iterable[str] = ()
-    ) -> Allowed:
-        """The namespaces, of the workloads named here, whose workloads the caller may read."""
-        return await caller.namespaces("get", WORKLOADS, {*namespaces, *named_in(*reasons)})
+    async def _readable(self, caller: Caller, verb: str, *reasons: Reason | None) -> Allowed:
+        """The namespaces, of the workloads named here, whose workloads the caller may read: by the right that
+        the question itself takes, whose reviews are cached."""
+        return await caller.namespaces(verb, WORKLOADS, set(named_in(*reasons)))
 
 
 def _always(values: Mapping[str, Any]) -> bool:

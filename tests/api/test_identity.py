@@ -333,6 +333,59 @@ async def test_rights_are_reviewed_again_before_the_refusals_of_a_page() -> None
     assert asked.index("good") <= BESIDE, "it waits for those that are under way, and for no other one"
 
 
+async def test_expected_answers_come_after_rights_in_use_and_before_refusals() -> None:
+    clock, asked = Clock(), list[str]()
+    kept: Remembered[str, bool] = Remembered(Lifetimes(), clock, most=99, together=asyncio.Semaphore(1))
+
+    def ask(name: str) -> Callable[[], Awaitable[bool]]:
+        async def answer() -> bool:
+            asked.append(name)
+            return name != "bad"
+
+        return answer
+
+    await kept.get("bad", ask("bad"), in_list=True)
+    clock.now += 100
+    await kept.get("used", ask("used"))
+    clock.now += Lifetimes().good - 1
+    asked.clear()
+    kept.known("bad", ask("bad"), in_list=True)
+    for name in ("soon", "soon", "meanwhile", "bad"):
+        kept.expect(name, ask(name))
+    kept.known("used", ask("used"))
+    assert kept.last("soon") is None, "it is asked for in the background"
+    await kept.get("meanwhile", ask("meanwhile"))
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(kept.keep_fresh())
+        while "bad" not in asked:
+            await asyncio.sleep(0)
+        running.cancel()
+    assert asked == ["meanwhile", "used", "soon", "bad"], "each one once"
+    assert kept.known("soon", ask("soon")) is True
+
+
+@pytest.mark.parametrize("token", ["alice", "admin"])
+async def test_only_of_a_caller_without_the_right_everywhere_expected_rights_are_reviewed_one_by_one(
+    token: str, reviews: CannedReviews, clock: Clock
+) -> None:
+    reviewer = Reviewer(reviews, ["queuectl"], clock)
+    caller = _Reviewed(reviewer, reviews.users[token], token.encode())
+    everywhere = Access("get", "workloads")
+    found = list[object]()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(reviewer.run())
+        for _ in range(2):
+            await caller.namespaces("get", "workloads", ["default"], soon=["team-a", "team-b"])
+            for _ in range(99):
+                await asyncio.sleep(0)
+            found.append(sorted(map(str, reviews.asked)))
+            reviews.asked.clear()
+        running.cancel()
+    each = [everywhere._replace(namespace=name) for name in ("team-a", "team-b")]
+    first = [everywhere, everywhere._replace(namespace="default")]
+    assert found == [sorted(map(str, first)), sorted(map(str, each)) if token == "alice" else []]
+
+
 async def test_a_refusal_serves_lists_for_five_minutes() -> None:
     clock = Clock()
     kept: Remembered[str, bool] = Remembered(Lifetimes(), clock, most=9, together=asyncio.Semaphore(1))

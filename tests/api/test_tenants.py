@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from queuectl.api.documents import MAX_HOLDERS, NEXT_HOLDERS
 from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, ResourceCapacity
 from queuectl.core.model import ConfigKey, Phase, WorkloadId
 from queuectl.core.policy import CapacityMode
@@ -290,6 +292,49 @@ async def test_holders_of_other_tenants_are_counted_and_not_named(rest: Rest) ->
     assert SECRET not in json.dumps(found)
     # Alice may see size and position, though they count bob's pending workloads.
     assert found["line"] >= found["position"] >= 1
+
+
+async def test_what_comes_next_of_the_holders_costs_no_review_once_it_is_told(
+    serve: Serve, reviews: CannedReviews
+) -> None:
+    """Holders end one after the other: only the first answer about what waits for them waits for reviews."""
+    readings, count = CannedReadings(), MAX_HOLDERS + NEXT_HOLDERS
+    full = replace(IN_VAIN, flavor="a100", resource=GPU, requested=9, node="ClusterQueue/team-a", victims=())
+    held = [workload(f"runs-{n}", n, namespace=f"zz-{n}", phase=Phase.ADMITTED, gpus=1) for n in range(count)]
+    configs: dict[ConfigKey, str | None] = {ConfigKey("ClusterQueue", "", "team-a"): queue_spec(count)}
+    readings.commit(workload("mine", 99, reason=full), *held, configs=configs)
+    reviews.tenant("alice", f"zz-{count - 1}")
+    rest = await serve(readings, reviews, Clock())
+    waited, named = list[int](), set[str | None]()
+    for ends in held[: NEXT_HOLDERS + 1]:
+        reviews.asked.clear()
+        found = await rest.get("/api/v1/workloads/default/Job/mine", token="alice")
+        waited.append(len(reviews.asked))
+        named.update(one["name"] for one in found["holders"])
+        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(rest.reviewer.run())
+            for _ in range(99):
+                await asyncio.sleep(0)
+            running.cancel()
+        readings.end(ends)
+        await rest.view.refresh()
+    assert waited == [3 + MAX_HOLDERS, *[0] * NEXT_HOLDERS], "its token, the namespace, all, each one"
+    assert named == {None, f"runs-{count - 1}"}
+
+
+async def test_names_in_lists_take_the_right_to_list(rest: Rest, reviews: CannedReviews) -> None:
+    """A caller of pages has those reviews: no others are needed to name what its workloads wait for."""
+    for verb in ("list", "get"):
+        token = f"may-{verb}"
+        reviews.tenant(token, "default")
+        reviews.rights[token].add(Access(verb, "workloads", BOBS))
+        page = await rest.get("/api/v1/workloads", token=token, namespace="default")
+        assert (SECRET in json.dumps(page)) == (verb == "list")
+        decisions = await rest.get("/api/v1/decisions", token=token, after="0", namespace="default")
+        assert (SECRET in json.dumps(decisions)) == (verb == "list")
+        for path in ("mine", "mine/history"):
+            one = await rest.get(f"/api/v1/workloads/default/Job/{path}", token=token)
+            assert (SECRET in json.dumps(one)) == (verb == "get"), path
 
 
 async def test_a_queue_that_borrows_is_named_to_callers_that_may_read_it(rest: Rest) -> None:
