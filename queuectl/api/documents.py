@@ -24,8 +24,8 @@ from queuectl.core.resources import FlavorResource
 from queuectl.readings import DecisionRow
 
 MAX_HOLDERS: Final = 5
-NEXT_HOLDERS: Final = 10
-"""How many follow these: they come next when those end."""
+NEXT_HOLDERS: Final = 100
+"""How many follow these: some of them come next when those end."""
 REASONS: Final = 8192
 """How many different reasons are kept as documents."""
 _LACKS_QUOTA: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED})

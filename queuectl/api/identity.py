@@ -56,8 +56,8 @@ class Caller(Protocol):
     ) -> Allowed:
         """Those of `among` where the caller has this right. `soon`: the next questions may be about these."""
 
-    async def names(self, resource: str, among: Iterable[str]) -> Allowed:
-        """The objects of a cluster-scoped resource that the caller may get."""
+    async def names(self, resource: str, among: Iterable[str], soon: Iterable[str] = ()) -> Allowed:
+        """Those of `among`, of a cluster-scoped resource, that the caller may get. `soon`: as above."""
 
 
 class Identify(Protocol):
@@ -80,7 +80,7 @@ class Unrestricted:
     ) -> Allowed:
         return ALL
 
-    async def names(self, resource: str, among: Iterable[str]) -> Allowed:
+    async def names(self, resource: str, among: Iterable[str], soon: Iterable[str] = ()) -> Allowed:
         return ALL
 
 

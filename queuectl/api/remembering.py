@@ -118,10 +118,12 @@ class Remembered(Generic[Key, Value]):
             self._ask_beside(key, ask, _Why.GOOD if entry.value else _Why.BAD)
         return entry.value
 
-    def expect(self, key: Key, ask: Ask[Value]) -> None:
-        """Ask for it in the background, if a list that needs it would have to wait for it."""
-        if self._clock() >= self.expires_at(key, in_list=True):
+    def expect(self, key: Key, ask: Ask[Value]) -> bool:
+        """Ask for it in the background, if a list that needs it would have to wait for it. Was that so?"""
+        missing = self._clock() >= self.expires_at(key, in_list=True)
+        if missing:
             self._ask_beside(key, ask, _Why.EXPECTED)
+        return missing
 
     def expires_at(self, key: Key, *, in_list: bool = False) -> float:
         """By the clock; in the past if nothing is cached."""

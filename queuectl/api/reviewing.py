@@ -29,6 +29,8 @@ LONG_LIST: Final = 32
 """Names of a list that is kept."""
 LIST_SECONDS: Final = 1.0
 """How long the answer to a question about many objects is used, if all its reviews are valid for so long."""
+EXPECTED: Final = 8
+"""How many rights that later questions may need one question has reviewed: most callers ask only once."""
 PATIENCE_SECONDS: Final = 8.0
 """How long one request waits for all its reviews."""
 TELL_SECONDS: Final = 10.0
@@ -165,12 +167,15 @@ class Reviewer:
         return Allowed(frozenset(allowed))
 
     def expect(self, user: User, key: bytes, whole: Access, accesses: Iterable[Access]) -> None:
-        """Have these rights reviewed before a question needs them, or the one of which they are a part."""
+        """Have rights reviewed that later questions need: the one to all of them, or EXPECTED at a time."""
         everywhere = self.accesses.last((key, whole))
         if everywhere:
             return
+        left = EXPECTED
         for access in (whole,) if everywhere is None else accesses:
-            self.accesses.expect((key, access), self._question(user, access))
+            left -= self.accesses.expect((key, access), self._question(user, access))
+            if left == 0:
+                return
 
     async def patiently(self, work: Awaitable[Found]) -> Found:
         """Raises a 503 if the cluster does not answer: a right that is not granted is denied."""
@@ -213,13 +218,17 @@ class _Reviewed:
     ) -> Allowed:
         whole = Access(verb, resource)
         found = await self._among(whole, lambda name: Access(verb, resource, name), among)
-        self._reviewer.expect(self._user, self._key, whole, (whole._replace(namespace=name) for name in soon))
+        self._expect(whole, (whole._replace(namespace=name) for name in soon))
         return found
 
-    async def names(self, resource: str, among: Iterable[str]) -> Allowed:
-        return await self._among(
-            Access("list", resource), lambda name: Access("get", resource, "", name), among
-        )
+    async def names(self, resource: str, among: Iterable[str], soon: Iterable[str] = ()) -> Allowed:
+        whole = Access("list", resource)
+        found = await self._among(whole, lambda name: Access("get", resource, "", name), among)
+        self._expect(whole, (Access("get", resource, "", name) for name in soon))
+        return found
+
+    def _expect(self, whole: Access, accesses: Iterable[Access]) -> None:
+        self._reviewer.expect(self._user, self._key, whole, accesses)
 
     async def _among(self, whole: Access, each: Callable[[str], Access], among: Iterable[str]) -> Allowed:
         names = frozenset(among)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Final
 
 from queuectl.api import documents, lending, query, schemas, story
 from queuectl.api.asking import Endpoint, Question, Source, committed, page
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller
+from queuectl.api.lending import Lent
 from queuectl.api.problems import bad_request, not_found
 from queuectl.api.query import Cursor
 from queuectl.api.state import OVER, State
@@ -21,6 +23,8 @@ from queuectl.readings import DecisionRow
 
 AHEAD: Final = 3
 """How many of the workloads before it in the pending queue are named."""
+MOST_SIBLINGS: Final = 100
+"""Of so many queues of its tree the next answers may tell that they have borrowed."""
 SCAN_ROWS: Final = 1000
 SCANS: Final = 5
 """How many rows of history one request reads to find rows that pass its filter."""
@@ -197,7 +201,6 @@ class WorkloadRoutes:
             soon=(holder.ref.namespace for _, holder in later),
         )
         lent = lending.lent(workload, sight.state)
-        borrowers = {one.name for one in lent.borrowers} if lent else set()
         return documents.workload_detail(
             workload,
             sight.state,
@@ -205,7 +208,7 @@ class WorkloadRoutes:
             ahead,
             lent,
             readable,
-            await question.caller.names(CLUSTER_QUEUES, borrowers) if borrowers else Allowed(frozenset()),
+            await _borrowers(question.caller, workload, lent, sight.state),
             committed(sight),
         )
 
@@ -371,6 +374,15 @@ class WorkloadRoutes:
         """The namespaces, of the workloads named here, whose workloads the caller may read: by the right that
         the question itself takes, whose reviews are cached."""
         return await caller.namespaces(verb, WORKLOADS, set(named_in(*reasons)))
+
+
+async def _borrowers(caller: Caller, workload: StoredWorkload, lent: Lent | None, state: State) -> Allowed:
+    """The ClusterQueues, of those that have borrowed, that the caller may read."""
+    if lent is None or not lent.borrowers:
+        return Allowed(frozenset())
+    siblings = (one.name for one in state.in_tree_of(workload.cluster_queue or ""))
+    among = {one.name for one in lent.borrowers}
+    return await caller.names(CLUSTER_QUEUES, among, soon=islice(siblings, MOST_SIBLINGS))
 
 
 def _always(values: Mapping[str, Any]) -> bool:
