@@ -26,7 +26,7 @@ EACH: Final = 32
 """Up to so many values of a change are tried one by one; of more, some by halves."""
 OTHERS: Final = 3
 """How many other queues, and other flavors, are named."""
-MOST_WORK: Final = 650
+MOST_WORK: Final = 400
 """Units of work (nominations, searches for victims) that the search for more quota may cost: each change
 nominates the heads of a whole tree."""
 
