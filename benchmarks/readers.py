@@ -122,8 +122,8 @@ async def _run(what: Readers) -> dict[str, Any]:
         for name, token in what.tokens.items()
     }
     callers = {
-        name: _Caller(session, what.url, what.names, random.Random(number))
-        for number, (name, session) in enumerate(sessions.items())
+        name: _Caller(session, what.url, what.names, random.Random(name))
+        for name, session in sessions.items()
     }
     asks = {
         "pages": _Caller.page,

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,9 +208,10 @@ async def says(child: Child, text: str) -> None:
 
 
 @asynccontextmanager
-async def site(folder: Path, policy: Iterable[Object], *, garbage: int = 100) -> AsyncIterator[Site]:
-    """`policy`: namespaces, queues and what they refer to. `garbage`: % of their live memory that the API
-    server and etcd let grow before they collect it (GOGC).
+async def site(
+    folder: Path, policy: Iterable[Object], tuned: Mapping[str, str] | None = None
+) -> AsyncIterator[Site]:
+    """`policy`: namespaces, queues and what they refer to. `tuned`: environment of the API server and etcd.
 
     Postgres runs with fsync; etcd without, so that queuectl's own writes weigh more.
     """
@@ -218,8 +219,9 @@ async def site(folder: Path, policy: Iterable[Object], *, garbage: int = 100) ->
     assert assets is not None, "the caller has looked for them"
     async with AsyncExitStack() as stack:
         postgres = await stack.enter_async_context(EmbeddedPostgres(folder / "postgres"))
-        tuned = {"GOGC": str(garbage)}
-        plane = ControlPlane(folder / "plane", assets, controllers=False, fsync=False, environment=tuned)
+        plane = ControlPlane(
+            folder / "plane", assets, controllers=False, fsync=False, environment=tuned or {}
+        )
         await stack.enter_async_context(plane)
         plane.write_kubeconfig(folder / "kubeconfig")
         await schema.migrate(postgres.url)
