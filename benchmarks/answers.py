@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -48,6 +50,8 @@ _MARGIN: Final = 30
 _TUNED: Final = {"GOGC": "400", "GOMAXPROCS": "1"}
 """To collect the garbage of 50,000 Jobs, the API server takes all of its cores for a second: it does so less
 often, and has one core. It is on another machine elsewhere."""
+_READY: Final = 60.0
+"""Most seconds until a reader has started."""
 _GOALS: Final = {"pages": 0.25, "workloads": 0.05, "explanations": 0.3}
 _NAMES: Final = {
     "pages": f"a page of {PAGE}",
@@ -191,8 +195,10 @@ async def _asked(readers: Readers, seconds: float) -> dict[str, Any]:
     alone = [
         replace(readers, tokens={name: token}, seconds=seconds) for name, token in readers.tokens.items()
     ]
-    async with asyncio.TaskGroup() as tasks:
-        asking = [tasks.create_task(_answers(one)) for one in alone]
+    async with AsyncExitStack() as stack:
+        started = [await stack.enter_async_context(_reader()) for _ in alone]
+        async with asyncio.TaskGroup() as tasks:
+            asking = [tasks.create_task(_answers(*one)) for one in zip(started, alone, strict=True)]
     found = [one.result() for one in asking]
     return {
         "took": {name: took for one in found for name, took in one["took"].items()},
@@ -201,20 +207,29 @@ async def _asked(readers: Readers, seconds: float) -> dict[str, Any]:
     }
 
 
-async def _answers(readers: Readers) -> dict[str, Any]:
+@asynccontextmanager
+async def _reader() -> AsyncIterator[Process]:
+    """One that has loaded its modules: the others would wait for its core meanwhile."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.readers"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
     try:
-        out, _ = await process.communicate(readers.to_json().encode())
+        assert process.stdout is not None
+        async with asyncio.timeout(_READY):
+            await process.stdout.readline()
+        yield process
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def _answers(process: Process, readers: Readers) -> dict[str, Any]:
+    out, _ = await process.communicate(readers.to_json().encode())
     if process.returncode:
-        raise RuntimeError(f"the readers ended with status {process.returncode}")
+        raise RuntimeError(f"the reader ended with status {process.returncode}")
     result: dict[str, Any] = json.loads(out)
     return result
 

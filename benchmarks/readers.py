@@ -1,7 +1,7 @@
 """`python -m benchmarks.readers`: callers of REST in a process of their own; what they ask is on stdin.
 
-Each caller asks again and again, with a pause, or once about each namespace. Answers on stdout: by caller,
-the seconds of each question.
+Each caller asks again and again, with a pause, or once about each namespace. On stdout an empty line when
+the process is ready, and at its end, by caller, the seconds of each question.
 """
 
 from __future__ import annotations
@@ -150,6 +150,7 @@ async def _run(what: Readers) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    print(flush=True)
     asked = json.load(sys.stdin)
     asked["names"] = [tuple(one) for one in asked["names"]]
     print(json.dumps(asyncio.run(_run(Readers(**asked)))))
