@@ -216,21 +216,18 @@ class _Reviewed:
     async def namespaces(
         self, verb: str, resource: str, among: Iterable[str], soon: Iterable[str] = ()
     ) -> Allowed:
-        whole = Access(verb, resource)
-        found = await self._among(whole, lambda name: Access(verb, resource, name), among)
-        self._expect(whole, (whole._replace(namespace=name) for name in soon))
-        return found
+        return await self._among(
+            Access(verb, resource), lambda name: Access(verb, resource, name), among, soon
+        )
 
     async def names(self, resource: str, among: Iterable[str], soon: Iterable[str] = ()) -> Allowed:
-        whole = Access("list", resource)
-        found = await self._among(whole, lambda name: Access("get", resource, "", name), among)
-        self._expect(whole, (Access("get", resource, "", name) for name in soon))
-        return found
+        return await self._among(
+            Access("list", resource), lambda name: Access("get", resource, "", name), among, soon
+        )
 
-    def _expect(self, whole: Access, accesses: Iterable[Access]) -> None:
-        self._reviewer.expect(self._user, self._key, whole, accesses)
-
-    async def _among(self, whole: Access, each: Callable[[str], Access], among: Iterable[str]) -> Allowed:
+    async def _among(
+        self, whole: Access, each: Callable[[str], Access], among: Iterable[str], soon: Iterable[str]
+    ) -> Allowed:
         names = frozenset(among)
 
         async def look() -> Allowed:
@@ -239,7 +236,9 @@ class _Reviewed:
                 return ALL
             return await self._reviewer.among(self._user, (self._key, each("*"), names), each)
 
-        return await self._reviewer.patiently(look())
+        found = await self._reviewer.patiently(look())
+        self._reviewer.expect(self._user, self._key, whole, map(each, soon))
+        return found
 
 
 def _digest(user: User) -> bytes:
