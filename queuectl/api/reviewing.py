@@ -172,9 +172,10 @@ class Reviewer:
         if everywhere:
             return
         left = EXPECTED
-        for access in (whole,) if everywhere is None else accesses:
-            left -= self.accesses.expect((key, access), self._question(user, access))
-            if left == 0:
+        for access in accesses:
+            asked = whole if everywhere is None else access
+            left -= self.accesses.expect((key, asked), self._question(user, asked))
+            if asked is whole or left == 0:
                 return
 
     async def patiently(self, work: Awaitable[Found]) -> Found:

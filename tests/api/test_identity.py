@@ -386,6 +386,20 @@ async def test_only_of_a_caller_without_the_right_everywhere_expected_rights_are
     assert found == [sorted(map(str, first)), sorted(map(str, each)) if token == "alice" else []]
 
 
+async def test_without_a_later_question_no_right_but_the_one_asked_about_is_reviewed(
+    reviews: CannedReviews, clock: Clock
+) -> None:
+    reviewer = Reviewer(reviews, ["queuectl"], clock)
+    caller = _Reviewed(reviewer, reviews.users["alice"], b"alice")
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(reviewer.run())
+        assert "default" in await caller.namespaces("get", "workloads", ["default"])
+        for _ in range(99):
+            await asyncio.sleep(0)
+        running.cancel()
+    assert reviews.asked == [Access("get", "workloads", "default")]
+
+
 async def test_a_refusal_serves_lists_for_five_minutes() -> None:
     clock = Clock()
     kept: Remembered[str, bool] = Remembered(Lifetimes(), clock, most=9, together=asyncio.Semaphore(1))
