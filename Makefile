@@ -44,6 +44,7 @@ lint: $(STAMP) ## check style, types and imports: ruff, mypy, import-linter; Typ
 	@$(PY) -m mypy
 	@$(VENV)/bin/lint-imports --no-logo
 	@$(PY) -m release.page_check
+	@$(PY) -m tests.house
 
 bench: $(STAMP) ## benchmarks, each beside a reference on the same machine; takes 20 minutes (options in ARGS)
 	@$(PY) -m benchmarks $(ARGS)
