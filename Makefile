@@ -7,7 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-quick test-long test-demo first-hour mutants lint bench pictures clean lock manifests release vendor help
+.PHONY: run control-plane test test-quick test-long test-demo first-hour mutants lint bench pictures clean lock manifests release vendor help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -45,6 +45,9 @@ lint: $(STAMP) ## check style, types and imports: ruff, mypy, import-linter; Typ
 	@$(VENV)/bin/lint-imports --no-logo
 	@$(PY) -m release.page_check
 	@$(PY) -m tests.house
+
+control-plane: ## make etcd, kube-apiserver, kube-controller-manager and kubectl 1.36 with Go, and print their folder for KUBEBUILDER_ASSETS
+	@bash .ci/kubernetes-1.36/build.sh
 
 bench: $(STAMP) ## benchmarks, each beside a reference on the same machine; takes 20 minutes (options in ARGS)
 	@$(PY) -m benchmarks $(ARGS)

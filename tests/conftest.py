@@ -45,11 +45,6 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def shared() -> Path:
-    """The folder with decision vectors and CRDs, beside the checkout unless QUEUECTL_SHARED names it."""
-    return Path(os.environ.get("QUEUECTL_SHARED") or Path(__file__).resolve().parents[2] / "shared")
-
-
 def next_assets() -> Path:
     """The folder with a control plane of the release NEXT; without it the test is skipped."""
     folder = os.environ.get(_NEXT_ASSETS)
@@ -58,14 +53,6 @@ def next_assets() -> Path:
     found = find_assets({ASSETS_VARIABLE: folder})
     assert found is not None
     return found
-
-
-def pytorch_crd() -> Path:
-    """The definition of PyTorchJob as its project publishes it; without it the test is skipped."""
-    path = shared() / "crds" / "kubeflow.org_pytorchjobs.yaml"
-    if not path.exists():
-        pytest.skip(f"the real CRD of PyTorchJob is not there: QUEUECTL_SHARED names no folder with {path}")
-    return path
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
-"""The decision vectors beside the checkout, as documents for the simulator."""
+"""The decision vectors of `data/`, as documents for the simulator."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Final
 
-from tests.conftest import shared
-
-FOLDER: Final = shared() / "conformance"
-MISSING: Final = f"the decision vectors are not there: QUEUECTL_SHARED names no folder with {FOLDER.name}"
+FOLDER: Final = Path(__file__).parent / "data"
 DELIBERATE: Final = {
     "0009-no-way-through-a-queue-that-is-gone.md": (
         "schedule-admission-fair-sharing-03",
@@ -20,5 +18,5 @@ OTHERWISE: Final = frozenset(vector for found in DELIBERATE.values() for vector 
 
 
 def vectors() -> list[dict[str, Any]]:
-    """All vectors, unchanged; none if the folder is missing."""
+    """All vectors, unchanged."""
     return [document for path in sorted(FOLDER.glob("*.json")) for document in json.loads(path.read_bytes())]

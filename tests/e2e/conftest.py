@@ -16,7 +16,8 @@ from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.players.api import ApiError
-from tests.conftest import shared
+from tests import definitions
+from tests.definitions import PYTORCH
 from tests.e2e.site import GPU, OLDER, Json, Site, cluster_queue, eventually, flavor, local_queue, pytorchjob
 from tests.e2e.world import World
 
@@ -73,8 +74,7 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
         await found.start()
         async with found.client() as api:
             await _furnish(api)
-            if (crd := shared() / "crds" / "kubeflow.org_pytorchjobs.yaml").exists():
-                await _define(api, yaml.load(crd.read_text(), yaml.CSafeLoader))
+            await _define(api, definitions.read(PYTORCH.stem))
         yield found
     finally:
         await found.stop()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-import tests.conftest
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
 from tests.conftest import NEXT, next_assets
+from tests.definitions import PYTORCH
 from tests.gate.kinds import install
 from tests.gate.site import OLDEST, Json, Site, served
 from tests.job_kinds import JOB_KINDS
@@ -30,7 +30,7 @@ def assets() -> Path:
 
 @pytest.fixture(scope="session")
 def pytorch_crd() -> Path:
-    return tests.conftest.pytorch_crd()
+    return PYTORCH
 
 
 @pytest_asyncio.fixture(

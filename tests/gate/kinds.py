@@ -14,7 +14,7 @@ import yaml
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.podsets import Templates
 from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, ApiError
-from tests.conftest import shared
+from tests import definitions
 from tests.gate.site import IN_FORCE_SECONDS, NAMESPACE, SUBMITTER, Json, Site
 from tests.job_kinds import JOB_KINDS
 from tests.kinds.computed_objects import app_wrapper, spark_application, train_job
@@ -180,8 +180,7 @@ def _ray_services() -> Json:
 
 
 def _read(name: str) -> Json:
-    text = (shared() / "crds" / f"{name}.yaml").read_text()
-    definition: Json = yaml.load(text, yaml.CSafeLoader)
+    definition: Json = definitions.read(name)
     # A conversion by a webhook needs its operator.
     definition["spec"].pop("conversion", None)
     return definition

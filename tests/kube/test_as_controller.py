@@ -20,7 +20,7 @@ from queuectl.kube.session import Session
 from queuectl.kube.sources import sources
 from queuectl.ports import Notice
 from queuectl.sandbox.control_plane import find_assets
-from tests.conftest import pytorch_crd
+from tests.definitions import PYTORCH
 from tests.gate.site import JOB, KINDS, NAMESPACE, Kind, Site, served
 from tests.job_kinds import JOB_KINDS
 from tests.kube.scripted import QUICK
@@ -40,10 +40,9 @@ async def site(
     assets = find_assets()
     if assets is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped")
-    crd = pytorch_crd()
     emulated = OLD if request.param == OLD else None
     folder = tmp_path_factory.mktemp(f"plane-{request.param}")
-    async with served(folder, assets, crd, emulated=emulated, mutating=False) as found:
+    async with served(folder, assets, PYTORCH, emulated=emulated, mutating=False) as found:
         yield found
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 import pytest_asyncio
-import yaml
 
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.kubernetes.server import SmallApi
-from tests.conftest import pytorch_crd
+from tests import definitions
+from tests.definitions import PYTORCH
 from tests.job_kinds import JOB_KINDS
 from tests.kube_api.client import Client, Server, eventually
 from tests.kube_api.kubectl import Kubectl
@@ -79,7 +79,7 @@ def kubectl(api: Client, tmp_path: Path) -> Kubectl:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def pytorch(server: Server) -> None:
     """Install the real definition of PyTorchJob."""
-    definition = yaml.load(pytorch_crd().read_text(), Loader=yaml.CSafeLoader)
+    definition = definitions.read(PYTORCH.stem)
     name = definition["metadata"]["name"]
     async with client_of(server, "admin", "") as client:
         await client.create(DEFINITIONS, definition)

@@ -15,7 +15,8 @@ from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players.api import ApiError
-from tests.conftest import pytorch_crd
+from tests import definitions
+from tests.definitions import PYTORCH
 from tests.gate import test_ways as ways
 from tests.gate.site import MANIFESTS, QUEUE, Kind, Site, nested
 from tests.gate.test_identities import *  # noqa: F403
@@ -65,7 +66,7 @@ async def site(
         found = Site(
             cast(ControlPlane, api), clients["admin"], clients["tenant"], clients["controller"], mutating
         )
-        definition = yaml.load(pytorch_crd().read_text(), yaml.CSafeLoader)
+        definition = definitions.read(PYTORCH.stem)
         for obj in [definition, *_objects("crds", "gate", *(["mutating"] if mutating else []), "examples")]:
             await found.admin.request("POST", _path(obj), obj)
         yield found

@@ -27,7 +27,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.conftest import shared
 from tests.mutants.patches import CHECKOUT, FOLDER, DoesNotApply, Patch, all_patches
 
 SLOW: Final = "test_machine.py"
@@ -157,7 +156,6 @@ def _pytest(copy: Path, tests: Sequence[str]) -> tuple[str | None, str]:
         "HYPOTHESIS_PROFILE": "first",
         "PYTHONPATH": str(copy),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "QUEUECTL_SHARED": str(shared()),
     }
     try:
         done = subprocess.run(
