@@ -81,9 +81,20 @@ class Reports:
         return found
 
     async def publish(self) -> None:
-        """Have the status of changed queues written, each at most once in a period, until cancelled."""
+        """Have the status of changed queues written, each at most once in a period, until cancelled.
+
+        Status writes that take long delay neither those of the other kind nor what readers are told.
+        """
         of_local_queues = Statuses(self._cluster.publish_local_queue, self._period)
         of_cluster_queues = Statuses(self._cluster.publish_cluster_queue, self._period)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._report(of_local_queues, of_cluster_queues), name="reports")
+            tasks.create_task(of_local_queues.run(self._period), name="status of LocalQueues")
+            tasks.create_task(of_cluster_queues.run(self._period), name="status of ClusterQueues")
+
+    async def _report(
+        self, of_local_queues: Statuses[LocalQueueReport], of_cluster_queues: Statuses[ClusterQueueReport]
+    ) -> None:
         while True:
             local_queues, cluster_queues, gone = self._engine.take_reports()
             self._observer.reported(local_queues, cluster_queues, gone)
@@ -96,8 +107,6 @@ class Reports:
             self._tell_readers(cluster_queues)
             of_local_queues.changed(local_queues)
             of_cluster_queues.changed(cluster_queues)
-            await of_local_queues.write()
-            await of_cluster_queues.write()
             await asyncio.sleep(self._period)
 
     def _tell_readers(self, cluster_queues: Sequence[ClusterQueueReport]) -> None:
