@@ -18,7 +18,7 @@ from queuectl.core.decisions import Plan, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
 from queuectl.core.inbox import Inbox
-from queuectl.core.model import EffectKey
+from queuectl.core.model import NOTHING_FOR_READERS, EffectKey, ForReaders
 from queuectl.core.transitions import IllegalTransition
 from queuectl.ports import Cluster, Ledger, LedgerRefused, LedgerUnavailable, PlanFailed
 
@@ -77,6 +77,8 @@ class Controller:
         self._confirm_seconds = confirm_seconds
         self._confirm = False
         """Commit even if nothing is decided: to store what is acknowledged, or to check the epoch."""
+        self._tell = False
+        """Store what readers are to be told."""
         self._epoch = 0
         self._batch = 0
         self._committed_at = float("-inf")
@@ -93,7 +95,7 @@ class Controller:
         """By the ledger's clock."""
         self._rang = False
         self._aside = SetAside(engine, observer, self._wake.set)
-        self._reports = Reports(engine, cluster, observer, status_seconds, self._ask_to_commit)
+        self._reports = Reports(engine, cluster, observer, status_seconds, self._ask_to_tell)
         self._lanes = Lanes(
             cluster,
             self.emit,
@@ -163,6 +165,8 @@ class Controller:
                 self._drain()
                 if self._aside.due:
                     self._aside.thaw(await self._reach(self._ledger.load) if self._aside.roots else None)
+                if self._tell:
+                    await self._tell_readers()
                 if not await self._decide_once() and not self._inbox:
                     break
             await self._set_alarm()
@@ -210,6 +214,10 @@ class Controller:
             self._acknowledge = asyncio.get_running_loop().call_later(_ALONE, self._ask_to_commit)
         if events:
             self._engine.handle(events)
+
+    def _ask_to_tell(self) -> None:
+        self._tell = True
+        self._wake.set()
 
     def _ask_to_commit(self) -> None:
         self._confirm = True
@@ -282,7 +290,22 @@ class Controller:
                 log.error("the ledger stores nothing of this kind, no workload is set aside: %s", error)
                 await self._wait(_LAST_RETRY)
 
-    async def _commit(self, plan: Plan, tries: int = _SAME_FAILURES) -> int:
+    async def _tell_readers(self) -> None:
+        """Store facts for readers, without decisions: no decision waits for those that cannot be stored."""
+        self._tell = False
+        facts, time = self._reports.facts, asyncio.get_running_loop().time
+        while (part := facts.take(begun := time())) is not None:
+            now = await self._reach(self._ledger.now)
+            try:
+                await self._commit(Plan(version=0, cycle=0, now=now), tries=1, for_readers=part.told)
+            except (LedgerRefused, PlanFailed) as error:
+                log.warning("facts for readers not stored, will be again: %s", error)
+                facts.failed(part, begun, time(), self._committed_at)
+                return
+
+    async def _commit(
+        self, plan: Plan, tries: int = _SAME_FAILURES, for_readers: ForReaders = NOTHING_FOR_READERS
+    ) -> int:
         """Store the plan, however long the ledger is unavailable; nothing else is decided meanwhile.
 
         Raises PlanFailed after that number of equal failures.
@@ -294,15 +317,15 @@ class Controller:
             self._acknowledge = None
         batch = f"{self._epoch}-{self._batch}"
         done, self._acknowledged = self._acknowledged, []
-        readers = self._reports.take_for_readers()
         started = asyncio.get_running_loop().time()
         try:
             first = await self._reach(
-                lambda: self._ledger.commit(plan, done, epoch=self._epoch, batch=batch, for_readers=readers),
+                lambda: self._ledger.commit(
+                    plan, done, epoch=self._epoch, batch=batch, for_readers=for_readers
+                ),
                 tries,
             )
         except (LedgerRefused, PlanFailed):
-            # Without `readers`: should they be the cause, no decision waits for it.
             self._acknowledged = done + self._acknowledged
             raise
         self._committed_at = asyncio.get_running_loop().time()

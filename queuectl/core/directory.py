@@ -96,7 +96,7 @@ class Directory:
     # --- change
 
     def observe(self, value: Policy, affected: Affected) -> bool:
-        """Set a policy object and add what the change affects to `affected`. Returns whether it has changed."""
+        """Set a policy object and add what the change affects to `affected`; return whether it changed."""
         if self._in_policy(value) == value:
             return False
         match value:
@@ -185,9 +185,8 @@ class Directory:
             case Node() | ResourceSlice() | DeviceTaintRule():
                 return False
             case Gate():
-                if self.gate == value:
-                    return False
-                self.gate, self.gate_since = value, value.installed_at
+                before, self.gate, self.gate_since = self.gate, value, value.installed_at
+                return before != value
             case _:
                 if not self.pods.observe(value):
                     return False

@@ -212,8 +212,7 @@ def _observe_on_nodes(state: State, value: Context) -> bool:
         case Node():
             return state.nodes.observe(state.devices.nodes.node(value), state.clock)
         case ResourceSlice() | DeviceTaintRule():
-            nodes = state.devices.nodes.observe(value)
-            return any([state.nodes.observe(node, state.clock) for node in nodes])
+            return _observe_nodes(state, state.devices.nodes.observe(value))
         case ResourceClaim() | ResourceClaimTemplate():
             for pod in state.devices.pods.changed(type(value), value.name):
                 state.nodes.observe_pod(pod, state.clock)
@@ -228,9 +227,16 @@ def _forget_on_nodes(state: State, kind: type[Context], name: str) -> bool:
         state.devices.nodes.forget_node(name)
         return state.nodes.forget(name, state.clock)
     if kind is ResourceSlice or kind is DeviceTaintRule:
-        nodes = state.devices.nodes.forget(kind, name)
-        return any([state.nodes.observe(node, state.clock) for node in nodes])
+        return _observe_nodes(state, state.devices.nodes.forget(kind, name))
     return False
+
+
+def _observe_nodes(state: State, nodes: Iterable[Node]) -> bool:
+    """Return whether any of them has changed."""
+    changed = False
+    for node in nodes:
+        changed |= state.nodes.observe(node, state.clock)
+    return changed
 
 
 def _affected(state: State, affected: Affected) -> Iterator[Entry]:
