@@ -46,6 +46,10 @@ class _Stopped(Exception):
     """Asked to stop while the ledger is unavailable."""
 
 
+class _SteppedDown(_Stopped):
+    """The ledger was unavailable for too long."""
+
+
 class Controller:
     """Owns the engine. No other code may use it while `run` runs; events come in through `emit`."""
 
@@ -62,11 +66,13 @@ class Controller:
         status_seconds: float = 5.0,
         event_seconds: float = PATIENCE,
         confirm_seconds: float = 10.0,
+        step_down_seconds: float | None = None,
     ) -> None:
         """`budget`: workloads evaluated in one plan; `workers`: Kubernetes writes under way at one time;
         `status_seconds`: least time between two writes of one queue's status; `event_seconds`: how long a
         workload waits before an Event says why; `confirm_seconds`: between two commits if there is nothing to
-        decide, so that a deposed leader finds out."""
+        decide, so that a deposed leader finds out; `step_down_seconds`: how long the ledger may be unavailable
+        before `run` returns, so that another controller leads; None: there is no other."""
         self._ledger = ledger
         self._cluster = cluster
         self._engine = engine
@@ -75,6 +81,9 @@ class Controller:
         self._budget = budget
         self._notices = Notices(event_seconds)
         self._confirm_seconds = confirm_seconds
+        self._step_down_seconds = step_down_seconds
+        self.stepped_down = False
+        """`run` has returned because the ledger was unavailable for too long."""
         self._confirm = False
         """Commit even if nothing is decided: to store what is acknowledged, or to check the epoch."""
         self._tell = False
@@ -128,9 +137,15 @@ class Controller:
         self._wake.set()
 
     async def run(self) -> None:
-        """Lead until `stop`. Raises LostLeadership when another process has taken over."""
+        """Lead until `stop`, or until it steps down.
+
+        Raises LostLeadership when another process has taken over.
+        """
         try:
             await self._lead()
+        except _SteppedDown:
+            self._epoch, self.stepped_down = 0, not self._stopping.is_set()
+            log.error("ledger unavailable for %.0f s: stepping down", self._step_down_seconds)
         except _Stopped:
             log.warning("stopped without the ledger: the next leader sends what is not acknowledged")
 
@@ -345,11 +360,14 @@ class Controller:
     async def _reach(self, call: Callable[[], Awaitable[T]], tries: int = _SAME_FAILURES) -> T:
         """Repeat a call until the ledger answers; meanwhile nothing is admitted, and running work goes on.
 
-        Raises PlanFailed after `tries` equal failures, and _Stopped when asked to stop meanwhile: the next
-        leader finds out what was stored, and sends again what was not acknowledged.
+        Raises PlanFailed after `tries` equal failures, and _Stopped when asked to stop meanwhile, or when the
+        database was silent for too long: the next leader finds out what was stored, and sends again what was
+        not acknowledged.
         """
         delay = _FIRST_RETRY
         failures: list[str] = []
+        time = asyncio.get_running_loop().time
+        heard = time()
         while True:
             try:
                 return await call()
@@ -358,8 +376,12 @@ class Controller:
                 log.warning("ledger unavailable, admitting nothing: %s", error)
                 state = error.state if isinstance(error, PlanFailed) else None
                 failures = [one for one in failures if one == state] + [state or ""]
-                if state is not None and len(failures) >= tries:
-                    raise
+                if state is not None:
+                    heard = time()
+                    if len(failures) >= tries:
+                        raise
+                if self._step_down_seconds is not None and time() - heard >= self._step_down_seconds:
+                    raise _SteppedDown from error
             await self._wait(delay)
             delay = min(delay * 2, _LAST_RETRY)
 
