@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 _LAG_EVERY = 0.5
 _FIRST_WAIT, _LAST_WAIT = 0.5, 10.0
 """Seconds between two tries at a start."""
+STEP_DOWN_SECONDS = 30.0
+"""How long a leader with a Lease waits for the ledger before it hands the Lease on."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 """A task that runs beside the controller."""
@@ -91,6 +93,10 @@ class Startup:
         self.reflecting: Reflectors | None = None
         self.stands_by = False
         """Another process holds the lease: this one is ready to take over."""
+
+    def begin(self) -> None:
+        """Nothing was started yet, or all of it has stopped."""
+        self.controller = self.reflecting = None
 
     def unready(self) -> str | None:
         """Why it is not ready; None: it is."""
@@ -133,10 +139,18 @@ async def run(
     context: str | None,
     make_parts: Callable[[Pool, Session, str, Metrics], Awaitable[Parts]],
 ) -> None:
-    """Lead until SIGTERM or SIGINT. Waits for a ledger or an API server that is unavailable."""
+    """Lead until SIGTERM or SIGINT. Waits for a ledger or an API server that is unavailable.
+
+    A leader that has stepped down starts anew: it does not ask for the Lease before it reaches the ledger.
+    """
     metrics, startup = Metrics(), Startup()
 
     async def work() -> None:
+        while await turn():
+            log.warning("stepped down: waiting for the ledger, then for the lease")
+            startup.begin()
+
+    async def turn() -> bool:
         url = settings.database_url
         await _patiently(startup, "the ledger", lambda: _checked(url))
         async with session_to(kubeconfig, context) as session, connection_pool(url) as pool:
@@ -145,7 +159,7 @@ async def run(
             parts = await _patiently(
                 startup, "ledger and API server", lambda: make_parts(pool, session, cluster, metrics)
             )
-            await _run_parts(settings, kinds, parts, session, pool, metrics, startup)
+            return await _run_parts(settings, kinds, parts, session, pool, metrics, startup)
 
     async with asyncio.TaskGroup() as tasks:
         beside = [
@@ -175,7 +189,8 @@ async def _run_parts(
     pool: Pool,
     metrics: Metrics,
     startup: Startup,
-) -> None:
+) -> bool:
+    """Lead once. Returns whether the controller has stepped down."""
     scheduling = settings.scheduling.configuration()
     devices = scheduling.resources.device_classes
     watched = sources(kinds.registry, kueue.honoured(settings), devices=devices, nodes=parts.nodes)
@@ -190,6 +205,7 @@ async def _run_parts(
         workers=settings.controller.effects,
         status_seconds=settings.controller.status_seconds,
         event_seconds=settings.controller.event_seconds,
+        step_down_seconds=None if isinstance(parts.lease, NoElection) else STEP_DOWN_SECONDS,
     )
     controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
     reflecting = reflectors(session, parts.receiver(controller.emit), watched)
@@ -217,7 +233,8 @@ async def _run_parts(
     except ForeignLedger as error:
         raise ConfigurationError(f"database.url: {error}") from error
     startup.stands_by = False
-    await _lead(parts.lease, controller, reflecting.run, upkeep, verify, *parts.beside)
+    await lead(parts.lease, controller, reflecting.run, upkeep, verify, *parts.beside)
+    return controller.stepped_down
 
 
 async def _checked(url: str) -> None:
@@ -276,7 +293,7 @@ async def _attempted(otherwise: str, work: Awaitable[Found]) -> Found | None:
         return None
 
 
-async def _lead(lease: Lease, controller: Controller, *beside: Work) -> None:
+async def lead(lease: Lease, controller: Controller, *beside: Work) -> None:
     """The lease is ours: run until the controller has stopped."""
 
     async def heed() -> None:

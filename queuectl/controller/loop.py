@@ -18,7 +18,7 @@ from queuectl.core.decisions import Plan, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
 from queuectl.core.inbox import Inbox
-from queuectl.core.model import EffectKey
+from queuectl.core.model import NOTHING_FOR_READERS, EffectKey, ForReaders
 from queuectl.core.transitions import IllegalTransition
 from queuectl.ports import Cluster, Ledger, LedgerRefused, LedgerUnavailable, PlanFailed
 
@@ -46,6 +46,10 @@ class _Stopped(Exception):
     """Asked to stop while the ledger is unavailable."""
 
 
+class _SteppedDown(_Stopped):
+    """The ledger was unavailable for too long."""
+
+
 class Controller:
     """Owns the engine. No other code may use it while `run` runs; events come in through `emit`."""
 
@@ -62,11 +66,13 @@ class Controller:
         status_seconds: float = 5.0,
         event_seconds: float = PATIENCE,
         confirm_seconds: float = 10.0,
+        step_down_seconds: float | None = None,
     ) -> None:
         """`budget`: workloads evaluated in one plan; `workers`: Kubernetes writes under way at one time;
         `status_seconds`: least time between two writes of one queue's status; `event_seconds`: how long a
         workload waits before an Event says why; `confirm_seconds`: between two commits if there is nothing to
-        decide, so that a deposed leader finds out."""
+        decide, so that a deposed leader finds out; `step_down_seconds`: how long the ledger may be unavailable
+        before `run` returns, so that another controller leads; None: there is no other."""
         self._ledger = ledger
         self._cluster = cluster
         self._engine = engine
@@ -75,8 +81,13 @@ class Controller:
         self._budget = budget
         self._notices = Notices(event_seconds)
         self._confirm_seconds = confirm_seconds
+        self._step_down_seconds = step_down_seconds
+        self.stepped_down = False
+        """`run` has returned because the ledger was unavailable for too long."""
         self._confirm = False
         """Commit even if nothing is decided: to store what is acknowledged, or to check the epoch."""
+        self._tell = False
+        """Store what readers are to be told."""
         self._epoch = 0
         self._batch = 0
         self._committed_at = float("-inf")
@@ -93,7 +104,7 @@ class Controller:
         """By the ledger's clock."""
         self._rang = False
         self._aside = SetAside(engine, observer, self._wake.set)
-        self._reports = Reports(engine, cluster, observer, status_seconds, self._ask_to_commit)
+        self._reports = Reports(engine, cluster, observer, status_seconds, self._ask_to_tell)
         self._lanes = Lanes(
             cluster,
             self.emit,
@@ -126,9 +137,15 @@ class Controller:
         self._wake.set()
 
     async def run(self) -> None:
-        """Lead until `stop`. Raises LostLeadership when another process has taken over."""
+        """Lead until `stop`, or until it steps down.
+
+        Raises LostLeadership when another process has taken over.
+        """
         try:
             await self._lead()
+        except _SteppedDown:
+            self._epoch, self.stepped_down = 0, not self._stopping.is_set()
+            log.error("ledger unavailable for %.0f s: stepping down", self._step_down_seconds)
         except _Stopped:
             log.warning("stopped without the ledger: the next leader sends what is not acknowledged")
 
@@ -163,6 +180,8 @@ class Controller:
                 self._drain()
                 if self._aside.due:
                     self._aside.thaw(await self._reach(self._ledger.load) if self._aside.roots else None)
+                if self._tell:
+                    await self._tell_readers()
                 if not await self._decide_once() and not self._inbox:
                     break
             await self._set_alarm()
@@ -210,6 +229,10 @@ class Controller:
             self._acknowledge = asyncio.get_running_loop().call_later(_ALONE, self._ask_to_commit)
         if events:
             self._engine.handle(events)
+
+    def _ask_to_tell(self) -> None:
+        self._tell = True
+        self._wake.set()
 
     def _ask_to_commit(self) -> None:
         self._confirm = True
@@ -282,7 +305,22 @@ class Controller:
                 log.error("the ledger stores nothing of this kind, no workload is set aside: %s", error)
                 await self._wait(_LAST_RETRY)
 
-    async def _commit(self, plan: Plan, tries: int = _SAME_FAILURES) -> int:
+    async def _tell_readers(self) -> None:
+        """Store facts for readers, without decisions: no decision waits for those that cannot be stored."""
+        self._tell = False
+        facts, time = self._reports.facts, asyncio.get_running_loop().time
+        while (part := facts.take(begun := time())) is not None:
+            now = await self._reach(self._ledger.now)
+            try:
+                await self._commit(Plan(version=0, cycle=0, now=now), tries=1, for_readers=part.told)
+            except (LedgerRefused, PlanFailed) as error:
+                log.warning("facts for readers not stored, will be again: %s", error)
+                facts.failed(part, begun, time(), self._committed_at)
+                return
+
+    async def _commit(
+        self, plan: Plan, tries: int = _SAME_FAILURES, for_readers: ForReaders = NOTHING_FOR_READERS
+    ) -> int:
         """Store the plan, however long the ledger is unavailable; nothing else is decided meanwhile.
 
         Raises PlanFailed after that number of equal failures.
@@ -294,15 +332,15 @@ class Controller:
             self._acknowledge = None
         batch = f"{self._epoch}-{self._batch}"
         done, self._acknowledged = self._acknowledged, []
-        readers = self._reports.take_for_readers()
         started = asyncio.get_running_loop().time()
         try:
             first = await self._reach(
-                lambda: self._ledger.commit(plan, done, epoch=self._epoch, batch=batch, for_readers=readers),
+                lambda: self._ledger.commit(
+                    plan, done, epoch=self._epoch, batch=batch, for_readers=for_readers
+                ),
                 tries,
             )
         except (LedgerRefused, PlanFailed):
-            # Without `readers`: should they be the cause, no decision waits for it.
             self._acknowledged = done + self._acknowledged
             raise
         self._committed_at = asyncio.get_running_loop().time()
@@ -322,11 +360,14 @@ class Controller:
     async def _reach(self, call: Callable[[], Awaitable[T]], tries: int = _SAME_FAILURES) -> T:
         """Repeat a call until the ledger answers; meanwhile nothing is admitted, and running work goes on.
 
-        Raises PlanFailed after `tries` equal failures, and _Stopped when asked to stop meanwhile: the next
-        leader finds out what was stored, and sends again what was not acknowledged.
+        Raises PlanFailed after `tries` equal failures, and _Stopped when asked to stop meanwhile, or when the
+        database was silent for too long: the next leader finds out what was stored, and sends again what was
+        not acknowledged.
         """
         delay = _FIRST_RETRY
         failures: list[str] = []
+        time = asyncio.get_running_loop().time
+        heard = time()
         while True:
             try:
                 return await call()
@@ -335,8 +376,12 @@ class Controller:
                 log.warning("ledger unavailable, admitting nothing: %s", error)
                 state = error.state if isinstance(error, PlanFailed) else None
                 failures = [one for one in failures if one == state] + [state or ""]
-                if state is not None and len(failures) >= tries:
-                    raise
+                if state is not None:
+                    heard = time()
+                    if len(failures) >= tries:
+                        raise
+                if self._step_down_seconds is not None and time() - heard >= self._step_down_seconds:
+                    raise _SteppedDown from error
             await self._wait(delay)
             delay = min(delay * 2, _LAST_RETRY)
 

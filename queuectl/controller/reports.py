@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from queuectl.controller.facts import Facts
 from queuectl.controller.past_capacities import PastCapacities
 from queuectl.controller.statuses import Statuses
 from queuectl.core.capacity import Demand, FlavorCapacity, QueueDemand
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import Result
-from queuectl.core.model import EffectKey, ForReaders, PendingLine, PodsReady, WorkloadId
-from queuectl.core.node_facts import NodeFacts
+from queuectl.core.model import EffectKey, PendingLine
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.ports import Cluster
 
@@ -46,44 +46,35 @@ class Reports:
         cluster: Cluster,
         observer: Observer,
         period_seconds: float,
-        ask_to_commit: Callable[[], None],
+        ask_to_tell: Callable[[], None],
     ) -> None:
+        """`ask_to_tell` is called when `facts` are to be stored."""
         self._engine = engine
         self._cluster = cluster
         self._observer = observer
         self._period = period_seconds
-        self._ask_to_commit = ask_to_commit
-        self._pods_ready: dict[WorkloadId, PodsReady] = {}
-        self._lines: dict[str, PendingLine] = {}
-        self._capacities: dict[str, FlavorCapacity] = {}
-        self._demands: dict[str, QueueDemand] = {}
-        self._nodes: dict[str, NodeFacts] = {}
-        self._all_nodes: tuple[str, ...] | None = None
-        self._past_capacities: dict[str, FlavorCapacity] = {}
+        self._ask_to_tell = ask_to_tell
+        self.facts = Facts()
+        """What readers are to be told."""
         self._history = PastCapacities()
         self._told_capacities: dict[str, FlavorCapacity] = {}
         self._told_demands: dict[str, tuple[Demand, ...]] = {}
-        """What was handed to a commit, or waits for one."""
-
-    def take_for_readers(self) -> ForReaders:
-        """What the next commit is to store for readers."""
-        found = ForReaders(
-            tuple(self._pods_ready.values()),
-            tuple(self._lines.values()),
-            tuple(self._capacities.values()),
-            tuple(self._demands.values()),
-            tuple(self._nodes.values()),
-            self._all_nodes,
-            tuple(self._past_capacities.values()),
-        )
-        self._pods_ready, self._lines, self._capacities, self._demands = {}, {}, {}, {}
-        self._nodes, self._all_nodes, self._past_capacities = {}, None, {}
-        return found
 
     async def publish(self) -> None:
-        """Have the status of changed queues written, each at most once in a period, until cancelled."""
+        """Have the status of changed queues written, each at most once in a period, until cancelled.
+
+        Status writes that take long delay neither those of the other kind nor what readers are told.
+        """
         of_local_queues = Statuses(self._cluster.publish_local_queue, self._period)
         of_cluster_queues = Statuses(self._cluster.publish_cluster_queue, self._period)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._report(of_local_queues, of_cluster_queues), name="reports")
+            tasks.create_task(of_local_queues.run(self._period), name="status of LocalQueues")
+            tasks.create_task(of_cluster_queues.run(self._period), name="status of ClusterQueues")
+
+    async def _report(
+        self, of_local_queues: Statuses[LocalQueueReport], of_cluster_queues: Statuses[ClusterQueueReport]
+    ) -> None:
         while True:
             local_queues, cluster_queues, gone = self._engine.take_reports()
             self._observer.reported(local_queues, cluster_queues, gone)
@@ -96,42 +87,39 @@ class Reports:
             self._tell_readers(cluster_queues)
             of_local_queues.changed(local_queues)
             of_cluster_queues.changed(cluster_queues)
-            await of_local_queues.write()
-            await of_cluster_queues.write()
             await asyncio.sleep(self._period)
 
     def _tell_readers(self, cluster_queues: Sequence[ClusterQueueReport]) -> None:
-        self._pods_ready |= {one.workload: one for one in self._engine.take_pods_ready()}
-        self._lines |= {
-            report.name: PendingLine(report.name, report.line)
-            for report in cluster_queues
-            if report.line is not None
-        }
-        told = (self._pods_ready, self._lines, self._capacities, self._demands, self._nodes)
-        if any(told) or self._all_nodes is not None or self._past_capacities:
-            self._ask_to_commit()
+        self.facts.tell("pods_ready", ((one.workload, one) for one in self._engine.take_pods_ready()))
+        lines = ((one.name, one.line) for one in cluster_queues)
+        self.facts.tell(
+            "lines", ((name, PendingLine(name, line)) for name, line in lines if line is not None)
+        )
+        if self.facts:
+            self._ask_to_tell()
 
     def _tell_capacities(self, capacities: Sequence[FlavorCapacity]) -> None:
         now = {one.flavor: one for one in capacities}
-        self._capacities |= {n: one for n, one in now.items() if self._told_capacities.get(n) != one}
+        changed = ((n, one) for n, one in now.items() if self._told_capacities.get(n) != one)
+        self.facts.tell("capacities", changed)
         self._told_capacities = now
 
     def _keep_capacities(self) -> None:
         now = asyncio.get_running_loop().time()
         due = self._history.due(now, self._told_capacities.values())
-        self._past_capacities |= {one.flavor: one for one in due}
+        self.facts.tell("past_capacities", ((one.flavor, one) for one in due))
 
     def _tell_demands(self, queues: Sequence[ClusterQueueReport], gone: Sequence[str]) -> None:
         """At the start, all queues are told: an earlier leader may have told something else."""
         for name in gone:
             self._told_demands.pop(name, None)
-        for one in queues:
-            if self._told_demands.get(one.name) != one.demand:
-                self._told_demands[one.name] = one.demand
-                self._demands[one.name] = QueueDemand(one.name, one.demand)
+        changed = [one for one in queues if self._told_demands.get(one.name) != one.demand]
+        self._told_demands |= {one.name: one.demand for one in changed}
+        self.facts.tell("demands", ((one.name, QueueDemand(one.name, one.demand)) for one in changed))
 
     def _tell_nodes(self) -> None:
         """Some each time. At the start, all: the ledger stores those that differ from what it has."""
         if (found := self._engine.take_nodes()) is not None:
-            self._nodes |= {one.name: one for one in found.changed}
-            self._all_nodes = found.every if self._all_nodes is None else self._all_nodes
+            if found.every is not None:
+                self.facts.tell_all_nodes(found.every)
+            self.facts.tell("nodes", ((one.name, one) for one in found.changed))

@@ -84,7 +84,7 @@ class Directory:
         self.invalid: dict[ConfigKey, str] = {}
         self.gate: Gate | None = None
         self.gate_since: datetime | None = None
-        self._priorities: dict[str, int] = {}
+        self._priorities: dict[str, WorkloadPriorityClass] = {}
         self._pod_priorities: dict[str, PriorityClass] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
         self.out_until: dict[str, datetime] = {}
@@ -95,8 +95,10 @@ class Directory:
 
     # --- change
 
-    def observe(self, value: Policy, affected: Affected) -> None:
-        """Set a policy object and add what the change affects to `affected`."""
+    def observe(self, value: Policy, affected: Affected) -> bool:
+        """Set a policy object and add what the change affects to `affected`; return whether it changed."""
+        if self._in_policy(value) == value:
+            return False
         match value:
             case ClusterQueue():
                 self.queues[value.name] = value
@@ -116,8 +118,23 @@ class Directory:
                 self._point(value.name, value)
                 affected.local_queues.add(value.name)
             case WorkloadPriorityClass():
-                self._priorities[value.name] = value.value
+                self._priorities[value.name] = value
                 affected.everything = True
+        return True
+
+    def _in_policy(self, value: Policy) -> Policy | None:
+        """Return the policy object in force with the kind and name of `value`."""
+        match value:
+            case ClusterQueue():
+                return self.queues.get(value.name)
+            case Cohort():
+                return self.cohorts.get(value.name)
+            case ResourceFlavor():
+                return self.flavors.get(value.name)
+            case LocalQueue():
+                return self.local_queues.get(value.name)
+            case WorkloadPriorityClass():
+                return self._priorities.get(value.name)
 
     def forget(self, key: ConfigKey, affected: Affected) -> None:
         """Remove a policy object and add what the change affects to `affected`."""
@@ -140,46 +157,62 @@ class Directory:
                 self._point(LocalQueueName(key.namespace, key.name), None)
                 affected.local_queues.add(LocalQueueName(key.namespace, key.name))
             case "WorkloadPriorityClass":
-                self._priorities.pop(key.name, None)
-                affected.everything = True
+                affected.everything |= self._priorities.pop(key.name, None) is not None
 
-    def observe_context(self, value: Context, affected: Affected) -> None:
-        """Set a context object and add what the change affects to `affected`."""
+    def observe_context(self, value: Context, affected: Affected) -> bool:
+        """Set a context object and add what the change affects to `affected`.
+
+        Returns whether it has changed; False for objects of nodes, which are not kept here.
+        """
         match value:
             case Namespace():
                 labels = dict(value.labels)
-                if self._namespaces.get(value.name) != labels:
-                    self._namespaces[value.name] = labels
-                    affected.namespaces.add(value.name)
+                if self._namespaces.get(value.name) == labels:
+                    return False
+                self._namespaces[value.name] = labels
+                affected.namespaces.add(value.name)
             case PriorityClass():
+                if self._pod_priorities.get(value.name) == value:
+                    return False
                 self._pod_priorities[value.name] = value
                 self._default_priority()
                 affected.everything = True
             case RuntimeClass():
+                if self.pods.runtimes.get(value.name) == value:
+                    return False
                 self.pods.runtimes[value.name] = value
                 affected.everything = True
             case Node() | ResourceSlice() | DeviceTaintRule():
-                pass  # of room on nodes
+                return False
             case Gate():
-                self.gate, self.gate_since = value, value.installed_at
+                before, self.gate, self.gate_since = self.gate, value, value.installed_at
+                return before != value
             case _:
-                if self.pods.observe(value):
-                    affected.namespaces.add(namespace_of(value.name))
+                if not self.pods.observe(value):
+                    return False
+                affected.namespaces.add(namespace_of(value.name))
+        return True
 
-    def forget_context(self, kind: type[Context], name: str, affected: Affected) -> None:
-        """Remove a context object and add what the change affects to `affected`."""
+    def forget_context(self, kind: type[Context], name: str, affected: Affected) -> bool:
+        """Remove a context object and add what the change affects to `affected`.
+
+        Returns whether it was known; False for objects of nodes, which are not kept here.
+        """
         if kind is Namespace:
-            self._namespaces.pop(name, None)
-            affected.namespaces.add(name)
+            if known := self._namespaces.pop(name, None) is not None:
+                affected.namespaces.add(name)
         elif kind is PriorityClass:
-            affected.everything |= self._pod_priorities.pop(name, None) is not None
+            known = self._pod_priorities.pop(name, None) is not None
+            affected.everything |= known
             self._default_priority()
         elif kind is RuntimeClass:
-            affected.everything |= self.pods.runtimes.pop(name, None) is not None
-        elif self.pods.forget(kind, name):
-            affected.namespaces.add(namespace_of(name))
+            known = self.pods.runtimes.pop(name, None) is not None
+            affected.everything |= known
         elif kind is Gate:
-            self.gate = None
+            known, self.gate = self.gate is not None, None
+        elif known := self.pods.forget(kind, name):
+            affected.namespaces.add(namespace_of(name))
+        return known
 
     def _default_priority(self) -> None:
         defaults = (one for one in self._pod_priorities.values() if one.default)
@@ -323,11 +356,11 @@ class Directory:
     def priority(self, workload: Workload) -> int | Reason:
         """Return the priority of a workload, or the reason why its priority class is unknown (O3)."""
         if workload.priority_class is not None:
-            value = self._priorities.get(workload.priority_class)
-            if value is None:
+            named_class = self._priorities.get(workload.priority_class)
+            if named_class is None:
                 detail = f"WorkloadPriorityClass {workload.priority_class} not found"
                 return Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
-            return value
+            return named_class.value
         for pod_set in workload.pod_sets:
             if named := pod_set.priority_class:
                 found = self._pod_priorities.get(named)

@@ -54,7 +54,7 @@ class _Batch:
     entries: dict[WorkloadId, Entry] = field(default_factory=dict)
     new: list[Entry] = field(default_factory=list)
     policy_changed: bool = False
-    """The batch has an event about policy or context."""
+    """An event of the batch has changed policy or context."""
 
 
 def fold(state: State, events: Iterable[Event]) -> None:
@@ -108,8 +108,7 @@ def _apply(state: State, event: Event, batch: _Batch) -> None:
         case TimeCame(now):
             _time_came(state, now, batch)
         case _:
-            batch.policy_changed = True
-            _apply_rules(state, event, batch.affected)
+            batch.policy_changed |= _apply_rules(state, event, batch.affected)
 
 
 def _observe_pod(state: State, event: PodObserved | PodGone) -> None:
@@ -135,10 +134,11 @@ def _time_came(state: State, now: datetime, batch: _Batch) -> None:
 # --- policy and context
 
 
-def _apply_rules(state: State, event: Rules, affected: Affected) -> None:
+def _apply_rules(state: State, event: Rules, affected: Affected) -> bool:
+    """Return whether policy or context has changed, other than in specs that only the ledger keeps."""
     match event:
         case PolicyObserved():
-            _observe_policy(state, event, affected)
+            return _observe_policy(state, event, affected)
         case PolicyInvalid(key, detail):
             state.directory.invalid[key] = detail
             _report(state, key)
@@ -149,33 +149,38 @@ def _apply_rules(state: State, event: Rules, affected: Affected) -> None:
             state.authors.pop(key, None)
             state.due_configs.add(key)
             state.directory.forget(key, affected)
+            return True
         case ConfigurationObserved(spec):
             state.specs[CONFIGURATION] = spec
             state.due_configs.add(CONFIGURATION)
         case ContextObserved():
-            _observe_context(state, event, affected)
+            return _observe_context(state, event, affected)
         case ContextGone(kind, name):
-            _forget_on_nodes(state, kind, name)
-            state.directory.forget_context(kind, name, affected)
             if (kept := state.contexts.forget(event)) is not None:
                 state.specs.pop(kept, None)
                 state.due_configs.add(kept)
+            on_nodes = _forget_on_nodes(state, kind, name)
+            return state.directory.forget_context(kind, name, affected) or on_nodes
         case _:
             assert_never(event)
+    return False
 
 
-def _observe_policy(state: State, event: PolicyObserved, affected: Affected) -> None:
+def _observe_policy(state: State, event: PolicyObserved, affected: Affected) -> bool:
     if state.directory.invalid.pop(event.key, None) is not None:
         _report(state, event.key)
-    if state.specs.get(event.key) != event.spec:
-        state.specs[event.key] = event.spec
-        state.authors[event.key] = event.author
-        state.due_configs.add(event.key)
-        state.directory.observe(event.value, affected)
-        if isinstance(event.value, ResourceFlavor):
-            state.nodes.flavors_changed()
-        if isinstance(event.value, LocalQueue):
-            state.due_configs.update(state.contexts.of(event.key.namespace))
+    if state.specs.get(event.key) == event.spec:
+        return False
+    state.specs[event.key] = event.spec
+    state.authors[event.key] = event.author
+    state.due_configs.add(event.key)
+    if not state.directory.observe(event.value, affected):
+        return False
+    if isinstance(event.value, ResourceFlavor):
+        state.nodes.flavors_changed()
+    if isinstance(event.value, LocalQueue):
+        state.due_configs.update(state.contexts.of(event.key.namespace))
+    return True
 
 
 def _report(state: State, key: ConfigKey) -> None:
@@ -185,10 +190,10 @@ def _report(state: State, key: ConfigKey) -> None:
         state.changed.update(state.directory.pointing_to(key.name))
 
 
-def _observe_context(state: State, event: ContextObserved, affected: Affected) -> None:
+def _observe_context(state: State, event: ContextObserved, affected: Affected) -> bool:
     value = event.value
-    state.directory.observe_context(value, affected)
-    _observe_on_nodes(state, value)
+    changed = state.directory.observe_context(value, affected)
+    changed |= _observe_on_nodes(state, value)
     if (key := state.contexts.observe(event)) is not None:
         state.specs[key] = event.spec
         state.due_configs.add(key)
@@ -198,30 +203,40 @@ def _observe_context(state: State, event: ContextObserved, affected: Affected) -
         gate = ConfigKey(GATE, "", value.name)
         state.specs[gate] = json.dumps({"installedAt": value.installed_at.isoformat()})
         state.due_configs.add(gate)
+    return changed
 
 
-def _observe_on_nodes(state: State, value: Context) -> None:
+def _observe_on_nodes(state: State, value: Context) -> bool:
+    """Return whether a node has changed."""
     match value:
         case Node():
-            state.nodes.observe(state.devices.nodes.node(value), state.clock)
+            return state.nodes.observe(state.devices.nodes.node(value), state.clock)
         case ResourceSlice() | DeviceTaintRule():
-            for node in state.devices.nodes.observe(value):
-                state.nodes.observe(node, state.clock)
+            return _observe_nodes(state, state.devices.nodes.observe(value))
         case ResourceClaim() | ResourceClaimTemplate():
             for pod in state.devices.pods.changed(type(value), value.name):
                 state.nodes.observe_pod(pod, state.clock)
         case _:
             pass
+    return False
 
 
-def _forget_on_nodes(state: State, kind: type[Context], name: str) -> None:
-    """Pods keep what they hold by claims that are deleted."""
+def _forget_on_nodes(state: State, kind: type[Context], name: str) -> bool:
+    """Pods keep what they hold by claims that are deleted. Returns whether a node has changed."""
     if kind is Node:
         state.devices.nodes.forget_node(name)
-        state.nodes.forget(name, state.clock)
-    elif kind is ResourceSlice or kind is DeviceTaintRule:
-        for node in state.devices.nodes.forget(kind, name):
-            state.nodes.observe(node, state.clock)
+        return state.nodes.forget(name, state.clock)
+    if kind is ResourceSlice or kind is DeviceTaintRule:
+        return _observe_nodes(state, state.devices.nodes.forget(kind, name))
+    return False
+
+
+def _observe_nodes(state: State, nodes: Iterable[Node]) -> bool:
+    """Return whether any of them has changed."""
+    changed = False
+    for node in nodes:
+        changed |= state.nodes.observe(node, state.clock)
+    return changed
 
 
 def _affected(state: State, affected: Affected) -> Iterator[Entry]:

@@ -48,6 +48,8 @@ class NodeDevices:
     def observe(self, value: ResourceSlice | DeviceTaintRule) -> list[Node]:
         """Return the nodes whose devices may have changed."""
         if isinstance(value, DeviceTaintRule):
+            if self._rules.get(value.name) == value:
+                return []
             self._rules[value.name] = value
             return self._count(self._pools)
         before = self._slices.get(value.name)

@@ -80,7 +80,8 @@ class NodeRoom:
 
     # --- what is observed
 
-    def observe(self, node: Node, now: datetime) -> None:
+    def observe(self, node: Node, now: datetime) -> bool:
+        """Return whether it has changed."""
         known = self.inventory.records.get(node.name)
         before = known.node if known is not None else None
         self._unsettled |= self.inventory.observe(node, now)
@@ -88,8 +89,10 @@ class NodeRoom:
             self.usage.untold[node.name] = None
             self._count_kinds(before, node)
             self.bound.judge(node.name, now)
+        return before != node
 
-    def forget(self, name: str, now: datetime) -> None:
+    def forget(self, name: str, now: datetime) -> bool:
+        """Return whether it was known."""
         known = self.inventory.records.get(name)
         if known is not None and known.node is not None:
             self.losses.deleted(known.node)
@@ -98,6 +101,7 @@ class NodeRoom:
         self.inventory.forget(name)
         self._unsettled = True
         self.bound.judge(name, now)
+        return known is not None and known.node is not None
 
     def _count_kinds(self, before: Node | None, after: Node | None) -> None:
         """A node is another one now: what nodes limit changed only if it was the last of a kind, or is the
