@@ -30,7 +30,7 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.codec import Parsed, reason_or_none
 from queuectl.ledger.for_readers import nodes_now
 from queuectl.ledger.past_capacity import capacities_at, first_capacity, flavors_of
-from queuectl.ledger.past_lives import first_and_last, past_lives
+from queuectl.ledger.past_lives import first_and_last, last_decision, past_lives
 from queuectl.ledger.past_states import Said, as_of
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT, past_usage
 from queuectl.ledger.pool import ledger_call, reading, stream
@@ -133,25 +133,13 @@ class LedgerPast:
         return found, sum(gone.values())
 
     async def _last_decision(self, connection: AsyncConnection, when: datetime) -> tuple[int, datetime]:
-        """Sequence and time of the last decision at `when` or before. Raises NotStored.
-
-        There is no index of times. They never decrease as sequence numbers increase: a search by halves.
-        """
-        row = t.decision.c
-        query = select(row.sequence, row.now).where(row.cluster_id == self._cluster)
-        first, final = await first_and_last(connection, self._cluster)
-        if first is None or final is None:
-            raise LedgerUnavailable(f"the ledger has no decision on cluster {self._cluster} yet")
-        if when < first.now:
+        """Sequence and time of the last decision at `when` or before. Raises NotStored."""
+        found = await last_decision(connection, self._cluster, lambda row: row.now <= when)
+        if found is None:
+            first, _ = await first_and_last(connection, self._cluster)
+            if first is None:
+                raise LedgerUnavailable(f"the ledger has no decision on cluster {self._cluster} yet")
             raise NotStored(when, first.now)
-        found, beyond = first, final.sequence + 1
-        while beyond - found.sequence > 1:
-            middle = (found.sequence + beyond) // 2
-            candidate = (await connection.execute(query.where(row.sequence == middle))).one()
-            if candidate.now <= when:
-                found = candidate
-            else:
-                beyond = middle
         return found.sequence, found.now
 
     async def _configs(self, connection: AsyncConnection, last: int) -> Sequence[tuple[ConfigKey, str]]:
