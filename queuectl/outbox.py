@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.readings import DecisionRow
@@ -22,6 +22,15 @@ class Occurrence:
     """The end of its former attempt, else its creation; None: that is no longer stored."""
 
 
+class Deleted(NamedTuple):
+    """Decisions that were deleted with old history."""
+
+    epoch: int
+    """Of the first decision after them; if there is none, of the ledger."""
+    first: int
+    last: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrences:
     """Part of the history after a sequence."""
@@ -34,8 +43,8 @@ class Occurrences:
     """Sequence of the last decision in the ledger."""
     read_at: datetime
     """By the clock of the ledger."""
-    deleted: tuple[int, int] | None = None
-    """First and last sequence of what was deleted with old history before `found`; None: nothing was."""
+    deleted: Deleted | None = None
+    """What was deleted with old history before `found`; None: nothing was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

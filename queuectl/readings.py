@@ -223,6 +223,8 @@ class Basis:
     queues: frozenset[str] | None
     """The ClusterQueues that are in it; None: all."""
     sequence: int
+    epoch: int
+    """After a restore another state may have the same sequence; its epoch differs."""
     configuration: SchedulingConfiguration
     snapshot: Callable[[], LedgerSnapshot]
     """Called in another thread."""
@@ -335,6 +337,12 @@ class Readings(Past, Protocol):
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         """All decisions with a sequence above `after`, oldest first."""
+
+    async def last_of(self, epoch: int) -> int:
+        """The sequence of the last decision of this epoch or one before; 0: none is stored.
+
+        What an answer of that epoch told up to a higher sequence is lost: the ledger was restored since.
+        """
 
     async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
         """How many workloads started in each, and when the last one did."""

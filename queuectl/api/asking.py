@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from queuectl.api import query, schemas
 from queuectl.api.identity import Caller
 from queuectl.api.past import PastStates
-from queuectl.api.problems import not_found, unavailable
+from queuectl.api.problems import bad_request, not_found, unavailable
 from queuectl.api.query import Cursor, Cursors, KnownKinds, Parameter
 from queuectl.api.view import Sight, View
 from queuectl.core.capacity import NO_FLAVOR
@@ -114,13 +114,31 @@ class Source:
         sight, when = await self.sight_of(question), question.values.get("asOf")
         return sight if when is None else await self._past.with_demands(sight, when)
 
-    def after(self, question: Question) -> Cursor | None:
-        """The position after which the page starts."""
+    async def after(self, question: Question) -> Cursor | None:
+        """The position after which the page starts. Raises a 400 if the ledger was restored since."""
         text = question.values.get("next")
-        return None if text is None else self._cursors.read(text, question.scope)
+        if text is None:
+            return None
+        epoch, sequence, *position = self._cursors.read(text, question.scope)
+        if await self.still_there(sequence, epoch) < sequence:
+            raise bad_request(
+                "parameter next is of a ledger that was restored from a backup since then: "
+                "start again without it"
+            )
+        return position
+
+    async def still_there(self, sequence: int, epoch: int) -> int:
+        """Return up to which sequence the ledger has what an answer up to `sequence`, of that epoch, told.
+
+        It is lower only if the ledger was restored since. Raises a 503.
+        """
+        if self.sight().state.epoch <= epoch:
+            return sequence
+        return min(sequence, await self.ask(self.readings.last_of(epoch)))
 
     def next(self, question: Question, position: Cursor) -> str:
-        return self._cursors.write(position, question.scope)
+        state = self.sight().state
+        return self._cursors.write([state.epoch, state.sequence, *position], question.scope)
 
     def cut(
         self, question: Question, rows: Sequence[Found], end: Callable[[Found], Cursor]
@@ -133,7 +151,7 @@ class Source:
         self, question: Question, resource: str, found: Mapping[str, Found]
     ) -> tuple[Sequence[Found], str | None]:
         """A page of the items that the caller may read."""
-        after = self.after(question)
+        after = await self.after(question)
         allowed = await question.caller.names(resource, found)
         names = sorted(name for name in found if name in allowed and (after is None or name > after[0]))
         shown, next = self.cut(question, names, lambda name: [name])

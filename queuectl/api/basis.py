@@ -19,6 +19,7 @@ def everything(state: State, now: datetime) -> Basis:
     return Basis(
         queues=None,
         sequence=state.sequence,
+        epoch=state.epoch,
         configuration=state.configuration,
         snapshot=lambda: _snapshot(state, now, list(state.workloads.values()), state.specs.items()),
     )
@@ -33,6 +34,7 @@ def of_namespace(state: State, now: datetime, namespace: str, cluster_queue: str
     return Basis(
         queues=queues,
         sequence=state.sequence,
+        epoch=state.epoch,
         configuration=state.configuration,
         snapshot=lambda: _part(state, now, queues, namespace),
     )

@@ -68,7 +68,7 @@ class PreemptionRoutes:
 
     async def _rows(self, question: Question, last: int) -> tuple[list[PreemptionRow], str | None]:
         """Newest first, from a bounded number of rows; see `next`."""
-        after = self._source.after(question)
+        after = await self._source.after(question)
         before = int(after[0]) if after else last + 1
         rows: list[PreemptionRow] = []
         for _ in range(SCANS):

@@ -190,6 +190,13 @@ AFTER: Final = Parameter(
     {"type": "integer", "minimum": 0, "maximum": MAX_SEQUENCE},
     _sequence,
 )
+EPOCH: Final = Parameter(
+    "epoch",
+    "With `after`: the `epoch` of the answer that it is from. If the ledger was restored from a backup since "
+    "then, the answer begins after the last decision that was not lost.",
+    {"type": "integer", "minimum": 0, "maximum": MAX_SEQUENCE},
+    _sequence,
+)
 WAIT: Final = Parameter(
     "wait",
     "If there is no such decision yet, wait for one up to this number of seconds.",

@@ -83,7 +83,7 @@ class QueueRoutes:
 
     async def local_queues(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question)
-        after = self._source.after(question)
+        after = await self._source.after(question)
         namespace, parent = question.values.get("namespace"), question.values.get("clusterqueue")
         queues = sight.state.local_queues()
         among = {queue.local.name.namespace for queue in queues} if namespace is None else {namespace}

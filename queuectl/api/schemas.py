@@ -388,6 +388,13 @@ class Page(Committed, Generic[Item]):
     next: str | None = Field(description="The value of the parameter `next` for the following page.")
 
 
+class Decisions(Page[LedgerDecision]):
+    epoch: int = Field(
+        description="The leadership term of this state; 0 with `asOf`. A sequence names one decision within "
+        "it: after a restore of the ledger other decisions have the sequences of those that were lost."
+    )
+
+
 class Problem(BaseModel):
     """An error, in the form of RFC 9457."""
 

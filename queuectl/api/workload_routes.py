@@ -92,12 +92,13 @@ class WorkloadRoutes:
                 "/api/v1/decisions",
                 "Decisions by sequence, oldest first",
                 self.decisions,
-                schemas.Page[schemas.LedgerDecision],
-                (query.AFTER, query.WAIT, query.NAMESPACE, query.QUEUE, *_PAGE),
+                schemas.Decisions,
+                (query.AFTER, query.EPOCH, query.WAIT, query.NAMESPACE, query.QUEUE, *_PAGE),
                 _always,
                 "All decisions for callers that may list all workloads; for others those on workloads they "
                 "may list. If `next` is null, all decisions up to `sequence` have been returned: continue "
-                "with `after` set to it. A page may be empty although `next` is set.",
+                "with `after` set to it and `epoch` set to that of the answer. A page may be empty although "
+                "`next` is set.",
             ),
         )
 
@@ -105,7 +106,7 @@ class WorkloadRoutes:
 
     async def workloads(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question)
-        after = self._source.after(question)
+        after = await self._source.after(question)
         namespace = question.values.get("namespace")
         in_line = question.values.get("order") == query.POSITION
         if namespace is not None:
@@ -215,7 +216,7 @@ class WorkloadRoutes:
     async def history(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
         sight = await self._source.sight_of(question)
-        after = self._source.after(question)
+        after = await self._source.after(question)
         found = await self._source.ask(
             self._source.readings.history(
                 workload.id, after=after[0] if after else 0, limit=question.limit + 1
@@ -289,9 +290,11 @@ class WorkloadRoutes:
         if "asOf" in question.values and "wait" in question.values:
             raise bad_request("parameter wait does not go with asOf: no decisions will come")
         sight = await self._source.sight_of(question)
-        cursor = self._source.after(question)
+        cursor = await self._source.after(question)
         newest = max(0, sight.state.sequence - question.limit)
         after = int(cursor[0]) if cursor else int(question.values.get("after", newest))
+        if cursor is None and "after" in question.values and "epoch" in question.values:
+            after = await self._source.still_there(after, question.values["epoch"])
         rows, more = await self._decided(question, after, sight.state.sequence)
         if not rows and more is None and (seconds := question.values.get("wait")):
             with question.waiting():
@@ -305,13 +308,15 @@ class WorkloadRoutes:
                     question = replace(question, caller=await question.again())
                     if namespace is not None:
                         await self._may(question.caller, "list", namespace)
-                    sight = self._source.sight()
+                    epoch, sight = sight.state.epoch, self._source.sight()
+                    after = await self._source.still_there(after, epoch)
                     rows, more = await self._decided(question, after, sight.state.sequence)
         specs = await question.caller.may("list", CLUSTER_QUEUES)
         readable = await self._readable(question.caller, "list", *(row.reason for row in rows))
         items = (documents.ledger_decision(row, readable, specs=specs) for row in rows)
         next = None if more is None else self._source.next(question, [more])
-        return await page(schemas.LedgerDecision, items, next, sight)
+        found = await page(schemas.LedgerDecision, items, next, sight)
+        return schemas.Decisions(**dict(found), epoch=sight.state.epoch)
 
     async def _decided(
         self, question: Question, after: int, last: int

@@ -101,20 +101,28 @@ class Reader:
     def __init__(self, server: Server, filters: dict[str, str], after: int) -> None:
         self.after = after
         """All decisions up to this sequence have been read."""
+        self._epoch: int | None = None
+        """Of the last answer: after a restore of the ledger, other decisions have sequences of that epoch."""
         self._server = server
         self._filters = filters
 
     def new(self, *, wait: bool = False) -> Iterator[Document]:
         """Newer decisions; with `wait` the server may wait for one."""
         asked = {**self._filters, "after": str(self.after)}
+        if self._epoch is not None:
+            asked["epoch"] = str(self._epoch)
         if wait:
             asked["wait"] = str(WAIT_SECONDS)
         last = self.after
         for page in self._server.pages(("decisions",), asked):
-            last = int(page["sequence"])
+            last, self._epoch = int(page["sequence"]), page.get("epoch")
             for decision in page["items"]:
+                sequence = int(decision["sequence"])
+                if sequence <= self.after:
+                    told = f"decisions {sequence} to {self.after} were lost, and others follow"
+                    click.echo(f"the ledger was restored from a backup: {told}", err=True)
                 yield decision
-                self.after = int(decision["sequence"])
+                self.after = sequence
         if last < self.after:
             click.echo(f"the ledger ends at {last}, before {self.after}: it was replaced", err=True)
         self.after = last

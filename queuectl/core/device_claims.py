@@ -6,17 +6,6 @@ from queuectl.core.values import value
 
 
 @value(frozen=True, slots=True)
-class PodClaim:
-    """An entry of `spec.resourceClaims` of a pod."""
-
-    path: str
-    name: str
-    """Of an object in the pod's namespace."""
-    template: bool
-    """Each pod gets a claim of its own from a ResourceClaimTemplate; else the pods share a ResourceClaim."""
-
-
-@value(frozen=True, slots=True)
 class DeviceRequest:
     """One request of a claim. Several alternatives: the scheduler allocates one of them."""
 
@@ -25,6 +14,20 @@ class DeviceRequest:
     """(DeviceClass, number of devices) pairs."""
     problem: str | None = None
     """Why the number of devices is not known."""
+
+
+@value(frozen=True, slots=True)
+class PodClaim:
+    """An entry of `spec.resourceClaims` of a pod."""
+
+    path: str
+    name: str
+    """Of an object in the pod's namespace."""
+    template: bool
+    """Each pod gets a claim of its own from a ResourceClaimTemplate; else the pods share a ResourceClaim."""
+    requests: tuple[DeviceRequest, ...] | None = None
+    """The requests of that object, as the ledger has them with the podsets. None: the ledger does not have
+    them, or the claim was read from a manifest."""
 
 
 @value(frozen=True, slots=True)

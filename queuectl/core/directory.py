@@ -12,7 +12,7 @@ from queuectl.core.charging import NO_FORMS, ResourceForms
 from queuectl.core.device_slices import DeviceTaintRule, ResourceSlice
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
 from queuectl.core.matching import selects
-from queuectl.core.model import Attempt, ConfigKey, Workload
+from queuectl.core.model import Attempt, ConfigKey, PodSet, Workload
 from queuectl.core.namespaces.charges import PodCharges
 from queuectl.core.pod_limits import namespace_of
 from queuectl.core.policy import (
@@ -298,6 +298,10 @@ class Directory:
     def charges(self, workload: Workload) -> tuple[Charge, ...]:
         """Return the charge of one pod per podset (H1 to H9, N1)."""
         return self.pods.charges(workload)
+
+    def recorded(self, workload: Workload) -> tuple[PodSet, ...]:
+        """Return the podsets of a workload as the ledger has them."""
+        return self.pods.claims.recorded(workload)
 
     def route(self, workload: Workload) -> Route:
         """Evaluate the eligibility checks in order; the first that fails is the reason (G1 to G12)."""

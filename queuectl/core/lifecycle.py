@@ -117,8 +117,8 @@ def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
         return None
     if seen.finished:  # L2
         return Retire(entry.id, entry.ref, None, seen.finished) if entry.recorded is not None else None
-    if _unrecorded(entry, entry.workload, seen):  # L3
-        return Enqueue(entry.workload, entry.cluster_queue, entry.priority, entry.arrival, entry.past)
+    if (unrecorded := _unrecorded(entry, directory, entry.workload, seen)) is not None:  # L3
+        return Enqueue(unrecorded, entry.cluster_queue, entry.priority, entry.arrival, entry.past)
     if entry.workload.owner is not None and entry.stray is None:  # K1
         return None
     if not seen.suspended and entry.cluster_queue is not None and _can_be_charged(entry.workload):
@@ -126,11 +126,13 @@ def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
     return None
 
 
-def _unrecorded(entry: Entry, workload: Workload, seen: Observation) -> bool:
-    """Return whether the ledger does not have it as it waits now."""
-    if entry.recorded != facts(entry) or entry.recorded_pods != workload.pod_sets:
-        return True
-    return seen.suspended and entry.recorded_options != workload.options
+def _unrecorded(entry: Entry, directory: Directory, workload: Workload, seen: Observation) -> Workload | None:
+    """Return `workload` as the ledger is to have it; None: the ledger has it as it waits now."""
+    pod_sets = directory.recorded(workload)
+    known = entry.recorded == facts(entry) and entry.recorded_pods == pod_sets
+    if known and (not seen.suspended or entry.recorded_options == workload.options):
+        return None
+    return workload if pod_sets is workload.pod_sets else replace(workload, pod_sets=pod_sets)
 
 
 def _can_be_charged(workload: Workload) -> bool:

@@ -333,7 +333,8 @@ def _observe_child(state: State, workload: Workload, observation: Observation) -
 def _note_changes(state: State, entry: Entry, workload: Workload, now: Observation) -> None:
     if entry.workload is not None and entry.workload.pod_sets != workload.pod_sets:
         entry.no_room = None  # it asks for something else
-    if entry.attempt is None and entry.recorded_pods and entry.recorded_pods != workload.pod_sets:
+    known = entry.recorded_pods
+    if entry.attempt is None and known and known != state.directory.recorded(workload):
         entry.reason = None  # its numbers are about what it asked for: the next one is recorded (L29)
     before = entry.observation.pods_ready if entry.observation is not None else None
     if now.pods_ready != before:

@@ -109,9 +109,13 @@ def kept_context(key: ConfigKey, spec: str) -> ContextObserved:
     return ContextObserved(value, key, spec)
 
 
+_FORMERLY_KEPT: Final = ("ResourceClaimTemplate",)
+"""Kinds that the ledger kept before their requests were recorded with the podsets that name them."""
+
+
 def is_kept(kind: str) -> bool:
-    """Does the ledger keep objects of this kind of context?"""
-    return kind in CONTEXT_KINDS and CONTEXT_KINDS[kind].kept is not None
+    """Return whether the ledger has, or may have from an older version, objects of this kind of context."""
+    return kind in CONTEXT_KINDS and (CONTEXT_KINDS[kind].kept is not None or kind in _FORMERLY_KEPT)
 
 
 def _namespace(obj: Json) -> Namespace:
@@ -250,7 +254,6 @@ _ROWS: Final = (
         resource_claim_template,
         namespaced=True,
         devices=True,
-        kept=_only("spec"),
     ),
     ContextKind(
         "ValidatingAdmissionPolicy",

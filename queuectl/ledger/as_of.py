@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BigInteger, Row, Text, and_, cast, func, literal, or_, select
+from sqlalchemy import ARRAY, BigInteger, Row, Text, and_, case, cast, func, literal, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -30,10 +30,10 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.codec import Parsed, reason_or_none
 from queuectl.ledger.for_readers import nodes_now
 from queuectl.ledger.past_capacity import capacities_at, first_capacity, flavors_of
-from queuectl.ledger.past_lives import first_and_last, past_lives
+from queuectl.ledger.past_lives import first_and_last, last_decision, past_lives
 from queuectl.ledger.past_states import Said, as_of
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT, past_usage
-from queuectl.ledger.pool import ledger_call, reading
+from queuectl.ledger.pool import ledger_call, reading, stream
 from queuectl.ledger.rows import stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
 from queuectl.ledger.statements import CLOCK
@@ -43,8 +43,10 @@ from queuectl.readings import PastLives, PastRevision, TooMuchHistory
 _TIMEOUT: Final = 20.0
 """Seconds for each statement, and for what is computed between two."""
 
-MOST_REVISIONS: Final = 10_000
-"""Of policy and context, in one answer."""
+MOST_REVISED: Final = 256 << 20
+"""Characters of the revisions of policy and context in one answer. An equal spec counts once."""
+EACH_REVISION: Final = 512
+"""Counted for each revision, besides its spec."""
 
 Configure = Callable[[str], SchedulingConfiguration]
 """The configuration of the component as canonical JSON to its section `scheduling`; raises ValueError."""
@@ -101,46 +103,43 @@ class LedgerPast:
     @ledger_call
     async def revisions(self, *, since: datetime) -> tuple[list[PastRevision], int]:
         """Return what was created or changed after `since`, in order, and how many objects were deleted and
-        are gone. Raises TooMuchHistory."""
+        are gone. An equal spec is in memory once. Raises TooMuchHistory."""
         row = t.config_revision.c
         query = (
-            select(row.from_at, row.to_at, row.kind, row.namespace, row.name, row.spec)
+            select(row.from_at, row.to_at, row.kind, row.namespace, row.name)
+            .add_columns(case((row.from_at > since, row.spec)).label("spec"))
             .where(row.cluster_id == self._cluster, or_(row.from_at > since, row.to_at > since))
             .order_by(row.from_seq, row.kind, row.namespace, row.name)
-            .limit(MOST_REVISIONS + 1)
         )
+        gone: dict[ConfigKey, bool] = {}
+        keys: dict[ConfigKey, ConfigKey] = {}
+        specs: dict[str, str] = {}
+        found: list[PastRevision] = []
+        size = 0
         async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
-            rows = (await connection.execute(query)).all()
-        if len(rows) > MOST_REVISIONS:
-            raise TooMuchHistory(f"policy and context changed more than {MOST_REVISIONS} times since {since}")
-        gone = {(one.kind, one.namespace, one.name): one.to_at is not None for one in rows}
-        found = [
-            PastRevision(one.from_at, ConfigKey(one.kind, one.namespace, one.name), one.spec)
-            for one in rows
-            if one.from_at > since
-        ]
+            async for at, to_at, *names, spec in stream(connection, query):
+                key = ConfigKey(*names)
+                key = keys.setdefault(key, key)
+                gone[key] = to_at is not None
+                size += EACH_REVISION
+                if spec is not None:
+                    size += len(spec) if spec not in specs else 0
+                    found.append(PastRevision(at, key, specs.setdefault(spec, spec)))
+                if size > MOST_REVISED:
+                    limit = f"{MOST_REVISED >> 20} MiB"
+                    raise TooMuchHistory(
+                        f"policy and context changed by more than {limit} since {since}: ask for less"
+                    )
         return found, sum(gone.values())
 
     async def _last_decision(self, connection: AsyncConnection, when: datetime) -> tuple[int, datetime]:
-        """Sequence and time of the last decision at `when` or before. Raises NotStored.
-
-        There is no index of times. They never decrease as sequence numbers increase: a search by halves.
-        """
-        row = t.decision.c
-        query = select(row.sequence, row.now).where(row.cluster_id == self._cluster)
-        first, final = await first_and_last(connection, self._cluster)
-        if first is None or final is None:
-            raise LedgerUnavailable(f"the ledger has no decision on cluster {self._cluster} yet")
-        if when < first.now:
+        """Sequence and time of the last decision at `when` or before. Raises NotStored."""
+        found = await last_decision(connection, self._cluster, lambda row: row.now <= when)
+        if found is None:
+            first, _ = await first_and_last(connection, self._cluster)
+            if first is None:
+                raise LedgerUnavailable(f"the ledger has no decision on cluster {self._cluster} yet")
             raise NotStored(when, first.now)
-        found, beyond = first, final.sequence + 1
-        while beyond - found.sequence > 1:
-            middle = (found.sequence + beyond) // 2
-            candidate = (await connection.execute(query.where(row.sequence == middle))).one()
-            if candidate.now <= when:
-                found = candidate
-            else:
-                beyond = middle
         return found.sequence, found.now
 
     async def _configs(self, connection: AsyncConnection, last: int) -> Sequence[tuple[ConfigKey, str]]:

@@ -535,6 +535,9 @@ class MemoryLedger:
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         return [row for row in self.store.decisions if row.sequence > after][:limit]
 
+    async def last_of(self, epoch: int) -> int:
+        return max((row.sequence for row in self.store.decisions if row.epoch <= epoch), default=0)
+
     async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
         return [in_memory.starts(self.store.decisions, span) for span in spans]
 

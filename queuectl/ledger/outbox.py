@@ -19,7 +19,7 @@ from queuectl.ledger.codec import clean
 from queuectl.ledger.pool import ledger_call, reading, translated
 from queuectl.ledger.queries import PAGE_TIMEOUT, READ_TIMEOUT
 from queuectl.ledger.rows import decision_row
-from queuectl.outbox import Cursor, Occurrence, Occurrences
+from queuectl.outbox import Cursor, Deleted, Occurrence, Occurrences
 from queuectl.ports import LedgerUnavailable
 
 _MAX_ERROR: Final = 500
@@ -41,14 +41,15 @@ class PostgresOutbox:
     @ledger_call
     async def occurrences(self, after: int, limit: int) -> Occurrences:
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
-            query = select(t.leadership.c.sequence, func.clock_timestamp())
+            query = select(t.leadership.c.sequence, t.leadership.c.epoch, func.clock_timestamp())
             query = query.where(t.leadership.c.cluster_id == self._cluster)
-            head, now = (await connection.execute(query)).one_or_none() or (0, None)
+            head, epoch, now = (await connection.execute(query)).one_or_none() or (0, 0, None)
             if now is None:
                 raise LedgerUnavailable(f"no controller has led cluster {self._cluster} yet")
             if head <= after:
                 return Occurrences(found=[], until=after, head=max(head, after), read_at=now)
-            first = (await connection.execute(_first_after(self._cluster, after))).scalar() or head + 1
+            following = (await connection.execute(_first_after(self._cluster, after))).one_or_none()
+            first, epoch = following or (head + 1, epoch)
             until = min(head, first - 1 + limit)
             rows = (await connection.execute(candidates(self._cluster, after, until))).all()
             known = await self._before(connection, rows)
@@ -57,7 +58,7 @@ class PostgresOutbox:
                 until=until,
                 head=head,
                 read_at=now,
-                deleted=(after + 1, first - 1) if first > after + 1 else None,
+                deleted=Deleted(epoch, after + 1, first - 1) if first > after + 1 else None,
             )
 
     async def _before(
@@ -207,7 +208,7 @@ def _last(verdict: Verdict, of: Any, value: Any) -> ScalarSelect[Any]:
 
 
 def _first_after(cluster: str, after: int) -> Select[Any]:
-    query = select(_D.sequence).where(_D.cluster_id == cluster, _D.sequence > after)
+    query = select(_D.sequence, _D.epoch).where(_D.cluster_id == cluster, _D.sequence > after)
     return query.order_by(_D.sequence).limit(1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from sqlalchemy import func, select, text
@@ -49,7 +49,8 @@ async def add_partitions(connection: AsyncConnection, months_ahead: int = MONTHS
 async def drop_history(pool: AsyncEngine, keep_months: int) -> list[str]:
     """Drop months of history that ended over `keep_months` months ago; returns the partitions' names.
 
-    Open workloads, attempts and holds are not history and stay, however old.
+    With them go revisions of policy and podsets that nothing refers to any more. Open workloads, attempts and
+    holds, and the policy in force, are not history and stay, however old.
     """
     if keep_months < 1:
         raise ValueError(f"history is kept for at least 1 month, not {keep_months}")
@@ -62,7 +63,33 @@ async def drop_history(pool: AsyncEngine, keep_months: int) -> list[str]:
             if match and int(match[1]) * 12 + int(match[2]) - 1 < oldest:
                 await connection.execute(text(f"DROP TABLE {SCHEMA}.{name}"))
                 dropped.append(name)
-        return dropped
+    if dropped:
+        # After the commit: a statement that takes too long here does not keep the months.
+        async with pool.begin() as connection:
+            await connection.execute(_ENDED_REVISIONS)
+        async with pool.begin() as connection:
+            await connection.execute(_UNUSED_SHAPES, {"before": _begins(oldest)})
+    return dropped
+
+
+_ENDED_REVISIONS: Final = text(
+    f"DELETE FROM {SCHEMA}.config_revision USING {SCHEMA}.leadership, LATERAL ("
+    f"SELECT min(sequence) AS first FROM {SCHEMA}.decision "
+    "WHERE decision.cluster_id = leadership.cluster_id) kept "
+    "WHERE config_revision.cluster_id = leadership.cluster_id "
+    "AND to_seq < coalesce(kept.first, leadership.sequence + 1)"
+)
+"""Revisions that had ended when the first decision that is kept was stored."""
+
+_UNUSED_SHAPES: Final = text(
+    f"DELETE FROM {SCHEMA}.shape USING (SELECT cluster_id, id FROM {SCHEMA}.shape one "
+    "WHERE queued_at < CAST(:before AS timestamptz) AND NOT EXISTS ("
+    f"SELECT FROM {SCHEMA}.workload WHERE workload.cluster_id = one.cluster_id AND workload.shape = one.id) "
+    "FOR UPDATE SKIP LOCKED) unused "
+    "WHERE shape.cluster_id = unused.cluster_id AND shape.id = unused.id"
+)
+"""Podsets with which nothing was queued in the months that are kept. It waits for no lock, and the writer for
+those of this statement: a row that the writer needs again is stored again."""
 
 
 async def used_defaults(connection: AsyncConnection) -> list[str]:
@@ -85,6 +112,11 @@ async def _leaves(connection: AsyncConnection) -> list[str]:
         {"schema": SCHEMA},
     )
     return list(rows.scalars())
+
+
+def _begins(month: int) -> datetime:
+    """Return when a month begins."""
+    return datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC)
 
 
 def _first_day(month: int) -> str:

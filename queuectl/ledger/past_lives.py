@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -68,6 +68,30 @@ async def first_and_last(
         for order in (row.sequence, row.sequence.desc())
     ]
     return first, last
+
+
+async def last_decision(
+    connection: AsyncConnection, cluster: str, within: Callable[[Row[Any]], bool]
+) -> Row[Any] | None:
+    """Return sequence, time and epoch of the last decision that is `within`; None: none is.
+
+    All decisions before one that is within must be too, as with times and epochs, which never decrease as
+    sequence numbers increase and have no index: a search by halves.
+    """
+    row = t.decision.c
+    query = select(row.sequence, row.now, row.epoch).where(row.cluster_id == cluster)
+    first, final = await first_and_last(connection, cluster)
+    if first is None or final is None:
+        return None
+    found, below, beyond = None, first.sequence - 1, final.sequence + 1
+    while beyond - below > 1:
+        middle = (below + beyond) // 2
+        candidate = (await connection.execute(query.where(row.sequence == middle))).one()
+        if within(candidate):
+            found, below = candidate, middle
+        else:
+            beyond = middle
+    return found
 
 
 async def _continues(connection: AsyncConnection, cluster: str, known: PastLives) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy import text as sql
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -27,6 +27,8 @@ _ACQUIRE_TIMEOUT: Final = 5.0
 _ANSWER_TIMEOUT: Final = 15.0
 """Seconds until a silent server is given up; more than every limit that the server enforces itself."""
 _IDLE_TIMEOUT: Final = 10.0
+_CHUNK: Final = 1000
+"""Rows fetched at a time."""
 
 # By SQLSTATE, a class of two characters or a whole code (the longer match counts).
 _NOT_ALLOWED: Final = ("28",)  # password, pg_hba.conf
@@ -108,6 +110,15 @@ async def reading(
             if seconds is not None:
                 await connection.execute(select(func.set_config(name, str(int(seconds * 1000)), True)))
         yield connection
+
+
+async def stream(connection: AsyncConnection, query: Select[Any]) -> AsyncIterator[Any]:
+    """Yield the rows of a query, of which few are in memory at a time."""
+    async with connection.stream(query, execution_options={"yield_per": _CHUNK}) as result:
+        # In chunks: fetching single rows costs more than what is done with them.
+        async for chunk in result.partitions():
+            for row in chunk:
+                yield row
 
 
 async def check_session(connection: AsyncConnection) -> None:

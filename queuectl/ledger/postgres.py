@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import BigInteger, Select, cast, delete, func, select
@@ -59,7 +59,9 @@ class PostgresLedger:
         self._stored = 0
         """The last decision that is known to be stored."""
         self._stored_shapes: set[str] = set()
-        """Ids of shapes that are known to be stored."""
+        """Ids of shapes that are known to be stored, with `queued_at` in `_month`."""
+        self._month = (0, 0)
+        """Year and month of the last commit, in UTC."""
 
     @ledger_call
     async def take_epoch(self, holder: str) -> int:
@@ -146,7 +148,7 @@ class PostgresLedger:
     ) -> int:
         recorded = plan.recorded
         async with self._pool.begin() as connection:
-            writing = Writing(connection, self._cluster, plan.now, self._stored_shapes)
+            writing = Writing(connection, self._cluster, plan.now, self._shapes_in(plan.now))
             fence = await writing.fence(epoch, self._holder, len(recorded))
             if fence is None:
                 raise await self._refusal(connection, epoch, plan.now)
@@ -172,6 +174,14 @@ class PostgresLedger:
         if len(self._stored_shapes) > _SHAPES_KEPT:
             self._stored_shapes.clear()
         return first
+
+    def _shapes_in(self, month: datetime) -> set[str]:
+        """Return the ids of the shapes that are known to be stored with `queued_at` in this month."""
+        month = month.astimezone(UTC)
+        if self._month != (month.year, month.month):
+            self._month = (month.year, month.month)
+            self._stored_shapes.clear()
+        return self._stored_shapes
 
     async def _refusal(self, connection: AsyncConnection, epoch: int, now: datetime) -> Exception:
         """Why the fence refused the transaction."""

@@ -17,6 +17,7 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.as_of import LedgerPast
 from queuectl.ledger.codec import Parsed
 from queuectl.ledger.for_readers import facts_after
+from queuectl.ledger.past_lives import last_decision
 from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.rows import (
     configs_in_force,
@@ -192,6 +193,12 @@ class LedgerReadings:
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         return await self._decisions(None, after, limit)
+
+    @ledger_call
+    async def last_of(self, epoch: int) -> int:
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
+            found = await last_decision(connection, self._cluster, lambda row: row.epoch <= epoch)
+            return 0 if found is None else int(found.sequence)
 
     @ledger_call
     async def recorded(self, workloads: Sequence[WorkloadId]) -> frozenset[WorkloadId]:

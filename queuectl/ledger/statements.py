@@ -205,9 +205,14 @@ SEEN: Final = _seen()
 SHAPE_ROWS: Final = Columns(*columns_of(t.shape, "id", "pod_sets"))
 SHAPES: Final = (
     upsert(t.shape)
-    .from_select(*rows_from(t.shape, SHAPE_ROWS, ("id", "pod_sets"), cluster_id=CLUSTER))
-    .on_conflict_do_nothing()
+    .from_select(*rows_from(t.shape, SHAPE_ROWS, ("id", "pod_sets"), cluster_id=CLUSTER, queued_at=NOW))
+    .on_conflict_do_update(
+        index_elements=[t.shape.c.cluster_id, t.shape.c.id],
+        set_={"queued_at": NOW},
+        where=t.shape.c.queued_at < func.date_trunc("month", NOW, "UTC"),
+    )
 )
+"""A row is written at most once a month."""
 
 OBJECT_ROWS: Final = Columns(*columns_of(t.workload_object, "uid", "workload", "kind"))
 OBJECTS: Final = (

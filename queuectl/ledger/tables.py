@@ -114,6 +114,8 @@ shape = Table(
     Column("cluster_id", Text, primary_key=True),
     Column("id", Text, primary_key=True),  # hash of the podsets
     Column("pod_sets", JSONB, nullable=False),
+    # When a workload was queued with them for the first time in the last month in which one was.
+    Column("queued_at", _Time, nullable=False),
 )
 
 workload_object = Table(

@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
-from sqlalchemy import Numeric, Select, cast, func, or_, select
+from sqlalchemy import Numeric, cast, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.model import AttemptState, ConfigKey, Verb
@@ -19,7 +19,7 @@ from queuectl.ledger import checkpoint
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import cleaned, dump
 from queuectl.ledger.partitions import used_defaults
-from queuectl.ledger.pool import create_pool, ledger_call, reading
+from queuectl.ledger.pool import create_pool, ledger_call, reading, stream
 from queuectl.ledger.queries import clusters
 from queuectl.ledger.replay import Expected, Finding, Holding, Line, Replay, lines_of
 from queuectl.ledger.schema import check_schema
@@ -28,7 +28,7 @@ from queuectl.ledger.shapes import id_of
 _TIMEOUT: Final = 120.0
 """Timeout of one statement in seconds: enough for a large history."""
 _CHUNK: Final = 1000
-"""Rows fetched at a time."""
+"""Sequences that one statement asks for."""
 
 
 async def verify(url: str, cluster_id: str | None = None, *, from_checkpoint: bool = False) -> list[Finding]:
@@ -88,7 +88,7 @@ class Verifier:
             self._stored = replay.sequence
 
     async def _beginning(self, connection: AsyncConnection) -> Replay:
-        """The state before the first stored decision: the policy then in force, which is never dropped."""
+        """The state before the first stored decision: the policy then in force, which is kept."""
         replay, decision, row = Replay(), t.decision.c, t.config_revision.c
         decided = select(func.min(decision.sequence)).where(decision.cluster_id == self._cluster)
         first: int | None = (await connection.execute(decided)).scalar_one()
@@ -100,7 +100,7 @@ class Verifier:
             .where(or_(row.to_seq.is_(None), row.to_seq >= first))
             .order_by(row.from_seq)
         )
-        async for kind, namespace, name, sequence, spec in _stream(connection, query):
+        async for kind, namespace, name, sequence, spec in stream(connection, query):
             replay.configure(ConfigKey(kind, namespace, name), sequence, cleaned(json.loads(spec)))
         return replay
 
@@ -112,7 +112,7 @@ class Verifier:
             *(row.namespace, row.kind, row.name),
         )
         query = query.where(row.cluster_id == self._cluster, row.sequence > replay.sequence)
-        async for one in _stream(connection, query.order_by(row.sequence)):
+        async for one in stream(connection, query.order_by(row.sequence)):
             lines = replay.apply(one)
             stored = await closed.take(one.sequence, replay)
             if lines is not None and one.workload not in replay.trusted and stored != lines:
@@ -133,7 +133,7 @@ class Verifier:
             .where(row.cluster_id == self._cluster, ~row.open, row.to_seq > after)
             .order_by(row.to_seq)
         )
-        async for to_seq, *line in _stream(connection, query):
+        async for to_seq, *line in stream(connection, query):
             yield to_seq, (line[0], line[1], line[2], line[3], line[4])
 
     async def _compare(self, connection: AsyncConnection, replay: Replay) -> None:
@@ -153,7 +153,7 @@ class Verifier:
         query = select(row.id, row.pod_sets).where(row.cluster_id == self._cluster).order_by(row.id)
         return [
             Finding("Shapes", f"shape {id}", "its podsets are not those that its id is made of")
-            async for id, pod_sets in _stream(connection, query)
+            async for id, pod_sets in stream(connection, query)
             if id != id_of(pod_sets)
         ]
 
@@ -183,7 +183,7 @@ class Verifier:
             .order_by(w.id)
         )
         missing = set(replay.workloads)
-        async for row in _stream(connection, query):
+        async for row in stream(connection, query):
             missing.discard(row.id)
             expected = replay.workloads.get(row.id)
             if expected is not None:
@@ -195,7 +195,7 @@ class Verifier:
         holding = {id: one.holding for id, one in replay.workloads.items() if one.holding is not None}
         attempts = select(a.workload, a.number, a.state, a.cluster_queue, a.sequence, a.debt, a.pod_sets)
         attempts = attempts.where(a.cluster_id == self._cluster, a.open)
-        async for row in _stream(connection, attempts):
+        async for row in stream(connection, attempts):
             held = holding.pop(row.workload, None)
             if held is not None:
                 _compare_attempt(replay, row, held)
@@ -220,7 +220,7 @@ class Verifier:
             for id, one in replay.workloads.items()
             if one.holding is not None and one.holding.lines
         }
-        async for (workload, number), lines in _by_attempt(_stream(connection, query)):
+        async for (workload, number), lines in _by_attempt(stream(connection, query)):
             expected = held.pop((workload, number), ())
             if lines != expected and workload not in replay.trusted:
                 subject = f"holds of attempt {number} of {workload}"
@@ -249,7 +249,7 @@ class Verifier:
         row = t.effect.c
         query = select(row.sequence, row.workload, row.attempt, row.verb)
         query = query.where(row.cluster_id == self._cluster, row.open)
-        async for one in _stream(connection, query):
+        async for one in stream(connection, query):
             known = replay.workloads.get(one.workload)
             held = known.holding if known else None
             if one.workload in replay.trusted or one.sequence < replay.begins:
@@ -279,7 +279,7 @@ class Verifier:
         query = select(row.kind, row.namespace, row.name, row.from_seq, row.spec)
         query = query.where(row.cluster_id == self._cluster, row.to_seq.is_(None))
         played = dict(replay.configs)
-        async for kind, namespace, name, sequence, spec in _stream(connection, query):
+        async for kind, namespace, name, sequence, spec in stream(connection, query):
             key = ConfigKey(kind, namespace, name)
             expected = played.pop(key, None)
             if sequence < replay.begins:
@@ -352,14 +352,6 @@ async def _by_attempt(rows: AsyncIterator[Any]) -> AsyncIterator[tuple[tuple[str
         lines.append((line[0], line[1], line[2], line[3], line[4]))
     if current is not None:
         yield current, tuple(sorted(lines))
-
-
-async def _stream(connection: AsyncConnection, query: Select[Any]) -> AsyncIterator[Any]:
-    async with connection.stream(query, execution_options={"yield_per": _CHUNK}) as result:
-        # In chunks: fetching single rows costs more than all the rest of this module.
-        async for chunk in result.partitions():
-            for row in chunk:
-                yield row
 
 
 def _chunks(numbers: list[int]) -> Iterator[list[int]]:

@@ -89,8 +89,8 @@ class Delivery:
 
         Raises LedgerUnavailable: what was sent and not stored is sent again.
         """
-        cursor = self._cursor or await self._outbox.cursor(self._sink.name)
-        self._cursor = cursor
+        # Read each time: after a restore of the ledger it may be at an earlier decision.
+        cursor = self._cursor = await self._outbox.cursor(self._sink.name)
         found = await self._outbox.occurrences(cursor.sequence, SPAN)
         self._observer.behind(self._sink.name, found.head - cursor.sequence)
         for until, message in self._messages(found):
@@ -110,8 +110,7 @@ class Delivery:
         """The messages in order, each with the sequence up to which all is told once it is sent."""
         messages = []
         if found.deleted is not None:
-            first, last = found.deleted
-            messages.append((last, gap(self._cluster, first, last, found.read_at)))
+            messages.append((found.deleted.last, gap(self._cluster, found.deleted, found.read_at)))
         selection = self._sink.selection
         for one in found.found:
             if (event := selected(selection, one)) is not None:

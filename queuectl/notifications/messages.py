@@ -10,7 +10,7 @@ from typing import Any, Final
 from queuectl.core.reasons import Reason, utc
 from queuectl.core.redaction import Readable, redacted
 from queuectl.notifications.rules import Event, waited
-from queuectl.outbox import Occurrence, ToldStart
+from queuectl.outbox import Deleted, Occurrence, ToldStart
 
 MAX_TEXT: Final = 2_000
 """Characters of the text of a message, and of each reason in it."""
@@ -18,7 +18,11 @@ MAX_TEXT: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`id` is the same each time that it is sent: receivers ignore one that they have."""
+    """`id` is the same each time that it is sent: receivers ignore one that they have.
+
+    It has the epoch of a decision or the time of a forecast: after a restore of the ledger other decisions
+    have the sequences of those that were lost.
+    """
 
     id: str
     event: str
@@ -61,7 +65,8 @@ def about(cluster: str, event: Event, found: Occurrence, readable: Readable) -> 
         "waitedSeconds": None if wait is None else int(wait.total_seconds()),
         "reason": _reason(reason),
     }
-    return _message(f"{cluster}/{row.sequence}", event, row.now, text, cluster, row.sequence, document)
+    name = f"{cluster}/{row.epoch}/{row.sequence}"
+    return _message(name, event, row.now, text, cluster, row.sequence, document)
 
 
 def moved(cluster: str, known: ToldStart) -> Message:
@@ -81,18 +86,19 @@ def moved(cluster: str, known: ToldStart) -> Message:
         "startsAt": utc(start),
         "toldBefore": utc(before),
     }
-    name = f"{cluster}/start/{known.workload}/{known.told + 1}"
+    name = f"{cluster}/start/{known.workload}/{int(at.timestamp() * 1_000_000)}"
     return _message(name, Event.START_MOVED, at, text, cluster, None, document)
 
 
-def gap(cluster: str, first: int, last: int, now: datetime) -> Message:
-    """History was deleted before it was told: decisions `first` to `last`."""
+def gap(cluster: str, deleted: Deleted, now: datetime) -> Message:
+    """History was deleted before it was told."""
+    epoch, first, last = deleted
     text = (
         f"Decisions {first} to {last} were deleted with old history before they could be told: "
         "messages about them are missing"
     )
     document: dict[str, Any] = {"first": first, "last": last}
-    return _message(f"{cluster}/{first}-{last}", "Gap", now, text, cluster, last, document)
+    return _message(f"{cluster}/{epoch}/{first}-{last}", "Gap", now, text, cluster, last, document)
 
 
 def trial(cluster: str, sink: str, now: datetime) -> Message:

@@ -19,7 +19,7 @@ from queuectl.core.reasons import Family, Reason
 from queuectl.core.resources import FlavorResource
 from queuectl.core.what_if import Change, ChangeKind, Counterfactual, Counterfactuals, Tried
 from queuectl.simulator.changed import asking, nominal, with_quota, with_request
-from queuectl.simulator.rebuilding import requested
+from queuectl.simulator.rebuilding import claiming, requested
 from queuectl.simulator.trials import Trials
 
 EACH: Final = 32
@@ -42,6 +42,7 @@ def counterfactuals(trials: Trials, workload: WorkloadId) -> Counterfactuals:
 
 def quote(trials: Trials, workload: Workload) -> Counterfactuals:
     """Return whether a new workload would start, and what would let it start if not."""
+    workload = claiming(workload, trials.workloads.values())
     now = trials.with_workload(workload)
     return _search(trials, Asked(workload, now.cluster_queue, now.priority or 0), now)
 

@@ -2,18 +2,20 @@
 
 What a controller reads from objects is made from what the ledger has: each workload is observed as its last
 decision left it. What the ledger does not have is not known: pods that are ready or have ended since, what is
-used of ResourceQuotas by others, and ResourceClaims (docs/decisions/0039-past-states.md). Nodes and their
-pods are known as of now only, as readers were told of them last (docs/decisions/0044-nodes-for-readers.md).
+used of ResourceQuotas by others (docs/decisions/0039-past-states.md). Nodes and their pods are known as of
+now only, as readers were told of them last (docs/decisions/0044-nodes-for-readers.md).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
+from queuectl.core.device_claims import PodClaim
 from queuectl.core.directory import GATE
 from queuectl.core.engine import Engine
 from queuectl.core.events import (
@@ -151,6 +153,26 @@ def requested(stored: StoredWorkload) -> Workload:
         max_run_seconds=options.max_run_seconds,
         problem=options.problem or _unknown(stored),
     )
+
+
+def claiming(workload: Workload, others: Iterable[StoredWorkload]) -> Workload:
+    """Return `workload`, read from a manifest, with the requests of its claims, as the ledger has them with
+    the workload of its namespace that names the same object and arrived last.
+    """
+    wanted = {(claim.template, claim.name) for pods in workload.pod_sets for claim in pods.claims}
+    if not wanted:
+        return workload
+    namespace = workload.ref.namespace
+    near = sorted((one for one in others if one.ref.namespace == namespace), key=lambda one: one.arrival)
+    claims = (claim for one in near for pods in one.pod_sets for claim in pods.claims)
+    known = {(claim.template, claim.name): claim.requests for claim in claims if claim.requests is not None}
+
+    def read(claim: PodClaim) -> PodClaim:
+        asked = claim.requests
+        return replace(claim, requests=known.get((claim.template, claim.name)) if asked is None else asked)
+
+    pod_sets = (replace(pods, claims=tuple(map(read, pods.claims))) for pods in workload.pod_sets)
+    return replace(workload, pod_sets=tuple(pod_sets))
 
 
 def _unknown(stored: StoredWorkload) -> Reason | None:

@@ -206,14 +206,14 @@ def _play(basis: _Basis, policy: Sequence[Event], progress: Callable[[float], No
     replaced = {event.key for event in policy if isinstance(event, PolicyObserved)}
     for change in past.changes:
         if change.key not in replaced and change.key != CONFIGURATION:
-            event = rule(change.key, change.spec)
-            play.happen(basis.at(change.at), partial(_observed, event))
+            play.happen(basis.at(change.at), partial(_revised, change))
     play.resume()
     return play.play(coming, until=basis.end / 1000, progress=progress)
 
 
-def _observed(event: Event, _: datetime) -> Iterable[Event]:
-    return (event,)
+def _revised(change: PastRevision, _: datetime) -> Iterable[Event]:
+    """Return the event of a revision. It is read when it comes into force: a long time has many."""
+    return (rule(change.key, change.spec),)
 
 
 def _released(life: PastLife, since: datetime) -> datetime | None:
@@ -274,8 +274,8 @@ def _sites(past: Past, policy: Iterable[Event]) -> tuple[Site, Site]:
     """The quota of the start, and with `policy`. Both have the same queues."""
     then = {key: parse_policy(key, spec) for key, spec in past.snapshot.configs if key.kind in _TREES}
     for change in past.changes:
-        if change.key.kind in _TREES:
-            then.setdefault(change.key, _empty(parse_policy(change.key, change.spec)))
+        if change.key.kind in _TREES and change.key not in then:
+            then[change.key] = _empty(parse_policy(change.key, change.spec))
     new = {
         event.key: event.value
         for event in policy

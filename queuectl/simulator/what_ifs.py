@@ -30,6 +30,7 @@ Key = frozenset[str] | None
 @dataclass(slots=True)
 class _Kept:
     trials: Trials
+    epoch: int
     read_at: float
 
 
@@ -75,7 +76,8 @@ class TriedWhatIfs:
                 self._leave(kept)
             if whole:
                 self._close()  # such engines are large
-            kept = _Kept(trials_of(basis.snapshot(), basis.configuration, whole=whole), now)
+            trials = trials_of(basis.snapshot(), basis.configuration, whole=whole)
+            kept = _Kept(trials, basis.epoch, now)
         # Kept only from here on: what fails half way is not used again.
         self._kept[basis.queues] = kept
         while len(self._kept) > KEPT:
@@ -94,4 +96,5 @@ class TriedWhatIfs:
 
     @staticmethod
     def _is_fresh(kept: _Kept, basis: Basis, now: float) -> bool:
-        return kept.trials.read == basis.sequence or now - kept.read_at < FRESH_SECONDS
+        same = (kept.trials.read, kept.epoch) == (basis.sequence, basis.epoch)
+        return same or now - kept.read_at < FRESH_SECONDS

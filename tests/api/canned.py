@@ -294,6 +294,10 @@ class CannedReadings:
         self._answer()
         return [row for row in self.rows if row.sequence > after][:limit]
 
+    async def last_of(self, epoch: int) -> int:
+        self._answer()
+        return max((row.sequence for row in self.rows if row.epoch <= epoch), default=0)
+
     async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
         self._answer()
         return [in_memory.starts(self.rows, span) for span in spans]

@@ -51,6 +51,7 @@ class Ledger:
 
     def __init__(self, script: Script, *rows: Document) -> None:
         self.rows = list(rows)
+        self.epoch = 1
         self.page = 1000
         script.answers["decisions"] = self.answer
 
@@ -60,11 +61,15 @@ class Ledger:
 
     def answer(self, query: Mapping[str, str]) -> tuple[int, Document]:
         after = int(query.get("next") or query.get("after") or 0)
+        epoch = int(query.get("epoch", self.epoch))
+        if epoch < self.epoch:
+            after = min(after, max(row["sequence"] for row in self.rows if row["epoch"] <= epoch))
         rows = [row for row in self.rows if row["sequence"] > after]
         limit = min(self.page, int(query["limit"]))
         items = rows[:limit]
         more = str(items[-1]["sequence"]) if len(rows) > limit else None
-        return 200, {"items": items, "next": more, "sequence": self.sequence, "ageSeconds": 0.0}
+        last = {"sequence": self.sequence, "epoch": self.epoch, "ageSeconds": 0.0}
+        return 200, {"items": items, "next": more, **last}
 
 
 def test_history_shows_time_verdict_flavors_reason_and_cause(
@@ -224,6 +229,22 @@ def test_a_replaced_ledger_is_followed_from_its_end(script: Script, scripted: st
         assert "was replaced" in one_of(process.stderr)
         ledger.rows.append(LIFE[1])
         assert json.loads(one_of(process.stdout))["sequence"] == 4
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_SECONDS) == 0
+
+
+def test_a_restored_ledger_is_followed_from_the_first_decision_after_the_backup(
+    script: Script, scripted: str
+) -> None:
+    ledger = Ledger(script, *LIFE)
+    with follow(scripted, "--since", "7", "-o", "json") as process:
+        assert json.loads(one_of(process.stdout))["sequence"] == 9
+        later = [{**decision(n, "Pending", name="other"), "epoch": 2} for n in range(5, 12)]
+        ledger.rows[2:], ledger.epoch = later, 2
+        found = [json.loads(one_of(process.stdout)) for _ in later]
+        assert [(one["sequence"], one["epoch"]) for one in found] == [(n, 2) for n in range(5, 12)]
+        told = one_of(process.stderr)
+        assert told.startswith("the ledger was restored from a backup: decisions 5 to 9 were lost")
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_SECONDS) == 0
 

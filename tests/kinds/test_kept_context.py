@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from queuectl.core.model import ConfigKey
-from queuectl.kinds.context import CONTEXT_KINDS, MAX_KEPT, kept_context
+from queuectl.kinds.context import CONTEXT_KINDS, MAX_KEPT, is_kept, kept_context
 
 META = {"name": "one", "namespace": "team", "resourceVersion": "7", "labels": {"env": "prod"}}
 OBJECTS: dict[str, dict[str, Any]] = {
@@ -22,11 +23,8 @@ OBJECTS: dict[str, dict[str, Any]] = {
         "metadata": META,
         "spec": {"hard": {"requests.cpu": "20"}, "scopes": ["NotTerminating"]},
     },
-    "ResourceClaimTemplate": {
-        "metadata": META,
-        "spec": {"spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu"}}]}}},
-    },
 }
+TEMPLATE = {"spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu"}}]}}}
 
 
 def test_all_kinds_that_are_kept_are_tried_here() -> None:
@@ -59,10 +57,20 @@ def test_a_huge_object_is_observed_and_not_kept() -> None:
     assert event.key is None
 
 
-def test_nodes_and_claims_are_observed_and_not_kept() -> None:
-    event = CONTEXT_KINDS["Node"].event({"metadata": {"name": "n"}})
+@pytest.mark.parametrize("kind", ["Node", "ResourceClaim", "ResourceClaimTemplate"])
+def test_nodes_and_claims_are_observed_and_not_kept(kind: str) -> None:
+    event = CONTEXT_KINDS[kind].event({"metadata": META, "spec": TEMPLATE})
     assert event is not None
     assert event.key is None
+
+
+def test_a_template_that_an_older_version_kept_is_read() -> None:
+    key = ConfigKey("ResourceClaimTemplate", "team", "one")
+    found = kept_context(key, json.dumps({"spec": TEMPLATE}))
+    event = CONTEXT_KINDS[key.kind].event({"metadata": META, "spec": TEMPLATE})
+    assert event is not None
+    assert found.value == event.value
+    assert is_kept(key.kind)
 
 
 @pytest.mark.parametrize("spec", ["[]", "nonsense", '{"metadata":[]}'])

@@ -81,12 +81,12 @@ async def test_history_that_was_deleted_is_told_as_a_gap(world: World, outbox: P
     await lived(world)
     await world.tamper("DELETE FROM queuectl.decision WHERE cluster_id = :c AND sequence < 4")
     found = await outbox.occurrences(1, 2)
-    assert (found.deleted, found.until) == ((2, 3), 5)
+    assert (found.deleted, found.until) == ((world.epoch, 2, 3), 5)
     assert [(one.decision.sequence, one.queue) for one in found.found] == [(4, None)]
     assert found.found[0].waiting_since is None
     await world.tamper("DELETE FROM queuectl.decision WHERE cluster_id = :c")
     nothing = await outbox.occurrences(1, 100)
-    assert (nothing.deleted, nothing.until, nothing.found) == ((2, 7), 7, [])
+    assert (nothing.deleted, nothing.until, nothing.found) == ((world.epoch, 2, 7), 7, [])
 
 
 async def test_a_new_cursor_is_at_the_last_decision_and_moves_from_where_it_is_only(

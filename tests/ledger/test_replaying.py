@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from queuectl.ledger import as_of
 from queuectl.ports import NotStored
 from queuectl.readings import TooMuchHistory
 from queuectl.settings import Settings
+from queuectl.simulator.replaying import replayed
 from tests.builders import GPU
 from tests.ledger.edits import World
 from tests.ledger.plans import configure, enqueue, retire
@@ -47,9 +49,27 @@ async def test_a_past_time_has_its_state_its_workloads_and_the_changes_of_policy
     assert found.removed == 1
     with pytest.raises(NotStored, match="has no decision of"):
         await past_since(settings(world), cluster=world.cluster, since=datetime(1999, 1, 1, tzinfo=UTC))
-    monkeypatch.setattr(as_of, "MOST_REVISIONS", 2)
-    with pytest.raises(TooMuchHistory, match="changed more than 2 times"):
+    monkeypatch.setattr(as_of, "MOST_REVISED", 1 << 11)
+    with pytest.raises(TooMuchHistory, match="changed by more than 0 MiB since"):
         await past_since(settings(world), cluster=world.cluster, since=since)
+
+
+async def test_twelve_thousand_changes_of_policy_are_read_and_replayed(world: World) -> None:
+    """A tool that applies 2000 objects six times, each time with another spec."""
+    await world.write(configure("team-a", 100), enqueue("one"))
+    since = await world.ledger.now()
+    await world.tamper(
+        "INSERT INTO queuectl.config_revision SELECT :c, 'ResourceFlavor', '', 'f' || n % 2000, n, "
+        "CASE WHEN n <= 10000 THEN n + 2000 END, now() + n * interval '1 us', "
+        "CASE WHEN n <= 10000 THEN now() + (n + 2000) * interval '1 us' END, "
+        '\'{"nodeLabels":{"round":"\' || n / 2000 || \'"}}\' FROM generate_series(1, 12000) AS n'
+    )
+    found = await past_since(settings(world), cluster=world.cluster, since=since)
+    assert len(found.changes) == 12_000
+    assert found.removed == 0
+    assert len({id(change.spec) for change in found.changes}) == 7
+    later = replace(found, until=found.changes[-1].at + timedelta(seconds=1))
+    assert replayed(later, [])["assumed"]["policyChanges"] == 12_000
 
 
 async def test_the_command_prints_tables_and_what_they_rest_on(world: World, tmp_path: Path) -> None:

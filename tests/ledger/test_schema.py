@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,12 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuectl.core.decisions import Decision
+from queuectl.core.model import PodSet
+from queuectl.core.policy import DEFAULT_CONFIGURATION
 from queuectl.ledger import schema
 from queuectl.ledger import statements as s
+from queuectl.ledger.as_of import LedgerPast
 from queuectl.ledger.partitions import drop_history, ensure_partitions
 from queuectl.ledger.pool import connection_pool, create_pool
 from queuectl.ledger.postgres import PostgresLedger
@@ -28,7 +33,8 @@ from queuectl.ledger.tables import HISTORY, SCHEMA, metadata
 from queuectl.ledger.verify import verify
 from queuectl.ports import LedgerUnavailable, SchemaMismatch
 from queuectl.sandbox.postgres import EmbeddedPostgres
-from tests.ledger.plans import admit, configure, enqueue, plan, retire
+from tests.builders import GPU
+from tests.ledger.plans import admit, configure, enqueue, plan, retire, workload
 
 
 @pytest.fixture
@@ -241,6 +247,50 @@ async def test_old_months_are_dropped_and_open_rows_stay(fresh: str) -> None:
             await drop_history(pool, keep_months=0)
     finally:
         await pool.dispose()
+
+
+async def test_revisions_and_podsets_are_dropped_with_the_history_that_refers_to_them(fresh: str) -> None:
+    await migrate(fresh)
+    past, late = datetime(2020, 1, 15, tzinfo=UTC), datetime(2020, 1, 16, tzinfo=UTC)
+    month = "FOR VALUES FROM ('2020-01-01Z') TO ('2020-02-01Z')"
+    for parent in HISTORY.values():
+        leaf = f"{SCHEMA}.{parent}_2020_01"
+        await run(fresh, f"CREATE TABLE {leaf} PARTITION OF {SCHEMA}.{parent} {month}")
+    async with connection_pool(fresh) as pool:
+        ledger = PostgresLedger(pool, "c")
+        epoch = await ledger.take_epoch("test")
+
+        async def write(*decisions: Decision, now: datetime) -> None:
+            await ledger.commit(plan(*decisions, now=now), [], epoch=epoch, batch=f"{now} {decisions}")
+
+        def queued(name: str, gpus: int, arrival: int) -> Decision:
+            pods = PodSet(name="main", count=1, requests=((GPU, gpus),))
+            return replace(enqueue(name, arrival=arrival), workload=workload(name, pod_sets=(pods,)))
+
+        await write(configure("team-a", 100), configure("old", 1), configure("late", 1), now=past)
+        await write(queued("stays", 1, 1), queued("ends", 2, 2), queued("comes-back", 3, 3), now=past)
+        await write(configure("team-a", 50), configure("old", None), now=late)
+        await write(retire("ends", None), retire("comes-back", None), now=late)
+        now = await ledger.now()
+        await write(configure("late", 2), queued("again", 3, 4), now=now)
+        assert await verify(fresh) == []
+        assert "decision_2020_01" in await drop_history(pool, keep_months=1)
+        revisions = text(f"SELECT name || ' ' || (to_seq IS NULL) FROM {SCHEMA}.config_revision")
+        shapes = text(f"SELECT pod_sets #>> '{{0,requests,0,1}}' FROM {SCHEMA}.shape")
+        async with pool.connect() as connection:
+            names = sorted((await connection.execute(revisions)).scalars())
+            assert names == ["late false", "late true", "team-a true"]
+            assert sorted((await connection.execute(shapes)).scalars()) == ["1", "3"]
+        # What refers to a dropped shape later stores it again, also from a process that knew it.
+        await write(queued("like-ends", 2, 5), now=now)
+        async with pool.connect() as connection:
+            assert sorted((await connection.execute(shapes)).scalars()) == ["1", "2", "3"]
+        assert await verify(fresh) == []
+        loaded = await ledger.load()
+        assert all(one.pod_sets for one in loaded.workloads)
+        past_state = await LedgerPast(pool, "c", lambda _: DEFAULT_CONFIGURATION).at(now)
+        assert all(one.pod_sets for one in past_state.workloads)
+        assert {key.name for key, _ in past_state.configs} == {"team-a", "late"}
 
 
 async def test_a_database_lists_its_clusters(fresh: str) -> None:

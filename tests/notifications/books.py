@@ -11,7 +11,7 @@ from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.reasons import Code, Family, Reason
 from queuectl.notifications.delivery import SinkFailed
 from queuectl.notifications.messages import Message
-from queuectl.outbox import Cursor, Occurrence, Occurrences
+from queuectl.outbox import Cursor, Deleted, Occurrence, Occurrences
 from queuectl.ports import LedgerUnavailable
 from queuectl.readings import DecisionRow
 
@@ -94,7 +94,8 @@ class Book:
         first = left[0].sequence if left else head + 1
         until = max(after, min(head, first - 1 + limit))
         found = [occurrence(self.rows, one) for one in left if one.sequence <= until and may_be_told(one)]
-        deleted = (after + 1, first - 1) if head > after and first > after + 1 else None
+        epoch = left[0].epoch if left else 1
+        deleted = Deleted(epoch, after + 1, first - 1) if head > after and first > after + 1 else None
         return Occurrences(found=found, until=until, head=max(head, after), read_at=NOW, deleted=deleted)
 
     async def cursor(self, sink: str) -> Cursor:

@@ -52,7 +52,7 @@ async def test_a_sink_is_told_of_what_its_rules_select_in_order() -> None:
     of, receiver, counts = book(*[Verdict.EVICTED, Verdict.QUEUED, Verdict.EVICTED]), Receiver(), Counts()
     told_from_the_start(of, "sink")
     assert await delivery(of, receiver, counts=counts).step() == POLL_SECONDS
-    assert receiver.ids == ["c/1", "c/3"]
+    assert receiver.ids == ["c/1/1", "c/1/3"]
     assert of.cursors["sink"].sequence == 3
     assert of.cursors["sink"].sent == 2
     assert (counts.sent_by, counts.behind_by) == ({"sink": 2}, {"sink": 0})
@@ -64,7 +64,7 @@ async def test_a_new_sink_is_not_told_of_the_past() -> None:
     await running.step()
     of.rows.append(row(4, Verdict.EVICTED, reason=PREEMPTED))
     await running.step()
-    assert receiver.ids == ["c/4"]
+    assert receiver.ids == ["c/1/4"]
 
 
 async def test_a_message_that_was_sent_and_not_noted_is_sent_again_with_the_same_id() -> None:
@@ -78,9 +78,9 @@ async def test_a_message_that_was_sent_and_not_noted_is_sent_again_with_the_same
     crashing = Delivery("c", Sink(name="sink", selection=ALL, send=send_and_lose_the_ledger), of, Counts())
     with pytest.raises(LedgerUnavailable):
         await crashing.step()
-    assert receiver.ids == ["c/1"]
+    assert receiver.ids == ["c/1/1"]
     await delivery(of, receiver).step()
-    assert receiver.ids == ["c/1", "c/1", "c/2"]
+    assert receiver.ids == ["c/1/1", "c/1/1", "c/1/2"]
     assert receiver.got[0].body == receiver.got[1].body
 
 
@@ -89,7 +89,7 @@ async def test_what_was_decided_while_a_sink_was_down_for_an_hour_arrives_in_ord
     told_from_the_start(of, "sink")
     end = await played(delivery(of, receiver), of)
     assert end > 3600
-    assert receiver.ids == [f"c/{n}" for n in range(1, 51)]
+    assert receiver.ids == [f"c/1/{n}" for n in range(1, 51)]
     pauses = [seconds for _, _, seconds in of.errors]
     assert pauses == [min(MAX_PAUSE, 2.0**n) for n in range(20)]
     assert of.cursors["sink"].failures == 0
@@ -124,7 +124,7 @@ async def test_deleted_history_is_told_once_and_what_is_left_after_it() -> None:
     running = delivery(of, receiver)
     await running.step()
     await running.step()
-    assert receiver.ids == ["c/1-7", "c/8", "c/9"]
+    assert receiver.ids == ["c/1/1-7", "c/1/8", "c/1/9"]
 
 
 async def test_a_message_names_workloads_of_the_sinks_namespaces_only() -> None:
@@ -143,10 +143,10 @@ async def test_a_message_that_fails_in_the_middle_holds_back_those_after_it() ->
     told_from_the_start(of, "sink")
     running = delivery(of, receiver)
     await running.step()
-    assert (receiver.ids, of.cursors["sink"].sequence) == (["c/1"], 1)
+    assert (receiver.ids, of.cursors["sink"].sequence) == (["c/1/1"], 1)
     await running.step()
     await running.step()
-    assert receiver.ids == ["c/1", "c/2", "c/3"]
+    assert receiver.ids == ["c/1/1", "c/1/2", "c/1/3"]
 
 
 async def test_a_history_of_which_nothing_is_left_is_one_gap() -> None:
@@ -154,7 +154,7 @@ async def test_a_history_of_which_nothing_is_left_is_one_gap() -> None:
     told_from_the_start(of, "sink")
     of.first = 10
     await delivery(of, receiver).step()
-    assert receiver.ids == ["c/1-9"]
+    assert receiver.ids == ["c/1/1-9"]
     assert of.cursors["sink"].sequence == 9
 
 
@@ -164,7 +164,7 @@ async def test_a_long_history_is_read_in_parts_without_a_pause() -> None:
     running = delivery(of, receiver)
     assert await running.step() == 0.0
     assert await running.step() == POLL_SECONDS
-    assert receiver.ids == [f"c/{SPAN + 1}"]
+    assert receiver.ids == [f"c/1/{SPAN + 1}"]
 
 
 async def test_a_cursor_that_another_process_moved_is_read_again() -> None:
@@ -178,7 +178,32 @@ async def test_a_cursor_that_another_process_moved_is_read_again() -> None:
     running = Delivery("c", Sink(name="sink", selection=ALL, send=send_twice), of, Counts())
     assert await running.step() == 0.0
     await running.step()
-    assert receiver.ids == ["c/1", "c/3"]
+    assert receiver.ids == ["c/1/1", "c/1/3"]
+
+
+async def test_decisions_of_a_restored_ledger_have_ids_of_their_own() -> None:
+    """The backup has decision 1. Decisions 2 and 3 are lost, and others get their sequences."""
+    of, receiver = book(*[Verdict.EVICTED] * 3), Receiver()
+    told_from_the_start(of, "sink")
+    running = delivery(of, receiver)
+    await running.step()
+    lost = receiver.ids[1:]
+    of.rows[1:] = [replace(one, epoch=2) for one in of.rows[1:]]
+    of.cursors["sink"] = replace(of.cursors["sink"], sequence=1)
+    await running.step()
+    assert receiver.ids[3:] == ["c/2/2", "c/2/3"]
+    assert not set(lost) & set(receiver.ids[3:])
+
+
+async def test_a_restored_ledger_is_told_from_its_own_cursor_before_it_has_as_many_decisions() -> None:
+    of, receiver = book(*[Verdict.EVICTED] * 9), Receiver()
+    told_from_the_start(of, "sink")
+    running = delivery(of, receiver)
+    await running.step()
+    of.rows[4:] = [replace(one, epoch=2) for one in of.rows[4:6]]
+    of.cursors["sink"] = replace(of.cursors["sink"], sequence=4)
+    await running.step()
+    assert receiver.ids[9:] == ["c/2/5", "c/2/6"]
 
 
 VERDICTS = st.sampled_from(
@@ -229,7 +254,7 @@ async def test_the_messages_are_those_of_the_rules_whatever_fails(
     of.rows, of.failing = rows, frozenset()
     await played(delivery(of, receiver, selection=selection), of)
     chosen = [one for one in rows if selected(selection, occurrence(rows, one)) is not None]
-    assert list(dict.fromkeys(receiver.ids)) == [f"c/{one.sequence}" for one in chosen]
+    assert list(dict.fromkeys(receiver.ids)) == [f"c/1/{one.sequence}" for one in chosen]
     by_id: dict[str, set[bytes]] = {}
     for message in receiver.got:
         by_id.setdefault(message.id, set()).add(message.body)

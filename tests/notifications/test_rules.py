@@ -11,7 +11,7 @@ from queuectl.core.decisions import Verdict
 from queuectl.core.reasons import Code, Reason
 from queuectl.notifications.messages import MAX_TEXT, about, gap
 from queuectl.notifications.rules import Event, Rule, Selection, event_of, selected
-from queuectl.outbox import Occurrence
+from queuectl.outbox import Deleted, Occurrence
 from queuectl.readings import DecisionRow
 from tests.notifications.books import CREATED, HELD, NEVER, NOW, PREEMPTED, WAITS, row
 
@@ -113,7 +113,7 @@ def test_a_message_has_the_facts_of_its_decision_and_an_id_of_cluster_and_sequen
     message = about("uid", Event.STARTED, Occurrence(decision, "main", CREATED), frozenset({"team-a"}))
     assert message.text == "Job team-a/train started after 1 h 4 min, LocalQueue main"
     assert json.loads(message.body) == {
-        "id": "uid/7",
+        "id": "uid/1/7",
         "cluster": "uid",
         "sequence": 7,
         "event": "Started",
@@ -137,6 +137,6 @@ def test_a_long_reason_is_cut_and_stays_on_one_line() -> None:
 
 
 def test_deleted_history_is_told_as_a_gap() -> None:
-    message = gap("c", 5, 90, NOW)
-    assert (message.id, message.event) == ("c/5-90", "Gap")
+    message = gap("c", Deleted(1, 5, 90), NOW)
+    assert (message.id, message.event) == ("c/1/5-90", "Gap")
     assert "Decisions 5 to 90 were deleted" in message.text

@@ -44,7 +44,7 @@ async def test_a_webhook_gets_the_document_its_id_and_a_signature() -> None:
         await HttpSink(lambda: receiver.url, TLS).webhook(MESSAGE)
     (headers, body), (unsigned, _) = receiver.requests
     assert json.loads(body) == MESSAGE.document
-    assert headers["Idempotency-Key"] == MESSAGE.document["id"] == "uid/7"
+    assert headers["Idempotency-Key"] == MESSAGE.document["id"] == "uid/1/7"
     signed = hmac.new(b"key", body, hashlib.sha256).hexdigest()
     assert headers["X-Queuectl-Signature-256"] == f"sha256={signed}"
     assert "X-Queuectl-Signature-256" not in unsigned
@@ -119,7 +119,7 @@ async def test_a_mail_has_a_message_id_of_its_decision() -> None:
         await sink.send(MESSAGE)
         await sink.send(MESSAGE)
     first, second = (email.message_from_bytes(one) for one in server.mails)
-    assert first["Message-ID"] == second["Message-ID"] == "<uid.7@queuectl>"
+    assert first["Message-ID"] == second["Message-ID"] == "<uid.1.7@queuectl>"
     assert first["Subject"].startswith("Job team-a/train was evicted, LocalQueue main")
     assert '"sequence": 7' in first.get_payload()
     assert server.receivers == ["a@example.com", "b@example.com"] * 2

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
 
 from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model import PodSet, Workload
 from queuectl.core.reasons import Code, Reason
 
 Claims = ResourceClaim | ResourceClaimTemplate
+
+MOST_RECORDED: Final = 256
+"""Alternatives of device requests that the ledger has with the podsets of one workload, at most."""
 
 
 class NotChargeable(Exception):
@@ -49,6 +54,26 @@ class DeviceClaims:
                     if devices:
                         yield pod_set, claim.name, devices
 
+    def recorded(self, workload: Workload) -> tuple[PodSet, ...]:
+        """Return its podsets as the ledger has them: each claim with its requests, so that an engine can be
+        made from the ledger.
+
+        Claims beyond MOST_RECORDED alternatives, and those whose object is not found, have none.
+        """
+        if not self._resources or not any(pod_set.claims for pod_set in workload.pod_sets):
+            return workload.pod_sets
+        left, found = MOST_RECORDED, []
+        for pod_set in workload.pod_sets:
+            claims = []
+            for claim in pod_set.claims:
+                requests = self._requests(workload.ref.namespace, claim)
+                size = sum(max(1, len(request.alternatives)) for request in requests or ())
+                kept = requests if size <= left else None
+                left -= size if kept is not None else 0
+                claims.append(replace(claim, requests=kept))
+            found.append(replace(pod_set, claims=tuple(claims)))
+        return tuple(found)
+
     def problem(self, workload: Workload) -> Reason | None:
         """Return why a claim of a workload cannot be charged; None: all can."""
         for pod_set in workload.pod_sets:
@@ -75,13 +100,16 @@ class DeviceClaims:
         """Raises NotChargeable."""
         if not self._resources:
             raise NotChargeable(f"{claim.path} cannot be charged to a quota")
-        kind = ResourceClaimTemplate if claim.template else ResourceClaim
-        name = f"{namespace}/{claim.name}"
-        found = self._known.get((kind, name))
-        if found is None:
-            raise NotChargeable(f"{claim.path}: {kind.__name__} {name} not found")
-        where = f"{claim.path}: {kind.__name__} {name}"
-        return [self._request(request, where) for request in found.requests]
+        where = f"{claim.path}: {_kind(claim).__name__} {namespace}/{claim.name}"
+        requests = self._requests(namespace, claim)
+        if requests is None:
+            raise NotChargeable(f"{where} not found")
+        return [self._request(request, where) for request in requests]
+
+    def _requests(self, namespace: str, claim: PodClaim) -> tuple[DeviceRequest, ...] | None:
+        """Return the requests of the object as it is now, else as the ledger has them; None: unknown."""
+        known = self._known.get((_kind(claim), f"{namespace}/{claim.name}"))
+        return claim.requests if known is None else known.requests
 
     def _request(self, request: DeviceRequest, where: str) -> tuple[str, int]:
         """Return the resource that one request is charged as, and how much. Raises NotChargeable."""
@@ -97,3 +125,7 @@ class DeviceClaims:
         if len(charged) != 1:
             raise NotChargeable(f"{where}: its alternatives are charged as {' or '.join(sorted(charged))}")
         return next(iter(charged.items()))
+
+
+def _kind(claim: PodClaim) -> type[Claims]:
+    return ResourceClaimTemplate if claim.template else ResourceClaim
