@@ -6,14 +6,14 @@ Every error names its place: `FILE: line 3, column 5: …`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
-import yaml
+from queuectl.kubernetes_yaml import MAX_NESTING, BadYaml, composed, json_number, load, place
 
-MAX_NESTING: Final = 32
 MAX_BYTES: Final = 64 << 20
 
 
@@ -43,19 +43,20 @@ def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def documents(text: bytes, name: str) -> list[Document]:
-    """All documents in `text` that are not empty. JSON if `name` ends with .json, else YAML.
+    """All documents in `text` that are not empty. JSON if `name` ends with .json, else as kubectl reads it.
 
     Raises BadFile.
     """
     try:
-        return _json(text) if name.endswith(".json") else list(_yaml(text))
-    except yaml.YAMLError as error:
-        raise BadFile(f"{name}: {_problem(error)}") from None
-    except json.JSONDecodeError as error:
-        raise BadFile(f"{name}: line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except RecursionError:
-        raise BadFile(f"{name}: nested too deep") from None
-    except ValueError as error:  # not UTF-8, a number with too many digits, a date that does not exist
+        if name.endswith(".json"):
+            return [document for document in _json(text, several=False) if document.content is not None]
+        if text.lstrip().startswith(b"{"):
+            with suppress(_BadJson):
+                return _json(text, several=True)
+        return [Document(content, line) for content, line in load(text)]
+    except BadYaml as error:
+        raise BadFile(f"{name}: line {error.line}, column {error.column}: {error}") from None
+    except _BadJson as error:
         raise BadFile(f"{name}: {error}") from None
 
 
@@ -78,53 +79,57 @@ class Places:
 
         If there is no value at `path`, the place of the last step that exists.
         """
-        if self._root is None:
-            return self._document.line, 1
-        mark = _followed(self._root, path).start_mark
-        return mark.line + 1, mark.column + 1
+        return place(self._root, path) if self._root is not None else (self._document.line, 1)
 
     @cached_property
-    def _root(self) -> yaml.Node | None:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        try:
-            for node in yaml.compose_all(_spaced(self._text), Loader=loader):
-                if node is not None and node.start_mark.line + 1 >= self._document.line:
-                    return node
-        except (yaml.YAMLError, RecursionError):
-            pass  # JSON that is not valid YAML
-        return None
+    def _root(self) -> Any:
+        return composed(self._text, self._document.line)
 
 
-def _followed(node: yaml.Node, path: Sequence[int | str]) -> yaml.Node:
-    shown = node
-    for step in path:
-        if isinstance(node, yaml.MappingNode):
-            found = next((pair for pair in node.value if pair[0].value == str(step)), None)
-            if found is None:
-                break
-            shown, node = found
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-            shown = node = node.value[step]
-        else:
-            break
-    return shown
+# --- JSON -----------------------------------------------------------------------------------------------
 
 
-def _spaced(text: bytes) -> bytes:
-    """Tabs are white space in JSON, but not in YAML."""
-    return text.removeprefix(b"\xef\xbb\xbf").replace(b"\t", b" ")
+class _BadJson(ValueError):
+    """The message has the place, as far as it is known."""
 
 
-def _json(text: bytes) -> list[Document]:
+def _json(text: bytes, *, several: bool) -> list[Document]:
+    """The values in a text of JSON, one after another if there may be `several`. Raises _BadJson."""
+    decoder = json.JSONDecoder(
+        object_pairs_hook=_object, parse_constant=_no_number, parse_int=_number, parse_float=_number
+    )
+    found: list[Document] = []
     try:
-        content = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_no_number)
-        _refuse_deep(content)
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise
-    except (ValueError, RecursionError):
-        list(_yaml(_spaced(text)))  # parse the same text as YAML: its errors name the place
-        raise
-    return [] if content is None else [Document(content, 1)]
+        shown = text.decode("utf-8-sig")
+        at = len(shown) - len(shown.lstrip())
+        while at < len(shown) or not found:
+            line = shown.count("\n", 0, at) + 1
+            content, at = decoder.raw_decode(shown, at)
+            _refuse_deep(content)
+            found.append(Document(content, line))
+            rest = shown[at:]
+            at += len(rest) - len(rest.lstrip())
+            if rest.strip() and not several:
+                raise json.JSONDecodeError("the file goes on after the end of the value", shown, at)
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        raise _BadJson(f"line {line}: byte 0x{text[error.start]:02x} is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise _BadJson(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        _refuse_as_yaml(text)
+        problem = str(error) if type(error) is ValueError else f"nested deeper than {MAX_NESTING}"
+        raise _BadJson(problem) from None
+    return found
+
+
+def _refuse_as_yaml(text: bytes) -> None:
+    """Refuse the same text as YAML if it can be: that error names the place. Raises _BadJson."""
+    try:
+        for _ in load(text.replace(b"\t", b" ")):
+            pass
+    except BadYaml as error:
+        raise _BadJson(f"line {error.line}, column {error.column}: {error}") from None
 
 
 def _refuse_deep(content: Any) -> None:
@@ -141,63 +146,22 @@ def _refuse_deep(content: Any) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         keys = [key for key, _ in pairs]
         again = next(key for number, key in enumerate(keys) if key in keys[:number])
         raise ValueError(f"key {again!r} is given twice")
-    return found
+    return content
+
+
+def _number(text: str) -> int | float:
+    whole = text.removeprefix("-").isdigit() and len(text) <= 20
+    try:
+        return json_number(int(text) if whole else float(text))
+    except ValueError:
+        return _no_number(text)
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")
-
-
-def _yaml(text: bytes) -> Iterator[Document]:
-    _check_shape(text)
-    loader = _UniqueKeys(text)
-    try:
-        while loader.check_node():
-            node = loader.get_node()
-            assert node is not None
-            content = loader.construct_document(node)
-            if content is not None:
-                yield Document(content, node.start_mark.line + 1)
-    finally:
-        loader.dispose()
-
-
-def _check_shape(text: bytes) -> None:
-    """Refuse aliases and deep nesting before any value is built."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            _refuse("aliases are not used here: write the value out", event)
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_NESTING:
-            _refuse(f"nested deeper than {MAX_NESTING}", event)
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """Refuses a key that is given twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen if isinstance(key, yaml.ScalarNode) else True:
-                _refuse(f"key {key.value!r} is given twice or is not text", key)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _refuse(problem: str, at: Any) -> NoReturn:
-    """`at`: an event or node of YAML with its place."""
-    raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
-
-
-def _problem(error: yaml.YAMLError) -> str:
-    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-    problem = error.problem if isinstance(error, yaml.MarkedYAMLError) else str(error)
-    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    context = error.context if isinstance(error, yaml.MarkedYAMLError) else None
-    return where + " ".join(f"{f'{context}: ' if context else ''}{problem}".split())
+    shown = text if len(text) <= 40 else f"{text[:40]}…, of {len(text)} characters,"
+    raise ValueError(f"{shown} is not a number that is read here")

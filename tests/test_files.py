@@ -20,10 +20,10 @@ def test_json_is_one_document() -> None:
 
 BAD = {
     "a tab where YAML wants spaces": ("bad.yaml", b"a:\n\tb: 1\n", "bad.yaml: line 2, column 1: "),
-    "an alias, of which a bomb could be made": (
+    "an alias without an anchor": (
         "bad.yaml",
-        b"a: &x [1]\nb: [*x, *x]\n",
-        "bad.yaml: line 2, column 5: aliases are not used here",
+        b"a: 1\nb: [*x]\n",
+        "bad.yaml: line 2, column 5: the alias *x has no anchor before it",
     ),
     "a key given twice": ("bad.yaml", b"a: 1\na: 2\n", "bad.yaml: line 2, column 1: key 'a' is given twice"),
     "YAML nested too deep": (
@@ -48,8 +48,8 @@ BAD = {
         "bad.json: line 1, column 10: key 'a' is given twice",
     ),
     "what JSON has no number for": ("bad.json", b'{"a": NaN}', "bad.json: NaN is not a number"),
-    "a number of five thousand digits": ("bad.json", b"1" * 5000, "bad.json: Exceeds the limit"),
-    "bytes that are no text": ("bad.json", b'"\xff"', "bad.json: 'utf-8' codec can't decode"),
+    "a number of five thousand digits": ("bad.json", b"1" * 5000, "bad.json: 1111111111111111111111111111111111111111…, of 5000 characters, is not a number"),
+    "bytes that are no text": ("bad.json", b'"\xff"', "bad.json: line 1: byte 0xff is not UTF-8"),
     "an object of Python": (
         "bad.yaml",
         b"!!python/object/apply:os.system [id]",

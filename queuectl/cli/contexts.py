@@ -171,16 +171,12 @@ def _read(path: Path) -> dict[str, Any]:
         if not path.is_file() or path.stat().st_size > MAX_FILE:
             return {}
         text = path.read_bytes()
-        import yaml
+        from queuectl.kubernetes_yaml import load
 
-        found = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, ValueError, RecursionError):
+        content = next((content for content, _ in load(text)), None)
+    except (OSError, ValueError):
         return {}
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] != "yaml":
-            raise
-        return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _list(value: object) -> list[dict[str, Any]]:

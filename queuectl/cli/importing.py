@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-import yaml
 
 from queuectl.cli import printing
 from queuectl.cli.options import Failure, NotGood, Options, with_options
 from queuectl.files import BadFile, documents
 from queuectl.files import read as read_file
+from queuectl.kubernetes_yaml import dump_all
 
 if TYPE_CHECKING:
     from queuectl.kinds.imports import Imported
@@ -154,7 +154,7 @@ def _print(found: Imported, output: str) -> None:
         printing.document({"objects": list(found.objects), "notes": notes}, output)
         return
     if found.objects:
-        click.echo(yaml.safe_dump_all(found.objects, sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(dump_all(found.objects), nl=False)
     for note in found.notes:
         place = f"{note.object} {note.field}".strip()
         click.echo(f"{printing.printable(place)}: {printing.printable(note.text)}", err=True)

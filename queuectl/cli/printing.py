@@ -145,9 +145,9 @@ def bar(used: int, whole: int) -> str:
 def document(value: Any, output: str) -> None:
     """As `json` or `yaml`."""
     if output == "yaml":
-        import yaml
+        from queuectl.kubernetes_yaml import dump
 
-        click.echo(yaml.safe_dump(value, sort_keys=False), nl=False)
+        click.echo(dump(value), nl=False)
     else:
         click.echo(json.dumps(value, indent=2))
 

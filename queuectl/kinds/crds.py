@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import yaml
-
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind
 from queuectl.kinds.policy_objects import GROUP, VERSION
+from queuectl.kubernetes_yaml import dump
 
 Schema = dict[str, Any]
 
@@ -138,25 +137,14 @@ def definition(kind: PolicyKind) -> Schema:
 def files() -> dict[str, str]:
     """The files of manifests/crds: content by file name."""
     header = "# Made from the models by `python -m queuectl.kinds.crds manifests/crds`: change those.\n"
-    found = {
-        f"{GROUP}_{kind.plural}.yaml": header + _yaml(definition(kind)) for kind in POLICY_KINDS.values()
-    }
+    found = {f"{GROUP}_{kind.plural}.yaml": header + dump(definition(kind)) for kind in POLICY_KINDS.values()}
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": sorted(found),
     }
-    found["kustomization.yaml"] = header + _yaml(kustomization)
+    found["kustomization.yaml"] = header + dump(kustomization)
     return found
-
-
-class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _yaml(content: Schema) -> str:
-    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=110)
 
 
 def _structural(node: Schema, definitions: Mapping[str, Schema]) -> Schema:

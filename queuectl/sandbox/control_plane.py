@@ -19,11 +19,11 @@ from types import TracebackType
 from typing import Final, Self
 
 import aiohttp
-import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from queuectl.kinds.admission import CONTROLLER_USER
+from queuectl.kubernetes_yaml import dump
 from queuectl.sandbox.endpoints import listen_on_free_port
 from queuectl.sandbox.processes import Child, spawn
 
@@ -93,7 +93,7 @@ def write_kubeconfig(path: Path, url: str, ca_file: Path, tokens: Mapping[str, s
         "users": [{"name": name, "user": {"token": token}} for name, token in tokens.items()],
         "contexts": [{"name": name, "context": {"cluster": "queuectl", "user": name}} for name in tokens],
     }
-    _write_private(path, yaml.safe_dump(content, sort_keys=False).encode())
+    _write_private(path, dump(content).encode())
 
 
 class ControlPlane:
@@ -270,7 +270,7 @@ class ControlPlane:
         if self.audit_log is None:
             return []
         policy = self.folder / "audit-policy.yaml"
-        policy.write_text(yaml.safe_dump(dict(self._audit_policy)))
+        policy.write_text(dump(dict(self._audit_policy)))
         return [
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.audit_log}",

@@ -10,9 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import yaml
-
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kubernetes_yaml import load
 from queuectl.sandbox.players.api import Object
 from queuectl.sandbox.players.kubelet import RUN_SECONDS, TERMINATE_SECONDS
 from queuectl.sandbox.players.nodes import FAKE_NODE
@@ -81,8 +80,8 @@ _STORY: Final = (
 def pytorchjob_crd() -> Object:
     """A small definition, used if the real one is not installed."""
     path = Path(__file__).with_name("pytorchjob_crd.yaml")
-    found: Object = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return found
+    ((definition, _),) = load(path.read_bytes())
+    return dict(definition)
 
 
 def nodes() -> list[Object]:

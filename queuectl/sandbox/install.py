@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
+from queuectl.files import BadFile, documents, read
 from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Object
 
 RUNS_BESIDE: Final = frozenset(
@@ -57,9 +56,9 @@ def _objects(path: Path) -> Iterator[Object]:
 
 def _documents(path: Path) -> list[Object]:
     try:
-        return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError) as error:
-        raise InstallError(f"{path}: {error}") from error
+        return [document.content for document in documents(read(path), str(path))]
+    except BadFile as error:
+        raise InstallError(str(error)) from None
 
 
 def _transformed(thing: Object, kustomization: Mapping[str, Any]) -> Object:

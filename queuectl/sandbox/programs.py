@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import yaml
 
+from queuectl.kubernetes_yaml import dump
 from queuectl.sandbox.endpoints import Endpoints, SandboxError, port_of, write_private
 from queuectl.sandbox.processes import Child, spawn
 
@@ -53,7 +53,7 @@ class Programs:
                 "changes": "local",
             },
         }
-        write_private(self.config, yaml.safe_dump(config))
+        write_private(self.config, dump(config))
         children: list[Child] = []
         try:
             if self._controller:

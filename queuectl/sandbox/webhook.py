@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 import aiohttp
-import yaml
 
+from queuectl.kubernetes_yaml import dump, load
 from queuectl.sandbox import tenancy
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
@@ -72,11 +72,11 @@ async def _install(installer: Installer, port: int) -> None:
 
 
 async def _run(plane: ControlPlane, folder: Path, port: int, probes: int) -> Child:
-    shipped_config = yaml.safe_load((shipped("manifests") / "webhook" / "config.yaml").read_text("utf-8"))
+    ((shipped_config, _),) = load((shipped("manifests") / "webhook" / "config.yaml").read_bytes())
     config = shipped_config["webhook"]
     config |= {"listen": f"127.0.0.1:{port}", "probes": f"127.0.0.1:{probes}"}
     config["tls"]["names"] = ["127.0.0.1"]
-    write_private(folder / "webhook.yaml", yaml.safe_dump(shipped_config))
+    write_private(folder / "webhook.yaml", dump(shipped_config))
     kubeconfig = folder / "webhook.kubeconfig"
     plane.write_kubeconfig_of("webhook", kubeconfig)
     flags = ["--config", str(folder / "webhook.yaml"), "--kubeconfig", str(kubeconfig)]

@@ -54,7 +54,7 @@ def test_strict_exits_with_1_if_something_was_not_converted() -> None:
 
 def test_a_file_that_cannot_be_read_is_reported_with_its_place_and_nothing_is_printed(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
-    bad.write_text(QUEUE + "---\na: &x [1]\nb: *x\n")
+    bad.write_text(QUEUE + "---\na: [1]\nb: *x\n")
     found = CliRunner().invoke(main, ["import", "kueue", "-f", str(bad)])
     assert (found.exit_code, found.stdout) == (2, "")
-    assert "line 8, column 4: aliases are not used here" in found.stderr
+    assert "line 8, column 4: the alias *x has no anchor before it" in found.stderr

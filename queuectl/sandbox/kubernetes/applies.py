@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-import yaml
 
+from queuectl.kubernetes_yaml import BadYaml, load
 from queuectl.sandbox.kubernetes.patches import merge, merge_key
 from queuectl.sandbox.kubernetes.resources import Kind
 from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request
@@ -35,9 +35,9 @@ class Apply:
     def of(cls, kind: Kind, request: Request, subresource: str, now: str) -> Apply:
         """Raises ApiError 400 or 422."""
         try:
-            config = yaml.load(request.body, yaml.CSafeLoader)
-        except yaml.YAMLError as error:
-            raise ApiError(400, f"error decoding YAML: {error}") from None
+            config = next((content for content, _ in load(request.body)), None)
+        except BadYaml as error:
+            raise ApiError(400, f"error decoding YAML: line {error.line}: {error}") from None
         if not isinstance(config, dict) or not isinstance(config.setdefault("metadata", {}), dict):
             raise ApiError(400, "the object provided is not an object with metadata")
         if not (manager := request.query.get("fieldManager", "")):

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 
+from queuectl.kubernetes_yaml import load
 from queuectl.sandbox.kubernetes.wire import ApiError, Json
 
 MEDIA = "application/vnd.kubernetes.protobuf"
@@ -48,8 +48,8 @@ def _message_of(api_version: str, kind: str) -> str:
 @cache
 def _table() -> dict[str, dict[int, tuple[str, str, str]]]:
     """Name, mark (`?`, `[]`, `{}` or none) and type of each field, by message and number."""
-    raw: dict[str, dict[int, str]] = yaml.load(_TABLE.read_text(), yaml.CSafeLoader)
-    return {message: {n: _field(text) for n, text in fields.items()} for message, fields in raw.items()}
+    ((raw, _),) = load(_TABLE.read_bytes())
+    return {message: {int(n): _field(text) for n, text in fields.items()} for message, fields in raw.items()}
 
 
 def _field(text: str) -> tuple[str, str, str]:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from queuectl.kubernetes_yaml import load
 from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, invalid, refusal
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
@@ -66,7 +65,7 @@ class Kind:
 
 
 def _built_in() -> Iterable[Kind]:
-    served: Json = yaml.load(_BUILT_IN.read_text(), yaml.CSafeLoader)
+    ((served, _),) = load(_BUILT_IN.read_bytes())
     del served["definitions"]
     for api_version, kinds in served.items():
         group, _, version = api_version.rpartition("/")
