@@ -71,8 +71,8 @@ class Controller:
         """`budget`: workloads evaluated in one plan; `workers`: Kubernetes writes under way at one time;
         `status_seconds`: least time between two writes of one queue's status; `event_seconds`: how long a
         workload waits before an Event says why; `confirm_seconds`: between two commits if there is nothing to
-        decide, so that a deposed leader finds out; `step_down_seconds`: how long the ledger may be unavailable
-        before `run` returns, so that another controller leads; None: there is no other."""
+        decide, so that a deposed leader finds out; `step_down_seconds`: how long the ledger may be
+        unavailable before `run` returns, so that another controller leads; None: there is no other."""
         self._ledger = ledger
         self._cluster = cluster
         self._engine = engine

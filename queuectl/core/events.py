@@ -87,8 +87,8 @@ class WorkloadGone:
 class Listed:
     """A complete list of the kind `source` has been passed in as events.
 
-    For a job kind, `workloads` are all that exist. None: the kind is not installed, so nothing is known about
-    its workloads.
+    For a job kind, `workloads` are all that exist: none if its definition is not installed. None: it cannot
+    be read now, so nothing is known about its workloads, and the others do not wait for it.
     """
 
     source: str

@@ -36,14 +36,15 @@ class Definition:
             self.there, self.versions = there, versions
             self._moved.set()
 
-    async def changed(self, seconds: float | None = None) -> None:
-        """Wait for a change since the last call, at most so long."""
+    async def changed(self, seconds: float | None = None) -> bool:
+        """Wait for a change since the last call, at most so long. Returns whether there was one."""
         try:
             async with asyncio.timeout(seconds):
                 await self._moved.wait()
         except TimeoutError:
-            return
+            return False
         self._moved.clear()
+        return True
 
     def doubt(self) -> None:
         """The server does not know the kind, whatever was said before."""

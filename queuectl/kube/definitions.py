@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +22,7 @@ from queuectl.kube.session import Session, api_path
 from queuectl.kube.sources import Resource, Source, name_of
 
 SETTLING: Final = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds between two looks at discovery after a change: servers show it with a delay."""
+"""Seconds between two looks at discovery after a change: servers show it with a delay. Later: `absent`."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class Definitions:
     ) -> None:
         """`wanted`: by the name of a source."""
         self._session = session
+        self._timings = timings
         self._groups: dict[str, _Group] = {}
         self._of: dict[str, Definition] = {}
         self._there: set[str] = set()
@@ -113,10 +115,10 @@ class Definitions:
             self._groups[group].moved.set()
 
     async def _follow(self, group: _Group) -> None:
-        """After each change, ask discovery until it shows all that is asked for, or no longer changes."""
+        """After each change, ask discovery until it shows all that is asked for."""
         while True:
             await group.moved.wait()
-            for wait in SETTLING:
+            for wait in chain(SETTLING, repeat(self._timings.absent)):
                 await asyncio.sleep(wait)
                 group.moved.clear()
                 if await self._settled(group):
@@ -129,12 +131,17 @@ class Definitions:
             for _, found in group.kinds:
                 found.settle(None, (found.version,))
             return True
+        if not self._reflector.listed:
+            return True  # the end of the list is a change
         names = [f"{plural}.{group.name}" for plural, _ in group.kinds]
         try:
             installed = any(name in self._there for name in names)
             served = await served_versions(self._session, group.name) if installed else {}
         except ApiError as error:
             _log.info("versions of %s are not known: %s", group.name, error)
+            for name, (_, found) in zip(names, group.kinds, strict=True):
+                if name not in self._there:
+                    found.settle(False, ())
             return False
         for name, (plural, found) in zip(names, group.kinds, strict=True):
             there = name in self._there

@@ -1,8 +1,9 @@
 """Sends changes of the cluster's objects to the core: list, send differences, watch, list again on errors.
 
-A custom kind is listed once its CustomResourceDefinition serves its version. Other kinds that the server does
-not know are listed again every half minute. If a kind of jobs may not be read, or its lists fail for long,
-the others do not wait for it.
+A custom kind is listed once its CustomResourceDefinition serves its version; if the list of all definitions
+does not have it, its objects are gone. Other kinds that the server does not know are listed again every half
+minute. If a kind of jobs may not be read, or its lists or its discovery fail for long, the others do not wait
+for it, and nothing is known about its objects.
 """
 
 from __future__ import annotations
@@ -75,8 +76,14 @@ class Reflector(Generic[E]):
         self._relist_at = 0.0
         self._failures = 0
         self._failing_since: float | None = None
-        self._told_absent = False
+        self._told: Listed | None = None
+        """What was last sent about the list."""
         self._heard: float | None = None
+
+    @property
+    def listed(self) -> bool:
+        """Was it read, and not found to be absent or unreadable since? Never True while it is read first."""
+        return self._version is not None
 
     def age(self) -> float | None:
         """Seconds since the server's last answer about this source; None: none yet."""
@@ -103,10 +110,12 @@ class Reflector(Generic[E]):
 
     async def _served(self) -> None:
         """Return when the server knows the kind, as far as can be known without asking for it."""
-        while self.definition is not None and not self.definition.served:
-            if self.definition.versions is not None:
+        while (definition := self.definition) is not None and not definition.served:
+            if definition.versions is not None:
                 self._tell_absent()
-            await self.definition.changed()
+            changed = await definition.changed(None if self._told is not None else self._timings.absent)
+            if not changed and definition.versions is None and self.source.optional:
+                self._tell_unreadable("it is not known which versions of it are served")
 
     async def _turn(self) -> None:
         """A list if one is due, then one watch to its end."""
@@ -140,8 +149,9 @@ class Reflector(Generic[E]):
         lost = [key for key in self._known if key not in found]
         self._tell(event for key in lost for event in leave(self.source, key, self._known, ""))
         await self._tell_others()
-        self._told_absent, self.problem, self._failing_since = False, None, None
-        self._emit([Listed(self.source.name, self._workloads())])
+        self.problem, self._failing_since = None, None
+        self._told = Listed(self.source.name, self._workloads())
+        self._emit([self._told])
         return version
 
     async def _watch(self, version: str) -> bool:
@@ -225,31 +235,42 @@ class Reflector(Generic[E]):
         await self.definition.changed(self._around(wait))
 
     def _tell_absent(self) -> None:
-        self._version = None
+        """The server does not know the kind. If no definition of it is in the list, its objects are gone."""
+        self._version = self.problem = None
         self._failures = 0
-        if not self._told_absent:
-            self._told_absent = True
-            _log.info("%s is not served", self.source.path)
-            self._emit([Listed(self.source.name, None)])
+        gone = self.definition is not None and self.definition.there is False
+        if gone:
+            self._tell(
+                event for key in list(self._known) for event in leave(self.source, key, self._known, "")
+            )
+        self._tell_list(Listed(self.source.name, self._workloads() if gone else None), "is not served")
+
+    def _tell_unreadable(self, problem: str) -> None:
+        """Nothing is known of its objects, and the others do not wait for it."""
+        self._version, self.problem = None, problem
+        self._tell_list(Listed(self.source.name, None), f"can't be read: {problem}")
+
+    def _tell_list(self, listed: Listed, why: str) -> None:
+        if listed != self._told:
+            _log.info("%s %s", self.source.path, why)
+            self._told = listed
+            self._emit([listed])
 
     def _fails(self, error: ApiError) -> bool:
-        """Is this more than a moment's failure of a server that answers?"""
+        """Is this more than a moment's failure, of a server that answers this request or others?"""
         now = asyncio.get_running_loop().time()
         if isinstance(error, Forbidden):
             return True
-        self._failing_since = now if self._failing_since is None else self._failing_since
-        return error.status >= 500 and now - self._failing_since >= self._timings.absent
+        since = self._failing_since = now if self._failing_since is None else self._failing_since
+        answers = error.status > 0 or self._session.heard_at > since
+        return answers and now - since >= self._timings.absent
 
     async def _unreadable(self, error: ApiError) -> None:
         """The others do not wait for this source: it is listed again from time to time."""
         self._hear()
-        self._version = None
         if self.problem is None:
             _log.error("%s can't be read, its objects do not queue: %s", self.source.name, error)
-        self.problem = str(error)
-        if not self._told_absent:
-            self._told_absent = True
-            self._emit([Listed(self.source.name, None)])
+        self._tell_unreadable(str(error))
         await asyncio.sleep(self._around(self._timings.absent))
 
     async def _pause(self, error: ApiError) -> None:

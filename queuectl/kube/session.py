@@ -101,6 +101,8 @@ class Session:
         """Number of requests by method and status; status 0: no answer."""
         self.answered: Answered | None = None
         """Called for each answer, on the thread that uses this session."""
+        self.heard_at = float("-inf")
+        """When the last answer to any request came, by the clock of the loop."""
         self._date = ("", 0.0)
 
     @classmethod
@@ -267,9 +269,10 @@ class Session:
             raise
         self.requests[method, response.status] += 1
         self._tell(method, target, response.status, now() - begun, stream=stream)
+        self.heard_at = now()
         date = response.headers.get("Date")
         if date:
-            self._date = (date, asyncio.get_running_loop().time())
+            self._date = (date, self.heard_at)
         return response
 
     def _tell(self, method: str, target: str, status: int, seconds: float, *, stream: bool) -> None:

@@ -74,7 +74,7 @@ async def test_a_kind_is_read_while_its_definition_is_there_and_asked_for_at_no_
 ) -> None:
     async with asyncio.timeout(60), SITES[server](tmp_path) as site, watching(site.session) as seen:
         await seen.all_listed()
-        assert seen.lists("PyTorchJob") == [None]
+        assert seen.lists("PyTorchJob") == [frozenset()]
         assert not seen.requests["list", "pytorchjobs"]
         await site.create(CRDS, PYTORCH_CRD)
         await seen.until(lambda: len(seen.lists("PyTorchJob")) == 2)
@@ -86,10 +86,12 @@ async def test_a_kind_is_read_while_its_definition_is_there_and_asked_for_at_no_
         await seen.until(lambda: uid in [event.workload.id for event in seen.of(WorkloadObserved)])
         await site.session.delete(DEFINITION)
         await seen.until(lambda: uid in [event.workload for event in seen.of(WorkloadGone)])
-        await seen.until(lambda: seen.lists("PyTorchJob")[-1] is None)
         await seen.until(lambda: seen.reflectors.kinds()["PyTorchJob"].installed is False)
-        await site.create(CRDS, PYTORCH_CRD)
         await seen.until(lambda: seen.lists("PyTorchJob")[-1] == frozenset())
+        await site.create(CRDS, PYTORCH_CRD)
+        again = await site.create(pytorch_jobs(), pytorch_job("torch"))
+        uid = again["metadata"]["uid"]
+        await seen.until(lambda: uid in [event.workload.id for event in seen.of(WorkloadObserved)])
 
 
 @pytest.mark.parametrize("server", sorted(SITES))

@@ -334,7 +334,7 @@ async def test_all_sources_are_listed_and_a_kind_installed_later_is_watched(
         async with asyncio.TaskGroup() as group:
             task = group.create_task(all_of_them.run())
             await _until(lambda: {e.source for e in seen if isinstance(e, Listed)} == all_of_them.sources)
-            assert Listed("PyTorchJob", None) in seen
+            await _until(lambda: Listed("PyTorchJob", frozenset()) in seen)
             await site.create(CRDS, PYTORCH_CRD)
             created = await _created(site, pytorch_jobs(), pytorch_job("torch"))
             uid = WorkloadId(created["metadata"]["uid"])

@@ -1,4 +1,4 @@
-"""A leader that cannot reach Postgres hands the Lease on; where none can, the Lease is written a few times."""
+"""A leader that cannot reach Postgres hands the Lease on; where none can, the Lease is seldom written."""
 
 from __future__ import annotations
 
