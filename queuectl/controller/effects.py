@@ -1,7 +1,9 @@
 """Kubernetes writes of committed decisions: one lane per workload, in order, repeated until settled.
 
 Workers share the lanes, so ten thousand admissions are ten thousand small entries, not tasks. Lanes with a
-write or a count of pods come before those with an Event only: ten thousand Events do not delay a start.
+write or a count of pods come before those with an Event only: ten thousand Events do not delay a start. Half
+of the workers take neither what was tried before nor Events: requests without an answer, as from a slow webhook
+of one namespace, do not delay the first try of any other write.
 """
 
 from __future__ import annotations
@@ -76,6 +78,11 @@ class Lanes:
         self._lanes: dict[WorkloadId, _Lane] = {}
         self._ready: asyncio.PriorityQueue[tuple[bool, int, WorkloadId | None]] = asyncio.PriorityQueue()
         """Whether it has an Event only, its turn, and the workload of the lane; None: the end."""
+        self._repeating = 0
+        """Number of lanes under way that were tried before, or have an Event only."""
+        self._most_repeating = max(1, workers // 2)
+        self._set_back: deque[tuple[bool, int, WorkloadId]] = deque()
+        """Further such lanes that are ready, as in `_ready`."""
         self._turns = count()
         self._timers: set[asyncio.TimerHandle] = set()
         self._stopped = asyncio.Event()
@@ -169,18 +176,22 @@ class Lanes:
     async def _next(self) -> tuple[WorkloadId, _Lane] | None:
         """Return the next lane that is ready; None: there is no more to do."""
         while True:
-            _, turn, workload = await self._ready.get()
+            notice, turn, workload = await self._ready.get()
             if workload is None or self._stopped.is_set():
                 return None
             lane = self._lanes.get(workload)
             if lane is not None and lane.turn == turn:
+                if _repeats(lane) and self._repeating == self._most_repeating:
+                    self._set_back.append((notice, turn, workload))
+                    continue
                 lane.busy, lane.turn = True, None
                 return workload, lane
 
     async def _work(self) -> None:
         while (found := await self._next()) is not None:
             workload, lane = found
-            job, counted = lane.jobs[0], False
+            job, counted, repeats = lane.jobs[0], False, _repeats(lane)
+            self._repeating += repeats
             try:
                 delay = await self._do(job)
                 counted = isinstance(job, PodsToCount)
@@ -209,6 +220,18 @@ class Lanes:
                 else:
                     lane.tries += 1
                 self._later(delay, workload, lane, counts=counted)
+            if repeats:
+                self._end_repeat()
+
+    def _end_repeat(self) -> None:
+        """Let the next one in that was set back and has no later turn."""
+        self._repeating -= 1
+        while self._set_back:
+            notice, turn, workload = self._set_back.popleft()
+            lane = self._lanes.get(workload)
+            if lane is not None and lane.turn == turn:
+                self._ready.put_nowait((notice, turn, workload))
+                return
 
     def _end_job(self, workload: WorkloadId, lane: _Lane) -> None:
         job = lane.jobs.popleft()
@@ -285,6 +308,10 @@ class Lanes:
             return _FIRST_RETRY * 2.0**lane.tries
         self._emit(await self._cluster.check(check))
         return None
+
+
+def _repeats(lane: _Lane) -> bool:
+    return lane.tries > 0 or isinstance(lane.jobs[0], Notice)
 
 
 def _starts(job: _Job) -> bool:
