@@ -2,8 +2,8 @@
 
 Workers share the lanes, so ten thousand admissions are ten thousand small entries, not tasks. Lanes with a
 write or a count of pods come before those with an Event only: ten thousand Events do not delay a start. Half
-of the workers take neither what was tried before nor Events: requests without an answer, as from a slow webhook
-of one namespace, do not delay the first try of any other write.
+of the workers take neither what was tried before nor Events: requests without an answer, as from a slow
+webhook of one namespace, do not delay the first try of any other write.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Tells one sink of the decisions after its cursor, in order and each at least once.
 
 A message that fails is sent again until the sink accepts it, with pauses that grow; messages after it wait.
-So a sink that is down loses none, and its messages stay in order. Each sink has its own cursor and its own
-task: none waits for another one.
+So a sink that is down loses none, and its messages stay in order. A message that failed GIVE_UP_AFTER times
+is given up once the sink accepts the next one. Each sink has its own cursor and its own task: none waits for
+another one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Final, Protocol
 
 from queuectl.notifications.messages import Message, about, gap
@@ -28,6 +30,8 @@ _FIRST_PAUSE: Final = 1.0
 MAX_PAUSE: Final = 300.0
 """Seconds between two tries, also where a sink asks for more."""
 _MAX_DOUBLINGS: Final = 16
+GIVE_UP_AFTER: Final = 12
+"""Failures of one message, in some 25 minutes, after which the next one is tried too."""
 
 
 class SinkFailed(Exception):
@@ -93,18 +97,33 @@ class Delivery:
         cursor = self._cursor = await self._outbox.cursor(self._sink.name)
         found = await self._outbox.occurrences(cursor.sequence, SPAN)
         self._observer.behind(self._sink.name, found.head - cursor.sequence)
-        for until, message in self._messages(found):
-            try:
-                await self._sink.send(message)
-            except SinkFailed as problem:
-                return await self._again(message, problem)
-            self._observer.sent(self._sink.name)
-            if not await self._advance(until, sent=1):
+        messages = self._messages(found)
+        accepted: Message | None = None
+        for (until, message), after in zip_longest(messages, messages[1:]):
+            problem = None if message is accepted else await self._send(message)
+            if problem is not None:
+                if self._cursor.failures < GIVE_UP_AFTER or after is None or await self._send(after[1]):
+                    return await self._again(message, problem)
+                accepted = after[1]
+                # The sink may have come back in between.
+                problem = await self._send(message)
+            if problem is not None:
+                log.error("sink %s: message %s is given up: %s", self._sink.name, message.id, problem)
+            if not await self._advance(until, sent=int(problem is None)):
                 return 0.0
         if self._cursor.sequence < found.until and not await self._advance(found.until, sent=0):
             return 0.0
         self._observer.behind(self._sink.name, found.head - self._cursor.sequence)
         return 0.0 if found.until < found.head else POLL_SECONDS
+
+    async def _send(self, message: Message) -> SinkFailed | None:
+        """Return why the sink does not accept it; None: it does."""
+        try:
+            await self._sink.send(message)
+        except SinkFailed as problem:
+            return problem
+        self._observer.sent(self._sink.name)
+        return None
 
     def _messages(self, found: Occurrences) -> list[tuple[int, Message]]:
         """The messages in order, each with the sequence up to which all is told once it is sent."""

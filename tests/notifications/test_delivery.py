@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuectl.core.decisions import Verdict
-from queuectl.notifications.delivery import MAX_PAUSE, POLL_SECONDS, SPAN, Delivery, Sink
+from queuectl.notifications.delivery import (
+    GIVE_UP_AFTER,
+    MAX_PAUSE,
+    POLL_SECONDS,
+    SPAN,
+    Delivery,
+    Sink,
+    SinkFailed,
+)
 from queuectl.notifications.messages import Message
 from queuectl.notifications.rules import Event, Rule, Selection, selected
 from queuectl.outbox import Cursor
@@ -85,7 +93,7 @@ async def test_a_message_that_was_sent_and_not_noted_is_sent_again_with_the_same
 
 
 async def test_what_was_decided_while_a_sink_was_down_for_an_hour_arrives_in_order() -> None:
-    of, receiver = book(*[Verdict.EVICTED] * 50), Receiver(refusals=20)
+    of, receiver = book(*[Verdict.EVICTED] * 50), Receiver(refusals=2 * 20 - GIVE_UP_AFTER)
     told_from_the_start(of, "sink")
     end = await played(delivery(of, receiver), of)
     assert end > 3600
@@ -259,3 +267,36 @@ async def test_the_messages_are_those_of_the_rules_whatever_fails(
     for message in receiver.got:
         by_id.setdefault(message.id, set()).add(message.body)
     assert all(len(bodies) == 1 for bodies in by_id.values())
+
+
+async def test_a_message_that_a_sink_refuses_for_good_is_given_up_once_the_next_one_is_accepted() -> None:
+    of, receiver = book(*[Verdict.EVICTED] * 4), Receiver()
+    told_from_the_start(of, "sink")
+    tried: list[str] = []
+
+    async def send(message: Message) -> None:
+        tried.append(message.id)
+        if message.id == "c/2":
+            raise SinkFailed("answers 400")
+        await receiver.send(message)
+
+    refusing = Delivery("c", Sink(name="sink", selection=ALL, send=send), of, Counts())
+    await played(refusing, of)
+    assert receiver.ids == ["c/1", "c/3", "c/4"]
+    assert tried.count("c/2") == GIVE_UP_AFTER + 2
+    assert of.cursors["sink"].sent == 3
+
+
+async def test_no_message_is_given_up_while_the_sink_accepts_none() -> None:
+    of, receiver = book(*[Verdict.EVICTED] * 3), Receiver()
+    told_from_the_start(of, "sink")
+    receiver.refusals = 5 * GIVE_UP_AFTER
+    await played(delivery(of, receiver), of)
+    assert receiver.ids == ["c/1", "c/2", "c/3"]
+
+
+async def test_no_message_is_lost_if_a_sink_comes_back_between_two_tries() -> None:
+    of, receiver = book(*[Verdict.EVICTED] * 3), Receiver(refusals=GIVE_UP_AFTER + 1)
+    told_from_the_start(of, "sink")
+    await played(delivery(of, receiver), of)
+    assert sorted(receiver.ids) == ["c/1", "c/2", "c/3"]
