@@ -149,6 +149,7 @@ async def run(
         while await turn():
             log.warning("stepped down: waiting for the ledger, then for the lease")
             startup.begin()
+            metrics.stepped_down()
 
     async def turn() -> bool:
         url = settings.database_url

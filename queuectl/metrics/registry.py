@@ -162,3 +162,9 @@ class Metrics(Requesting):
     def observe(self, sampled: Sampled) -> None:
         """What to sample at each scrape."""
         self._reports.sampled = self._health.sampled = sampled
+
+    def stepped_down(self) -> None:
+        """Another process may lead: the series of queues, flavors and sources end, and counters stay."""
+        self._reports.sampled = self._health.sampled = None
+        self._reports.reports = ()
+        self._capacity.flavors = ()

@@ -321,3 +321,16 @@ async def test_probes_say_what_is_wrong() -> None:
         answer = await client.get("/readyz")
         assert (answer.status, await answer.text()) == (503, "not read yet: Job\n")
         assert (await client.post("/metrics")).status == 405
+
+
+def test_series_of_queues_and_sources_end_when_a_leader_steps_down_and_counters_stay() -> None:
+    metrics = Metrics()
+    metrics.observe(replace(PROBES, silence=lambda: {"Job": 3.0}))
+    metrics.observe_reports([report("team-a", pending=2)])
+    metrics.observe_plan(plan(Admit(attempt("team-a"), REF)))
+    assert any('cluster_queue="team-a"' in line and "pending" in line for line in lines(metrics))
+    assert any('kind="Job"' in line for line in lines(metrics))
+    metrics.stepped_down()
+    assert not any('cluster_queue="team-a"' in line and "pending" in line for line in lines(metrics))
+    assert not any('kind="Job"' in line for line in lines(metrics))
+    assert 'queuectl_admissions_total{cluster_queue="team-a"} 1.0' in lines(metrics)
