@@ -35,7 +35,7 @@ class Part:
             fields.setdefault(name, []).append(fact)
         every = fields.pop(_ALL_NODES[0], None)
         found = ForReaders(**{name: tuple(facts) for name, facts in fields.items()})  # type: ignore[arg-type]
-        return found if every is None else found._replace(all_nodes=tuple(sorted(every[0])))  # type: ignore[type-var,arg-type]
+        return found if every is None else found._replace(all_nodes=tuple(sorted(every[0])))  # type: ignore[arg-type]
 
 
 class Facts:

@@ -276,14 +276,14 @@ async def test_a_message_that_a_sink_refuses_for_good_is_given_up_once_the_next_
 
     async def send(message: Message) -> None:
         tried.append(message.id)
-        if message.id == "c/2":
+        if message.id == "c/1/2":
             raise SinkFailed("answers 400")
         await receiver.send(message)
 
     refusing = Delivery("c", Sink(name="sink", selection=ALL, send=send), of, Counts())
     await played(refusing, of)
-    assert receiver.ids == ["c/1", "c/3", "c/4"]
-    assert tried.count("c/2") == GIVE_UP_AFTER + 2
+    assert receiver.ids == ["c/1/1", "c/1/3", "c/1/4"]
+    assert tried.count("c/1/2") == GIVE_UP_AFTER + 2
     assert of.cursors["sink"].sent == 3
 
 
@@ -292,11 +292,11 @@ async def test_no_message_is_given_up_while_the_sink_accepts_none() -> None:
     told_from_the_start(of, "sink")
     receiver.refusals = 5 * GIVE_UP_AFTER
     await played(delivery(of, receiver), of)
-    assert receiver.ids == ["c/1", "c/2", "c/3"]
+    assert receiver.ids == ["c/1/1", "c/1/2", "c/1/3"]
 
 
 async def test_no_message_is_lost_if_a_sink_comes_back_between_two_tries() -> None:
     of, receiver = book(*[Verdict.EVICTED] * 3), Receiver(refusals=GIVE_UP_AFTER + 1)
     told_from_the_start(of, "sink")
     await played(delivery(of, receiver), of)
-    assert sorted(receiver.ids) == ["c/1", "c/2", "c/3"]
+    assert sorted(receiver.ids) == ["c/1/1", "c/1/2", "c/1/3"]
