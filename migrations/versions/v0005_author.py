@@ -9,6 +9,8 @@ down_revision = "0004"
 branch_labels = None
 depends_on = None
 
+BLOCKS = ("config_revision",)
+
 
 def upgrade() -> None:
     op.execute("ALTER TABLE queuectl.config_revision ADD COLUMN author text")

@@ -9,6 +9,8 @@ down_revision = "0007"
 branch_labels = None
 depends_on = None
 
+BLOCKS = ("decision",)
+
 
 def upgrade() -> None:
     # Partial: few decisions are starts, and very few are preemptions.

@@ -9,6 +9,8 @@ down_revision = "0008"
 branch_labels = None
 depends_on = None
 
+BLOCKS = ("workload",)
+
 
 def upgrade() -> None:
     op.execute("ALTER TABLE queuectl.workload ADD COLUMN options jsonb")

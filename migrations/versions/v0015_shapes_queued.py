@@ -1,4 +1,4 @@
-"""When a workload was last queued with these podsets, in months: podsets that no history needs are dropped."""
+"""When a workload was last queued with these podsets: those that no history needs are dropped."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ down_revision = "0014"
 branch_labels = None
 depends_on = None
 
+BLOCKS = ("shape",)
+
 
 def upgrade() -> None:
-    # The default is one value for all rows, so no row is written. A leader of the version before relies on it.
+    # The default is one value for all rows: no row is written. A leader of the version before relies on it.
     op.execute("ALTER TABLE queuectl.shape ADD COLUMN queued_at timestamptz NOT NULL DEFAULT now()")
 
 

@@ -100,7 +100,9 @@ class Source:
     async def sight_of(self, question: Question) -> Sight:
         """The state that is asked for: as of a time, or the newest. Raises a 400 or a 503."""
         sight, when = self.sight(), question.values.get("asOf")
-        return sight if when is None else await self._past.sight(when, observed=sight.observed)
+        if when is None:
+            return sight
+        return await self._past.sight(when, observed=sight.observed, epoch=sight.state.epoch)
 
     async def capacity_of(self, question: Question) -> Sight:
         """As `sight_of`. Raises a 400 also for a time of which it is not stored what nodes had."""

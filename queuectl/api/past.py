@@ -33,11 +33,16 @@ class PastStates:
         self._parse = parse
         self._configure = configure
         self._known: OrderedDict[datetime, State] = OrderedDict()
+        self._epoch = 0
+        """Of the ledger that they were read from."""
         self._lock = asyncio.Lock()
 
-    async def sight(self, when: datetime, *, observed: bool) -> Sight:
-        """The state as of then, with ages as of then. Raises a 400 or a 503."""
+    async def sight(self, when: datetime, *, observed: bool, epoch: int) -> Sight:
+        """The state as of then, with ages as of then. `epoch`: of the newest state. Raises a 400 or a 503."""
         async with self._lock:
+            if epoch != self._epoch:  # the ledger may have been restored: then it has another past
+                self._known.clear()
+                self._epoch = epoch
             state = self._known.pop(when, None) or await self._read(when)
             self._known[when] = state
             if len(self._known) > KEPT:

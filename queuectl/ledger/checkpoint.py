@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import and_, func, select
+from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -76,12 +76,9 @@ def decode(text: str) -> Replay:
 
 async def load(connection: AsyncConnection, cluster: str) -> Replay | None:
     """The state of the stored checkpoint; None if there is none, or none that counts."""
-    row, decision = t.checkpoint.c, t.decision.c
-    query = (
-        select(row.sequence, row.digest, row.state, decision.epoch, decision.now)
-        .join(t.decision, and_(decision.cluster_id == row.cluster_id, decision.sequence == row.sequence))
-        .where(row.cluster_id == cluster, row.format == _FORMAT)
-    )
+    row = t.checkpoint.c
+    query = select(row.sequence, row.digest, row.state)
+    query = query.where(row.cluster_id == cluster, row.format == _FORMAT)
     found = (await connection.execute(query)).one_or_none()
     if found is None:
         return None
@@ -89,8 +86,19 @@ async def load(connection: AsyncConnection, cluster: str) -> Replay | None:
         log.warning("the checkpoint at decision %d is damaged: all history is read", found.sequence)
         return None
     replay = decode(found.state)
-    ended = (replay.sequence, replay.epoch, replay.now)
-    return replay if ended == (found.sequence, found.epoch, found.now) else None
+    same = replay.sequence == found.sequence and await continues(connection, cluster, replay)
+    return replay if same else None
+
+
+async def continues(connection: AsyncConnection, cluster: str, replay: Replay) -> bool:
+    """Return whether the last decision that `replay` has is stored.
+
+    It is not if the ledger was restored since: another decision, of another epoch, may have its sequence.
+    """
+    row = t.decision.c
+    query = select(row.epoch, row.now).where(row.cluster_id == cluster, row.sequence == replay.sequence)
+    found = (await connection.execute(query)).one_or_none()
+    return found is not None and (found.epoch, found.now) == (replay.epoch, replay.now)
 
 
 async def store(pool: AsyncEngine, cluster: str, replay: Replay) -> None:

@@ -37,7 +37,12 @@ _AWAY: Final = ("08", "25", "40", "53", "55", "57", "58", "F0", "XX")
 """The server, not the statement: connections, conflicts, resources, shutdown, disks, corruption."""
 _NOT_AWAY: Final = ("53400", "57014")  # a limit of the configuration; a statement that took too long
 _MISMATCH: Final = ("3D000", "3F000", "42P01", "42703", "42883")  # no such database, schema, table, column
-
+_NO_DATABASE: Final = "create it, then run `queuectl migrate`"
+_ANOTHER_SCHEMA: Final = (
+    "the schema was changed by another version of queuectl, or dropped, while this program ran: start this "
+    "program again, it says what to do"
+)
+"""Only a start compares the versions: which of the two is newer is not known here."""
 
 Pool = AsyncEngine
 """A connection pool. SQLAlchemy calls it an engine, which is something else here."""
@@ -157,7 +162,7 @@ def translated(error: BaseException) -> Exception | None:
         if state.startswith(_NOT_ALLOWED):
             return LedgerUnfit(f"{message} (SQLSTATE {state})")
         if state.startswith(_MISMATCH):
-            return SchemaMismatch(f"{message}: run `queuectl migrate`")
+            return SchemaMismatch(f"{message}: {_NO_DATABASE if state == '3D000' else _ANOTHER_SCHEMA}")
         if state.startswith(_REFUSED):
             return LedgerRefused(f"{message} (SQLSTATE {state})")
         return LedgerUnavailable(f"{message} (SQLSTATE {state})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Connection, text
@@ -16,6 +17,8 @@ from queuectl.shipped import shipped
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
+log = logging.getLogger(__name__)
 
 _VERSION_TABLE: Final = "schema_version"
 _LOCK: Final = 0x71756575  # any number: one migration at a time per database
@@ -38,8 +41,9 @@ async def _migrate(pool: AsyncEngine) -> str:
     async with pool.begin() as connection:
         await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         await connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-        _refuse_unknown(await _revision(connection))
-        await connection.run_sync(_upgrade)
+        revision = await _revision(connection)
+        _refuse_unknown(revision)
+        await connection.run_sync(_upgrade, revision)
         await add_partitions(connection)
     return _revisions()[0]
 
@@ -104,12 +108,31 @@ async def _revision(connection: AsyncConnection) -> str | None:
     return revision
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, revision: str | None) -> None:
     from alembic import command
 
     config = _config()
     config.attributes["connection"] = connection
+    if revision is not None:
+        for number, tables in blocking(revision):
+            log.warning(
+                "migration %s locks %s until all migrations are done: a leader admits nothing meanwhile",
+                number,
+                ", ".join(tables),
+            )
     command.upgrade(config, "head")
+
+
+def blocking(revision: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the migrations after `revision` that lock tables which commits write, in order, and the tables.
+
+    Each says so itself, in `BLOCKS`.
+    """
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory.from_config(_config()).iterate_revisions("head", revision)
+    found = ((one.revision, getattr(one.module, "BLOCKS", ())) for one in scripts)
+    return [(number, tables) for number, tables in reversed(list(found)) if tables]
 
 
 def _config() -> Config:

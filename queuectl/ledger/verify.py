@@ -51,7 +51,7 @@ async def verify(url: str, cluster_id: str | None = None, *, from_checkpoint: bo
 class Verifier:
     """Verifies one cluster's ledger repeatedly: each run reads only what is newer than the last one.
 
-    The first run, and each one after findings, begins at the stored checkpoint.
+    The first run, and each one after findings or a restore of the ledger, begins at the stored checkpoint.
     """
 
     def __init__(self, pool: AsyncEngine, cluster_id: str) -> None:
@@ -67,6 +67,8 @@ class Verifier:
         """The current findings. `whole`: of all history, also of what was read before."""
         replay, self._replay = self._replay, None
         async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+            if replay is not None and not await checkpoint.continues(connection, self._cluster, replay):
+                replay = None  # the ledger was restored since
             if whole or replay is None:
                 replay = None if whole else await checkpoint.load(connection, self._cluster)
                 self._stored = replay.sequence if replay else 0

@@ -103,6 +103,18 @@ async def test_a_page_is_answered_after_a_failover(serve: Serve, path: str) -> N
     assert found["items"]
 
 
+async def test_an_earlier_state_is_read_again_from_a_ledger_that_was_restored(serve: Serve) -> None:
+    rest = await serve(ledger())
+    when = builders.T0
+    rest.readings.keep(when)
+    for _ in range(2):
+        await rest.get("/api/v1/workloads", asOf=when.isoformat())
+    assert len(rest.readings.looks) == 1
+    await restored(rest, until=LOST)
+    await rest.get("/api/v1/workloads", asOf=when.isoformat())
+    assert len(rest.readings.looks) == 2
+
+
 async def test_what_was_tried_on_a_state_is_not_the_answer_for_another_one_of_that_sequence() -> None:
     now = 0.0
     tried = TriedWhatIfs(lambda: now)

@@ -1,4 +1,4 @@
-"""The ledger has the requests of claims with the podsets that name them, and no other row of a claim's object."""
+"""The ledger has the requests of claims with the podsets that name them, and no row of their objects."""
 
 from __future__ import annotations
 

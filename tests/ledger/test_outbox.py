@@ -223,7 +223,7 @@ async def test_the_process_tells_and_its_state_can_be_read(
     assert (down["sent"], down["behind"]) == (0, 2)
     assert "no connection" in down["error"]
     ids = [headers["Idempotency-Key"] for headers, _ in receiver.requests]
-    assert ids[0] == f"{world.cluster}/4"
+    assert ids[0] == f"{world.cluster}/{world.epoch}/4"
     assert ids[1].startswith(f"{world.cluster}/test/")
 
 
