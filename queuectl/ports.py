@@ -52,7 +52,7 @@ class LedgerUnfit(LedgerUnavailable):
 
 
 class PlanFailed(LedgerUnavailable):
-    """The database answers, and fails to store this plan: a limit, a timeout, a trigger, a missing right.
+    """The plan can't be stored: a value that no row can hold, a limit, a timeout, a trigger, a missing right.
 
     Nothing of it is stored, by no earlier try of the same batch either.
     """

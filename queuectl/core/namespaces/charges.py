@@ -62,11 +62,15 @@ class PodCharges:
         return tuple(found)
 
     def _of_pods(self, workload: Workload, pod_set: PodSet, grouped: bool) -> Charge:
-        namespace = workload.ref.namespace
+        requests = _cut(self._of_each_pod(workload.ref.namespace, pod_set))
+        return Charge(_plain(pod_set, grouped=grouped), self._charging.of(requests), requests)
+
+    def _of_each_pod(self, namespace: str, pod_set: PodSet) -> Amounts:
+        """Return what one pod requests with all that is added to it. A sum may be above MAX_AMOUNT."""
         requests = self._requests(namespace, pod_set)
         if pod_set.claims:
             requests = _sum(requests, self.claims.of_each_pod(namespace, pod_set).items())
-        return Charge(_plain(pod_set, grouped=grouped), self._charging.of(requests), requests)
+        return requests
 
     def problem(self, workload: Workload) -> Reason | None:
         """Return why its pods cannot be created or charged; None: they can (G9 to G11)."""
@@ -118,7 +122,12 @@ class PodCharges:
         return None
 
     def _too_much(self, workload: Workload) -> Reason | None:
-        """A transformation or a default can make a charge too large for one amount (H5)."""
+        """Overhead, a default, a claim or a transformation can make a charge too large for one amount (H5)."""
+        for pod_set in workload.pod_sets:
+            for resource, amount in self._of_each_pod(workload.ref.namespace, pod_set):
+                if amount > MAX_AMOUNT:
+                    detail = f"a pod of podset {pod_set.name} is charged more than {MAX_AMOUNT} of it"
+                    return Reason(code=Code.QUANTITY_OUT_OF_RANGE, resource=resource, detail=detail)
         for charge in self.charges(workload) if self._charging else ():
             for resource, amount in charge.requests:
                 if amount >= MAX_AMOUNT:
@@ -166,3 +175,10 @@ def _sum(one: Amounts, other: Iterable[tuple[str, int]]) -> Amounts:
     for resource, amount in other:
         total[resource] = total.get(resource, 0) + amount
     return amounts(total)
+
+
+def _cut(requests: Amounts) -> Amounts:
+    """Return `requests` with no amount above MAX_AMOUNT: what runs is charged as much as a row can hold (H5)."""
+    if all(amount <= MAX_AMOUNT for _, amount in requests):
+        return requests
+    return amounts({resource: min(amount, MAX_AMOUNT) for resource, amount in requests})
