@@ -10,7 +10,7 @@ from queuectl.core.events import PodObserved
 from queuectl.core.model import WorkloadId
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.resources import Amounts
-from queuectl.kinds.device_claims import pod_claims
+from queuectl.kinds.device_claims import held_claims
 from queuectl.kinds.fields import BadField, Json, clean, mapping, objects
 from queuectl.kinds.requests import RequestProblem, pod_requests
 from queuectl.kinds.written import WORKLOAD_LABEL
@@ -53,7 +53,7 @@ def _pod(obj: Json) -> Pod | None:
         workload=WorkloadId(str(label)) if label else None,
         terminating=bool(metadata.get("deletionTimestamp")),
         unschedulable=None if node else _unschedulable(status),
-        claims=_claims(spec),
+        claims=_claims(obj),
     )
 
 
@@ -72,12 +72,12 @@ def _amounts(spec: Json) -> Amounts:
     return _requests.setdefault(found, found)
 
 
-def _claims(spec: Json) -> tuple[PodClaim, ...]:
+def _claims(obj: Json) -> tuple[PodClaim, ...]:
     """Nothing, if they cannot be read."""
-    if "resourceClaims" not in spec:
+    if "resourceClaims" not in mapping(obj, "spec", ""):
         return ()
     try:
-        found = pod_claims(spec, "spec")
+        found = held_claims(obj)
     except BadField:
         return ()
     if len(_known_claims) >= _MOST_KEPT:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from queuectl.core.charging import NO_FORMS, Charging, ResourceForms
 from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
 from queuectl.core.flavors.queue_flavors import Charge
-from queuectl.core.model import CLAIM, PodSet, Workload
+from queuectl.core.model import CLAIM, Assignment, PodSet, Workload
 from queuectl.core.namespaces.device_claims import DeviceClaims
 from queuectl.core.namespaces.limit_ranges import LimitRanges
 from queuectl.core.namespaces.resource_quotas import PodGroup, ResourceQuotas
@@ -16,18 +18,23 @@ from queuectl.core.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.pod_resources import PodResources, requested
 from queuectl.core.policy import Context, OfNamespace, PriorityClass, RuntimeClass
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import MAX_AMOUNT, Amounts, amounts
+from queuectl.core.resources import MAX_AMOUNT, Amounts, amounts, format_amount
+
+NO_LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
 
 
 class PodCharges:
     """Reads workloads with what the cluster adds to their pods: overhead, defaults, forms of resources."""
 
-    def __init__(self, forms: ResourceForms = NO_FORMS) -> None:
+    def __init__(
+        self, forms: ResourceForms = NO_FORMS, namespaces: Mapping[str, Mapping[str, str]] = NO_LABELS
+    ) -> None:
+        """`namespaces`: the labels of each."""
         self._charging = Charging(forms)
         self.runtimes: dict[str, RuntimeClass] = {}
         self.limit_ranges = LimitRanges()
         self.quotas = ResourceQuotas()
-        self.claims = DeviceClaims(dict(forms.device_classes))
+        self.claims = DeviceClaims(dict(forms.device_classes), namespaces)
         self.default_priority: PriorityClass | None = None
         """The PriorityClass of pods that name none."""
 
@@ -71,6 +78,36 @@ class PodCharges:
         if pod_set.claims:
             requests = _sum(requests, self.claims.of_each_pod(namespace, pod_set).items())
         return requests
+
+    def grown(
+        self, workload: Workload, assignment: Assignment, recorded: Iterable[PodSet] = ()
+    ) -> str | None:
+        """Return what its claims add beyond what an attempt with `assignment` holds quota for (L22).
+
+        `recorded`: its podsets as the ledger has them. None: nothing. What else a charge follows from does not count: a LimitRange, a RuntimeClass.
+        """
+        if not _has_claims(workload):
+            return None
+        namespace, pod_sets = workload.ref.namespace, {one.name: one for one in workload.pod_sets}
+        for pod_set in (*recorded,) or workload.pod_sets:
+            if (why := self.claims.uncharged(namespace, pod_set.claims)) is not None:
+                return why
+        held = {one.name: dict(one.requests) for one in assignment.pod_sets}
+        for charge in self.charges(workload):
+            name, pod_set = charge.pod_set.name, pod_sets.get(charge.pod_set.name)
+            without = self._charged(self._requests(namespace, pod_set)) if pod_set else {}
+            asked = self._charged(pod_set.requests) if pod_set else {}
+            for resource, amount in charge.requests:
+                had = held.get(name, {}).get(resource, 0)
+                if amount - without.get(resource, 0) > max(0, had - asked.get(resource, 0)):
+                    now, before = (format_amount(resource, each) for each in (amount, had))
+                    return (
+                        f"podset {name} has {now} of {resource} with its claims, it holds quota for {before}"
+                    )
+        return None
+
+    def _charged(self, requests: Amounts) -> dict[str, int]:
+        return dict(self._charging.of(_cut(requests)))
 
     def problem(self, workload: Workload) -> Reason | None:
         """Return why its pods cannot be created or charged; None: they can (G9 to G11)."""
@@ -122,7 +159,7 @@ class PodCharges:
         return None
 
     def _too_much(self, workload: Workload) -> Reason | None:
-        """Overhead, a default, a claim or a transformation can make a charge too large for one amount (H5)."""
+        """Overhead, a default, a claim or a transformation can make a charge too large (H5)."""
         for pod_set in workload.pod_sets:
             for resource, amount in self._of_each_pod(workload.ref.namespace, pod_set):
                 if amount > MAX_AMOUNT:
@@ -178,7 +215,7 @@ def _sum(one: Amounts, other: Iterable[tuple[str, int]]) -> Amounts:
 
 
 def _cut(requests: Amounts) -> Amounts:
-    """Return `requests` with no amount above MAX_AMOUNT: what runs is charged as much as a row can hold (H5)."""
+    """Return `requests` with no amount above MAX_AMOUNT: as much as a row can hold is charged (H5)."""
     if all(amount <= MAX_AMOUNT for _, amount in requests):
         return requests
     return amounts({resource: min(amount, MAX_AMOUNT) for resource, amount in requests})
