@@ -31,6 +31,7 @@ def settle_nodes(state: State) -> None:
             moved.bound = bound
             if matters:
                 state.refresh(moved)
+    nodes.losses.settle()
     for workload in nodes.losses.take_affected():
         affected = state.entries.get(workload)
         if affected is not None and affected.lost != (lost := nodes.losses.lost_under(workload)):
