@@ -309,7 +309,7 @@ def _changed(entry: Entry, directory: Directory, now: datetime) -> Amend | Shrin
 
 def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observation) -> Shrink | None:
     """Counts only go down, and only where the status promises that the pods have ended for good (L15)."""
-    if not seen.reclaimable or not runs(entry):
+    if not seen.reclaimable or not runs(entry) or entry.loose_pods:
         return None
     ended, asked = dict(seen.reclaimable), {p.name: p.count for p in workload.pod_sets}
     held = attempt.assignment.pod_sets
@@ -343,7 +343,7 @@ def _ended(entry: Entry) -> Step | None:
     outcome: Outcome | None = None
     if seen is not None and seen.finished:
         outcome = seen.finished
-        if seen.quiet:
+        if seen.quiet and not entry.loose_pods:
             return Retire(entry.id, entry.ref, attempt.number, outcome)
     elif entry.gone:
         outcome = Outcome.DELETED

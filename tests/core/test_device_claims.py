@@ -8,7 +8,7 @@ from queuectl.core.charging import ResourceForms
 from queuectl.core.decisions import Admit, Evict, Keep
 from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.events import ContextGone, ContextObserved
-from queuectl.core.model import Assignment, PodSet
+from queuectl.core.model import Assignment, PodSet, Workload
 from queuectl.core.policy import Namespace, RuntimeClass, SchedulingConfiguration
 from queuectl.core.reasons import Code
 from queuectl.core.resources import CPU, PODS
@@ -176,7 +176,10 @@ def template(*alternatives: tuple[str, int], problem: str | None = None) -> Reso
 
 
 def runs(found: World, *claims: PodClaim, **requests: int) -> None:
-    one = workload("a", pods=[claiming(4, *claims, **requests)])
+    _start(found, workload("a", pods=[claiming(4, *claims, **requests)]))
+
+
+def _start(found: World, one: Workload) -> None:
     found.submit(one)
     assert admitted(found.run()) == ["a"]
     found.settle()
@@ -222,7 +225,7 @@ def test_a_template_that_gives_pods_more_than_was_admitted_evicts_the_workload(
 
 def test_what_containers_request_of_the_same_resource_hides_no_growth_of_claims() -> None:
     found = world(ONE_GPU)
-    runs(found, OWN, **{GPU: 1})
+    _start(found, workload("a", pods=[pod_set(4, {GPU: 1}, claims=(OWN,))]))
     found.tell(ContextObserved(template(("gpu.nvidia.com", 2))))
     assert evictions(found) == [f"podset main has 3 of {GPU} with its claims, it holds quota for 2"]
 
@@ -250,10 +253,7 @@ def test_what_is_no_claim_evicts_nothing_while_it_runs() -> None:
     found = world(ONE_GPU)
     found.tell(ContextObserved(RuntimeClass("kata", ((CPU, 100),))))
     one = workload("a", pods=[pod_set(4, {CPU: 1000}, claims=(OWN,), runtime_class="kata")])
-    found.submit(one)
-    assert admitted(found.run()) == ["a"]
-    found.settle()
-    found.tell(observed(one, suspended=False, generation=2))
+    _start(found, one)
     found.tell(ContextObserved(RuntimeClass("kata", ((CPU, 200), (GPU, 3)))))
     assert found.run() == []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from queuectl.core.charging import ResourceForms
 from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.device_slices import Device, DeviceTaintRule, ResourceSlice
-from queuectl.core.events import ContextGone, ContextObserved, PodGone, PodObserved
+from queuectl.core.events import ContextGone, ContextObserved, Event, PodGone, PodObserved
 from queuectl.core.namespaces.device_claims import DeviceClaims
 from queuectl.core.namespaces.pod_devices import PodDevices
 from queuectl.core.nodes.devices import NodeDevices
@@ -303,12 +303,10 @@ def test_pods_keep_the_devices_of_a_template_that_is_deleted_or_replaced() -> No
 def test_a_controller_that_starts_after_a_template_is_deleted_knows_what_pods_hold() -> None:
     made = PodClaim("spec.resourceClaims[0]", "x-gpu-b7k2", template=False)
     generated = ResourceClaim("ns/x-gpu-b7k2", ONE_GPU.requests, generated=True)
-    for events in (
-        [ContextObserved(generated), other("x", made)],
-        [other("x", made), ContextObserved(generated)],
-    ):
+    events: list[Event] = [ContextObserved(generated), other("x", made)]
+    for order in (events, events[::-1]):
         started = world(slice_("a", *gpus(8)), claims=())
-        started.tell(*events)
+        started.tell(*order)
         assert started.free()["n"] == 7
         started.tell(ContextGone(ResourceClaim, generated.name), other("x", made))
         assert started.free()["n"] == 7
@@ -320,10 +318,10 @@ class _Compared(str):
     """A UID that counts how often UIDs are compared."""
 
     __slots__ = ()
-    count = 0
+    compared: ClassVar = 0
 
     def __lt__(self, other: str) -> bool:
-        _Compared.count += 1
+        _Compared.compared += 1
         return str.__lt__(self, other)
 
 
@@ -332,7 +330,7 @@ def test_a_pod_that_shares_a_claim_costs_the_same_however_many_share_it(mapped: 
     claims = DeviceClaims({"gpu.nvidia.com": GPU} if mapped else {}, {})
     claims.observe(TWO_SHARED)
     devices, pods = PodDevices(claims), 1000
-    _Compared.count = observed = 0
+    _Compared.compared = observed = 0
     uids = [_Compared(f"{number * 7919 % pods:04}") for number in range(pods)]
     for uid in uids:
         observed += len(devices.observe(pod(uid, "n", claims=(SHARED,))))
@@ -341,7 +339,7 @@ def test_a_pod_that_shares_a_claim_costs_the_same_however_many_share_it(mapped: 
     for uid in uids:
         observed += len(devices.forget(uid))
     assert observed <= 5 * pods
-    assert _Compared.count <= 40 * pods if mapped else _Compared.count == 0
+    assert _Compared.compared <= 40 * pods if mapped else _Compared.compared == 0
     if not mapped:
         assert observed == 2 * pods
 

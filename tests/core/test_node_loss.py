@@ -286,6 +286,10 @@ def test_nodes_that_register_again_in_an_outage_keep_their_pods() -> None:
 
 
 NAMES = ("n0", "n1", "n2", "n3", "n4", "n5")
+CHANGES: dict[str, dict[str, object]] = {
+    "unready": {"ready": False, "ready_since": T0},
+    "unhealthy": {"conditions": UNHEALTHY},
+}
 HAPPENS = st.lists(
     st.tuples(
         st.sampled_from(NAMES[:2]), st.sampled_from(["ready", "unready", "unhealthy", "gone", "again"])
@@ -301,10 +305,7 @@ def test_events_of_nodes_that_are_merged_lose_the_same_pods_as_one_by_one(
     uids, events = Counter[str](), list[Event]()
     for name, what in happens:
         uids[name] += what in ("gone", "again")
-        changes: dict[str, object] = {
-            "unready": {"ready": False, "ready_since": T0},
-            "unhealthy": {"conditions": UNHEALTHY},
-        }.get(what, {})
+        changes = CHANGES.get(what, {})
         gone = what == "gone"
         events.append(ContextGone(Node, name) if gone else made_again(name, f"{uids[name]}", **changes))
     worlds = [NodeWorld(*(node(name, 2) for name in NAMES), settings=SETTINGS) for _ in range(2)]

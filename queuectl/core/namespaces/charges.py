@@ -94,9 +94,9 @@ class PodCharges:
                 return why
         held = {one.name: dict(one.requests) for one in assignment.pod_sets}
         for charge in self.charges(workload):
-            name, pod_set = charge.pod_set.name, pod_sets.get(charge.pod_set.name)
-            without = self._charged(self._requests(namespace, pod_set)) if pod_set else {}
-            asked = self._charged(pod_set.requests) if pod_set else {}
+            name, of_pods = charge.pod_set.name, pod_sets.get(charge.pod_set.name)
+            without = self._charged(self._requests(namespace, of_pods)) if of_pods else {}
+            asked = self._charged(of_pods.requests) if of_pods else {}
             for resource, amount in charge.requests:
                 had = held.get(name, {}).get(resource, 0)
                 if amount - without.get(resource, 0) > max(0, had - asked.get(resource, 0)):

@@ -69,6 +69,8 @@ class NodeLosses:
         """Those that were deleted since `settle`. They may have been made again since."""
         self._doomed: set[str] = set()
         """UIDs of struck pods whose node was deleted: another node of its name does not run them."""
+        self._at_start: set[str] = set()
+        """UIDs of pods of no known workload on nodes that were lost when all pods were listed first."""
         self._began = False
         self._outages: frozenset[str] | None = None
         """Flavors of which too many nodes are lost. None: to be computed again."""
@@ -82,6 +84,9 @@ class NodeLosses:
     def begin(self) -> None:
         """All nodes and pods have been listed: what is lost now counts as lost now."""
         self._began = True
+        self._at_start = {
+            uid for uid, pod in self._pods.items() if pod.workload is None and pod.node in self._lost
+        }
         for name in self._lost:
             self._strike(name)
 
@@ -178,7 +183,7 @@ class NodeLosses:
             record = self._inventory.records.get(pod.node)
             if record is None or record.node is None:
                 self.judge(pod.node, now)  # its Node has not been seen
-        elif loss is not None and loss.unreachable:
+        elif loss is not None and (loss.unreachable or pod.uid in self._at_start):
             self._strike(pod.node)  # it was bound before. The scheduler may use a node that is unhealthy
 
     def unbind(self, pod: Pod) -> None:
