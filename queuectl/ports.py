@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from queuectl.core.decisions import ChildToCheck, Plan
+from queuectl.core.decisions import ChildToCheck, Plan, PodOwnerToRead
 from queuectl.core.events import (
     EffectSettled,
     Event,
@@ -52,7 +52,7 @@ class LedgerUnfit(LedgerUnavailable):
 
 
 class PlanFailed(LedgerUnavailable):
-    """The database answers, and fails to store this plan: a limit, a timeout, a trigger, a missing right.
+    """The plan can't be stored: a value that no row can hold, a limit, a timeout, a trigger, a missing right.
 
     Nothing of it is stored, by no earlier try of the same batch either.
     """
@@ -166,7 +166,7 @@ class Cluster(Protocol):
         `unreachable`: nodes on which pods that are being deleted count as gone (M13).
         """
 
-    async def check(self, child: ChildToCheck) -> list[Event]:
+    async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:
         """By consistent reads: a child and its family as they are now, then its owners as OwnerRead."""
 
     async def announce(self, notice: Notice) -> None:

@@ -6,7 +6,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from queuectl.core.decisions import Admit, ChildToCheck, Configure, Decision, Enqueue, Plan
+from queuectl.core.decisions import (
+    Admit,
+    ChildToCheck,
+    Configure,
+    Decision,
+    Enqueue,
+    Plan,
+    PodOwnerToRead,
+)
 from queuectl.core.engine import Engine
 from queuectl.core.events import (
     ContextObserved,
@@ -232,7 +240,7 @@ class World:
         self.sequence = 0
         self.now = T0
         self.settled: list[EffectSettled] = []
-        self.checks: list[ChildToCheck] = []
+        self.checks: list[ChildToCheck | PodOwnerToRead] = []
         """Children of which the driver was asked to read the owners."""
         self.decided: list[Decision] = []
         """All decisions that were committed, also those that are not recorded."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from itertools import count
 
-from queuectl.core.decisions import ChildToCheck, PodsToCount
+from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount
 from queuectl.core.events import EffectSettled, Event, PodsCounted, Result
 from queuectl.core.model import Effect, EffectKey, Verb, WorkloadId
 from queuectl.ports import Cluster, ClusterUnavailable, Notice, WriteDenied
@@ -34,7 +34,7 @@ _COMPLAIN_AT, _COMPLAIN_EVERY = 4, 20
 """A write that fails is logged after so many tries, and again after each further so many."""
 
 
-_Job = Effect | Notice | PodsToCount | ChildToCheck
+_Job = Effect | Notice | PodsToCount | ChildToCheck | PodOwnerToRead
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class Lanes:
             past = asyncio.get_running_loop().time() - lane.counted_at
             self._later(max(0.0, _FIRST_RETRY - past), workload, lane, counts=True)
 
-    def add_checks(self, checks: Iterable[ChildToCheck]) -> None:
+    def add_checks(self, checks: Iterable[ChildToCheck | PodOwnerToRead]) -> None:
         for check in checks:
             self._add(check.workload, check)
 
@@ -282,7 +282,7 @@ class Lanes:
             return None
         if isinstance(job, PodsToCount):
             return await self._probe(job)
-        if isinstance(job, ChildToCheck):
+        if isinstance(job, ChildToCheck | PodOwnerToRead):
             return await self._check(job)
         write = self._cluster.start if job.key.verb is Verb.START else self._cluster.stop
         settled, seen = await write(job)
@@ -302,9 +302,9 @@ class Lanes:
         self._emit([PodsCounted(probe.workload, probe.attempt, alive=False)])
         return None
 
-    async def _check(self, check: ChildToCheck) -> float | None:
+    async def _check(self, check: ChildToCheck | PodOwnerToRead) -> float | None:
         lane = self._lanes[check.workload]
-        if lane.tries < _CHECK_AFTER:
+        if isinstance(check, ChildToCheck) and lane.tries < _CHECK_AFTER:
             return _FIRST_RETRY * 2.0**lane.tries
         self._emit(await self._cluster.check(check))
         return None

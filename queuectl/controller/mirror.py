@@ -24,6 +24,7 @@ from queuectl.core.decisions import (
     Evict,
     Keep,
     Plan,
+    PodOwnerToRead,
     Release,
     Retire,
     Shrink,
@@ -224,8 +225,8 @@ class Mirror:
         """Called for a workload that is stopped, over or gone: as decided, nothing of it is alive."""
         return False
 
-    async def check(self, child: ChildToCheck) -> list[Event]:
-        """No child is shown."""
+    async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:
+        """No child is shown, and nothing is started: no label of a pod is of a start."""
         return []
 
     async def announce(self, notice: Notice) -> None:

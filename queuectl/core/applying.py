@@ -25,6 +25,7 @@ from queuectl.core.decisions import (
     Evict,
     Keep,
     Plan,
+    PodOwnerToRead,
     PodsToCount,
     Release,
     Retire,
@@ -137,7 +138,10 @@ def apply_plan(state: State, plan: Plan, first: int) -> None:
         entry = changed[counted.workload] = state.entries[counted.workload]
         entry.counting_pods = True
     for check in plan.checks:
-        state.children.ask(check.workload)
+        if isinstance(check, PodOwnerToRead):
+            state.pod_owners.ask(check)
+        else:
+            state.children.ask(check.workload)
     for entry in changed.values():
         state.refresh(entry)
     wake(state)

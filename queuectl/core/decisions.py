@@ -21,7 +21,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.nodes.pods import Pods
+from queuectl.core.nodes.pods import PodOwner, Pods
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.sides import EvictionShares
 from queuectl.core.reasons import Code, Reason
@@ -272,6 +272,15 @@ class ChildToCheck(NamedTuple):
     """The children of the same owner that run: they are to be read too."""
 
 
+class PodOwnerToRead(NamedTuple):
+    """The controller of pods with the label of a workload: is the workload above it (M21)?"""
+
+    workload: WorkloadId
+    ref: ObjectRef
+    """Of the workload."""
+    owner: PodOwner
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Decisions of one or more cycles, valid only against `version` of the engine's state."""
@@ -282,7 +291,7 @@ class Plan:
     now: datetime
     decisions: tuple[Decision, ...] = ()
     probes: tuple[PodsToCount, ...] = ()
-    checks: tuple[ChildToCheck, ...] = ()
+    checks: tuple[ChildToCheck | PodOwnerToRead, ...] = ()
     more: bool = False
     """The budget is used up: decide again after this plan is committed."""
     work: int = 0

@@ -14,6 +14,8 @@ class DeviceRequest:
     """(DeviceClass, number of devices) pairs."""
     problem: str | None = None
     """Why the number of devices is not known."""
+    admin: bool = False
+    """With `adminAccess`: it shares devices that others hold, and takes none from them."""
 
 
 @value(frozen=True, slots=True)
@@ -42,3 +44,5 @@ class ResourceClaim:
     name: str
     """`NAMESPACE/NAME`."""
     requests: tuple[DeviceRequest, ...] = ()
+    generated: bool = False
+    """Kubernetes made it from a template for one pod: no other pod may name it."""

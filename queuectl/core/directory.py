@@ -73,7 +73,8 @@ class Directory:
     """See `forking`."""
 
     def __init__(self, forms: ResourceForms = NO_FORMS) -> None:
-        self.pods = PodCharges(forms)
+        self._namespaces: dict[str, dict[str, str]] = {}
+        self.pods = PodCharges(forms, self._namespaces)
         self.tree = QuotaTree()
         self.queues: dict[str, ClusterQueue] = {}
         self.cohorts: dict[str, Cohort] = {}
@@ -86,7 +87,6 @@ class Directory:
         self.gate_since: datetime | None = None
         self._priorities: dict[str, WorkloadPriorityClass] = {}
         self._pod_priorities: dict[str, PriorityClass] = {}
-        self._namespaces: dict[str, dict[str, str]] = {}
         self.out_until: dict[str, datetime] = {}
         """Flavors whose nodes did not come in time, each with the end of the time for that (M20)."""
         self._queue_flavors: dict[str, QueueFlavors] = {}

@@ -30,6 +30,7 @@ from queuectl.core.decisions import (
     Evict,
     Keep,
     Plan,
+    PodOwnerToRead,
     PodsToCount,
     Release,
     Retire,
@@ -216,7 +217,8 @@ class Engine:
             left=tuple(outcome.left),
         )
 
-    def _to_check(self) -> Iterator[ChildToCheck]:
+    def _to_check(self) -> Iterator[ChildToCheck | PodOwnerToRead]:
+        yield from self._state.pod_owners.to_read()
         children = self._state.children
         for child in children.doubtful.values():
             family = (one.workload.ref for one in children.family(child.holder) if one.runs)

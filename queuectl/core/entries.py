@@ -99,6 +99,7 @@ class Entry:
         "ineligible",
         "last_tried",
         "local_queue",
+        "loose_pods",
         "lost",
         "no_room",
         "observation",
@@ -198,6 +199,8 @@ class Entry:
         """The driver counts its pods."""
         self.bound = 0
         """How many pods of it are known to be bound to nodes, without those that count as gone (M13)."""
+        self.loose_pods = False
+        """Pods with its label have no controller: its object may have let them go, and they may run on."""
         self.lost: LostPods | None = None
         """A node that is lost under its pods (M12)."""
         self.pods_gone = False

@@ -146,6 +146,17 @@ class OwnerRead:
 
 
 @value(frozen=True, slots=True)
+class PodOwnerRead:
+    """The controller of pods with the label of a workload was read (M21)."""
+
+    workload: WorkloadId
+    owner: str
+    """UID of the controller; empty: the pods have none."""
+    belongs: bool
+    """Whether the workload controls it, directly or by objects in between."""
+
+
+@value(frozen=True, slots=True)
 class PodObserved:
     """A pod that is bound to a node, or that belongs to a workload, as last read."""
 
@@ -173,6 +184,7 @@ Event = (
     | TimeCame
     | PodsCounted
     | OwnerRead
+    | PodOwnerRead
     | PodObserved
     | PodGone
 )

@@ -19,6 +19,7 @@ from queuectl.core.events import (
     OwnerRead,
     PodGone,
     PodObserved,
+    PodOwnerRead,
     PodsCounted,
     PolicyGone,
     PolicyInvalid,
@@ -31,7 +32,7 @@ from queuectl.core.model import Observation, WorkloadId
 from queuectl.core.observing import Rules, outdated, precedes
 from queuectl.core.policy import Gate
 
-WorkloadEvent = WorkloadObserved | WorkloadGone | EffectSettled | PodsCounted | OwnerRead
+WorkloadEvent = WorkloadObserved | WorkloadGone | EffectSettled | PodsCounted | OwnerRead | PodOwnerRead
 
 
 class Inbox:
@@ -68,7 +69,7 @@ class Inbox:
                     self._known(event.workload, *self._listed)
                 case EffectSettled(key):
                     self._workloads.setdefault(key.workload, []).append(event)
-                case PodsCounted(workload) | OwnerRead(workload):
+                case PodsCounted(workload) | OwnerRead(workload) | PodOwnerRead(workload):
                     self._workloads.setdefault(workload, []).append(event)
                 case PodObserved():
                     self._pods[event.pod.uid] = event

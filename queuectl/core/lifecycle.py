@@ -236,9 +236,19 @@ def _eviction(entry: Entry, directory: Directory) -> Reason | None:
         )
     if seen is not None and seen.by_child and runs(entry) and (grown := _grown(entry)) is not None:  # L22
         return Reason(code=Code.BYPASS, detail=grown)
+    if runs(entry) and (claimed := _claimed(entry, directory)) is not None:  # L22
+        return Reason(code=Code.BYPASS, detail=claimed)
     if (lost := entry.lost) is not None and not (entry.attempt is not None and entry.attempt.debt):  # L23
         return Reason(code=Code.NODE_FAILURES, node=f"Node/{lost.node}", detail=lost.why)
     return None
+
+
+def _claimed(entry: Entry, directory: Directory) -> str | None:
+    """Return what its claims for devices give its pods beyond what it holds quota for; None: nothing."""
+    attempt, workload = entry.attempt, entry.workload
+    if attempt is None or attempt.debt or workload is None:
+        return None
+    return directory.pods.grown(workload, attempt.assignment, entry.recorded_pods)
 
 
 def _grown(entry: Entry) -> str | None:
@@ -299,7 +309,7 @@ def _changed(entry: Entry, directory: Directory, now: datetime) -> Amend | Shrin
 
 def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observation) -> Shrink | None:
     """Counts only go down, and only where the status promises that the pods have ended for good (L15)."""
-    if not seen.reclaimable or not runs(entry):
+    if not seen.reclaimable or not runs(entry) or entry.loose_pods:
         return None
     ended, asked = dict(seen.reclaimable), {p.name: p.count for p in workload.pod_sets}
     held = attempt.assignment.pod_sets
@@ -333,7 +343,7 @@ def _ended(entry: Entry) -> Step | None:
     outcome: Outcome | None = None
     if seen is not None and seen.finished:
         outcome = seen.finished
-        if seen.quiet:
+        if seen.quiet and not entry.loose_pods:
             return Retire(entry.id, entry.ref, attempt.number, outcome)
     elif entry.gone:
         outcome = Outcome.DELETED

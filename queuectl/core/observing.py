@@ -22,6 +22,7 @@ from queuectl.core.events import (
     OwnerRead,
     PodGone,
     PodObserved,
+    PodOwnerRead,
     PodsCounted,
     PolicyGone,
     PolicyInvalid,
@@ -103,7 +104,7 @@ def _apply(state: State, event: Event, batch: _Batch) -> None:
             _count(state, event, batch)
         case OwnerRead():
             state.children.read(event)
-        case PodObserved() | PodGone():
+        case PodObserved() | PodGone() | PodOwnerRead():
             _observe_pod(state, event)
         case TimeCame(now):
             _time_came(state, now, batch)
@@ -111,11 +112,16 @@ def _apply(state: State, event: Event, batch: _Batch) -> None:
             batch.policy_changed |= _apply_rules(state, event, batch.affected)
 
 
-def _observe_pod(state: State, event: PodObserved | PodGone) -> None:
+def _observe_pod(state: State, event: PodObserved | PodGone | PodOwnerRead) -> None:
+    if isinstance(event, PodOwnerRead):
+        state.pod_owners.read(event)
+        return
     if isinstance(event, PodObserved):
-        changed = state.devices.pods.observe(event.pod)
-        state.predictions.observe(event.pod)
+        pod = state.pod_owners.observe(event.pod)
+        changed = state.devices.pods.observe(pod)
+        state.predictions.observe(pod)
     else:
+        state.pod_owners.forget(event.uid)
         state.nodes.forget_pod(event.uid)
         changed = state.devices.pods.forget(event.uid)
     for pod in changed:

@@ -448,6 +448,8 @@ class Node:
     taints: tuple[Taint, ...] = ()
     conditions: tuple[tuple[str, str], ...] = ()
     """(type, status) pairs of its conditions but Ready, sorted."""
+    uid: str = ""
+    """Of its Node object: another one of its name is another node. Empty: unknown."""
 
 
 @value(frozen=True, slots=True)

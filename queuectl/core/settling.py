@@ -18,6 +18,7 @@ def wake(state: State) -> None:
 def settle_nodes(state: State) -> None:
     """Nodes, their pods, or what is held changed: bring the room on nodes up to date."""
     nodes, limited = state.nodes, bool(state.nodes)
+    _settle_owners(state)
     nodes.note()
     if nodes and not limited:
         for entry in state.entries.values():
@@ -31,12 +32,25 @@ def settle_nodes(state: State) -> None:
             moved.bound = bound
             if matters:
                 state.refresh(moved)
+    nodes.losses.settle()
     for workload in nodes.losses.take_affected():
         affected = state.entries.get(workload)
         if affected is not None and affected.lost != (lost := nodes.losses.lost_under(workload)):
             affected.lost = lost
             state.refresh(affected)
     state.requeuer.room_changed(nodes)
+
+
+def _settle_owners(state: State) -> None:
+    """Pods belong to other workloads than before, or to none (M21)."""
+    for judged in state.pod_owners.take_changed():
+        for pod in state.devices.pods.observe(judged):
+            state.nodes.observe_pod(pod, state.clock)
+    for workload, loose in state.pod_owners.take_loose():
+        entry = state.entries[workload]
+        if entry.loose_pods != loose:
+            entry.loose_pods = loose
+            state.refresh(entry)
 
 
 def settle_flavors(state: State) -> None:

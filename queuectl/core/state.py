@@ -31,6 +31,7 @@ from queuectl.core.namespaces.room import NamespaceRoom
 from queuectl.core.nodes.predictions import Predictions
 from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.nodes.stock_outs import StockOuts
+from queuectl.core.pod_owners import PodOwners
 from queuectl.core.policy import (
     DEFAULT_CONFIGURATION,
     LocalQueueName,
@@ -75,6 +76,7 @@ class State:
         self.limits = Limits(self.tree, self.nodes)
         """What limits admissions."""
         self.entries: dict[WorkloadId, Entry] = {}
+        self.pod_owners = PodOwners(self.entries)
         self.members: dict[LocalQueueName, dict[WorkloadId, Entry]] = {}
         """All entries, by the LocalQueue that they name."""
         self.holders: dict[str, dict[WorkloadId, Entry]] = {}
@@ -127,7 +129,12 @@ class State:
     @property
     def due(self) -> bool:
         return bool(
-            self.due_steps or self.unreported or self.due_queues or self.due_configs or self.children.doubtful
+            self.due_steps
+            or self.unreported
+            or self.due_queues
+            or self.due_configs
+            or self.children.doubtful
+            or self.pod_owners
         )
 
     def unrecorded_configs(self) -> Iterator[tuple[ConfigKey, str | None]]:
@@ -201,6 +208,7 @@ class State:
 
     def enter(self, entry: Entry) -> None:
         self.entries[entry.id] = entry
+        self.pod_owners.entered(entry.id)
         entry.local_queue = LocalQueueName(entry.ref.namespace, entry.queue)
         self.members.setdefault(entry.local_queue, {})[entry.id] = entry
 

@@ -10,6 +10,7 @@ from queuectl.core.model import Outcome
 from queuectl.kinds.fields import MAX_COUNT, BadField, Json, integer, mapping, shown
 from queuectl.kinds.jobs import CountAnnotations, Elastic, Ending, JobKind, PodLabel, Sign, Status
 from queuectl.kinds.podsets import Count, PodGroup, Templates
+from queuectl.kinds.steering import LABELLED
 
 _INDEXES: Final = re.compile(r"(?:\d{1,6}(?:-\d{1,6})?,){0,100000}\d{1,6}(?:-\d{1,6})?", re.ASCII)
 _WHOLE: Final = re.compile(r"\d{1,10}", re.ASCII)
@@ -138,7 +139,7 @@ JOB: Final = JobKind(
         Ending(Sign("Complete"), Outcome.SUCCEEDED),
         Ending(Sign("Failed"), Outcome.FAILED),
     ),
-    pods=(PodLabel("batch.kubernetes.io/controller-uid", uid=True),),
+    pods=(PodLabel("batch.kubernetes.io/controller-uid", uid=True), LABELLED),
     managed_by=(("spec", "managedBy"), ("kubernetes.io/job-controller",)),
     elastic=_elastic,
     counts=(_PARALLELISM, _COMPLETIONS),

@@ -24,6 +24,7 @@ from queuectl.kinds.jobs import BY_CONDITION, Ending, JobKind, PodLabel, Refusal
 from queuectl.kinds.podsets import Count, Each, PodGroup, Templates
 from queuectl.kinds.progress import Progress
 from queuectl.kinds.section import Section
+from queuectl.kinds.steering import LABELLED
 
 _STEP: Final = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\['([^'\]\x00-\x1f]{1,253})'\]")
 MAX_STEPS: Final = 12
@@ -292,7 +293,7 @@ class KindRow(Section):
                 active=self.active,
             ),
             ends=ends,
-            pods=tuple(one.label_of_pods() for one in self.pod_selectors),
+            pods=(*(one.label_of_pods() for one in self.pod_selectors), LABELLED),
             children=tuple(child(one.api_version, one.kind) for one in self.children),
             managed_by=(managed.path, managed.values) if managed else ((), ()),
             seen=self.suspended.seen() if self.suspended else BY_CONDITION,

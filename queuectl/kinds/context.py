@@ -150,6 +150,7 @@ def _node(obj: Json) -> Node:
         cordoned=spec.get("unschedulable") is True,
         taints=tuple(_taint(one) for one in objects(spec, "taints", "spec", MAX_TAINTS)),
         conditions=tuple(sorted(found.items())),
+        uid=clean(str(mapping(obj, "metadata", "").get("uid") or ""), 64),
     )
 
 

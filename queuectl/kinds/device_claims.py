@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
-from queuectl.kinds.fields import BadField, Json, checked, integer, mapping, objects, text
+from queuectl.kinds.fields import BadField, Json, checked, clean, integer, mapping, objects, text
 
 GENERATED: Final = "resource.kubernetes.io/pod-claim-name"
 """Annotation of ResourceClaims that Kubernetes makes from a template for one pod."""
@@ -29,11 +29,32 @@ def _pod_claims(pod: Json, path: str) -> Iterator[PodClaim]:
         yield PodClaim(where, name, template=template is not None)
 
 
+def held_claims(pod: Json) -> tuple[PodClaim, ...]:
+    """The claims of a pod that exists. Raises BadField.
+
+    Where its status names the ResourceClaim that Kubernetes made from a template for it, this is its claim:
+    the template may be deleted or replaced by now.
+    """
+    found = pod_claims(mapping(pod, "spec", ""), "spec")
+    listed = objects(mapping(pod, "status", ""), "resourceClaimStatuses", "status", MAX_CLAIMS)
+    made = {one.get("name"): one.get("resourceClaimName") for one in listed}
+    if not made:
+        return found
+    names = (
+        one.get("name") for one in objects(mapping(pod, "spec", ""), "resourceClaims", "spec", MAX_CLAIMS)
+    )
+    return tuple(
+        PodClaim(claim.path, clean(str(made[name]), 512), template=False)
+        if claim.template and made.get(name)
+        else claim
+        for claim, name in zip(found, names, strict=True)
+    )
+
+
 def resource_claim(obj: Json) -> ResourceClaim:
-    """Raises BadField, also for one that belongs to a single pod: its template is charged."""
-    if GENERATED in mapping(mapping(obj, "metadata", ""), "annotations", "metadata"):
-        raise BadField("metadata.annotations", f"{GENERATED}: it is made from a template")
-    return ResourceClaim(_name(obj), tuple(_requests(mapping(obj, "spec", ""), "spec")))
+    """Raises BadField."""
+    generated = GENERATED in mapping(mapping(obj, "metadata", ""), "annotations", "metadata")
+    return ResourceClaim(_name(obj), tuple(_requests(mapping(obj, "spec", ""), "spec")), generated)
 
 
 def resource_claim_template(obj: Json) -> ResourceClaimTemplate:
@@ -54,11 +75,11 @@ def _request(one: Json, path: str) -> DeviceRequest:
     path = f"{path}.{'exactly' if exactly else 'firstAvailable'}"
     if not found:
         return DeviceRequest(path, problem="it asks for nothing that is known")
+    if exactly.get("adminAccess") is True:
+        return DeviceRequest(path, admin=True)
     if any(part.get("allocationMode") not in (None, "ExactCount") for part in found):
         mode = next(part["allocationMode"] for part in found if part.get("allocationMode") != "ExactCount")
         return DeviceRequest(path, problem=f"allocationMode {checked(mode, path)} has no fixed count")
-    if any(part.get("adminAccess") for part in found):
-        return DeviceRequest(path, problem="adminAccess takes devices that others hold")
     return DeviceRequest(path, tuple(_alternative(part, path) for part in found))
 
 

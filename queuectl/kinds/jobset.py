@@ -8,6 +8,7 @@ from queuectl.core.model import Outcome
 from queuectl.kinds.fields import MAX_COUNT, BadField, Json, checked, integer, mapping, objects
 from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Sign, Status
 from queuectl.kinds.podsets import MAX_ENTRIES, Count, Each, PodGroup, Templates
+from queuectl.kinds.steering import LABELLED
 
 _JOBS: Final = Count(("replicas",))
 _PODS: Final = Count(("template", "spec", "parallelism"), at_most=("template", "spec", "completions"))
@@ -68,7 +69,12 @@ JOB_SET: Final = JobKind(
         Ending(Sign("Completed"), Outcome.SUCCEEDED),
         Ending(Sign("Failed"), Outcome.FAILED),
     ),
-    pods=(PodLabel("jobset.sigs.k8s.io/jobset-uid", uid=True),),
+    # Old releases of JobSet do not write the UID.
+    pods=(
+        PodLabel("jobset.sigs.k8s.io/jobset-uid", uid=True),
+        PodLabel("jobset.sigs.k8s.io/jobset-name"),
+        LABELLED,
+    ),
     children=("Job",),
     managed_by=(("spec", "managedBy"), ("jobset.sigs.k8s.io/jobset-controller",)),
     kept="the webhook of JobSet refuses changes of spec.replicatedJobs but scheduling fields",

@@ -13,6 +13,7 @@ from queuectl.core.model import Outcome
 from queuectl.kinds.fields import BadField, Json, integer, mapping
 from queuectl.kinds.jobs import CountAnnotations, Elastic, Ending, JobKind, PodLabel, Sign, Status, conditions
 from queuectl.kinds.podsets import Count, Each, PodGroup, Pods, Templates
+from queuectl.kinds.steering import LABELLED
 
 _ENDS: Final = (
     Ending(Sign("Succeeded"), Outcome.SUCCEEDED),
@@ -161,7 +162,7 @@ def _row(
         podsets=Templates(groups=(_replicas(one),), completed=_completed(one.added)),
         status=_kubeflow_status(one.field),
         ends=_ENDS,
-        pods=(PodLabel("training.kubeflow.org/job-name"),),
+        pods=(PodLabel("training.kubeflow.org/job-name"), LABELLED),
         children=children,
         managed_by=(("spec", "runPolicy", "managedBy"), (f"kubeflow.org/{operator}",)),
         priority_class=("spec", "runPolicy", "schedulingPolicy", "priorityClass"),

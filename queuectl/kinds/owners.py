@@ -27,7 +27,7 @@ def controlling(kinds: KindRegistry, obj: Json) -> Owner | None:
     object is the topmost one that queues.
     """
     try:
-        found = _controller(obj)
+        found = controller(obj)
         if found is None:
             return None
         api_version, kind, name, uid = (
@@ -43,13 +43,13 @@ def controlling(kinds: KindRegistry, obj: Json) -> Owner | None:
 def controls(uid: str, obj: Json) -> bool:
     """Is the object with this UID the owner of `obj` with `controller: true`?"""
     try:
-        found = _controller(obj)
+        found = controller(obj)
     except BadField:
         return False
     return found is not None and found.get("uid") == uid
 
 
-def _controller(obj: Json) -> Json | None:
-    """Raises BadField."""
+def controller(obj: Json) -> Json | None:
+    """The ownerReference of `obj` with `controller: true`; None: there is none. Raises BadField."""
     listed = objects(mapping(obj, "metadata", ""), "ownerReferences", "metadata", MAX_OWNERS)
     return next((one for one in listed if one.get("controller") is True), None)

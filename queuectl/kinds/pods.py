@@ -8,10 +8,11 @@ from typing import Final
 from queuectl.core.device_claims import PodClaim
 from queuectl.core.events import PodObserved
 from queuectl.core.model import WorkloadId
-from queuectl.core.nodes.pods import Pod
+from queuectl.core.nodes.pods import Pod, PodOwner
 from queuectl.core.resources import Amounts
-from queuectl.kinds.device_claims import pod_claims
+from queuectl.kinds.device_claims import held_claims
 from queuectl.kinds.fields import BadField, Json, clean, mapping, objects
+from queuectl.kinds.owners import controller, controls
 from queuectl.kinds.requests import RequestProblem, pod_requests
 from queuectl.kinds.written import WORKLOAD_LABEL
 
@@ -26,6 +27,7 @@ POD_QUERY: Final = {"fieldSelector": ",".join(_SELECTION)}
 _requests: dict[Amounts, Amounts] = {}
 """Equal requests of pods are one object."""
 _known_claims: dict[tuple[PodClaim, ...], tuple[PodClaim, ...]] = {}
+_owners: dict[PodOwner, PodOwner] = {}
 
 
 def pod_event(obj: Json) -> PodObserved | None:
@@ -41,7 +43,7 @@ def _pod(obj: Json) -> Pod | None:
     metadata, spec = mapping(obj, "metadata", ""), mapping(obj, "spec", "")
     status = mapping(obj, "status", "")
     node = spec.get("nodeName")
-    label = mapping(metadata, "labels", "metadata").get(WORKLOAD_LABEL)
+    label = str(mapping(metadata, "labels", "metadata").get(WORKLOAD_LABEL) or "")
     if (not node and not label) or status.get("phase") in ("Succeeded", "Failed"):
         return None
     return Pod(
@@ -50,11 +52,24 @@ def _pod(obj: Json) -> Pod | None:
         name=clean(str(metadata.get("name") or ""), 512),
         node=_shared(node) if node else None,
         requests=_amounts(spec),
-        workload=WorkloadId(str(label)) if label else None,
+        workload=WorkloadId(label) if label else None,
+        owner=_owner(obj, label) if label else None,
         terminating=bool(metadata.get("deletionTimestamp")),
         unschedulable=None if node else _unschedulable(status),
-        claims=_claims(spec),
+        claims=_claims(obj),
     )
+
+
+def _owner(obj: Json, workload: str) -> PodOwner | None:
+    """Its controller; None: that is the object of its label."""
+    if controls(workload, obj):
+        return None
+    found = controller(obj) or {}
+    fields = (clean(str(found.get(key) or ""), 512) for key in ("apiVersion", "kind", "name", "uid"))
+    owner = PodOwner(*fields)
+    if len(_owners) >= _MOST_KEPT:
+        _owners.clear()
+    return _owners.setdefault(owner, owner)
 
 
 def _shared(name: object) -> str:
@@ -72,12 +87,12 @@ def _amounts(spec: Json) -> Amounts:
     return _requests.setdefault(found, found)
 
 
-def _claims(spec: Json) -> tuple[PodClaim, ...]:
+def _claims(obj: Json) -> tuple[PodClaim, ...]:
     """Nothing, if they cannot be read."""
-    if "resourceClaims" not in spec:
+    if "resourceClaims" not in mapping(obj, "spec", ""):
         return ()
     try:
-        found = pod_claims(spec, "spec")
+        found = held_claims(obj)
     except BadField:
         return ()
     if len(_known_claims) >= _MOST_KEPT:

@@ -24,7 +24,7 @@ from queuectl.kinds.jobs import (
 )
 from queuectl.kinds.podsets import Count, Each, PodGroup, Pods, Templates
 from queuectl.kinds.requests import MAX_CONTAINERS
-from queuectl.kinds.written import WORKLOAD_LABEL
+from queuectl.kinds.steering import LABELLED
 
 _SUBMITS_BY_JOB: Final = "K8sJobMode"
 _SUBMITS_FROM_HEAD: Final = "SidecarMode"
@@ -174,7 +174,7 @@ RAY_JOB: Final = JobKind(
     end_time=("status", "endTime"),
     # KubeRay forgets the name of the RayCluster before its pods are gone: a start gives them the first label.
     pods=(
-        PodLabel(WORKLOAD_LABEL, uid=True),
+        LABELLED,
         PodLabel("ray.io/cluster", path=("status", "rayClusterName")),
         PodLabel("ray.io/cluster", prefix=True),
         PodLabel("batch.kubernetes.io/job-name"),
@@ -195,7 +195,7 @@ RAY_CLUSTER: Final = JobKind(
     status=_status("status"),
     ends=(),
     seen=Seen(Sign("RayClusterSuspended")),
-    pods=(PodLabel("ray.io/cluster"),),
+    pods=(PodLabel("ray.io/cluster"), LABELLED),
     # With fault tolerance, a Job clears the database of the head at the end.
     children=("Job",),
     managed_by=_MANAGED_BY,
@@ -220,7 +220,7 @@ RAY_SERVICE: Final = JobKind(
     seen=Seen(Sign(("status", "observedGeneration")), asked=""),
     suspends=Copies("RayCluster", "ray.io/originated-from-cr-name", ("status", "observedGeneration")),
     pods=(
-        PodLabel(WORKLOAD_LABEL, uid=True),
+        LABELLED,
         PodLabel("ray.io/cluster", path=("status", "activeServiceStatus", "rayClusterName")),
         PodLabel("ray.io/cluster", path=("status", "pendingServiceStatus", "rayClusterName")),
         PodLabel("ray.io/cluster", prefix=True),

@@ -11,8 +11,10 @@ from queuectl.kinds.node_constraints import NodeConstraints, toleration_json
 from queuectl.kinds.podsets import Operation, Path
 from queuectl.kinds.written import WORKLOAD_LABEL
 
-STARTED: Final = PodLabel(WORKLOAD_LABEL, uid=True, sure=True)
-"""Of the pods of every start: where their owners do not tell whose they are, or not for long."""
+LABELLED: Final = PodLabel(WORKLOAD_LABEL, uid=True)
+"""Of the pods of every start. The gate lets no user take it off, so it counts without any other label."""
+STARTED: Final = LABELLED._replace(sure=True)
+"""The same, where owners do not tell whose pods are, or not for long."""
 
 
 def pointer(path: Path) -> str:

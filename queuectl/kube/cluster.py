@@ -7,8 +7,8 @@ from collections.abc import Callable, Set
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.core.decisions import ChildToCheck
-from queuectl.core.events import EffectSettled, Event, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.decisions import ChildToCheck, PodOwnerToRead
+from queuectl.core.events import EffectSettled, Event, PodOwnerRead, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model import Effect, ObjectRef, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds import patches
@@ -160,9 +160,13 @@ class KubeCluster:
         except ApiError as error:
             raise _again(error) from error
 
-    async def check(self, child: ChildToCheck) -> list[Event]:
-        """By consistent reads: the family of a child, and the next object above it that has a queue label."""
+    async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:
+        """By consistent reads: the family of a child, and the next object above it that has a queue label; or
+        whether a workload is above the controller of a pod."""
         try:
+            if isinstance(child, PodOwnerToRead):
+                belongs = await self._liveness.is_above(self._kinds[child.ref.kind], child.ref, child.owner)
+                return [PodOwnerRead(child.workload, child.owner.uid, belongs)]
             return await owners.read(self._session, self._kinds, self._honoured, child)
         except ClusterUnavailable:
             raise

@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any, Final
 
 from queuectl.core.model import ObjectRef, WorkloadId
+from queuectl.core.nodes.pods import PodOwner
 from queuectl.kinds.admission import parse
 from queuectl.kinds.fields import Json
 from queuectl.kinds.jobs import Copies, JobKind, PodLabel, value_at
-from queuectl.kinds.owners import controls
+from queuectl.kinds.owners import controller, controls
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import finished
-from queuectl.kinds.written import ADMISSION_ANNOTATION, STOPPED_ANNOTATION
+from queuectl.kinds.written import ADMISSION_ANNOTATION, STOPPED_ANNOTATION, WORKLOAD_LABEL
 from queuectl.kube.objects import child_row, read_child, read_object
 from queuectl.kube.session import Object, Session, api_path
 
@@ -80,6 +81,27 @@ class Liveness:
                         continue
                     if await self._belongs(kind, ref, pod, label, parents):
                         return True
+        return False
+
+    async def is_above(self, kind: JobKind, ref: ObjectRef, owner: PodOwner) -> bool:
+        """Is the object above the controller of a pod with its label (M21)?
+
+        Where its kind says that every pod with the label counts, its owners do not tell.
+        """
+        if any(label.key == WORKLOAD_LABEL and label.sure for label in kind.pods):
+            return True
+        between = self._kinds.below(kind)
+        for _ in range(MAX_HOPS):
+            row = self._kinds.of_group(owner.api_version, owner.kind)
+            if row is None or row not in between:
+                return False
+            obj = await read_object(
+                self._session, row, ObjectRef(ref.namespace, row.name, owner.name, owner.uid)
+            )
+            found = controller(obj) if obj is not None else None
+            if found is None or found.get("uid") == ref.uid:
+                return found is not None
+            owner = PodOwner(*(str(found.get(key) or "") for key in ("apiVersion", "kind", "name", "uid")))
         return False
 
     async def _belongs(

@@ -58,10 +58,14 @@ from queuectl.ledger.folded import (
     Segment,
 )
 from queuectl.ledger.shapes import shape_of
-from queuectl.ports import LedgerRefused
+from queuectl.ports import PlanFailed
 
 RULES_VERSION: Final = 1
 """Version of the rules in docs/scheduling.md: raised when the same state leads to another decision."""
+
+OUT_OF_RANGE: Final = "22003"
+NO_VALUE: Final = "22004"
+"""SQLSTATEs of the same failures in a database."""
 
 BESIDE: Final = "reality"
 """Key of a decision's payload under which an observer stores the real state of the object at that time."""
@@ -85,7 +89,7 @@ class Fold:
         self._ended: set[object] = set()
 
     def add_all(self, decisions: Iterable[Decision]) -> None:
-        """Raises LedgerRefused for a number that no row can hold."""
+        """Raises PlanFailed for a number that no row can hold: the workload is the cause, not its tree."""
         for decision in decisions:
             self.add(decision)
 
@@ -309,7 +313,7 @@ def _holds(
         count = _bounded(name, f"{field_name}, count", pod_set.count)
         for resource, amount in pod_set.requests:
             if resource not in flavors:
-                raise LedgerRefused(f"{name}: {field_name} has no flavor for {resource}")
+                raise PlanFailed(f"{name}: {field_name} has no flavor for {resource}", NO_VALUE)
             yield HoldLine(
                 workload=workload,
                 attempt=number,
@@ -325,5 +329,5 @@ def _holds(
 
 def _bounded(name: str, what: str, value: Any, least: int = 0) -> int:
     if not isinstance(value, int) or not least <= value <= MAX_AMOUNT:
-        raise LedgerRefused(f"{name}: {what} is {value}, must be between {least} and {MAX_AMOUNT}")
+        raise PlanFailed(f"{name}: {what} is {value}, must be between {least} and {MAX_AMOUNT}", OUT_OF_RANGE)
     return value

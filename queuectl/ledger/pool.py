@@ -33,6 +33,7 @@ _CHUNK: Final = 1000
 # By SQLSTATE, a class of two characters or a whole code (the longer match counts).
 _NOT_ALLOWED: Final = ("28",)  # password, pg_hba.conf
 _REFUSED: Final = ("22", "23")  # bad value, constraint
+_BAD_VALUE: Final = "22"
 _AWAY: Final = ("08", "25", "40", "53", "55", "57", "58", "F0", "XX")
 """The server, not the statement: connections, conflicts, resources, shutdown, disks, corruption."""
 _NOT_AWAY: Final = ("53400", "57014")  # a limit of the configuration; a statement that took too long
@@ -182,14 +183,15 @@ def translated(error: BaseException) -> Exception | None:
 @contextlib.contextmanager
 def storing() -> Iterator[None]:
     """Raises PlanFailed where the server answers that it can't store what the block sends, for a reason that
-    is neither a refusal nor an outage."""
+    is neither a constraint nor an outage: a value that no row can hold is that of one workload."""
     try:
         yield
     except DBAPIError as error:
         state = _sqlstate(_chain(error)) or _AWAY[0]
         away = state.startswith(_AWAY) and state not in _NOT_AWAY
         failed = translated(error)
-        if away or type(failed) is not LedgerUnavailable:
+        bad_value = state.startswith(_BAD_VALUE) and type(failed) is LedgerRefused
+        if away or not (bad_value or type(failed) is LedgerUnavailable):
             raise
         raise PlanFailed(str(failed), state) from error
 

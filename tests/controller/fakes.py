@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
-from queuectl.core.decisions import Admit, ChildToCheck, Decision, Plan
+from queuectl.core.decisions import Admit, ChildToCheck, Decision, Plan, PodOwnerToRead
 from queuectl.core.events import (
     EffectSettled,
     Event,
     Listed,
     OwnerRead,
+    PodOwnerRead,
     Result,
     WorkloadGone,
     WorkloadObserved,
@@ -280,9 +281,11 @@ class JobCluster:
         unseen = self.mute and counts < PATIENCE
         return job is not None and (job.pods > 0 or unseen or (not job.suspended and not job.finished))
 
-    async def check(self, child: ChildToCheck) -> list[Event]:
+    async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:
         """Its owner, by the reference that it has."""
         self._maybe_away()
+        if isinstance(child, PodOwnerToRead):
+            return [PodOwnerRead(child.workload, child.owner.uid, belongs=False)]
         owner = self.jobs[child.workload].workload.owner
         assert owner is not None
         there = WorkloadId(owner.uid) in self.jobs

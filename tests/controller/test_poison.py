@@ -10,7 +10,8 @@ from queuectl.core.engine import Engine
 from queuectl.core.model import Phase, WorkloadId
 from queuectl.core.reasons import Code
 from queuectl.core.transitions import IllegalTransition
-from tests.builders import local_queue, queue, workload
+from tests.builders import GPU, local_queue, pod_set, queue, workload
+from tests.controller.fakes import opened
 from tests.controller.site import Site
 
 POISON = WorkloadId("uid-poison")
@@ -128,3 +129,18 @@ async def test_an_illegal_decision_sets_its_workload_aside(
         await site.until(lambda: site.cluster.running() == ["a"])
     assert "is not in the table of transitions" in caplog.text
     assert "observed" in caplog.text.lower()
+
+
+async def test_a_running_workload_that_no_row_can_hold_leaves_its_tree_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    site = Site()
+    site.policies += [queue("cq", 2, cohort="all"), queue("other", 1, cohort="all")]
+    site.policies.append(local_queue("other", "other"))
+    async with site.leading():
+        site.cluster.submit(workload("poison", pods=[pod_set(2**63, {GPU: 1})]))
+        site.cluster.tell("poison", suspended=False)
+        site.cluster.submit(workload("same", created=1), workload("far", "other", created=1))
+        await site.until(lambda: {"same", "far"} < set(site.cluster.running()))
+    assert "is frozen, the ledger refuses it" not in caplog.text
+    assert set(opened(await site.ledger.load())) == {"same", "far"}

@@ -13,7 +13,7 @@ from queuectl.core.decisions import Admit, Keep
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, Listed
 from queuectl.core.model import Attempt, LedgerSnapshot, Phase, StoredWorkload
-from queuectl.core.policy import Namespace, SchedulingConfiguration
+from queuectl.core.policy import Namespace, RuntimeClass, SchedulingConfiguration
 from queuectl.core.reasons import Code
 from queuectl.core.resources import CPU, MAX_AMOUNT, amounts
 from tests.builders import (
@@ -210,3 +210,19 @@ def test_after_a_change_of_the_rules_holds_keep_their_charge_and_new_admissions_
     assert held(world) == [((SLICE, 1),), ((SEVENTHS, 1),)]
     (report,) = world.engine.take_reports()[1]
     assert {cell.resource: amount for cell, amount in report.used} == {SLICE: 1, SEVENTHS: 1}
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["waits", "runs"])
+def test_a_sum_with_overhead_that_no_amount_can_hold_waits_or_is_charged_as_much_as_fits(runs: bool) -> None:
+    world = World(flavor("default"), queue("cq", groups=[group({"default": {"memory": MAX_AMOUNT}})]), LQ)
+    world.tell(ContextObserved(RuntimeClass("kata", (("memory", 1),))))
+    large = workload("large", pods=[pod_set(1, {"memory": MAX_AMOUNT}, runtime_class="kata")])
+    world.tell(observed(large, suspended=not runs))
+    decisions = world.run()
+    if runs:
+        (admit,) = (d for d in decisions if isinstance(d, Admit))
+        assert admit.attempt.assignment.resources() == {"memory": MAX_AMOUNT}
+    else:
+        (kept,) = (d for d in decisions if isinstance(d, Keep))
+        assert kept.reason.code is Code.QUANTITY_OUT_OF_RANGE
+        assert kept.reason.detail == f"a pod of podset main is charged more than {MAX_AMOUNT} of it"

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from queuectl.core.decisions import Admit, Decision, Enqueue, Evict
+from queuectl.core.decisions import Admit, ChildToCheck, Decision, Enqueue, Evict
 from queuectl.core.events import (
     ContextObserved,
     Event,
@@ -248,6 +248,7 @@ def test_a_child_lists_its_running_family_to_be_read(world: World) -> None:
     world.tell(runs(child("a")), observed(child("asleep")), runs(child("b", created=20)))
     world.run()
     (check,) = world.checks
+    assert isinstance(check, ChildToCheck)
     assert check.family == (
         ObjectRef("ns", "Job", "a", "uid-a"),
         ObjectRef("ns", "Job", "b", "uid-b"),

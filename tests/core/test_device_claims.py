@@ -5,14 +5,25 @@ from __future__ import annotations
 import pytest
 
 from queuectl.core.charging import ResourceForms
-from queuectl.core.decisions import Admit, Keep
+from queuectl.core.decisions import Admit, Evict, Keep
 from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.events import ContextGone, ContextObserved
-from queuectl.core.model import Assignment, PodSet
-from queuectl.core.policy import SchedulingConfiguration
+from queuectl.core.model import Assignment, PodSet, Workload
+from queuectl.core.policy import Namespace, RuntimeClass, SchedulingConfiguration
 from queuectl.core.reasons import Code
 from queuectl.core.resources import CPU, PODS
-from tests.builders import GPU, World, flavor, group, local_queue, pod_set, queue, workload
+from tests.builders import (
+    GPU,
+    World,
+    admitted,
+    flavor,
+    group,
+    local_queue,
+    observed,
+    pod_set,
+    queue,
+    workload,
+)
 
 LQ = local_queue("lq", "cq")
 MAPPED = SchedulingConfiguration(
@@ -155,3 +166,128 @@ def test_without_a_mapping_no_claim_is_charged() -> None:
     (kept,) = found.run()
     assert isinstance(kept, Keep)
     assert kept.reason.message == f"ResourceNotCovered: {PATH} cannot be charged to a quota"
+
+
+# --- while it runs (L22)
+
+
+def template(*alternatives: tuple[str, int], problem: str | None = None) -> ResourceClaimTemplate:
+    return ResourceClaimTemplate("ns/one-gpu", (asks(*alternatives, problem=problem),))
+
+
+def runs(found: World, *claims: PodClaim, **requests: int) -> None:
+    _start(found, workload("a", pods=[claiming(4, *claims, **requests)]))
+
+
+def _start(found: World, one: Workload) -> None:
+    found.submit(one)
+    assert admitted(found.run()) == ["a"]
+    found.settle()
+    found.tell(observed(one, suspended=False, generation=2))
+    assert found.run() == []
+
+
+def evictions(found: World) -> list[str | None]:
+    return [d.reason.detail for d in found.run() if isinstance(d, Evict) and d.reason.code is Code.BYPASS]
+
+
+@pytest.mark.parametrize("deleted_first", [True, False])
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        (
+            template(("gpu.nvidia.com", 2)),
+            f"podset main has 2 of {GPU} with its claims, it holds quota for 1",
+        ),
+        (
+            template(("mig.nvidia.com", 1)),
+            "podset main has 1 of example.com/mig with its claims, it holds quota for 0",
+        ),
+        (
+            template(problem="allocationMode All has no fixed count"),
+            f"{PATH}: ResourceClaimTemplate ns/one-gpu spec.devices.requests[0].exactly: "
+            "allocationMode All has no fixed count",
+        ),
+    ],
+    ids=["more", "others", "all"],
+)
+def test_a_template_that_gives_pods_more_than_was_admitted_evicts_the_workload(
+    now: ResourceClaimTemplate, why: str, deleted_first: bool
+) -> None:
+    found = world(ONE_GPU)
+    runs(found, OWN, cpu=1000)
+    if deleted_first:
+        found.tell(ContextGone(ResourceClaimTemplate, now.name))
+        assert evictions(found) == []
+    found.tell(ContextObserved(now))
+    assert evictions(found) == [why]
+
+
+def test_what_containers_request_of_the_same_resource_hides_no_growth_of_claims() -> None:
+    found = world(ONE_GPU)
+    _start(found, workload("a", pods=[pod_set(4, {GPU: 1}, claims=(OWN,))]))
+    found.tell(ContextObserved(template(("gpu.nvidia.com", 2))))
+    assert evictions(found) == [f"podset main has 3 of {GPU} with its claims, it holds quota for 2"]
+
+
+@pytest.mark.parametrize(
+    "now", [template(("any.nvidia.com", 1)), ResourceClaimTemplate("ns/one-gpu")], ids=["the same", "none"]
+)
+def test_a_template_that_gives_pods_no_more_evicts_nothing(now: ResourceClaimTemplate) -> None:
+    found = world(ONE_GPU)
+    runs(found, OWN)
+    found.tell(ContextObserved(now))
+    assert found.run() == []
+
+
+def test_a_claim_that_pods_share_and_that_is_made_again_for_more_evicts_the_workload() -> None:
+    found = world(ResourceClaim("ns/data", (asks(("gpu.nvidia.com", 1)),)))
+    runs(found, SHARED, cpu=1000)
+    found.tell(ContextGone(ResourceClaim, "ns/data"))
+    found.tell(ContextObserved(ResourceClaim("ns/data", (asks(("gpu.nvidia.com", 3)),))))
+    (why,) = evictions(found)
+    assert why == f"podset main:resourceclaim/data has 3 of {GPU} with its claims, it holds quota for 1"
+
+
+def test_what_is_no_claim_evicts_nothing_while_it_runs() -> None:
+    found = world(ONE_GPU)
+    found.tell(ContextObserved(RuntimeClass("kata", ((CPU, 100),))))
+    one = workload("a", pods=[pod_set(4, {CPU: 1000}, claims=(OWN,), runtime_class="kata")])
+    _start(found, one)
+    found.tell(ContextObserved(RuntimeClass("kata", ((CPU, 200), (GPU, 3)))))
+    assert found.run() == []
+
+
+def test_what_was_adopted_is_left_alone_whatever_its_claims_become() -> None:
+    found = world()
+    found.tell(observed(workload("a", pods=[claiming(4, OWN, cpu=1000)]), suspended=False))
+    found.run()
+    found.tell(ContextObserved(ONE_GPU))
+    assert evictions(found) == []
+
+
+# --- adminAccess
+
+ADMIN = ResourceClaimTemplate("ns/one-gpu", (DeviceRequest("spec.devices.requests[0].exactly", admin=True),))
+
+
+def test_a_claim_with_admin_access_is_charged_nothing_where_the_namespace_is_for_that() -> None:
+    found = world(ADMIN)
+    found.submit(workload("a", pods=[claiming(2, OWN, cpu=1000)]))
+    (kept,) = found.run()
+    assert isinstance(kept, Keep)
+    assert kept.reason.code is Code.RESOURCE_NOT_COVERED
+    assert (kept.reason.detail or "").endswith(
+        "adminAccess, and namespace ns has no label resource.kubernetes.io/admin-access: true"
+    )
+    found.tell(ContextObserved(Namespace("ns", (("resource.kubernetes.io/admin-access", "true"),))))
+    assert admitted(found.run()) == ["a"]
+    assert held(found).resources() == {CPU: 2000, PODS: 2}
+
+
+def test_a_claim_that_kubernetes_made_for_another_pod_is_not_charged_to_a_workload() -> None:
+    found = world(ResourceClaim("ns/data", ONE_GPU.requests, generated=True))
+    found.submit(workload("a", pods=[claiming(1, SHARED)]))
+    (kept,) = found.run()
+    assert isinstance(kept, Keep)
+    assert kept.reason.detail == f"{PATH}: ResourceClaim ns/data belongs to one pod"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from queuectl.core.charging import ResourceForms
 from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.device_slices import Device, DeviceTaintRule, ResourceSlice
-from queuectl.core.events import ContextGone, ContextObserved, PodGone, PodObserved
+from queuectl.core.events import ContextGone, ContextObserved, Event, PodGone, PodObserved
+from queuectl.core.namespaces.device_claims import DeviceClaims
+from queuectl.core.namespaces.pod_devices import PodDevices
 from queuectl.core.nodes.devices import NodeDevices
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Context, Node, NodeRules, SchedulingConfiguration
@@ -281,3 +283,103 @@ def test_devices_of_a_fork_are_its_own() -> None:
     assert found.engine._state.devices.nodes.of("n") == {GPU: 2}
     assert fork._state.devices.nodes.of("n") == {}
     assert isinstance(found.engine._state.nodes.inventory.records["n"].node, Node)
+
+
+def test_pods_keep_the_devices_of_a_template_that_is_deleted_or_replaced() -> None:
+    found = world(slice_("a", *gpus(8)))
+    found.tell(other("x", OWN))
+    found.tell(ContextGone(ResourceClaimTemplate, "ns/one"))
+    found.tell(PodObserved(pod("x", "n", claims=(OWN,), terminating=True)))
+    assert found.free()["n"] == 7
+    found.tell(ContextObserved(ResourceClaimTemplate("ns/one", TWO_SHARED.requests)))
+    assert found.free()["n"] == 7, "the claim of a pod does not change"
+    found.tell(other("y", OWN))
+    assert found.free()["n"] == 5, "that of a later pod is made from the template of its time"
+    found.tell(PodGone("x"), other("x", OWN))
+    assert found.free()["n"] == 4
+    assert not found.engine.check()
+
+
+def test_a_controller_that_starts_after_a_template_is_deleted_knows_what_pods_hold() -> None:
+    made = PodClaim("spec.resourceClaims[0]", "x-gpu-b7k2", template=False)
+    generated = ResourceClaim("ns/x-gpu-b7k2", ONE_GPU.requests, generated=True)
+    events: list[Event] = [ContextObserved(generated), other("x", made)]
+    for order in (events, events[::-1]):
+        started = world(slice_("a", *gpus(8)), claims=())
+        started.tell(*order)
+        assert started.free()["n"] == 7
+        started.tell(ContextGone(ResourceClaim, generated.name), other("x", made))
+        assert started.free()["n"] == 7
+        started.tell(PodGone("x"))
+        assert started.free()["n"] == 8
+
+
+class _Compared(str):
+    """A UID that counts how often UIDs are compared."""
+
+    __slots__ = ()
+    compared: ClassVar = 0
+
+    def __lt__(self, other: str) -> bool:
+        _Compared.compared += 1
+        return str.__lt__(self, other)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_pod_that_shares_a_claim_costs_the_same_however_many_share_it(mapped: bool) -> None:
+    claims = DeviceClaims({"gpu.nvidia.com": GPU} if mapped else {}, {})
+    claims.observe(TWO_SHARED)
+    devices, pods = PodDevices(claims), 1000
+    _Compared.compared = observed = 0
+    uids = [_Compared(f"{number * 7919 % pods:04}") for number in range(pods)]
+    for uid in uids:
+        observed += len(devices.observe(pod(uid, "n", claims=(SHARED,))))
+    for uid in uids:
+        observed += len(devices.observe(pod(uid, "n", claims=(SHARED,), terminating=True)))
+    for uid in uids:
+        observed += len(devices.forget(uid))
+    assert observed <= 5 * pods
+    assert _Compared.compared <= 40 * pods if mapped else _Compared.compared == 0
+    if not mapped:
+        assert observed == 2 * pods
+
+
+_CLAIMS = st.lists(st.sampled_from((OWN, SHARED)), max_size=3).map(tuple)
+_STEPS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abcd"), _CLAIMS), max_size=30)
+
+
+@given(_STEPS)
+def test_devices_of_pods_are_those_of_claims_when_they_were_first_known(steps: list[Any]) -> None:
+    """Shared claims count once, for the first of their pods; own ones as their template was."""
+    claims = DeviceClaims({"gpu.nvidia.com": GPU}, {})
+    devices, shown = PodDevices(claims), dict[str, Pod]()
+    there: dict[str, tuple[PodClaim, ...]] = {}
+    own: dict[str, int] = {}
+    shared = template = 0
+    for step, uid, asked in steps:
+        changed: list[Pod] = []
+        if step <= 1:
+            changed = devices.observe(pod(uid, "n", claims=asked))
+            there[uid] = asked
+        elif step == 2:
+            changed = devices.forget(uid)
+            there.pop(uid, None)
+            shown.pop(uid, None)
+        elif step == 3:
+            template = 1 + len(asked)
+            value = ResourceClaimTemplate("ns/one", (DeviceRequest("e", (("gpu.nvidia.com", template),)),))
+            claims.observe(value)
+            changed = devices.changed(ResourceClaimTemplate, "ns/one")
+        elif step == 4:
+            template = 0
+            claims.forget(ResourceClaimTemplate, "ns/one")
+        else:
+            shared = 2
+            claims.observe(TWO_SHARED)
+            changed = devices.changed(ResourceClaim, "ns/two")
+        own = {uid: own.get(uid) or template for uid, asked in there.items() if OWN in asked}
+        shown |= {one.uid: one for one in changed}
+        sharing = sorted(uid for uid, asked in there.items() if SHARED in asked)
+        for uid, asked in there.items():
+            expected = own.get(uid, 0) * asked.count(OWN) + shared * (sharing[:1] == [uid])
+            assert dict(shown[uid].requests).get(GPU, 0) == expected

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from queuectl.core.decisions import Decision, Evict, Release
-from queuectl.core.events import PodGone
+from queuectl.core.events import ContextGone, ContextObserved, Event, PodGone
+from queuectl.core.inbox import Inbox
 from queuectl.core.model import Workload
-from queuectl.core.policy import NodeRules, Policy, SchedulingConfiguration, Taint
-from tests.builders import GPU, admitted, flavor, group, local_queue, observed, queue
+from queuectl.core.policy import Node, NodeRules, Policy, SchedulingConfiguration, Taint
+from tests.builders import GPU, T0, admitted, flavor, group, local_queue, observed, queue
+from tests.core import profiles
 from tests.core.node_worlds import NodeWorld, gang, node, reasons
+
+profiles.load()
 
 UNHEALTHY = (("GpuHealthy", "False"),)
 RULES = NodeRules(unusable_conditions=UNHEALTHY, unusable_taints=("broken",), settle_seconds=0)
@@ -239,3 +246,76 @@ def test_pods_of_an_evicted_workload_that_do_not_end_are_said_once_with_their_no
     world.tell(PodGone("gang-1"))
     world.end_eviction("gang")
     assert world.engine.cluster_report().slow_stops == 0
+
+
+def made_again(name: str, uid: str, **changes: object) -> ContextObserved:
+    return ContextObserved(replace(node(name, 2), uid=uid, **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("deletion_seen", [True, False])
+def test_a_node_that_is_made_again_within_a_batch_is_lost_under_the_pods_of_the_former_one(
+    deletion_seen: bool,
+) -> None:
+    world = nodes_with_two(4)
+    world.tell(*(made_again(f"n{number}", f"old-{number}") for number in range(4)))
+    runs(world, "gang", "n0", "n1")
+    runs(world, "other", "n1", "n2")
+    inbox = Inbox()
+    inbox.extend([ContextGone(Node, "n1")] * deletion_seen + [made_again("n1", "new")])
+    world.tell(*inbox.events())
+    lost = "NodeFailures at Node/n1: the node is gone"
+    assert evictions(world.run()) == {"gang": lost, "other": lost}
+    assert world.engine._state.nodes.inventory.avoided == {}, "one loss is one failure"
+
+
+def test_a_node_that_was_made_again_is_a_node_like_any_other() -> None:
+    world = nodes_with_two(2)
+    world.tell(made_again("n0", "old"), made_again("n0", "new"))
+    runs(world, "gang", "n0")
+    world.tell(made_again("n0", "new", ready=False, ready_since=world.now))
+    world.tell(made_again("n0", "new"))
+    assert evictions(world.run()) == {}
+
+
+def test_nodes_that_register_again_in_an_outage_keep_their_pods() -> None:
+    world = nodes_with_two(4)
+    world.tell(*(made_again(f"n{number}", f"old-{number}") for number in range(4)))
+    runs(world, "gang", "n0", "n1", "n2")
+    world.tell(*(made_again(f"n{number}", f"new-{number}") for number in range(3)))
+    assert evictions(world.run()) == {}
+
+
+NAMES = ("n0", "n1", "n2", "n3", "n4", "n5")
+CHANGES: dict[str, dict[str, object]] = {
+    "unready": {"ready": False, "ready_since": T0},
+    "unhealthy": {"conditions": UNHEALTHY},
+}
+HAPPENS = st.lists(
+    st.tuples(
+        st.sampled_from(NAMES[:2]), st.sampled_from(["ready", "unready", "unhealthy", "gone", "again"])
+    ),
+    max_size=8,
+)
+
+
+@given(HAPPENS)
+def test_events_of_nodes_that_are_merged_lose_the_same_pods_as_one_by_one(
+    happens: list[tuple[str, str]],
+) -> None:
+    uids, events = Counter[str](), list[Event]()
+    for name, what in happens:
+        uids[name] += what in ("gone", "again")
+        changes = CHANGES.get(what, {})
+        gone = what == "gone"
+        events.append(ContextGone(Node, name) if gone else made_again(name, f"{uids[name]}", **changes))
+    worlds = [NodeWorld(*(node(name, 2) for name in NAMES), settings=SETTINGS) for _ in range(2)]
+    for world in worlds:
+        world.tell(*(made_again(name, "0") for name in NAMES))
+        runs(world, "gang", "n0", "n1")
+        runs(world, "other", "n1", "n2")
+    inbox = Inbox()
+    inbox.extend(events)
+    for event in events:
+        worlds[0].tell(event)
+    worlds[1].tell(*inbox.events())
+    assert evictions(worlds[0].run()) == evictions(worlds[1].run())

@@ -8,7 +8,7 @@ import pytest
 
 from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.kinds.context import CONTEXT_KINDS
-from queuectl.kinds.device_claims import GENERATED, pod_claims
+from queuectl.kinds.device_claims import GENERATED, held_claims, pod_claims
 from queuectl.kinds.fields import BadField
 
 METADATA = {"namespace": "team", "name": "x"}
@@ -42,7 +42,11 @@ def claim(request: Any, **metadata: Any) -> object:
         ),
         (
             {"exactly": {"deviceClassName": "gpu", "adminAccess": True}},
-            DeviceRequest(EXACTLY, problem="adminAccess takes devices that others hold"),
+            DeviceRequest(EXACTLY, admin=True),
+        ),
+        (
+            {"exactly": {"deviceClassName": "gpu", "adminAccess": True, "allocationMode": "All"}},
+            DeviceRequest(EXACTLY, admin=True),
         ),
         (
             {"firstAvailable": [{"deviceClassName": "gpu"}, {"deviceClassName": "mig", "count": 2}]},
@@ -50,7 +54,7 @@ def claim(request: Any, **metadata: Any) -> object:
         ),
         ({"name": "a"}, DeviceRequest(FIRST, problem="it asks for nothing that is known")),
     ],
-    ids=["one", "several", "all", "admin", "alternatives", "unknown"],
+    ids=["one", "several", "all", "admin", "admin of all", "alternatives", "unknown"],
 )
 def test_a_request_of_a_claim_is_read(request_: Any, expected: DeviceRequest) -> None:
     assert claim(request_) == ResourceClaim("team/x", (expected,))
@@ -63,8 +67,25 @@ def test_a_template_has_its_claim_one_level_deeper() -> None:
     assert found == ResourceClaimTemplate("team/x", (DeviceRequest(path, (("gpu", 1),)),))
 
 
-def test_a_claim_that_belongs_to_a_single_pod_is_not_kept() -> None:
-    assert claim({"exactly": {"deviceClassName": "gpu"}}, annotations={GENERATED: "gpu"}) is None
+def test_a_claim_that_kubernetes_makes_for_one_pod_is_known_as_such_and_not_kept_in_the_ledger() -> None:
+    found = claim({"exactly": {"deviceClassName": "gpu"}}, annotations={GENERATED: "gpu"})
+    assert found == ResourceClaim("team/x", (DeviceRequest(EXACTLY, (("gpu", 1),)),), generated=True)
+    assert CONTEXT_KINDS["ResourceClaim"].kept is None
+
+
+def test_a_pod_holds_the_claim_that_its_status_says_was_made_from_a_template() -> None:
+    claims = [
+        {"name": "a", "resourceClaimTemplateName": "one-gpu"},
+        {"name": "b", "resourceClaimTemplateName": "one-gpu"},
+        {"name": "c", "resourceClaimName": "data"},
+    ]
+    made = [{"name": "b", "resourceClaimName": "p-b-x7k2"}, {"name": "a"}]
+    path = "spec.resourceClaims"
+    assert held_claims({"spec": {"resourceClaims": claims}, "status": {"resourceClaimStatuses": made}}) == (
+        PodClaim(f"{path}[0]", "one-gpu", template=True),
+        PodClaim(f"{path}[1]", "p-b-x7k2", template=False),
+        PodClaim(f"{path}[2]", "data", template=False),
+    )
 
 
 @pytest.mark.parametrize(

@@ -56,3 +56,9 @@ def test_a_time_that_is_none_does_not_hide_the_node() -> None:
     found = CONTEXT_KINDS["Node"].observe(odd)
     assert isinstance(found, Node)
     assert found.created_at is None
+
+
+def test_another_node_of_the_same_name_is_known_by_its_uid() -> None:
+    found = CONTEXT_KINDS["Node"].observe({"metadata": {"name": "n1", "uid": "u-2"}})
+    assert isinstance(found, Node)
+    assert found.uid == "u-2"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from queuectl.core.device_claims import PodClaim
-from queuectl.core.nodes.pods import Pod
+from queuectl.core.nodes.pods import Pod, PodOwner
 from queuectl.kinds.pods import pod_event
 
 Json = dict[str, Any]
@@ -20,6 +20,19 @@ def pod(labels: Json | None = None, **spec: Any) -> Json:
         "spec": {"containers": [{"name": "main", "resources": requests}], **spec},
         "status": {"phase": "Pending"},
     }
+
+
+def owned(obj: Json, **owner: Any) -> Json:
+    reference = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "j",
+        "uid": "uid-j",
+        "controller": True,
+        **owner,
+    }
+    obj["metadata"]["ownerReferences"] = [reference]
+    return obj
 
 
 def seen(obj: Json) -> Pod | None:
@@ -35,9 +48,27 @@ def test_a_bound_pod_takes_what_its_containers_request() -> None:
 
 
 def test_a_pod_of_a_workload_is_known_by_its_label() -> None:
-    found = seen(pod({"queuectl.dev/workload": "uid-a"}))
+    found = seen(owned(pod({"queuectl.dev/workload": "uid-a"}), uid="uid-a"))
     assert found is not None
-    assert (found.workload, found.node) == ("uid-a", None)
+    assert (found.workload, found.owner, found.node) == ("uid-a", None, None)
+
+
+@pytest.mark.parametrize(
+    ("owner", "expected"),
+    [
+        ({}, PodOwner("batch/v1", "Job", "j", "uid-j")),
+        ({"uid": "uid-a", "controller": False}, PodOwner("", "", "", "")),
+        (None, PodOwner("", "", "", "")),
+    ],
+    ids=["of another object", "not its controller", "of none"],
+)
+def test_a_pod_with_the_label_that_the_workload_does_not_control_itself_has_its_controller(
+    owner: Json | None, expected: PodOwner
+) -> None:
+    obj = pod({"queuectl.dev/workload": "uid-a"})
+    found = seen(owned(obj, **owner) if owner is not None else obj)
+    assert found is not None
+    assert (found.workload, found.owner) == ("uid-a", expected)
 
 
 def test_a_pod_that_is_deleted_holds_its_node_until_it_is_gone() -> None:

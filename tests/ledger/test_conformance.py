@@ -46,7 +46,7 @@ from queuectl.ledger.pool import reading
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings
 from queuectl.ledger.shapes import Shapes
-from queuectl.ports import Ledger, LedgerRefused, LedgerUnavailable, LostLeadership
+from queuectl.ports import Ledger, LedgerRefused, LedgerUnavailable, LostLeadership, PlanFailed
 from queuectl.readings import EffectRow, Readings
 from tests.ledger.plans import (
     BACKING_OFF,
@@ -431,7 +431,7 @@ async def test_an_amount_that_no_row_can_hold_is_refused_and_named(
     bad = PodSetAssignment(name="main", count=count, requests=((GPU, amount),), flavors=((GPU, "a100"),))
     good = admit("one", now=await book.now())
     assignment = Assignment(cluster_queue="team-a", pod_sets=(bad,))
-    with pytest.raises(LedgerRefused, match=r"attempt 1 of ns/Job/one: podset main, .* is -?\d+, must be"):
+    with pytest.raises(PlanFailed, match=r"attempt 1 of ns/Job/one: podset main, .* is -?\d+, must be"):
         await book.write(replace(good, attempt=replace(good.attempt, assignment=assignment)))
     assert (await book.one("one")).attempt is None
 

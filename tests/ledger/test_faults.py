@@ -463,7 +463,7 @@ async def _failing(pool: AsyncEngine, table: str, state: str) -> AsyncIterator[N
         ("58030", LedgerUnavailable),  # I/O error
         ("XX001", LedgerUnavailable),  # corrupted
         ("23514", LedgerRefused),
-        ("22003", LedgerRefused),
+        ("22003", PlanFailed),  # a value that no row can hold
         ("42P01", SchemaMismatch),
     ],
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from queuectl.core.charging import NO_FORMS, Charging, ResourceForms
 from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
 from queuectl.core.flavors.queue_flavors import Charge
-from queuectl.core.model import CLAIM, PodSet, Workload
+from queuectl.core.model import CLAIM, Assignment, PodSet, Workload
 from queuectl.core.namespaces.device_claims import DeviceClaims
 from queuectl.core.namespaces.limit_ranges import LimitRanges
 from queuectl.core.namespaces.resource_quotas import PodGroup, ResourceQuotas
@@ -16,18 +18,23 @@ from queuectl.core.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.pod_resources import PodResources, requested
 from queuectl.core.policy import Context, OfNamespace, PriorityClass, RuntimeClass
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import MAX_AMOUNT, Amounts, amounts
+from queuectl.core.resources import MAX_AMOUNT, Amounts, amounts, format_amount
+
+NO_LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
 
 
 class PodCharges:
     """Reads workloads with what the cluster adds to their pods: overhead, defaults, forms of resources."""
 
-    def __init__(self, forms: ResourceForms = NO_FORMS) -> None:
+    def __init__(
+        self, forms: ResourceForms = NO_FORMS, namespaces: Mapping[str, Mapping[str, str]] = NO_LABELS
+    ) -> None:
+        """`namespaces`: the labels of each."""
         self._charging = Charging(forms)
         self.runtimes: dict[str, RuntimeClass] = {}
         self.limit_ranges = LimitRanges()
         self.quotas = ResourceQuotas()
-        self.claims = DeviceClaims(dict(forms.device_classes))
+        self.claims = DeviceClaims(dict(forms.device_classes), namespaces)
         self.default_priority: PriorityClass | None = None
         """The PriorityClass of pods that name none."""
 
@@ -62,11 +69,45 @@ class PodCharges:
         return tuple(found)
 
     def _of_pods(self, workload: Workload, pod_set: PodSet, grouped: bool) -> Charge:
-        namespace = workload.ref.namespace
+        requests = _cut(self._of_each_pod(workload.ref.namespace, pod_set))
+        return Charge(_plain(pod_set, grouped=grouped), self._charging.of(requests), requests)
+
+    def _of_each_pod(self, namespace: str, pod_set: PodSet) -> Amounts:
+        """Return what one pod requests with all that is added to it. A sum may be above MAX_AMOUNT."""
         requests = self._requests(namespace, pod_set)
         if pod_set.claims:
             requests = _sum(requests, self.claims.of_each_pod(namespace, pod_set).items())
-        return Charge(_plain(pod_set, grouped=grouped), self._charging.of(requests), requests)
+        return requests
+
+    def grown(
+        self, workload: Workload, assignment: Assignment, recorded: Iterable[PodSet] = ()
+    ) -> str | None:
+        """Return what its claims add beyond what an attempt with `assignment` holds quota for (L22).
+
+        `recorded`: its podsets as the ledger has them. None: nothing. What else a charge follows from does not count: a LimitRange, a RuntimeClass.
+        """
+        if not _has_claims(workload):
+            return None
+        namespace, pod_sets = workload.ref.namespace, {one.name: one for one in workload.pod_sets}
+        for pod_set in (*recorded,) or workload.pod_sets:
+            if (why := self.claims.uncharged(namespace, pod_set.claims)) is not None:
+                return why
+        held = {one.name: dict(one.requests) for one in assignment.pod_sets}
+        for charge in self.charges(workload):
+            name, of_pods = charge.pod_set.name, pod_sets.get(charge.pod_set.name)
+            without = self._charged(self._requests(namespace, of_pods)) if of_pods else {}
+            asked = self._charged(of_pods.requests) if of_pods else {}
+            for resource, amount in charge.requests:
+                had = held.get(name, {}).get(resource, 0)
+                if amount - without.get(resource, 0) > max(0, had - asked.get(resource, 0)):
+                    now, before = (format_amount(resource, each) for each in (amount, had))
+                    return (
+                        f"podset {name} has {now} of {resource} with its claims, it holds quota for {before}"
+                    )
+        return None
+
+    def _charged(self, requests: Amounts) -> dict[str, int]:
+        return dict(self._charging.of(_cut(requests)))
 
     def problem(self, workload: Workload) -> Reason | None:
         """Return why its pods cannot be created or charged; None: they can (G9 to G11)."""
@@ -118,7 +159,12 @@ class PodCharges:
         return None
 
     def _too_much(self, workload: Workload) -> Reason | None:
-        """A transformation or a default can make a charge too large for one amount (H5)."""
+        """Overhead, a default, a claim or a transformation can make a charge too large (H5)."""
+        for pod_set in workload.pod_sets:
+            for resource, amount in self._of_each_pod(workload.ref.namespace, pod_set):
+                if amount > MAX_AMOUNT:
+                    detail = f"a pod of podset {pod_set.name} is charged more than {MAX_AMOUNT} of it"
+                    return Reason(code=Code.QUANTITY_OUT_OF_RANGE, resource=resource, detail=detail)
         for charge in self.charges(workload) if self._charging else ():
             for resource, amount in charge.requests:
                 if amount >= MAX_AMOUNT:
@@ -166,3 +212,10 @@ def _sum(one: Amounts, other: Iterable[tuple[str, int]]) -> Amounts:
     for resource, amount in other:
         total[resource] = total.get(resource, 0) + amount
     return amounts(total)
+
+
+def _cut(requests: Amounts) -> Amounts:
+    """Return `requests` with no amount above MAX_AMOUNT: as much as a row can hold is charged (H5)."""
+    if all(amount <= MAX_AMOUNT for _, amount in requests):
+        return requests
+    return amounts({resource: min(amount, MAX_AMOUNT) for resource, amount in requests})

@@ -10,7 +10,12 @@ from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, 
 from queuectl.core.model import PodSet, Workload
 from queuectl.core.reasons import Code, Reason
 
+ADMIN_ACCESS: Final = "resource.kubernetes.io/admin-access"
+"""API servers accept `adminAccess` only in namespaces with this label, which is `true`."""
+
 Claims = ResourceClaim | ResourceClaimTemplate
+Key = tuple[type[Claims], str]
+"""Kind and `NAMESPACE/NAME` of what a pod's claim refers to."""
 
 MOST_RECORDED: Final = 256
 """Alternatives of device requests that the ledger has with the podsets of one workload, at most."""
@@ -23,21 +28,30 @@ class NotChargeable(Exception):
 class DeviceClaims:
     """The ResourceClaims and their templates in all namespaces, and the resource of each DeviceClass."""
 
-    def __init__(self, resources: Mapping[str, str]) -> None:
-        """`resources`: by DeviceClass. Empty: no claim can be charged, and none is read."""
+    def __init__(self, resources: Mapping[str, str], namespaces: Mapping[str, Mapping[str, str]]) -> None:
+        """`resources`: by DeviceClass. Empty: no claim can be charged, and none is read.
+
+        `namespaces`: the labels of each namespace.
+        """
         self._resources = resources
-        self._known: dict[tuple[type[Claims], str], Claims] = {}
+        self._namespaces = namespaces
+        self._known: dict[Key, Claims] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any claim can be charged."""
+        return bool(self._resources)
 
     def observe(self, value: Claims) -> bool:
-        """Return whether it has changed."""
+        """Return whether what workloads are charged may have changed."""
         key = (type(value), value.name)
         changed = self._known.get(key) != value
         self._known[key] = value
-        return changed
+        return changed and not _generated(value)
 
     def forget(self, kind: type[Claims], name: str) -> bool:
-        """Return whether it was there."""
-        return self._known.pop((kind, name), None) is not None
+        """Return whether what workloads are charged may have changed."""
+        value = self._known.pop((kind, name), None)
+        return value is not None and not _generated(value)
 
     def of_each_pod(self, namespace: str, pod_set: PodSet) -> dict[str, int]:
         """Return the devices of the claims that each pod gets from templates; without those of a problem."""
@@ -84,6 +98,35 @@ class DeviceClaims:
                     return Reason(code=Code.RESOURCE_NOT_COVERED, detail=str(problem))
         return None
 
+    def uncharged(self, namespace: str, claims: Iterable[PodClaim]) -> str | None:
+        """Return why what a claim requests cannot be charged any more; None: it can, or is as it was.
+
+        `claims`: with the requests that the ledger has. Without them, only a request without a fixed number of
+        devices counts: what else cannot be charged may follow from the configuration.
+        """
+        for claim in claims:
+            now = self._known.get(key_of(namespace, claim))
+            for request in now.requests if now is not None and now.requests != claim.requests else ():
+                if request.problem is not None or claim.requests is not None:
+                    try:
+                        self._request(namespace, request, _where(namespace, claim))
+                    except NotChargeable as problem:
+                        return str(problem)
+        return None
+
+    def held(self, namespace: str, claim: PodClaim) -> dict[str, int] | None:
+        """Return the devices that a pod holds by a claim; None: the claim, or its template, is not known."""
+        requests = self._requests(namespace, claim)
+        if requests is None:
+            return None
+        total: dict[str, int] = {}
+        for request in requests:
+            try:
+                _add(total, self._request(namespace, request, ""))
+            except NotChargeable:
+                continue
+        return total
+
     def devices(self, namespace: str, claims: Iterable[PodClaim]) -> dict[str, int]:
         """Return the devices of some claims together; without those of a problem."""
         total: dict[str, int] = {}
@@ -92,28 +135,40 @@ class DeviceClaims:
                 devices = self._devices(namespace, claim)
             except NotChargeable:
                 continue
-            for resource, count in devices:
-                total[resource] = total.get(resource, 0) + count
+            for each in devices:
+                _add(total, each)
         return total
 
-    def _devices(self, namespace: str, claim: PodClaim) -> list[tuple[str, int]]:
+    def _devices(self, namespace: str, claim: PodClaim) -> list[tuple[str, int] | None]:
         """Raises NotChargeable."""
         if not self._resources:
             raise NotChargeable(f"{claim.path} cannot be charged to a quota")
-        where = f"{claim.path}: {_kind(claim).__name__} {namespace}/{claim.name}"
+        where = _where(namespace, claim)
+        known = self._known.get(key_of(namespace, claim))
+        if known is not None and _generated(known):
+            raise NotChargeable(f"{where} belongs to one pod")
         requests = self._requests(namespace, claim)
         if requests is None:
             raise NotChargeable(f"{where} not found")
-        return [self._request(request, where) for request in requests]
+        return [self._request(namespace, request, where) for request in requests]
 
     def _requests(self, namespace: str, claim: PodClaim) -> tuple[DeviceRequest, ...] | None:
         """Return the requests of the object as it is now, else as the ledger has them; None: unknown."""
-        known = self._known.get((_kind(claim), f"{namespace}/{claim.name}"))
+        known = self._known.get(key_of(namespace, claim))
         return claim.requests if known is None else known.requests
 
-    def _request(self, request: DeviceRequest, where: str) -> tuple[str, int]:
-        """Return the resource that one request is charged as, and how much. Raises NotChargeable."""
+    def _request(self, namespace: str, request: DeviceRequest, where: str) -> tuple[str, int] | None:
+        """Return the resource that one request is charged as, and how much; None: nothing.
+
+        Raises NotChargeable.
+        """
         where = f"{where} {request.path}"
+        if request.admin:
+            if self._namespaces.get(namespace, {}).get(ADMIN_ACCESS) != "true":
+                raise NotChargeable(
+                    f"{where}: adminAccess, and namespace {namespace} has no label {ADMIN_ACCESS}: true"
+                )
+            return None
         if request.problem is not None:
             raise NotChargeable(f"{where}: {request.problem}")
         charged: dict[str, int] = {}
@@ -127,5 +182,19 @@ class DeviceClaims:
         return next(iter(charged.items()))
 
 
-def _kind(claim: PodClaim) -> type[Claims]:
-    return ResourceClaimTemplate if claim.template else ResourceClaim
+def key_of(namespace: str, claim: PodClaim) -> Key:
+    return (ResourceClaimTemplate if claim.template else ResourceClaim), f"{namespace}/{claim.name}"
+
+
+def _where(namespace: str, claim: PodClaim) -> str:
+    kind, name = key_of(namespace, claim)
+    return f"{claim.path}: {kind.__name__} {name}"
+
+
+def _generated(value: Claims) -> bool:
+    return isinstance(value, ResourceClaim) and value.generated
+
+
+def _add(total: dict[str, int], devices: tuple[str, int] | None) -> None:
+    if devices is not None:
+        total[devices[0]] = total.get(devices[0], 0) + devices[1]

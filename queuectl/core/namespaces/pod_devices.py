@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, insort
+from collections.abc import Iterable
 from dataclasses import replace
 
 from queuectl.core.device_claims import PodClaim, ResourceClaim, ResourceClaimTemplate
-from queuectl.core.namespaces.device_claims import Claims, DeviceClaims
+from queuectl.core.namespaces.device_claims import Claims, DeviceClaims, Key, key_of
 from queuectl.core.nodes.devices import NodeDevices
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import SchedulingConfiguration
 from queuectl.core.resources import amounts
-
-Key = tuple[type[Claims], str]
-"""Kind and `NAMESPACE/NAME` of what a pod's claim refers to."""
 
 
 class Devices:
@@ -26,56 +24,97 @@ class Devices:
 
 
 class PodDevices:
+    """The devices of a pod stay what they were when they were first known: a claim cannot be changed. Its
+    template may be deleted, or replaced by another one of its name."""
+
     def __init__(self, claims: DeviceClaims) -> None:
         self._claims = claims
         self._pods: dict[str, Pod] = {}
         """Those on nodes that have claims, as observed, by UID."""
-        self._users: dict[Key, dict[str, None]] = {}
-        """Their UIDs."""
+        self._users: dict[Key, list[str]] = {}
+        """Their UIDs, sorted. A ResourceClaim that pods share counts for the first."""
+        self._held: dict[tuple[str, Key], dict[str, int]] = {}
+        """Devices, as far as they are known: by UID for claims from a template, else by claim alone."""
 
     def observe(self, pod: Pod) -> list[Pod]:
-        """Return the pod with its devices, and others that share a ResourceClaim with it."""
-        touched = self._leave(pod.uid)
-        if pod.node is None or not pod.claims:
-            return [pod, *self._sharing(touched)]
-        self._pods[pod.uid] = pod
-        for claim in pod.claims:
-            self._users.setdefault(_key(pod, claim), {})[pod.uid] = None
-            touched[_key(pod, claim)] = None
-        return [self._with_devices(pod), *(one for one in self._sharing(touched) if one.uid != pod.uid)]
+        """Return the pod with its devices, and others for which shared ResourceClaims count now or no more.
+
+        These are at most two for each claim, however many pods share it.
+        """
+        if not self._claims:
+            return [pod]
+        before, after = self._keys(self._pods.get(pod.uid)), self._keys(pod)
+        others = self._leave(pod.uid, before.keys() - after.keys())
+        if after:
+            self._pods[pod.uid] = pod
+            others |= self._join(pod.uid, after.keys() - before.keys())
+        return [self._with_devices(pod), *self._again(others - {pod.uid})]
 
     def forget(self, uid: str) -> list[Pod]:
-        """Return the pods that shared a ResourceClaim with it."""
-        return list(self._sharing(self._leave(uid)))
+        """Return the pods for which ResourceClaims count that it shared."""
+        return self._again(self._leave(uid, self._keys(self._pods.get(uid)).keys()))
 
     def changed(self, kind: type[Claims], name: str) -> list[Pod]:
-        """A claim or a template was observed: return the pods that use it."""
-        return [self._with_devices(self._pods[uid]) for uid in self._users.get((kind, name), ())]
+        """A claim or a template was observed: return the pods whose devices it makes known."""
+        key = (kind, name)
+        users = self._users.get(key, [])
+        of_key = users[:1] if kind is ResourceClaim else users
+        return self._again({uid for uid in of_key if _owner(uid, key) not in self._held})
 
-    def _leave(self, uid: str) -> dict[Key, None]:
-        """Return what its claims refer to."""
-        pod = self._pods.pop(uid, None)
-        touched = {_key(pod, claim): None for claim in pod.claims} if pod is not None else {}
-        for key in touched:
-            del self._users[key][uid]
-            if not self._users[key]:
-                del self._users[key]
-        return touched
+    def _keys(self, pod: Pod | None) -> dict[Key, PodClaim]:
+        if pod is None or pod.node is None:
+            return {}
+        return {key_of(pod.namespace, claim): claim for claim in pod.claims}
 
-    def _sharing(self, keys: dict[Key, None]) -> Iterator[Pod]:
+    def _join(self, uid: str, keys: Iterable[Key]) -> set[str]:
+        """Return the pods for which one of these claims counts no more."""
+        others: set[str] = set()
         for key in keys:
-            if key[0] is ResourceClaim:
-                yield from self.changed(*key)
+            users = self._users.setdefault(key, [])
+            insort(users, uid)
+            if users[0] == uid and len(users) > 1 and key[0] is ResourceClaim:
+                others.add(users[1])
+        return others
+
+    def _leave(self, uid: str, keys: Iterable[Key]) -> set[str]:
+        """Return the pods for which one of these claims counts now."""
+        others: set[str] = set()
+        for key in keys:
+            users = self._users[key]
+            first = users[0] == uid
+            del users[bisect_left(users, uid)]
+            if not users:
+                del self._users[key]
+            elif first and key[0] is ResourceClaim:
+                others.add(users[0])
+            if not users or key[0] is ResourceClaimTemplate:
+                self._held.pop(_owner(uid, key), None)
+        if keys:
+            self._pods.pop(uid, None)
+        return others
+
+    def _again(self, uids: Iterable[str]) -> list[Pod]:
+        return [self._with_devices(self._pods[uid]) for uid in sorted(uids)]
 
     def _with_devices(self, pod: Pod) -> Pod:
-        """A ResourceClaim that pods share counts for the first of them by UID."""
-        total = dict(pod.requests)
+        if pod.node is None or not pod.claims:
+            return pod
+        total, counted = dict(pod.requests), set[Key]()
         for claim in pod.claims:
-            if claim.template or min(self._users[_key(pod, claim)]) == pod.uid:
-                for resource, count in self._claims.devices(pod.namespace, (claim,)).items():
-                    total[resource] = total.get(resource, 0) + count
+            key = key_of(pod.namespace, claim)
+            if not claim.template and (key in counted or self._users[key][0] != pod.uid):
+                continue
+            counted.add(key)
+            for resource, count in self._devices(pod, claim, key).items():
+                total[resource] = total.get(resource, 0) + count
         return replace(pod, requests=amounts(total))
 
+    def _devices(self, pod: Pod, claim: PodClaim, key: Key) -> dict[str, int]:
+        owner = _owner(pod.uid, key)
+        if owner not in self._held and (devices := self._claims.held(pod.namespace, claim)) is not None:
+            self._held[owner] = devices
+        return self._held.get(owner, {})
 
-def _key(pod: Pod, claim: PodClaim) -> Key:
-    return (ResourceClaimTemplate if claim.template else ResourceClaim), f"{pod.namespace}/{claim.name}"
+
+def _owner(uid: str, key: Key) -> tuple[str, Key]:
+    return ("", key) if key[0] is ResourceClaim else (uid, key)

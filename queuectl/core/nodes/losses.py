@@ -65,11 +65,17 @@ class NodeLosses:
         """UIDs of the pods of workloads, by node."""
         self._struck: dict[WorkloadId, dict[str, str]] = {}
         """Of workloads: pods that were on a node when it was lost, with its name."""
+        self._deleted_now: set[str] = set()
+        """Those that were deleted since `settle`. They may have been made again since."""
+        self._doomed: set[str] = set()
+        """UIDs of struck pods whose node was deleted: another node of its name does not run them."""
+        self._at_start: set[str] = set()
+        """UIDs of pods of no known workload on nodes that were lost when all pods were listed first."""
         self._began = False
         self._outages: frozenset[str] | None = None
         """Flavors of which too many nodes are lost. None: to be computed again."""
         self._counted: set[str] = set()
-        """Nodes whose present loss counts as a failure already."""
+        """Nodes whose last loss counts as a failure already."""
         self._failures: dict[str, list[datetime]] = {}
         self._affected: set[WorkloadId] = set()
 
@@ -78,6 +84,9 @@ class NodeLosses:
     def begin(self) -> None:
         """All nodes and pods have been listed: what is lost now counts as lost now."""
         self._began = True
+        self._at_start = {
+            uid for uid, pod in self._pods.items() if pod.workload is None and pod.node in self._lost
+        }
         for name in self._lost:
             self._strike(name)
 
@@ -85,6 +94,7 @@ class NodeLosses:
         """Its Node object is gone. `judge` is to be called."""
         if node.name in self._on:
             self._deleted[node.name] = node
+            self._deleted_now.add(node.name)
 
     def judge(self, name: str, now: datetime) -> bool:
         """A node changed, or its time has come. Return whether it became reachable or unreachable."""
@@ -94,12 +104,29 @@ class NodeLosses:
             return False
         if found is None:
             del self._lost[name]
-            self._counted.discard(name)
-            self._spare(name)
+            if name not in self._deleted_now:
+                self._spare(name)
         else:
+            if before is None:
+                self._counted.discard(name)
             self._lost[name] = found
             self._strike(name)
         return (before is not None and before.unreachable) is not (found is not None and found.unreachable)
+
+    def settle(self) -> None:
+        """All events of a batch are applied: pods of nodes that were deleted in it are lost for good.
+
+        But in an outage: after that, nodes may register again with the pods that they run.
+        """
+        for name in sorted(self._deleted_now):
+            if not self._in_outage(name):
+                pods = (self._pods[uid] for uid in self._on.get(name, ()))
+                self._doomed.update(pod.uid for pod in pods if pod.uid in self._struck.get(_owner(pod), ()))
+            elif name not in self._lost:
+                self._spare(name)
+        if self._deleted_now:
+            self._deleted_now.clear()
+            self._note_nodes()
 
     def _found(self, name: str, now: datetime) -> Loss | None:
         """Return the loss of a node at `now`, and note when to ask again."""
@@ -156,7 +183,7 @@ class NodeLosses:
             record = self._inventory.records.get(pod.node)
             if record is None or record.node is None:
                 self.judge(pod.node, now)  # its Node has not been seen
-        elif loss is not None and loss.unreachable:
+        elif loss is not None and (loss.unreachable or pod.uid in self._at_start):
             self._strike(pod.node)  # it was bound before. The scheduler may use a node that is unhealthy
 
     def unbind(self, pod: Pod) -> None:
@@ -206,12 +233,14 @@ class NodeLosses:
 
     def _spare(self, name: str) -> None:
         for uid in self._on.get(name, ()):
-            self._forgive(self._pods[uid])
+            if uid not in self._doomed:
+                self._forgive(self._pods[uid])
 
     def _forgive(self, pod: Pod) -> None:
         struck = self._struck.get(pod.workload) if pod.workload is not None else None
         if pod.workload is None or struck is None or struck.pop(pod.uid, None) is None:
             return
+        self._doomed.discard(pod.uid)
         self._affected.add(pod.workload)
         if not struck:
             del self._struck[pod.workload]
@@ -230,10 +259,10 @@ class NodeLosses:
 
     def lost_under(self, owner: WorkloadId) -> LostPods | None:
         """Return the first node by name that was lost under a workload; None also in an outage (M12)."""
-        struck = self._struck.get(owner)
-        for name in sorted(set(struck.values())) if struck is not None else ():
-            if not self._in_outage(name):
-                return LostPods(name, self._lost[name].why)
+        struck = self._struck.get(owner, {})
+        for name, doomed in sorted({(name, uid in self._doomed) for uid, name in struck.items()}):
+            if (doomed and name not in self._lost) or not self._in_outage(name):
+                return LostPods(name, (_GONE if doomed else self._lost[name]).why)
         return None
 
     def _in_outage(self, name: str) -> bool:
@@ -252,7 +281,7 @@ class NodeLosses:
         for node in (*there, *self._deleted.values()):
             for flavor in (*self._flavors_of(node), _ANY):
                 totals[flavor] = totals.get(flavor, 0) + 1
-                lost[flavor] = lost.get(flavor, 0) + (node.name in self._lost)
+                lost[flavor] = lost.get(flavor, 0) + (not self._is_well(node.name))
         return frozenset(
             flavor
             for flavor, count in lost.items()
@@ -260,7 +289,7 @@ class NodeLosses:
         )
 
     def _is_well(self, name: str) -> bool:
-        return name not in self._lost
+        return name not in self._lost and name not in self._deleted_now
 
     def _node(self, name: str) -> Node | None:
         record = self._inventory.records.get(name)
@@ -276,11 +305,10 @@ class NodeLosses:
         """A workload was evicted because a node was lost. Return until when the node is avoided (M14)."""
         if name in self._counted:
             return None
-        if name in self._lost:
-            self._counted.add(name)
         first = now - timedelta(seconds=FAILURE_SECONDS)
         recent = {one: [when for when in times if when > first] for one, times in self._failures.items()}
         self._failures = {one: times for one, times in recent.items() if times}
+        self._counted = {one for one in self._counted if one in self._lost or one in self._failures} | {name}
         times = self._failures.setdefault(name, [])
         times.append(now)
         return now + timedelta(seconds=FAILURE_SECONDS) if len(times) >= FAILURES else None
@@ -288,3 +316,7 @@ class NodeLosses:
 
 _ANY: Final = ""
 """The name of no flavor: all nodes together."""
+
+
+def _owner(pod: Pod) -> WorkloadId:
+    return pod.workload or WorkloadId("")

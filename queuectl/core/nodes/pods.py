@@ -14,6 +14,17 @@ from queuectl.core.resources import Amounts
 from queuectl.core.values import value
 
 
+@value(frozen=True, slots=True)
+class PodOwner:
+    """The controller of a pod, by its ownerReference, which whatever makes the pod writes."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    """All empty: the pod has no controller."""
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A pod that has not ended. Its requests are those of all its containers together (H1)."""
@@ -25,7 +36,9 @@ class Pod:
     """The node that it is bound to; None: it is not scheduled yet."""
     requests: Amounts
     workload: WorkloadId | None = None
-    """The workload that it belongs to, by its label; None: it is unmanaged."""
+    """The workload that it belongs to; as observed, the one that its label names. None: it is unmanaged."""
+    owner: PodOwner | None = None
+    """Its controller, where that is another object than `workload`; None: `workload` controls it itself."""
     terminating: bool = False
     """It is being deleted: it holds what it requests until it is gone."""
     unschedulable: str | None = None

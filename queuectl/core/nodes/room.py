@@ -84,6 +84,9 @@ class NodeRoom:
         """Return whether it has changed."""
         known = self.inventory.records.get(node.name)
         before = known.node if known is not None else None
+        if before is not None and before.uid and node.uid and before.uid != node.uid:
+            self.forget(node.name, now)  # its deletion was not seen, or merged with its return
+            before = None
         self._unsettled |= self.inventory.observe(node, now)
         if before != node:
             self.usage.untold[node.name] = None
