@@ -71,8 +71,8 @@ async def first_and_last(
 
 
 async def last_decision(
-    connection: AsyncConnection, cluster: str, within: Callable[[Row[Any]], bool]
-) -> Row[Any] | None:
+    connection: AsyncConnection, cluster: str, within: Callable[[Row[Any, Any, Any]], bool]
+) -> Row[Any, Any, Any] | None:
     """Return sequence, time and epoch of the last decision that is `within`; None: none is.
 
     All decisions before one that is within must be too, as with times and epochs, which never decrease as

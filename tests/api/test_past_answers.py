@@ -193,7 +193,7 @@ def test_as_of_a_time_quotas_count_as_they_did_in_the_engine_while_nodes_came_an
     states = PastStates(played.ledger, parse_policy)
     counted: list[int] = []
     for when, then in played.quotas.items():
-        state = asyncio.run(states.sight(when, observed=False)).state
+        state = asyncio.run(states.sight(when, observed=False, epoch=1)).state
         found = {("ClusterQueue", name): state.effective(one) for name, one in state.queues.items()}
         found |= {
             ("Cohort", n): state.effective(one) for n, one in state.cohorts().items() if one is not None
