@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 import pytest
 
 from queuectl.controller import effects
 from queuectl.controller.effects import Lanes
-from queuectl.core.decisions import ChildToCheck, PodsToCount
+from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount
 from queuectl.core.events import EffectSettled, Event, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model import Assignment, Attempt, AttemptState, Effect, EffectKey, ObjectRef, Verb
 from queuectl.ports import ClusterUnavailable, Notice, WriteDenied
@@ -65,11 +65,14 @@ class Neighbours(JobCluster):
     async def stop(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
         return await self.start(effect)
 
-    async def anything_alive(self, ref: ObjectRef, **_: object) -> bool:
+    async def anything_alive(
+        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+    ) -> bool:
         await self._request(ref.name)
         return False
 
-    async def check(self, child: ChildToCheck) -> list[Event]:
+    async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:
+        assert isinstance(child, ChildToCheck)
         await self._request(child.ref.name)
         return []
 

@@ -139,8 +139,8 @@ async def test_a_status_write_without_an_answer_delays_neither_readers_nor_the_o
     async def writes(report: ClusterQueueReport) -> None:
         written.append(report)
 
-    site.cluster.publish_local_queue = hangs  # type: ignore[method-assign,assignment]
-    site.cluster.publish_cluster_queue = writes  # type: ignore[method-assign,assignment]
+    site.cluster.publish_local_queue = hangs  # type: ignore[method-assign]
+    site.cluster.publish_cluster_queue = writes  # type: ignore[method-assign]
     async with site.leading():
         site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))
         await site.until(lambda: any(one.demand for _, one in site.store.demands.values()))
