@@ -39,7 +39,8 @@ _MESSAGES: Final[Mapping[str, str]] = {
 }
 # By the first words of the type of error.
 _EXPECTED: Final = (
-    (("int", "float", "decimal"), "a number"),
+    (("int",), "a whole number"),
+    (("float", "decimal"), "a number"),
     (("bool",), "true or false"),
     (("string", "bytes"), "text"),
     (("list", "tuple", "set", "frozen_set", "iterable"), "a list"),
@@ -80,6 +81,8 @@ def dotted(path: Sequence[int | str]) -> str:
 
 def shown(value: object) -> str:
     """The value in a message: text and numbers as they are, others in words."""
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, str | int | float):
         return clean(repr(value)[:_SHOWN], _SHOWN)
     return kind_of(value)
@@ -123,6 +126,4 @@ def _value(error: Any) -> str:
 
 
 def _expected(kind: str) -> str:
-    if kind == "int_from_float":
-        return "a whole number"
     return next((word for starts, word in _EXPECTED if kind.startswith(starts)), "of another form")

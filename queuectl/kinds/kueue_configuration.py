@@ -38,7 +38,7 @@ _SAME: Final = {
     "resources.deviceClassMappings": f"{_RESOURCES}.deviceClassMappings",
 }
 _OTHERWISE: Final = {
-    "waitForPodsReady.enable": f"it is on where {_PODS_READY}.timeoutSeconds is set",
+    "waitForPodsReady.enable": f"it is on where `{_PODS_READY}.timeoutSeconds` is set",
     "waitForPodsReady.recoveryTimeout": "set spec.waitForPodsReady.recoveryTimeoutSeconds of ClusterQueues",
     "waitForPodsReady.blockAdmission": "other workloads are admitted while the pods of one start",
     "integrations.externalFrameworks": "add a row to `kinds` of the configuration for each (docs/kinds.md)",
@@ -50,7 +50,7 @@ _OTHERWISE: Final = {
     "(docs/install.md)",
     "featureGates": "they are Kueue's: docs/from-kueue.md says which features are here",
     "multiKueue": "queuectl manages one cluster",
-    "objectRetentionPolicies": "set database.keepMonths for the ledger; there are no Workload objects",
+    "objectRetentionPolicies": "set `database.keepMonths` for the ledger; there are no Workload objects",
 }
 _FRAMEWORKS: Final = "integrations.frameworks"
 
@@ -144,7 +144,7 @@ def _settings(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 def _where(path: str, value: Any) -> str:
     if path in _SAME:
         shown = json.dumps(_converted(value), ensure_ascii=False)
-        return clean(f"set {_SAME[path]}: {shown} in queuectl's configuration", 500)
+        return clean(f"set `{_SAME[path]}`: {shown} in queuectl's configuration", 500)
     if path in _OTHERWISE:
         return _OTHERWISE[path]
     section = path.partition(".")[0]

@@ -66,7 +66,7 @@ def test_kueue_s_labels_count_only_if_configured(write: Write) -> None:
     assert load(write("compatibility: {kueueLabels: true}"), environ={}).compatibility.kueue_labels
     assert problems(write("compatibility: {kueueLabels: 'yes'}")) == (
         f"{write('compatibility: {kueueLabels: yes please}')}: line 1: compatibility.kueueLabels: "
-        "'yes please': must be true or false",
+        "'yes': must be true or false",
     )
 
 
@@ -86,7 +86,7 @@ def test_all_problems_are_reported_at_once_with_their_lines_and_paths(write: Wri
     found = problems(
         write(
             "controller: {listen: nowhere, budget: 0, effects: many, leaseSeconds: 3}\n"
-            "api: {listen: nowhere, refreshSeconds: .nan}\n"
+            "api: {listen: nowhere, refreshSeconds: x}\n"
             "database: {url: 'mysql://root:hunter2@db'}\n"
             "extra: 1\n"
         )
@@ -138,17 +138,17 @@ def test_an_address_has_a_host_and_a_port(write: Write, listen: str) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("a: &x [1]\nb: *x", "line 2, column 4: aliases"),
+        ("a: [1]\nb: *x", "line 2, column 4: the alias *x has no anchor"),
         ("api: {}\napi: {}", "line 2, column 1: key 'api' is given twice"),
         ("[" * 5000, "nested deeper than"),
         ("\tapi: {}", "line 1, column 1"),
         ("api: {}\n---\napi: {}", "single document"),
-        ("- api", "must be a mapping"),
-        ("text", "must be a mapping"),
+        ("- api", "must be an object"),
+        ("text", "must be an object"),
         ("api: !!python/object/apply:os.system [ls]", "line 1, column 6"),
-        ("? [1, 2]\n: 3", "is not text"),
+        ("? [1, 2]\n: 3", "a key must be text"),
         (b"\xff\xfe\xfa", ""),
-        (b"api: {\x00}", "special characters are not allowed"),
+        (b"api: {\x00}", "the character U+0000 is not allowed"),
         ("a: " + "9" * 5000, ""),
         ("a: 2001-99-99", ""),
         (b"#" * ((1 << 20) + 1), "larger than"),
@@ -197,7 +197,7 @@ def test_documents_and_notes_of_an_import_name_settings_that_exist() -> None:
     texts = {note.field: note.text for note in import_kueue([("file", kueue)], JOB_KINDS).notes}
     texts |= {str(page.relative_to(DOCS)): page.read_text() for page in sorted(DOCS.rglob("*.md"))}
     named = {(where, path) for where, text in texts.items() for path in _named_settings(text)}
-    assert {("waitForPodsReady", "scheduling.waitForPodsReady.timeoutSeconds")} <= named
+    assert {("waitForPodsReady.timeout", "scheduling.waitForPodsReady.timeoutSeconds")} <= named
     assert [one for one in sorted(named) if not _exists(one[1])] == []
 
 
@@ -305,12 +305,12 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
             "admissionFairSharing.resourceWeights.cpu: must be between 0 and 1000000, not -1",
         ),
         (
-            "admissionFairSharing: {usageHalfLifeSeconds: 1, resourceWeights: {cpu: .nan}}",
-            "admissionFairSharing.resourceWeights.cpu: 'nan' is not a quantity",
+            "admissionFairSharing: {usageHalfLifeSeconds: 1, resourceWeights: {cpu: x}}",
+            "admissionFairSharing.resourceWeights.cpu: 'x' is not a quantity",
         ),
         (
             "admissionFairSharing: {usageHalfLifeSeconds: 1, resourceWeights: {cpu: true}}",
-            "admissionFairSharing.resourceWeights.cpu: must be a number, not a bool",
+            "admissionFairSharing.resourceWeights.cpu: must be a number, not a boolean",
         ),
         (
             "fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]}",

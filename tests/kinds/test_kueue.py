@@ -338,14 +338,14 @@ def test_the_configuration_is_read_from_its_config_map() -> None:
     told = {(field, text) for (_, field), text in notes(found).items()}
     ours = "in queuectl's configuration"
     assert {
-        ("waitForPodsReady.timeout", f"set scheduling.waitForPodsReady.timeoutSeconds: 3900 {ours}"),
+        ("waitForPodsReady.timeout", f"set `scheduling.waitForPodsReady.timeoutSeconds`: 3900 {ours}"),
         (
             "waitForPodsReady.requeuingStrategy.backoffLimitCount",
-            f"set scheduling.waitForPodsReady.requeuingBackoffLimitCount: 5 {ours}",
+            f"set `scheduling.waitForPodsReady.requeuingBackoffLimitCount`: 5 {ours}",
         ),
         (
             "admissionFairSharing.usageHalfLifeTime",
-            f"set scheduling.admissionFairSharing.usageHalfLifeSeconds: 604800 {ours}",
+            f"set `scheduling.admissionFairSharing.usageHalfLifeSeconds`: 604800 {ours}",
         ),
         ("integrations.frameworks", "pod is not queued here: such work runs without waiting (docs/kinds.md)"),
         ("data.other", "is not Kueue's Configuration: left out"),

@@ -38,7 +38,7 @@ def test_a_file_holds_a_document_or_a_list_or_several_of_either() -> None:
 
 
 PLACES = {
-    "no YAML": ("a: [1", "line 1, column 6: while parsing a flow sequence"),
+    "no YAML": ("a: [1", "line 2, column 1: while parsing a flow sequence"),
     "a tab": (GOOD + "\tid: x\n", "line 7, column 1: while scanning for the next token"),
     "a key twice": (GOOD + "name: again\n", "line 7, column 1: key 'name' is given twice"),
     "an alias": (GOOD + "tags: [&x a, *y]\n", "line 7, column 14: the alias *y has no anchor before it"),
@@ -55,7 +55,7 @@ PLACES = {
     "a wrong type": (GOOD.replace("[]", "{}", 1), "line 4, column 1: objects: an object: must be a list"),
     "a number as text": (
         GOOD + "config:\n  cycles: '2'\n",
-        "line 8, column 3: config.cycles: '2': must be a number",
+        "line 8, column 3: config.cycles: '2': must be a whole number",
     ),
     "no time": (
         GOOD + "config: {now: yesterday}\n",
