@@ -17,8 +17,10 @@ from tests.core.profiles import examples
 from tests.yaml_texts import Texts
 
 LIBRARIES = re.compile(
-    r"pydantic|\[type=|Input should|Field required|valid (?:integer|string|boolean|number)|yaml\.|scanner\.|Traceback"
-    r"|NoneType|\bdict\b|\btuple\b|<class|Error\(|set_int_max_str|codec can't|'int'|'str'|ordinal not in"
+    r"pydantic|\[type=|Input should|Field required"
+    r"|valid (?:integer|string|boolean|number)|yaml\.|scanner\.|Traceback"
+    r"|NoneType|\bdict\b|\btuple\b|<class|Error\("
+    r"|set_int_max_str|codec can't|'int'|'str'|ordinal not in"
 )
 COMMANDS = (
     ("import", "kueue", "-f"),
