@@ -250,7 +250,7 @@ class _Reader:
         return built
 
     def _alias(self, event: yaml.AliasEvent, depth: int) -> tuple[Any, int, int]:
-        built = self._anchors.get(event.anchor)
+        built = self._anchors.get(str(event.anchor))
         if built is None:
             known = event.anchor in self._anchors
             problem = "stands for a value that contains it" if known else "has no anchor before it"
@@ -391,7 +391,7 @@ class _Dumper(yaml.SafeDumper):
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         """Text that would not be text for every reader has another tag than text: it is quoted."""
-        tag = super().resolve(kind, value, implicit)
+        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
         plain = kind is yaml.ScalarNode and tag == _STR and implicit[0]
         return "!quoted" if plain and (_ELSEWHERE.fullmatch(value) or scalar(value) != value) else tag
 

@@ -15,7 +15,7 @@ from queuectl.kinds.registry import KindRegistry
 from queuectl.kubernetes_yaml import BadYaml, load
 
 _GROUP: Final = f"config.{KUEUE}"
-_SECONDS: Final = {"h": 3600, "m": 60, "s": 1, "ms": Fraction(1, 1000)}
+_SECONDS: Final[Mapping[str, int | Fraction]] = {"h": 3600, "m": 60, "s": 1, "ms": Fraction(1, 1000)}
 _DURATION: Final = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ms|h|m|s))+")
 _DURATION_PART: Final = re.compile(r"([0-9.]+)(ms|h|m|s)")
 _OPERATIONS: Final = "docs/operations.md describes queuectl's own configuration"

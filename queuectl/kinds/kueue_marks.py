@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from queuectl.kinds.field_support import NO_CHECKS, NO_TOPOLOGY
 from queuectl.kinds.fields import clean
@@ -186,5 +186,5 @@ def _objects(obj: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             left += [(f"{path}[{n}]", inner, depth + 1) for n, inner in reversed(list(enumerate(value)))]
 
 
-def _is_map(value: Any) -> bool:
+def _is_map(value: Any) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
