@@ -41,6 +41,8 @@ _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0
 _POINT_FIRST: Final = re.compile(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?")
 _NO_TEXT: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# What changes the order of text on a terminal, or cannot be seen.
+_INVISIBLE: Final = re.compile("[\u00ad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f]")
 _ESCAPED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
 # What some reader takes for a number, a time or a word, though kubectl does not.
 _ELSEWHERE: Final = re.compile(
@@ -76,8 +78,14 @@ def load(text: bytes) -> Iterator[tuple[Any, int]]:
 
 def dump(value: Any) -> str:
     """`value` (dict, list, str, int, float, bool, None) as one document. Text that any reader could take for
-    something else is quoted."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
+    something else is quoted, and text that cannot be seen is escaped."""
+    text = _dumped(value, allow_unicode=True)
+    return _dumped(value, allow_unicode=False) if _INVISIBLE.search(text) else text
+
+
+def _dumped(value: Any, *, allow_unicode: bool) -> str:
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=allow_unicode)
+    return text
 
 
 def dump_all(values: Iterable[Any]) -> str:
@@ -242,7 +250,7 @@ class _Reader:
         return built
 
     def _alias(self, event: yaml.AliasEvent, depth: int) -> tuple[Any, int, int]:
-        built = self._anchors.get(event.anchor)
+        built = self._anchors.get(str(event.anchor))
         if built is None:
             known = event.anchor in self._anchors
             problem = "stands for a value that contains it" if known else "has no anchor before it"
@@ -383,7 +391,7 @@ class _Dumper(yaml.SafeDumper):
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         """Text that would not be text for every reader has another tag than text: it is quoted."""
-        tag = super().resolve(kind, value, implicit)
+        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
         plain = kind is yaml.ScalarNode and tag == _STR and implicit[0]
         return "!quoted" if plain and (_ELSEWHERE.fullmatch(value) or scalar(value) != value) else tag
 

@@ -55,6 +55,8 @@ WORDS = (
     "a\rb",
     "a\r\nb",
     "\x00",
+    "a\u202eb",
+    "a\u200bb",
     "\x1b[1m",
     "'",
     '"',
@@ -199,7 +201,7 @@ def read_by_kubectl(kubectl: Path, folder: Path, texts: Sequence[str]) -> list[A
         batch.mkdir()
         for number, text in enumerate(texts[start : start + 1000], start):
             (batch / f"{number}.yaml").write_bytes(text.encode())
-        command = [kubectl, "label", "--local", "-f", batch, "of=test", "-o", "json"]
+        command = [str(kubectl), "label", "--local", "-f", str(batch), "of=test", "-o", "json"]
         environment = {"KUBECONFIG": "/dev/null", "HOME": str(folder)}
         ran = subprocess.run(command, capture_output=True, check=False, timeout=120, env=environment)
         text, at, decoder = ran.stdout.decode(), 0, json.JSONDecoder()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from queuectl.cli import printing
-from queuectl.cli.options import Failure, NotGood, Options, with_options
+from queuectl.cli.options import Failure, Options, with_options
 from queuectl.files import BadFile, documents
 from queuectl.files import read as read_file
 from queuectl.kubernetes_yaml import dump_all
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from queuectl.kinds.imports import Imported
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+SOMETHING_LEFT_OUT: Final = 3
+"""Exit code of an import that carried over everything but what its notes name."""
 
 Source = Callable[[tuple[str, ...]], "Imported"]
 """Converts the files of these names."""
@@ -43,14 +46,14 @@ def _files(what: str) -> Callable[[Source], Callable[..., None]]:
             metavar="FILE",
             help=f"{what}: a file, a folder of them, or - for standard input. May be given several times.",
         )
-        @click.option("--strict", is_flag=True, help="Exit with 1 if something was not converted.")
+        @click.option("--strict", is_flag=True, hidden=True, help="Without effect: the exit code says it.")
         @with_options
         @wraps(function)
         def command(options: Options, names: tuple[str, ...], strict: bool) -> None:
-            found = function(names)
-            _print(found, options.output)
-            if strict and found.notes:
-                raise NotGood(f"{len(found.notes)} things were not converted")
+            imported = function(names)
+            _print(imported, options.output)
+            if imported.left_out:
+                sys.exit(SOMETHING_LEFT_OUT)
 
         return command
 
@@ -63,13 +66,16 @@ def kueue(names: tuple[str, ...]) -> Imported:
     """Convert manifests of Kueue (v1beta1, v1beta2).
 
     The objects go to standard output, ready for `kubectl apply -f -`; what cannot be converted is listed
-    on standard error. With `-o json` one document contains both.
+    on standard error. With `-o json` one document contains both. The exit code is 3 if something was left
+    out. Kueue's Configuration is read from its ConfigMap.
 
     Jobs may keep Kueue's labels with compatibility.kueueLabels: true (docs/from-kueue.md).
 
     \b
     kubectl get clusterqueues.kueue.x-k8s.io,cohorts.kueue.x-k8s.io,resourceflavors.kueue.x-k8s.io,\\
-    workloadpriorityclasses.kueue.x-k8s.io,localqueues.kueue.x-k8s.io -A -o yaml | queuectl import kueue -f -
+    workloadpriorityclasses.kueue.x-k8s.io,localqueues.kueue.x-k8s.io -A -o yaml > kueue.yaml
+    kubectl -n kueue-system get configmap kueue-manager-config -o yaml > configuration.yaml
+    queuectl import kueue -f kueue.yaml -f configuration.yaml > policy.yaml
     """
     from queuectl.app.kinds import built_in
     from queuectl.kinds.kueue import import_kueue
@@ -83,8 +89,8 @@ def slurm(names: tuple[str, ...]) -> Imported:
     """Convert partitions, nodes, accounts, users and QOS of Slurm.
 
     The objects go to standard output, ready for `kubectl apply -f -`; what cannot be carried over is listed
-    on standard error, with its lines. With `-o json` one document contains both. docs/from-slurm.md says
-    what becomes of what.
+    on standard error, with its lines. With `-o json` one document contains both. The exit code is 3 if
+    something was left out. docs/from-slurm.md says what becomes of what.
 
     \b
     sacctmgr dump CLUSTER file=accounts.cfg
@@ -150,7 +156,10 @@ def _paths(name: str, suffixes: tuple[str, ...] | None) -> list[Path | None]:
 
 def _print(found: Imported, output: str) -> None:
     if output == "json":
-        notes = [note._asdict() for note in found.notes]
+        notes = [
+            {"object": note.object, "field": note.field, "text": note.text, "leftOut": note.left_out}
+            for note in found.notes
+        ]
         printing.document({"objects": list(found.objects), "notes": notes}, output)
         return
     if found.objects:
@@ -159,4 +168,5 @@ def _print(found: Imported, output: str) -> None:
         place = f"{note.object} {note.field}".strip()
         click.echo(f"{printing.printable(place)}: {printing.printable(note.text)}", err=True)
     carried = f"{len(found.objects)} objects converted"
-    click.echo(f"{carried}, {len(found.notes)} notes" if found.notes else carried, err=True)
+    left = f", {found.left_out} of them on what was left out" if found.left_out else ""
+    click.echo(f"{carried}, {len(found.notes)} notes{left}" if found.notes else carried, err=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +19,8 @@ from pydantic import (
 
 from queuectl.core.model import Outcome
 from queuectl.kinds import cel
-from queuectl.kinds.fields import clean
+from queuectl.kinds.fields import clean, kind_of
+from queuectl.kinds.invalid import problems_of
 from queuectl.kinds.jobs import BY_CONDITION, Ending, JobKind, PodLabel, Refusal, Seen, Sign
 from queuectl.kinds.podsets import Count, Each, PodGroup, Templates
 from queuectl.kinds.progress import Progress
@@ -315,19 +316,13 @@ class BadRow(ValueError):
 def parse(content: object) -> KindRow:
     """Raises BadRow."""
     if not isinstance(content, dict):
-        raise BadRow(((), f"must be a mapping, not a {type(content).__name__}"))
+        raise BadRow(((), f"must be an object, not {kind_of(content)}"))
     try:
         return KindRow.model_validate(content)
     except ValidationError as error:
-        errors = [(tuple(one["loc"]), dict(one)) for one in error.errors()]
+        errors = problems_of(error)
     # A list is not called too short because an entry of it is malformed.
-    inner = {path[:end] for path, _ in errors for end in range(len(path))}
+    inner = {one.path[:end] for one in errors for end in range(len(one.path))}
     raise BadRow(
-        *((path, _said(one)) for path, one in errors if one["type"] != "too_short" or path not in inner)
+        *((one.path, one.text) for one in errors if one.type != "too_short" or one.path not in inner)
     )
-
-
-def _said(error: dict[str, Any]) -> str:
-    if error["type"] == "extra_forbidden":
-        return "there is no such field"
-    return str(error["msg"]).removeprefix("Value error, ")

@@ -125,6 +125,22 @@ def shown(value: object) -> str:
         return repr(value[:40])
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
         return f"a number of {value.bit_length()} bits"
-    if value is None or isinstance(value, bool | int | float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
-    return type(value).__name__
+    return kind_of(value) if not isinstance(value, bool) else str(value).lower()
+
+
+_KINDS: Final[tuple[tuple[type, str], ...]] = (
+    (bool, "a boolean"),
+    (str, "text"),
+    (int, "a number"),
+    (float, "a number"),
+    (type(None), "null"),
+    (Sequence, "a list"),
+    (Mapping, "an object"),
+)
+
+
+def kind_of(value: object) -> str:
+    """What a value of JSON is, in words: `text`, `a list`."""
+    return next((word for kind, word in _KINDS if isinstance(value, kind)), "a value")

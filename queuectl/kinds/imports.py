@@ -13,9 +13,16 @@ class Note(NamedTuple):
     field: str
     """What of it; empty: the whole object."""
     text: str
+    left_out: bool = True
+    """False: everything is carried over, and the note says what to know about it."""
 
 
 class Imported(NamedTuple):
     objects: tuple[dict[str, Any], ...]
     """Objects to apply, in this order."""
     notes: tuple[Note, ...]
+
+    @property
+    def left_out(self) -> int:
+        """How many notes are on things that were left out."""
+        return sum(note.left_out for note in self.notes)

@@ -12,23 +12,17 @@ from typing import Any, Final
 
 from queuectl.core.events import PolicyInvalid
 from queuectl.kinds.field_support import NO_CHECKS, NO_TOPOLOGY, leave_out
-from queuectl.kinds.fields import clean
+from queuectl.kinds.fields import clean, kind_of
 from queuectl.kinds.imports import Imported, Note
-from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kinds.kueue_configuration import configurations, fair_sharing, notes_of
+from queuectl.kinds.kueue_marks import KUEUE, is_kueues, meaning, remark
 from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
 from queuectl.kinds.policy_objects import API_VERSION
 from queuectl.kinds.registry import KindRegistry
 
-KUEUE: Final = "kueue.x-k8s.io"
 _PREFIX: Final = f"{KUEUE}/"
-_LABELS: Final = {
-    f"{_PREFIX}queue-name": QUEUE_LABEL,
-    f"{_PREFIX}priority-class": PRIORITY_LABEL,
-    f"{_PREFIX}max-exec-time-seconds": "queuectl.dev/max-exec-time-seconds",
-}
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _MAX_NOTE: Final = 300
-_MAX_DEPTH: Final = 64
 
 NOT_THERE: Final = {
     "AdmissionCheck": NO_CHECKS,
@@ -40,22 +34,20 @@ NOT_THERE: Final = {
 }
 NO_SUCH_FIELD: Final = "there is no such field here"
 LEFT_OUT: Final = "left out: "
-_ELSEWHERE: Final = {
-    "fairSharing": "converted to Cohort.spec.fairSharing of each root cohort",
-    "waitForPodsReady": "set `scheduling.waitForPodsReady.timeoutSeconds` and its requeuing fields in "
-    "queuectl's configuration (docs/operations.md)",
-    "admissionFairSharing": "set `scheduling.admissionFairSharing.usageHalfLifeSeconds` and its other "
-    "fields in queuectl's configuration (docs/operations.md)",
-    "resources": "set `scheduling.resources.transformations` and its other fields, with the same words, in "
-    "queuectl's configuration (docs/operations.md)",
-    "manageJobsWithoutQueueName": "apply manifests/default-queue: where a namespace has a LocalQueue named "
-    "default, work without a queue label queues there (docs/install.md)",
-    "managedJobsNamespaceSelector": "set it as namespaceSelector of the policies of manifests/default-queue "
-    "(docs/install.md)",
-}
-
-
 _ABOVE: Final = {"ClusterQueue": "cohortName", "Cohort": "parentName"}
+_OF_SERVERS: Final = frozenset(
+    ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
+)
+"""Fields of metadata that a server writes: a new object gets its own."""
+_NO_CONFIGURATION: Final = (
+    "not given: fair sharing is off, and no weight counts. Add the ConfigMap kueue-manager-config of "
+    "kueue-system, or set spec.fairSharing.enabled of the root Cohorts"
+)
+_DEFAULT_CLASS: Final = (
+    "Kueue gives this class to workloads without a priority class (0.20 and later); here they have the "
+    "priority of their PriorityClass, or 0: label them"
+)
+_NO_NAMESPACES: Final = "no namespaceSelector: workloads of no namespace are admitted, as with Kueue"
 
 
 def import_kueue(documents: Iterable[tuple[str, Any]], kinds: KindRegistry) -> Imported:
@@ -67,25 +59,35 @@ def import_kueue(documents: Iterable[tuple[str, Any]], kinds: KindRegistry) -> I
     objects: list[dict[str, Any]] = []
     policies: list[dict[str, Any]] = []
     notes: list[Note] = []
-    fair: dict[str, Any] | None = None
+    configuration: tuple[str, Mapping[str, Any]] | None = None
     for where, document in _items(documents):
         problem = _no_object(document)
         if problem is not None:
             notes.append(Note(where, "", problem))
             continue
-        group, kind = str(document["apiVersion"]).partition("/")[0], document["kind"]
-        if kind == "Configuration" and group == f"config.{KUEUE}":
-            fair = _configuration(document, notes)
-        elif group != KUEUE:
-            objects.append(_relabelled(document, kinds, notes))
-        elif kind in POLICY_KINDS:
+        group, kind = document["apiVersion"].partition("/")[0], document["kind"]
+        given, others = configurations(document, _name(document))
+        if given:
+            notes += others
+            for name, content in given:
+                if configuration is None:
+                    configuration = name, content
+                else:
+                    notes.append(Note(name, "", f"left out: {configuration[0]} is used"))
+        elif group != KUEUE and not group.endswith(f".{KUEUE}"):
+            objects.append(_carried(document, kinds, notes))
+        elif kind in POLICY_KINDS and group == KUEUE:
             made = list(_policy(document, notes))
             policies += made
             objects += made
         else:
             notes.append(Note(_name(document), "", NOT_THERE.get(kind, "there is no such kind here")))
-    if fair is not None:
-        objects += _share_fairly(policies, fair)
+    if configuration is not None:
+        notes += notes_of(*configuration, kinds)
+        fair = fair_sharing(configuration[1])
+        objects += _share_fairly(policies, fair) if fair is not None else []
+    elif any(policy["kind"] in _ABOVE for policy in policies):
+        notes.append(Note("Configuration", "fairSharing", _NO_CONFIGURATION, left_out=False))
     return Imported(tuple(objects), tuple(notes))
 
 
@@ -113,7 +115,7 @@ def _no_object(document: Any) -> str | None:
 
 
 def _kind_of(value: Any) -> str:
-    return "missing" if value is None else f"a {type(value).__name__}"
+    return "missing" if value is None else kind_of(value)
 
 
 def _name(document: Mapping[str, Any]) -> str:
@@ -129,78 +131,89 @@ def _name(document: Mapping[str, Any]) -> str:
 def _policy(document: Mapping[str, Any], notes: list[Note]) -> Iterator[dict[str, Any]]:
     """The converted object, unless it breaks a rule of queuectl's kinds."""
     kind, name = document["kind"], _name(document)
-    made: dict[str, Any] = {"apiVersion": API_VERSION, "kind": kind, "metadata": _metadata(document)}
+    metadata = _metadata(document["metadata"], name, notes)
+    made: dict[str, Any] = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
     made |= {
-        field: copy.deepcopy(document[field])
+        field: _without_fractions(copy.deepcopy(document[field]))
         for field in ("spec", "value", "description")
         if field in document
     }
+    unknown = sorted(map(str, document.keys() - made.keys() - {"status"}))
+    notes += [Note(name, clean(field, _MAX_NOTE), NO_SUCH_FIELD) for field in unknown]
     spec = made.get("spec")
     if isinstance(spec, dict):
         for rename in _RENAMES.get(kind, ()):
-            rename(spec)
+            notes += [Note(name, f"spec.{field}", why) for field, why in rename(spec)]
         notes += [Note(name, path, why) for path, why in leave_out(kind, made).items()]
     event = policy_event(made)
     if isinstance(event, PolicyInvalid):
         notes.append(Note(name, "", f"{LEFT_OUT}{event.detail}"))
         return
     notes += [Note(name, clean(path, _MAX_NOTE), NO_SUCH_FIELD) for path in drop_unknown(made)]
+    if kind == "WorkloadPriorityClass" and metadata["name"] == "default":
+        notes.append(Note(name, "", _DEFAULT_CLASS, left_out=False))
+    if kind == "ClusterQueue" and (made.get("spec") or {}).get("namespaceSelector") is None:
+        notes.append(Note(name, "spec.namespaceSelector", _NO_NAMESPACES, left_out=False))
     yield made
 
 
-def _metadata(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The object without fields that a server adds and without finalizers."""
-    metadata = document["metadata"]
-    found = {field: metadata[field] for field in ("name", "namespace") if field in metadata}
-    for field in ("labels", "annotations"):
-        marks = metadata.get(field)
-        if isinstance(marks, Mapping) and (kept := {k: v for k, v in marks.items() if k != _LAST_APPLIED}):
-            found[field] = kept
+def _metadata(metadata: Mapping[str, Any], name: str, notes: list[Note]) -> dict[str, Any]:
+    """That of the object without what a server adds, and without Kueue's marks."""
+    found: dict[str, Any] = {}
+    for field, value in metadata.items():
+        if field in ("name", "namespace"):
+            found[field] = value
+        elif field in ("labels", "annotations") and isinstance(value, Mapping):
+            notes += [Note(name, f"metadata.{field}", meaning(key)) for key in value if is_kueues(key)]
+            kept = {k: v for k, v in value.items() if k != _LAST_APPLIED and not is_kueues(k)}
+            found |= {field: kept} if kept else {}
+        elif field == "finalizers" and isinstance(value, list) and all(map(is_kueues, value)):
+            pass  # Kueue would take its own off
+        elif field not in _OF_SERVERS and value not in (None, [], {}):
+            notes.append(
+                Note(name, clean(f"metadata.{field}", _MAX_NOTE), "is not carried over: set it yourself")
+            )
     return found
 
 
-def _cohort_name(spec: dict[str, Any]) -> None:
-    if "cohort" in spec:
-        spec.setdefault("cohortName", spec["cohort"])
-        del spec["cohort"]
+def _without_fractions(value: Any) -> Any:
+    """The same with text for numbers with a fraction: a quantity is a whole number or text."""
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, dict):
+        return {key: _without_fractions(item) for key, item in value.items()}
+    return [_without_fractions(item) for item in value] if isinstance(value, list) else value
 
 
-def _parent_name(spec: dict[str, Any]) -> None:
-    if "parent" in spec:
-        spec.setdefault("parentName", spec["parent"])
-        del spec["parent"]
+Renamed = Iterator[tuple[str, str]]
+"""Fields that are not carried over, and why."""
 
 
-def _fungibility(spec: dict[str, Any]) -> None:
+def _renamed(old: str, new: str) -> Callable[[dict[str, Any]], Renamed]:
+    def rename(spec: dict[str, Any]) -> Renamed:
+        if old not in spec:
+            return
+        value = spec.pop(old)
+        if spec.setdefault(new, value) != value:
+            yield old, f"{new} is set too, and applies"
+
+    return rename
+
+
+def _fungibility(spec: dict[str, Any]) -> Renamed:
     choices = spec.get("flavorFungibility")
     if isinstance(choices, dict):
         for field, value in choices.items():
             if value in ("Borrow", "Preempt"):
                 choices[field] = "MayStopSearch"
+    yield from ()
 
 
-_RENAMES: Final[Mapping[str, tuple[Callable[[dict[str, Any]], None], ...]]] = {
-    "ClusterQueue": (_cohort_name, _fungibility),
-    "Cohort": (_parent_name,),
+_RENAMES: Final[Mapping[str, tuple[Callable[[dict[str, Any]], Renamed], ...]]] = {
+    "ClusterQueue": (_renamed("cohort", "cohortName"), _fungibility),
+    "Cohort": (_renamed("parent", "parentName"),),
 }
 """From names of v1beta1 (and Cohort's v1alpha1) to those of v1beta2, which queuectl uses."""
-
-
-# --- Kueue's own configuration --------------------------------------------------------------------------
-
-
-def _configuration(document: Mapping[str, Any], notes: list[Note]) -> dict[str, Any] | None:
-    """Its fair sharing, for a root cohort; None: it is off."""
-    for field in sorted(document.keys() - {"apiVersion", "kind", "metadata"}):
-        why = _ELSEWHERE.get(field, "docs/operations.md describes queuectl's own configuration")
-        notes.append(Note("Configuration", str(field), why))
-    sharing = document.get("fairSharing")
-    if not isinstance(sharing, Mapping) or sharing.get("enable") is False:
-        return None
-    fair: dict[str, Any] = {"enabled": True}
-    if strategies := sharing.get("preemptionStrategies"):
-        fair["preemptionStrategies"] = strategies
-    return fair
 
 
 def _share_fairly(policies: list[dict[str, Any]], fair: dict[str, Any]) -> list[dict[str, Any]]:
@@ -218,47 +231,11 @@ def _share_fairly(policies: list[dict[str, Any]], fair: dict[str, Any]) -> list[
     return made
 
 
-# --- jobs -----------------------------------------------------------------------------------------------
+# --- work -----------------------------------------------------------------------------------------------
 
 
-def _relabelled(document: Mapping[str, Any], kinds: KindRegistry, notes: list[Note]) -> dict[str, Any]:
-    """The same object with queuectl's labels instead of Kueue's, in its templates too."""
+def _carried(document: Mapping[str, Any], kinds: KindRegistry, notes: list[Note]) -> dict[str, Any]:
+    """The same object with queuectl's marks instead of Kueue's, in its templates too."""
     made: dict[str, Any] = copy.deepcopy(dict(document))
-    name, queued = _name(document), False
-    for path, metadata in _all_metadata(made):
-        for field in ("labels", "annotations"):
-            marks = metadata.get(field)
-            if not isinstance(marks, dict):
-                continue
-            for key in [key for key in marks if isinstance(key, str) and key.startswith(_PREFIX)]:
-                value = marks.pop(key)
-                if field == "labels" and key in _LABELS:
-                    marks[_LABELS[key]] = value
-                    queued = queued or _LABELS[key] == QUEUE_LABEL
-                else:
-                    notes.append(Note(name, f"{path}.{field}", f"{clean(key, 100)} has no meaning here"))
-            if not marks:
-                del metadata[field]
-    kind = document["kind"]
-    if queued and kind != "CronJob" and kinds.of(document["apiVersion"], kind) is None:
-        what = f"{kind} is not queued: it runs without waiting (queued are {kinds.known()})"
-        notes.append(Note(name, "", what))
+    remark(made, _name(document), kinds, notes)
     return made
-
-
-def _all_metadata(obj: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each `metadata` in the object with its path, outermost first."""
-    found: list[tuple[str, Any, int]] = [("", obj, 0)]
-    while found:
-        path, value, depth = found.pop()
-        if depth > _MAX_DEPTH:
-            continue
-        if isinstance(value, dict):
-            metadata = value.get("metadata")
-            if isinstance(metadata, dict):
-                yield f"{path}metadata", metadata
-            found += [
-                (f"{path}{key}.", inner, depth + 1) for key, inner in value.items() if key != "metadata"
-            ]
-        elif isinstance(value, list):
-            found += [(f"{path[:-1]}[{n}].", inner, depth + 1) for n, inner in enumerate(value)]

@@ -53,6 +53,7 @@ from queuectl.kinds import policy_schema as schema
 from queuectl.kinds.field_support import unsupported
 from queuectl.kinds.fields import Json, clean
 from queuectl.kinds.flavor_nodes import FlavorNodesModel
+from queuectl.kinds.invalid import dotted, problems_of
 from queuectl.kinds.workloads import MAX_NAME
 from queuectl.kinds.written import AUTHOR_ANNOTATION
 
@@ -151,11 +152,9 @@ def _whole(key: ConfigKey, spec: dict[str, Any]) -> dict[str, Any]:
 def _validated(key: ConfigKey, content: Mapping[str, Any]) -> schema.Part:
     try:
         return _kind(key).model.model_validate(_printable(content))
-    except ValidationError as problem:
-        first = problem.errors(include_url=False, include_input=True)[0]
-        shown = repr(first["input"])[:60] if isinstance(first["input"], str | int) else "found"
-        message = first["msg"].removeprefix("Value error, ")
-        raise BadPolicy(f"{_path(first['loc'])}: {shown}: {message}") from None
+    except ValidationError as error:
+        first = problems_of(error)[0]
+        raise BadPolicy(f"{dotted(first.path)}: {first.text}") from None
 
 
 def _canonical(model: schema.Part) -> str:
@@ -173,13 +172,6 @@ def _printable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_printable(item) for item in value]
     return value
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    text = ""
-    for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return text.removeprefix(".")
 
 
 # --- one function per kind ------------------------------------------------------------------------------

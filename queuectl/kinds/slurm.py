@@ -18,7 +18,18 @@ from queuectl.kinds.policy_schema import MAX_FLAVORS
 from queuectl.kinds.slurm_notes import Notes
 from queuectl.kinds.slurm_site import ROOT, Account, Pool, Site
 from queuectl.kinds.slurm_text import BadSlurm, Record
-from queuectl.kinds.slurm_values import AMD, CPU, MEMORY, MOST_SHARES, NVIDIA, Names, hosts, resource_of
+from queuectl.kinds.slurm_values import (
+    AMD,
+    CPU,
+    MEMORY,
+    MOST_SHARES,
+    NVIDIA,
+    PARENT,
+    Names,
+    hosts,
+    resource_of,
+    unset,
+)
 
 Json = dict[str, Any]
 
@@ -53,7 +64,7 @@ class _Objects:
         if len(self._pools) > MAX_FLAVORS:
             raise BadSlurm([f"{len(self._pools)} pools of equal nodes, at most {MAX_FLAVORS} can be flavors"])
         present = {resource for pool in self._pools for resource in pool.amounts}
-        self._resources = [resource for resource in _ORDER if resource in present]
+        self._resources = sorted(present, key=lambda resource: (_rank(resource), resource))
         namespaces = Names()
         self._named = {
             name: self._renamed(account.record, namespaces)
@@ -70,9 +81,10 @@ class _Objects:
     def _renamed(self, record: Record, names: Names) -> str:
         made = names.of(record.name)
         if made == re.sub("[^a-z0-9]", "-", record.name.lower()) != record.name:
-            self._notes.add(record, "", "other characters than a-z and 0-9 in its name are dashes here")
+            text = "other characters than a-z and 0-9 in its name are dashes here"
+            self._notes.add(record, "", text, left_out=False)
         elif made != record.name:
-            self._notes.add(record, "", f"is called {made} here")
+            self._notes.add(record, "", f"is called {made} here", left_out=False)
         return made
 
     # --- flavors
@@ -112,16 +124,20 @@ class _Objects:
         names = Names()
         for name, (record, value) in self._site.qos.items():
             made = _object("WorkloadPriorityClass", self._renamed(record, names))
-            yield {**made, "value": value, "description": f"QOS {name} of Slurm"}
+            described = record.value("Description") or record.value("Descr")
+            text = f"QOS {name} of Slurm" + ("" if unset(described) else f": {described}")
+            yield {**made, "value": value, "description": text}
 
     def _preempting_qos(self) -> bool:
         found = False
         for name, (record, value) in self._site.qos.items():
-            victims = [one for one in record.value("Preempt").split(",") if one]
-            found = found or bool(victims)
+            victims = [one for one in record.value("Preempt").split(",") if not unset(one)]
+            found = found or any(one in self._site.qos for one in victims)
             for victim in victims:
                 known = self._site.qos.get(victim)
-                if known is not None and known[1] >= value:
+                if known is None:
+                    self._notes.add(record, "Preempt", f"{victim}: no such QOS is in the input")
+                elif known[1] >= value:
                     text = f"preemption goes by priority, and {name} is not higher than {victim}"
                     self._notes.add(record, "Preempt", text)
         return found
@@ -137,7 +153,7 @@ class _Objects:
             elif account.children:
                 spec = {"parentName": self._cohort(account.parent)} | self._weight(account.share)
                 groups = self._groups(self._concerned(account), account)
-                yield _object("Cohort", self._named[account.name], spec | groups)
+                yield _described(_object("Cohort", self._named[account.name], spec | groups), account)
 
     def _concerned(self, account: Account) -> list[Pool]:
         """The pools that it owns or limits."""
@@ -181,7 +197,8 @@ class _Objects:
             **({"admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}} if shares else {}),
             **self._groups(pools, None if account.children else account),
         }
-        yield _object("ClusterQueue", name, spec)
+        queue = _object("ClusterQueue", name, spec)
+        yield queue if account.children else _described(queue, account)
         users = Names()
         for record in account.users.values():
             yield _local(self._renamed(record, users), name, name, self._weight(_share(record)))
@@ -233,7 +250,7 @@ class _Objects:
         if record is None:
             return found
         for name, most in account.limits.items():
-            concerned = [(pool, resource) for pool in pools if (resource := _limited(name, pool))]
+            concerned = [(pool, resource) for pool in pools for resource in _limited(name, pool)]
             if not concerned:
                 self._notes.add(
                     record, "GrpTRES", f"{name}: only cpu, mem and gres/gpu become limits of quota"
@@ -246,24 +263,28 @@ class _Objects:
         return found
 
 
+def _rank(resource: str) -> int:
+    return _ORDER.index(resource) if resource in _ORDER else len(_ORDER)
+
+
 def _owns(account: Account, pool: Pool) -> bool:
     """Whether the pool belongs to the account or to one above it, and not to all."""
     return not pool.shared and pool.owner in account.path
 
 
-def _limited(name: str, pool: Pool) -> str | None:
-    """The resource of the pool that a limit of Slurm is about."""
+def _limited(name: str, pool: Pool) -> list[str]:
+    """The resources of the pool that a limit of Slurm is about."""
     if name in ("cpu", "mem"):
-        return CPU if name == "cpu" else MEMORY
+        return [CPU if name == "cpu" else MEMORY]
     kind, _, gpu = name.partition(":")
-    if kind != "gres/gpu" or not pool.types or (gpu and gpu not in pool.types):
-        return None
-    return resource_of(gpu or next(iter(pool.types)))
+    if kind != "gres/gpu" or (gpu and gpu not in pool.types):
+        return []
+    return sorted({resource_of(one) for one in ([gpu] if gpu else pool.types)})
 
 
 def _share(user: Record) -> int | None:
     text = user.value("Fairshare")
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and text not in PARENT and not unset(text) else None
 
 
 def _amount(resource: str, amount: int) -> int | str:
@@ -273,6 +294,16 @@ def _amount(resource: str, amount: int) -> int | str:
 def _object(kind: str, name: str, spec: Json | None = None) -> Json:
     made: Json = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}}
     return made if spec is None else made | {"spec": spec}
+
+
+def _described(made: Json, account: Account) -> Json:
+    """The object with what Slurm says about the account, in annotations."""
+    record = account.record
+    words = {} if record is None else {word: record.value(word) for word in ("Description", "Organization")}
+    notes = {f"queuectl.dev/slurm-{word.lower()}": text for word, text in words.items() if not unset(text)}
+    if notes:
+        made["metadata"]["annotations"] = notes
+    return made
 
 
 def _local(name: str, namespace: str, cluster_queue: str, more: Json) -> Json:

@@ -16,8 +16,18 @@ from queuectl.kinds.slurm_text import BadSlurm, Kind, Record, problem
 from queuectl.kinds.slurm_values import CPU, MEMORY, BadValue
 
 ROOT: Final = "root"
+_QUOTA: Final = frozenset(("cpu", "mem", "billing", "node", "gres/gpu"))
+"""TRES that become quota, or that Slurm computes from those."""
 _HIGHEST: Final = 2**31 - 1
 _ABSENT_STATES: Final = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING")
+
+_TIERS: Final = "partitions have no order here: make a WorkloadPriorityClass for each, in the order of tiers"
+_PREEMPTED: Final = (
+    "jobs of a partition with a higher PriorityTier do not preempt its jobs here: make a "
+    "WorkloadPriorityClass for each partition, and set spec.preemption of the ClusterQueues "
+    "(withinClusterQueue, reclaimWithinCohort and borrowWithinCohort.policy: LowerPriority)"
+)
+_NOT_PREEMPTED: Final = "no partition with a higher PriorityTier is on its nodes: nothing preempts its jobs"
 
 T = TypeVar("T")
 
@@ -123,7 +133,7 @@ class Site:
 
     def _read(self, record: Record, name: str, convert: Callable[[str], T], default: T) -> T:
         text = record.value(name)
-        if text in ("", "(null)", "N/A"):
+        if values.unset(text):
             return default
         try:
             return convert(text)
@@ -147,7 +157,7 @@ class Site:
             allowed=None if allowed in ((), ("ALL",)) else allowed,
             denied=_list(record.value("DenyAccounts")),
             default=record.value("Default") == "YES",
-            preempted=record.value("PreemptMode") not in ("", "OFF"),
+            preempted=_preempted(record.value("PreemptMode")),
         )
 
     def _pools(self) -> list[Pool]:
@@ -164,6 +174,8 @@ class Site:
             if name not in used:
                 self.notes.add(partition.record, "", "no node is in the partition: left out")
             self._unknown(partition)
+            self._order(partition, found.values())
+            self._shared(partition, found.values())
         return list(found.values())
 
     def _unknown(self, partition: Partition) -> None:
@@ -174,6 +186,41 @@ class Site:
             if unknown := [name for name in names if name not in self.accounts]:
                 text = f"{', '.join(unknown)}: no such account is in the input"
                 self.notes.add(partition.record, setting, text)
+
+    def _shared(self, partition: Partition, pools: Iterable[Pool]) -> None:
+        """Notes on accounts that a partition excludes and that may use its nodes by another one."""
+        field = "AllowAccounts" if partition.allowed is not None else "DenyAccounts"
+        others = {
+            one.name
+            for pool in pools
+            if partition.name in pool.partitions
+            for one in self.queues
+            if one.name in pool.users and not _admits(partition, one)
+        }
+        if others:
+            text = f"{', '.join(sorted(others))} may use its nodes, by another partition of the same nodes"
+            self.notes.add(partition.record, field, text)
+
+    def _order(self, partition: Partition, pools: Iterable[Pool]) -> None:
+        """Notes on tiers and preemption among partitions that the pools do not express."""
+        mine = [pool for pool in pools if partition.name in pool.partitions]
+        tiers = {self.partitions[name].tier for pool in mine for name in pool.partitions}
+        owned = bool(mine) and all(self._lends(pool) for pool in mine)
+        given = not values.unset(partition.record.value("PriorityTier"))
+        if given and not owned and (len(tiers) > 1 or partition.tier != 1):
+            self.notes.add(partition.record, "PriorityTier", _TIERS)
+        if not partition.preempted:
+            return
+        lower = any(tier > partition.tier for tier in tiers)
+        if not (owned and lower):
+            self.notes.add(partition.record, "PreemptMode", _PREEMPTED if lower else _NOT_PREEMPTED)
+        elif "REQUEUE" not in partition.record.value("PreemptMode").upper():
+            self.notes.add(partition.record, "PreemptMode", "victims are suspended and pending again")
+
+    def _lends(self, pool: Pool) -> bool:
+        """Whether the pool is one account's, and others may use it by partitions of a lower tier."""
+        others = (one for one in self.queues if one.name in pool.users and pool.owner not in one.path)
+        return not pool.shared and any(others)
 
     def _add(self, record: Record, inside: frozenset[str], found: dict[tuple[object, ...], Pool]) -> None:
         amounts, types = self._node(record)
@@ -187,8 +234,12 @@ class Site:
             found[key] = Pool(gpu, frozenset(), owner or self.accounts[ROOT], users, lent)
         pool = found[key]
         pool.partitions |= inside
+        weight = self._read(record, "Weight", values.whole, 1)
+        if pool.nodes and weight != pool.weight:
+            field = "" if values.unset(record.value("Weight")) else "Weight"
+            self.notes.add(record, field, "nodes of one flavor have no order: the least Weight counts")
         pool.nodes.append(record.name)
-        pool.weight = min(pool.weight, self._read(record, "Weight", values.whole, 1))
+        pool.weight = min(pool.weight, weight)
         pool.amounts.update(amounts)
         pool.types.update(types)
 
@@ -210,14 +261,19 @@ class Site:
         for name, amount in types.items():
             resource = values.resource_of(name)
             amounts[resource] = amounts.get(resource, 0) + amount
-            if values.SLICES.search(name):
-                self.notes.add(record, "Gres", "MIG slices are counted as whole GPUs")
+            if resource.startswith(values.MIG):
+                text = f"MIG devices are counted as {resource}: the device plugin needs the strategy mixed"
+                self.notes.add(record, "Gres" if record.value("Gres") else "CfgTRES", text, left_out=False)
         state = record.value("State")
         if any(word in state for word in _ABSENT_STATES):
             self.notes.add(record, "State", "quota is not compared with nodes: it includes this one")
-        others = {name for name in configured if name.startswith("gres/")} - {"gres/gpu"}
-        if any(not name.startswith("gres/gpu:") for name in others):
-            self.notes.add(record, "CfgTRES", "only cpu, memory and GPUs become quota")
+        others = {name for name in configured if name.partition(":")[0] not in _QUOTA}
+        if others:
+            text = f"{', '.join(sorted(others))}: only cpu, memory and GPUs become quota"
+            self.notes.add(record, "CfgTRES", text)
+        gres = {part.partition(":")[0] for part in record.value("Gres").split(",") if not values.unset(part)}
+        if more := gres - {"gpu"} - {name.removeprefix("gres/") for name in others}:
+            self.notes.add(record, "Gres", f"{', '.join(sorted(more))}: only GPUs become quota")
         return amounts, types
 
     # --- accounts
@@ -260,11 +316,14 @@ class Site:
         else:
             self._share(record)
             # One for each partition of an association: the first counts.
-            account.users.setdefault(record.name, record)
+            first = account.users.setdefault(record.name, record)
+            if first is not record:
+                text = f"one LocalQueue for all partitions: the association in line {first.line} counts"
+                self.notes.add(record, "", text)
 
     def _share(self, record: Record) -> int | None:
         """None: that of the account above, or not given."""
-        if record.value("Fairshare") == "parent":
+        if record.value("Fairshare") in values.PARENT:
             if record.kind is Kind.ACCOUNT:
                 self.notes.add(record, "Fairshare", "a queue has a weight of its own: it is 1")
             return None
@@ -279,7 +338,11 @@ class Site:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    return tuple(part for part in text.split(",") if part and part != "(null)")
+    return tuple(part for part in text.split(",") if not values.unset(part))
+
+
+def _preempted(mode: str) -> bool:
+    return not values.unset(mode) and not set(mode.upper().split(",")) & {"OFF"}
 
 
 def _admits(partition: Partition, account: Account) -> bool:

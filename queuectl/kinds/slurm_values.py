@@ -11,8 +11,21 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 NVIDIA: Final = "nvidia.com/gpu"
 AMD: Final = "amd.com/gpu"
-SLICES: Final = re.compile(r"[0-9]+g\.[0-9]+gb")
-"""In the type of a MIG device."""
+_SLICE: Final = re.compile(r"([0-9]+g\.[0-9]+gb)((?:[+.]me)?)", re.IGNORECASE)
+"""In the type of a MIG device, such as `a100_1g.5gb`."""
+MIG: Final = "nvidia.com/mig-"
+"""Begin of the resource of a MIG device, as NVIDIA's device plugin names it with the strategy `mixed`."""
+
+_UNSET: Final = frozenset(
+    (
+        *("", "n/a", "(null)", "null", "none", "unlimited", "infinite", "no_val", "notset", "unknown"),
+        *("-1", "-2", "4294967295", "4294967294", "4294967293"),
+        *("18446744073709551615", "18446744073709551614", "18446744073709551613"),
+    )
+)
+"""What Slurm prints for "not set" and "no limit": INFINITE and NO_VAL of each width, or words."""
+PARENT: Final = ("parent", str(2**31 - 1))
+"""A Fairshare that is the parent's, in words and as Slurm stores it."""
 
 MOST_SHARES: Final = 999_999_999
 
@@ -23,21 +36,26 @@ _GRES: Final = re.compile(r"gpu(?::([^:(),]+))?:([0-9]+)(?:\([^)]*\))?")
 _MOST: Final = 2**31 - 1
 
 
+def unset(text: str) -> bool:
+    """Whether the value is one of Slurm's for "not set" or "no limit"."""
+    return text.strip().lower() in _UNSET
+
+
 class BadValue(ValueError):
     """The message says what is expected."""
 
 
 def tres(text: str) -> dict[str, int]:
-    """`cpu=64,mem=500G,gres/gpu:a100=8` by name; memory in MiB. A value of -1 is no limit and left out.
+    """`cpu=64,mem=500G,gres/gpu:a100=8` by name; memory in MiB. What is not set is left out.
 
     Raises BadValue.
     """
     found: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, equals, value = part.partition("=")
-        if not equals or not name:
+        if not equals or not name or not value:
             raise BadValue(f"{part!r} is not NAME=AMOUNT")
-        if value != "-1":
+        if not unset(value):
             found[name] = mebibytes(value) if name == "mem" else whole(value)
     return found
 
@@ -80,6 +98,9 @@ def gpu_types(amounts: dict[str, int]) -> dict[str, int]:
 
 
 def resource_of(gpu_type: str) -> str:
+    """The resource that devices of this type are counted as: MIG devices have one for each profile."""
+    if found := _SLICE.search(gpu_type):
+        return f"{MIG}{found[1].lower()}{'.me' if found[2] else ''}"
     return AMD if _AMD_TYPE.search(gpu_type) else NVIDIA
 
 

@@ -23,6 +23,8 @@ from pydantic import (
 
 from queuectl.core.policy import HALF_LIVES
 from queuectl.files import BadFile, Document, Places, documents, read
+from queuectl.kinds.fields import kind_of
+from queuectl.kinds.invalid import Problem, problems_of
 from queuectl.kinds.section import Section
 from queuectl.settings.notifications import MAX_SINKS, NotificationSettings
 from queuectl.settings.scheduling import DAY, SchedulingSettings
@@ -332,21 +334,21 @@ def load(
     try:
         settings = Settings.model_validate(document)
     except ValidationError as error:
-        found: list[dict[str, Any]] = [dict(item) for item in error.errors()]
-        lines = [f"line {places.of(item['loc'])[0]}: " if places is not None else "" for item in found]
         where = f"{path}: " if path else ""
-        problems = (f"{where}{line}{_problem(item)}" for line, item in zip(lines, found, strict=True))
-        raise ConfigurationError(*problems) from None
+        raise ConfigurationError(
+            *(
+                f"{where}{f'line {places.of(one.path)[0]}: ' if places is not None else ''}{_problem(one)}"
+                for one in problems_of(error)
+            )
+        ) from None
     if path is not None and places is not None and settings.kinds:
         settings._file = path, places
     return settings
 
 
-def _problem(error: dict[str, Any]) -> str:
-    place = ".".join(str(part) for part in error["loc"]) or "file"
-    if error["type"] == "extra_forbidden":
-        return f"{place}: there is no such setting"
-    return f"{place}: {error['msg'].removeprefix('Value error, ')}"
+def _problem(problem: Problem) -> str:
+    place = ".".join(str(part) for part in problem.path) or "file"
+    return f"{place}: {'there is no such setting' if problem.type == 'extra_forbidden' else problem.text}"
 
 
 def _document(path: Path) -> tuple[dict[str, Any], Places]:
@@ -359,5 +361,5 @@ def _document(path: Path) -> tuple[dict[str, Any], Places]:
         raise ConfigurationError(f"{path}: line {found[1].line}: expected a single document, not a second")
     document = found[0].content if found else {}
     if not isinstance(document, dict):
-        raise ConfigurationError(f"{path}: must be a mapping, not a {type(document).__name__}")
+        raise ConfigurationError(f"{path}: must be an object, not {kind_of(document)}")
     return document, Places(text, found[0] if found else Document({}, 1))

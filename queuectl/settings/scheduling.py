@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, m
 
 from queuectl.core import policy
 from queuectl.core.resources import CPU, BadQuantity, format_amount, parse_quantity
+from queuectl.kinds.fields import kind_of
 from queuectl.kinds.node_rules import NodeSettings
 from queuectl.kinds.resource_forms import ResourceSettings
 from queuectl.kinds.section import Section
@@ -36,7 +37,7 @@ class FairSharingSettings(Section):
 def parse_weight(value: object) -> int:
     """A weight in thousandths, rounded up, from a number or a quantity such as 500m. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"must be a number, not a {type(value).__name__}")
+        raise ValueError(f"must be a number, not {kind_of(value)}")
     try:
         weight = parse_quantity(value, CPU)
     except BadQuantity as error:

@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from queuectl.core.resources import BadQuantity, QuantityOutOfRange, format_amount, parse_quantity
-from queuectl.kinds.fields import BadField, timestamp
+from queuectl.kinds.fields import BadField, kind_of, timestamp
 from queuectl.simulator.words import WORDS
 
 LATER: Final = "later"
@@ -52,7 +52,7 @@ def _quantities(value: object) -> dict[str, int | float | str]:
         raise ValueError("must be quantities by resource, such as {cpu: 2}")
     for resource, quantity in value.items():
         if isinstance(quantity, bool) or not isinstance(quantity, int | float | str):
-            raise ValueError(f"{resource}: {type(quantity).__name__} is not a quantity")
+            raise ValueError(f"{resource}: {kind_of(quantity)} is not a quantity")
         try:
             parse_quantity(quantity, resource)
         except QuantityOutOfRange:

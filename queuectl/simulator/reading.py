@@ -14,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 
 from queuectl.core.events import Event
 from queuectl.files import BadFile, Places, documents
-from queuectl.kinds.fields import clean
+from queuectl.kinds.fields import clean, kind_of
+from queuectl.kinds.invalid import dotted, problems_of
 from queuectl.simulator.checking import problems
 from queuectl.simulator.checking_nodes import node_problems
 from queuectl.simulator.documents import (
@@ -29,15 +30,6 @@ from queuectl.simulator.refused import taken
 Model = TypeVar("Model", bound=BaseModel)
 _OTHERWISE: Final = {
     "config.localQueueDeletedBeforeRun": "no workload is admitted through a LocalQueue that is gone",
-}
-_KINDS: Final[Mapping[type, str]] = {
-    bool: "a boolean",
-    dict: "an object",
-    float: "a number",
-    int: "a number",
-    list: "a list",
-    str: "text",
-    type(None): "null",
 }
 MOST: Final = 20
 """Errors reported per file, at most."""
@@ -136,7 +128,7 @@ class _Bad(Exception):
     def told(self, places: Places, name: str, start: Path) -> Iterator[str]:
         placed = [(places.of((*start, *path)), path, message) for path, message in self.mistakes]
         for (line, column), path, message in sorted(placed, key=lambda one: one[0]):
-            shown = f"{_dotted(path)}: " if path else ""
+            shown = f"{dotted(path)}: " if path else ""
             yield f"{name}: line {line}, column {column}: {shown}{clean(message, 300)}"
 
 
@@ -192,28 +184,8 @@ def _to_run(content: Any, model: type[Document]) -> tuple[Document, Manifests]:
 
 def _validated(model: type[Model], content: Any) -> Model:
     if not isinstance(content, dict):
-        raise _Bad([((), f"a document is expected, this is {_KINDS.get(type(content), 'a value')}")])
+        raise _Bad([((), f"a document is expected, this is {kind_of(content)}")])
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise _Bad([(one["loc"], _message(one)) for one in error.errors(include_url=False)]) from None
-
-
-def _message(error: Any) -> str:
-    if error["type"] == "extra_forbidden":
-        return "there is no such field"
-    if error["type"] == "missing":
-        return "is missing"
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
-    message = error["msg"].replace("tuple", "list").replace("dictionary", "object")
-    value = error["input"]
-    shown = repr(value)[:60] if isinstance(value, str | int | float) else _KINDS.get(type(value), "a value")
-    return f"{shown}: {message}"
-
-
-def _dotted(path: Path) -> str:
-    text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return clean(text.removeprefix("."), 200)
+        raise _Bad([(one.path, one.text) for one in problems_of(error)]) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -136,7 +137,9 @@ def plugins(tmp_path: Path) -> str:
         module, _, function = entry.partition(":")
         assert callable(getattr(import_module(module), function))
         program = folder / name
-        program.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
+        # After `#!` the path of an interpreter ends at its first space: a shell starts it, as pip does.
+        start = f"#!/bin/sh\n'''exec' {shlex.quote(sys.executable)} \"$0\" \"$@\"\n' '''\n"
+        program.write_text(f"{start}from {module} import {function}\n{function}()\n")
         program.chmod(0o755)
     return str(folder)
 

@@ -28,12 +28,12 @@ def test_objects_are_written_to_stdout_for_kubectl_and_notes_to_stderr(tmp_path:
     (tmp_path / "b.yml").write_text(CHECK)
     (tmp_path / "README.md").write_text("no manifest")
     found = CliRunner().invoke(main, ["import", "kueue", "-f", str(tmp_path)])
-    assert found.exit_code == 0, found.output
+    assert found.exit_code == 3, found.output
     (made,) = yaml.safe_load_all(found.stdout)
     assert (made["apiVersion"], made["metadata"]["name"]) == ("queuectl.dev/v1beta1", "main")
     assert found.stderr.splitlines() == [
         "AdmissionCheck/slow: admission checks are not supported yet",
-        "1 objects converted, 1 notes",
+        "1 objects converted, 1 notes, 1 of them on what was left out",
     ]
 
 
@@ -46,10 +46,11 @@ def test_json_has_objects_and_notes_in_one_document() -> None:
     assert [note["object"] for note in told["notes"]] == ["AdmissionCheck/slow"]
 
 
-def test_strict_exits_with_1_if_something_was_not_converted() -> None:
-    strict = ["import", "kueue", "--strict", "-f", "-"]
-    assert CliRunner().invoke(main, strict, input=QUEUE).exit_code == 0
-    assert CliRunner().invoke(main, strict, input=CHECK).exit_code == 1
+def test_the_exit_code_is_3_if_something_was_left_out() -> None:
+    command = ["import", "kueue", "-f", "-"]
+    assert CliRunner().invoke(main, command, input=QUEUE).exit_code == 0
+    assert CliRunner().invoke(main, command, input=CHECK).exit_code == 3
+    assert CliRunner().invoke(main, command, input="a: [").exit_code == 2
 
 
 def test_a_file_that_cannot_be_read_is_reported_with_its_place_and_nothing_is_printed(tmp_path: Path) -> None:

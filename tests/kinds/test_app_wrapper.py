@@ -124,7 +124,7 @@ def test_the_pods_of_a_component_are_found_by_its_kind_or_as_declared(
             ),
             "spec.components[0].template.spec.template.metadata.labels[queuectl.dev/workload]: leave it out",
         ),
-        ({"template": {"kind": "Pod"}}, "spec.components[0].template.apiVersion: None is not text"),
+        ({"template": {"kind": "Pod"}}, "spec.components[0].template.apiVersion: null is not text"),
         ({"template": 7}, "spec.components[0].template: 7 is not an object"),
     ],
 )

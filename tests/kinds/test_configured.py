@@ -75,11 +75,11 @@ def test_an_object_that_cannot_be_queued_is_refused_with_its_field(change: dict[
 
 
 CHANGES: list[tuple[dict[str, Any], tuple[object, ...], str]] = [
-    ({"apiVersion": "v1"}, ("apiVersion",), "String should match pattern"),
+    ({"apiVersion": "v1"}, ("apiVersion",), "must match"),
     ({"suspend": "suspend"}, ("suspend",), "must be the path of a field of the spec, not suspend"),
     ({"suspend": "spec..suspend"}, ("suspend",), "must be a path such as spec.suspend"),
     ({"suspend": 7}, ("suspend",), "spec.suspend of at most 12 keys, not 7"),
-    ({"podSets": []}, ("podSets",), "at least 1 item"),
+    ({"podSets": []}, ("podSets",), "at least 1 entries"),
     ({"podSets": [{"name": "a"}]}, ("podSets", 0), "set either path, for one podset, or forEach"),
     ({"podSets": [{"path": "spec"}]}, ("podSets", 0), "a podset at path needs a name"),
     ({"podSets": [{"name": "a", "path": "status"}]}, ("podSets", 0), "must be in the spec, not at status"),
@@ -90,7 +90,7 @@ CHANGES: list[tuple[dict[str, Any], tuple[object, ...], str]] = [
         ("ready", "path"),
         "must be the path of a field of the status",
     ),
-    ({"podSelectors": [{"label": "a b"}]}, ("podSelectors", 0, "label"), "should match pattern"),
+    ({"podSelectors": [{"label": "a b"}]}, ("podSelectors", 0, "label"), "must match"),
     (
         {"podSelectors": [{"label": "a", "from": "x"}]},
         ("podSelectors", 0, "from"),

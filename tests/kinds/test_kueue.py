@@ -47,7 +47,13 @@ def imported(*documents: Any) -> Imported:
 
 
 def notes(found: Imported) -> dict[tuple[str, str], str]:
-    return {(note.object, note.field): note.text for note in found.notes}
+    """The notes on what was left out."""
+    return {(note.object, note.field): note.text for note in found.notes if note.left_out}
+
+
+def advice(found: Imported) -> dict[tuple[str, str], str]:
+    """The notes on what was carried over."""
+    return {(note.object, note.field): note.text for note in found.notes if not note.left_out}
 
 
 def test_a_queue_of_v1beta2_changes_its_group_and_nothing_else() -> None:
@@ -62,7 +68,7 @@ def test_a_queue_of_v1beta2_changes_its_group_and_nothing_else() -> None:
         "stopPolicy": "Hold",
     }
     found = imported(kueue("ClusterQueue", "team-a", spec))
-    assert found.notes == ()
+    assert notes(found) == {}
     (made,) = found.objects
     assert made == {
         "apiVersion": "queuectl.dev/v1beta1",
@@ -83,7 +89,7 @@ def test_the_names_of_v1beta1_become_those_of_v1beta2() -> None:
         kueue("ClusterQueue", "team-a", queue, "v1beta1"),
         kueue("Cohort", "research", {"parent": "all"}, "v1alpha1"),
     )
-    assert found.notes == ()
+    assert notes(found) == {}
     assert found.objects[0]["spec"] == {
         "cohortName": "research",
         "resourceGroups": GROUPS,
@@ -150,7 +156,7 @@ def test_fields_added_by_a_server_are_removed() -> None:
     )
     exported["status"] = {"pendingWorkloads": 3}
     found = imported({"apiVersion": "v1", "kind": "List", "items": [exported]})
-    assert found.notes == ()
+    assert notes(found) == {}
     assert found.objects[0] == {
         "apiVersion": "queuectl.dev/v1beta1",
         "kind": "LocalQueue",
@@ -180,8 +186,7 @@ def test_fair_sharing_is_set_on_the_root_of_every_tree() -> None:
         kueue("Cohort", "root", {"fairSharing": {"weight": "3"}}),
     )
     assert {(name, field) for name, field in notes(found)} == {
-        ("Configuration", "fairSharing"),
-        ("Configuration", "waitForPodsReady"),
+        ("Configuration", "waitForPodsReady.timeout"),
     }
     sharing = {
         made["metadata"]["name"]: made["spec"].get("fairSharing")
@@ -215,7 +220,7 @@ def test_a_job_gets_our_labels_also_in_its_templates() -> None:
         "spec": {"jobTemplate": template},
     }
     found = imported(cron)
-    assert found.notes == ()
+    assert notes(found) == {}
     labels = found.objects[0]["spec"]["jobTemplate"]["metadata"]["labels"]
     assert labels == {"queuectl.dev/queue-name": "main", "app": "x"}
     assert template["metadata"] == {"labels": {"kueue.x-k8s.io/queue-name": "main", "app": "x"}}
@@ -227,11 +232,139 @@ def test_an_unsupported_job_kind_is_reported() -> None:
     assert "RayCronJob is not queued" in notes(found)["research/RayCronJob/tune", ""]
 
 
-def test_a_label_without_effect_in_queuectl_is_named() -> None:
-    metadata = {"name": "a", "annotations": {"kueue.x-k8s.io/job-min-parallelism": "3"}}
+def test_every_mark_that_queuectl_has_is_carried_over() -> None:
+    marks = {
+        f"kueue.x-k8s.io/{name}": "3" for name in ("job-min-parallelism", "job-completions-equal-parallelism")
+    }
+    labels = {
+        f"kueue.x-k8s.io/{name}": "3" for name in ("queue-name", "priority-class", "max-exec-time-seconds")
+    }
+    metadata = {"name": "a", "annotations": marks, "labels": labels}
     found = imported({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata})
+    assert notes(found) == {}
+    assert found.objects[0]["metadata"] == {
+        "name": "a",
+        "annotations": {
+            "queuectl.dev/min-parallelism": "3",
+            "queuectl.dev/completions-equal-parallelism": "3",
+        },
+        "labels": {
+            "queuectl.dev/queue-name": "3",
+            "queuectl.dev/priority-class": "3",
+            "queuectl.dev/max-exec-time-seconds": "3",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "key", "means"),
+    [
+        ("labels", "kueue.x-k8s.io/pod-group-name", "make the pods one Job or JobSet"),
+        ("annotations", "kueue.x-k8s.io/elastic-job", "set queuectl.dev/min-parallelism"),
+        (
+            "annotations",
+            "kueue.x-k8s.io/podset-required-topology",
+            "topology-aware placement is not supported",
+        ),
+        ("annotations", "provreq.kueue.x-k8s.io/maxRunDurationSeconds", "admission checks are not supported"),
+        ("annotations", "kueue.x-k8s.io/admission-gated-by", "queuectl.dev/hold"),
+        ("annotations", "kueue.x-k8s.io/queue-name", "Kueue reads it as a label"),
+        ("labels", "kueue.x-k8s.io/unheard", "has no meaning here: remove it"),
+    ],
+)
+def test_a_mark_that_is_dropped_says_what_it_means_here(field: str, key: str, means: str) -> None:
+    found = imported({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", field: {key: "3"}}})
     assert found.objects[0]["metadata"] == {"name": "a"}
-    assert "job-min-parallelism" in notes(found)["Job/a", "metadata.annotations"]
+    text = notes(found)["Job/a", f"metadata.{field}"]
+    assert key in text
+    assert means in text
+
+
+def test_a_label_of_queuectl_applies_where_both_are_set() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "theirs", "queuectl.dev/queue-name": "ours"}
+    found = imported({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "labels": labels}})
+    assert found.objects[0]["metadata"]["labels"] == {"queuectl.dev/queue-name": "ours"}
+    assert "applies" in notes(found)["Job/a", "metadata.labels"]
+
+
+def test_selectors_follow_the_labels_and_other_places_that_name_kueue_are_noted() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "q"}
+    template = {
+        "metadata": {"labels": dict(labels)},
+        "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+    }
+    spec = {"selector": {"matchLabels": dict(labels)}, "template": template}
+    found = imported({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec})
+    made = found.objects[0]["spec"]
+    ours = {"queuectl.dev/queue-name": "q"}
+    assert (made["selector"]["matchLabels"], made["template"]["metadata"]["labels"]) == (ours, ours)
+    assert ("Deployment/a", "spec.template.spec.schedulingGates[0].name") in notes(found)
+
+
+def test_a_queue_label_where_it_queues_nothing_is_noted() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "q"}
+    cron = {"metadata": {"name": "a", "labels": labels}, "spec": {"jobTemplate": {"spec": {}}}}
+    found = imported({"apiVersion": "batch/v1", "kind": "CronJob", **cron})
+    assert "move queuectl.dev/queue-name to spec.jobTemplate" in notes(found)["CronJob/a", "metadata.labels"]
+    job = {"metadata": {"name": "a"}, "spec": {"template": {"metadata": {"labels": labels}}}}
+    found = imported({"apiVersion": "batch/v1", "kind": "Job", **job})
+    assert "move queuectl.dev/queue-name to metadata.labels" in notes(found)["Job/a", ""]
+
+
+CONFIGURATION = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare]}
+waitForPodsReady: {timeout: 1h5m, requeuingStrategy: {backoffLimitCount: 5, timestamp: Eviction}}
+admissionFairSharing: {usageHalfLifeTime: 168h, resourceWeights: {cpu: 0.5}}
+integrations: {frameworks: [batch/job, pod]}
+internalCertManagement: {enable: false}
+"""
+
+
+def test_the_configuration_is_read_from_its_config_map() -> None:
+    manager = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kueue-manager-config", "namespace": "kueue-system"},
+        "data": {"controller_manager_config.yaml": CONFIGURATION, "other": "x"},
+    }
+    found = imported(kueue("ClusterQueue", "a", {"cohortName": "all", "namespaceSelector": {}}), manager)
+    _, root = found.objects
+    assert root["spec"]["fairSharing"] == {
+        "enabled": True,
+        "preemptionStrategies": ["LessThanOrEqualToFinalShare"],
+    }
+    told = {(field, text) for (_, field), text in notes(found).items()}
+    ours = "in queuectl's configuration"
+    assert {
+        ("waitForPodsReady.timeout", f"set `scheduling.waitForPodsReady.timeoutSeconds`: 3900 {ours}"),
+        (
+            "waitForPodsReady.requeuingStrategy.backoffLimitCount",
+            f"set `scheduling.waitForPodsReady.requeuingBackoffLimitCount`: 5 {ours}",
+        ),
+        (
+            "admissionFairSharing.usageHalfLifeTime",
+            f"set `scheduling.admissionFairSharing.usageHalfLifeSeconds`: 604800 {ours}",
+        ),
+        ("integrations.frameworks", "pod is not queued here: such work runs without waiting (docs/kinds.md)"),
+        ("data.other", "is not Kueue's Configuration: left out"),
+    } <= told
+
+
+def test_what_to_know_about_a_conversion_is_said_though_nothing_is_left_out() -> None:
+    default = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": 5}
+    found = imported(
+        kueue("ClusterQueue", "a", {"cohortName": "all", "fairSharing": {"weight": 1.5}}),
+        {**default, "metadata": {"name": "default"}},
+    )
+    assert found.objects[0]["spec"]["fairSharing"] == {"weight": "1.5"}
+    assert notes(found) == {}
+    assert {(name, field) for name, field in advice(found)} == {
+        ("Configuration", "fairSharing"),
+        ("ClusterQueue/a", "spec.namespaceSelector"),
+        ("WorkloadPriorityClass/default", ""),
+    }
 
 
 FIELDS = st.sampled_from(

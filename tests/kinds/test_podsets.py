@@ -77,7 +77,7 @@ def test_the_path_of_a_template_leads_to_the_podset_of_this_name_and_place(
         (obj(), "spec.cluster.groups: no podsets"),
         (obj(group("a"), group("a")), "spec.cluster.groups: two podsets have the name a"),
         (obj(group("head")), "spec.cluster.groups: two podsets have the name head"),
-        (obj({"pod": POD}), "spec.cluster.groups[0].id: None is not text"),
+        (obj({"pod": POD}), "spec.cluster.groups[0].id: null is not text"),
         (obj(group("a", size=-1)), "spec.cluster.groups[0].size: -1 is outside 0 to"),
         (
             obj(group("a", limits={"low": "x"})),

@@ -203,7 +203,7 @@ def test_the_number_of_executors_is_that_of_field_property_or_default(
             {"sparkConf": {"spark.driver.resource.gpu.amount": "1"}},
             "its vendor is missing, spark.driver.resource.gpu.vendor",
         ),
-        ({}, {"sparkConf": ["x"]}, "spec.sparkConf: list is not an object"),
+        ({}, {"sparkConf": ["x"]}, "spec.sparkConf: a list is not an object"),
         ({}, {"driver": 7}, "spec.driver: 7 is not an object"),
     ],
 )
