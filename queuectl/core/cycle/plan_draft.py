@@ -9,6 +9,7 @@ from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.woken_lanes import WokenLanes
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.assignment import AssignmentResult
+from queuectl.core.lifecycle import charged_to
 from queuectl.core.limits import Hold, LimitsJournal
 from queuectl.core.model import WorkloadId
 from queuectl.core.namespaces.room import PlannedRoom
@@ -79,9 +80,10 @@ class PlanDraft:
 
     def defer(self, entry: Entry) -> None:
         """What `entry` uses, or whether it may be preempted, is not known before the next plan."""
-        if entry.cluster_queue is not None:
-            tree = self._state.tree
-            self.deferred.add(tree.root(tree.queue(entry.cluster_queue)))
+        tree = self._state.tree
+        for name in {entry.cluster_queue, charged_to(entry)}:
+            if name is not None:
+                self.deferred.add(tree.root(tree.queue(name)))
 
     def claims(self) -> tuple[list[PreemptionClaim], list[PreemptionClaim]]:
         """Return the claims that still wait for victims, and those that do not."""
