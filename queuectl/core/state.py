@@ -180,7 +180,8 @@ class State:
         if what is None and entry.recorded is None and ended:
             self.drop(entry)  # it ended before anything was decided about it
             return
-        self.slow_stops.note(entry, self.clock)
+        if self.slow_stops.note(entry, self.clock):
+            self.requeuer.give_up(entry.id)
         times = (next_time(entry, self.clock), self.slow_stops.due_at(entry))
         later = (when for when in times if when is not None and when > self.clock)
         self.timers.set(entry.id, min(later, default=None))

@@ -41,7 +41,7 @@ class PlanDraft:
             configuration=state.configuration,
             now=now,
         )
-        self.snapshot.set_aside = state.frozen
+        self.snapshot.set_aside = state.frozen | state.slow_stops.late
         self.snapshot.past_usage = past_usage(state, now, self.snapshot.admitted_usage)
         self.chances = Chances(state.directory, state.configuration, self.snapshot.holding)
         self.moved: set[WorkloadId] = set()
@@ -188,9 +188,7 @@ class PlanDraft:
                 groups += queue.active
             elif queue.reserves and queue.claim is None:
                 continue  # it is due for its reports alone
-            heads = self._heads(queue, groups)
-            if queue.name in granted:
-                heads.blocked = False
+            heads = self._heads(queue, groups, waits=queue.blocked and queue.name not in granted)
             names.add(queue.name)
             roots.add(tree.root(tree.queue(queue.name)))
             yield heads
@@ -203,7 +201,10 @@ class PlanDraft:
                 heads.reserving_only = True
                 yield heads
 
-    def _heads(self, queue: PendingQueue, groups: Iterable[EquivalenceGroup]) -> QueueHeads:
+    def _heads(
+        self, queue: PendingQueue, groups: Iterable[EquivalenceGroup], *, waits: bool = False
+    ) -> QueueHeads:
+        """`waits`: its preemptor waits for victims."""
         claim = queue.claim
         preemptor = self._state.entries[claim.owner] if claim is not None else None
-        return QueueHeads(queue, groups, self.chances, preemptor, self.snapshot.past_usage)
+        return QueueHeads(queue, groups, self.chances, preemptor, self.snapshot.past_usage, waits=waits)
