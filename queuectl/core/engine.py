@@ -431,7 +431,7 @@ class Engine:
 
         `more`: of a cell, in base units, more than its spec has. `ahead`: how many that are alike come before
         it. To start is to be admitted or to find victims while nothing ends. So all that is available is
-        available now, and those ahead take it first, as no other follows a preemptor of its queue (C7).
+        available now, and those ahead take it first, as none that is alike follows a preemptor (C7).
         """
         state = self._state
         entry = state.entries[workload]
