@@ -138,13 +138,17 @@ def next_stop(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
 
 
 def _superseded(effect: Effect, marked: Attempt | None) -> bool:
-    """Return whether a later attempt runs. One of the same number is of a ledger that lost decisions."""
+    """Return whether a later attempt runs. One of the same number is of a ledger that lost decisions.
+
+    An attempt that was adopted by an earlier version has a number of its own.
+    """
     attempt = effect.attempt
     if marked is None or marked.number > MOST_ATTEMPTS:
         return False
-    if marked.number != attempt.number or attempt.debt:
-        return marked.number > attempt.number
-    return marked.admitted_at > attempt.admitted_at
+    since = marked.admitted_at > attempt.admitted_at
+    if marked.number == attempt.number:
+        return since and not attempt.debt
+    return marked.number > attempt.number and (since or not attempt.debt)
 
 
 def _suspend(kind: JobKind, effect: Effect, seen: Observation, obj: Json | None = None) -> list[Operation]:
