@@ -167,13 +167,12 @@ class OtherClients(Cluster):
         if uid is None or self.jobs[uid].suspended:
             return
         self.write(uid, suspended=True)
-        for happens in (
-            self.deliver,
-            lambda: self.decide(1000),
-            lambda: uid in self.effects and self.settle(uid),
-        ):
-            if dice.below(2):
-                happens()
+        if dice.below(2):
+            self.deliver()
+        if dice.below(2):
+            self.decide(1000)
+        if dice.below(2) and uid in self.effects:
+            self.settle(uid)
         if uid in self.jobs and self.jobs[uid].suspended:
             self.write(uid, suspended=False, pods=True)
 

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from queuectl.core.decisions import Decision, Evict, Keep
 from queuectl.core.engine import Engine
+from queuectl.core.entries import Entry
 from queuectl.core.events import ContextObserved, Listed, PodsCounted
-from queuectl.core.model import LedgerSnapshot, Phase, StoredWorkload, Workload
+from queuectl.core.model import LedgerSnapshot, Phase, StoredWorkload, Workload, WorkloadId
 from queuectl.core.policy import (
+    ClusterQueue,
     Namespace,
+    Policy,
     Preemption,
     PreemptionPolicy,
     QueueingStrategy,
@@ -44,14 +47,14 @@ ALARM = 300
 SETTINGS = SchedulingConfiguration(cooldown=0, terminating_alarm=ALARM)
 LOWER = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
 QUOTA = {"a100": 8, "cheap": 4}
-POLICIES = (
+POLICIES: tuple[Policy, ...] = (
     *(flavor(name, {"gpu": name}) for name in QUOTA),
     local_queue("lq", "cq"),
     *(WorkloadPriorityClass(f"p{n}", n) for n in range(4)),
 )
 
 
-def cluster_queue(strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO):  # type: ignore[no-untyped-def]
+def cluster_queue(strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO) -> ClusterQueue:
     groups = [group({name: {GPU: gpus} for name, gpus in QUOTA.items()})]
     return queue("cq", groups=groups, preemption=LOWER, strategy=strategy)
 
@@ -166,7 +169,8 @@ def test_a_controller_that_starts_after_the_alarm_does_not_wait_for_the_victim()
     assert admitted(world.run()) == ["two"]
 
 
-def _stored(entry, preemptor):  # type: ignore[no-untyped-def]
+def _stored(entry: Entry, preemptor: WorkloadId | None) -> StoredWorkload:
+    assert entry.workload is not None
     return StoredWorkload(
         id=entry.id,
         ref=entry.ref,
