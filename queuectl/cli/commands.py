@@ -59,7 +59,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "kinds": ("kinds", "List the kinds of jobs that queue, or try a row on sample objects."),
         "manifests": ("manifests", "Print the manifests that depend on the kinds of jobs."),
         "migrate": ("operating", "Create or update the ledger's tables."),
-        "verify": ("operating", "Compare the ledger with its own history."),
+        "verify": ("operating", "Compare the ledger with its own history, and with the cluster."),
         "rebuild": ("operating", "Restore the open holds of a lost ledger from the cluster."),
     },
     "Other commands": {

@@ -154,13 +154,22 @@ def migrate(options: Options) -> None:
     is_flag=True,
     help="Do not read the decisions that the controller's last checkpoint covers.",
 )
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Compare also with the objects in the cluster, each by its own annotation and pod counts.",
+)
 @with_options
-def verify(options: Options, *, from_checkpoint: bool) -> None:
+def verify(options: Options, *, from_checkpoint: bool, cluster: bool) -> None:
     """Recompute the ledger from its own history and compare. Exit code 1 if they differ."""
-    settings, _, _ = options.connected(cluster=False)
+    settings, kubeconfig, context = options.connected(cluster=cluster)
     from queuectl.app import upkeep
 
     findings = list(call(upkeep.verify(settings, from_checkpoint=from_checkpoint)))
+    if cluster:
+        from queuectl.app import comparing
+
+        findings += call(comparing.compare(settings, kubeconfig, context))
     if options.output != "table":
         printing.document({"findings": [_plain(finding) for finding in findings]}, options.output)
     for finding in findings if options.output == "table" else ():
@@ -168,7 +177,7 @@ def verify(options: Options, *, from_checkpoint: bool) -> None:
     if findings:
         raise NotGood(f"{len(findings)} difference{'s' if len(findings) > 1 else ''} found")
     if options.output == "table":
-        click.echo("clean: the ledger agrees with its history")
+        click.echo(f"clean: the ledger agrees with its history{' and with the cluster' * cluster}")
 
 
 def _plain(finding: object) -> object:

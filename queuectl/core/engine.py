@@ -43,7 +43,7 @@ from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.forgetting import forget_unused
 from queuectl.core.forking import dissolve, fork
 from queuectl.core.invariants import check, check_plan
-from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted, forgotten
+from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted, forgotten, next_number, to_be_queued
 from queuectl.core.model import (
     Attempt,
     AttemptState,
@@ -287,17 +287,30 @@ class Engine:
         return isinstance(self._state.due_steps.get(entry.id), Enqueue)
 
     def _adopt(self, entry: Entry, step: Adopt, now: datetime, draft: PlanDraft) -> Iterator[Decision]:
-        """Charge what runs already: by an admission that was lost, else as it would be charged today (L4)."""
+        """Charge what runs already: by an admission that was lost, else as it would be charged today (L4).
+
+        An open attempt has ended before another one was started: its quota is released (L30).
+        """
         state = self._state
         assert entry.workload is not None
-        assert entry.cluster_queue is not None
-        if (marked := forgotten(entry)) is not None:
+        marked = forgotten(entry)
+        if entry.attempt is not None:
+            assert marked is not None
+            why = f"its object has attempt {marked.number}, which the ledger does not have"
+            yield Release(entry.id, entry.ref, entry.attempt.number, why)
+            draft.release(entry, pending_again=True)
+        if marked is not None:
             found = AssignmentResult(marked.assignment, state.tree.numbered(marked.assignment.usage()))
+            number = marked.number if marked.number > entry.attempts else next_number(entry)
+            attempt = replace(marked, workload=entry.id, number=number, sequence=0, debt=True)
         else:
+            assert entry.cluster_queue is not None
             directory = state.directory
             found = adopt(directory.queue_flavors(entry.cluster_queue), directory.charges(entry.workload))
+            attempt = replace(_attempt(entry, found, now), debt=True)
+        if entry.attempt is None and (unrecorded := to_be_queued(entry, state.directory)) is not None:
+            yield unrecorded
         draft.charge(entry, found)
-        attempt = replace(_attempt(entry, found, now), debt=True)
         yield Admit(attempt, entry.ref, step.detail)
         if step.stop is not None:
             yield Evict(entry.id, entry.ref, attempt.number, step.stop)
@@ -418,7 +431,7 @@ class Engine:
 
         `more`: of a cell, in base units, more than its spec has. `ahead`: how many that are alike come before
         it. To start is to be admitted or to find victims while nothing ends. So all that is available is
-        available now, and those ahead take it first, as no other follows a preemptor of its queue (C7).
+        available now, and those ahead take it first, as none that is alike follows a preemptor (C7).
         """
         state = self._state
         entry = state.entries[workload]
@@ -461,7 +474,7 @@ def _created(entry: Entry) -> datetime | None:
 def _attempt(entry: Entry, found: AssignmentResult, now: datetime) -> Attempt:
     return Attempt(
         workload=entry.id,
-        number=entry.attempts + 1,
+        number=next_number(entry),
         state=AttemptState.ADMITTED,
         assignment=found.assignment,
         admitted_at=now,

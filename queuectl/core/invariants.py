@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.lifecycle import next_time
+from queuectl.core.lifecycle import forgotten, may_have_pods, next_number, next_time
 from queuectl.core.model import AttemptState, Phase, Place, WorkloadId
 from queuectl.core.nodes.pods import pods_of
 from queuectl.core.nodes.room import NodeRoom
@@ -137,8 +137,10 @@ def check_plan(state: State, plan: Plan) -> list[str]:
     }
     wrong: list[str] = []
     moved: set[WorkloadId] = set()
+    released: set[WorkloadId] = set()
     for decision in plan.decisions:
         if isinstance(decision, Release | Retire):
+            released.add(decision.workload)
             entry = state.entries[decision.workload]
             if entry.attempt is not None:
                 for cell, amount in entry.attempt.assignment.usage().items():
@@ -148,16 +150,23 @@ def check_plan(state: State, plan: Plan) -> list[str]:
         elif isinstance(decision, Keep) and decision.workload in moved:
             wrong.append(f"{decision.ref} gets a pending reason in the plan that admits or retires it")
         elif isinstance(decision, Admit):
-            wrong += _admission(state, decision, used)
+            wrong += _admission(state, decision, used, released)
             if decision.attempt.workload in moved:
                 wrong.append(f"{decision.ref} is decided twice in one plan")
             moved.add(decision.attempt.workload)
     return wrong
 
 
-def _admission(state: State, admit: Admit, used: dict[tuple[str, FlavorResource], int]) -> Iterator[str]:
+def _admission(
+    state: State,
+    admit: Admit,
+    used: dict[tuple[str, FlavorResource], int],
+    released: Set[WorkloadId],
+) -> Iterator[str]:
     attempt, entry = admit.attempt, state.entries[admit.attempt.workload]
-    if attempt.number != entry.attempts + 1 or entry.attempt is not None:
+    marked = forgotten(entry) if attempt.debt else None
+    number = next_number(entry) if marked is None or marked.number <= entry.attempts else marked.number
+    if attempt.number != number or (entry.attempt is not None and entry.id not in released):
         yield f"{admit.ref} opens attempt {attempt.number} after {entry.attempts}, open: {entry.attempt}"
     node = state.tree.queue(attempt.assignment.cluster_queue)
     for cell, amount in attempt.assignment.usage().items():
@@ -254,23 +263,30 @@ def _memberships(state: State) -> Iterator[str]:
 
 
 def _membership(state: State, entry: Entry) -> Iterator[str]:
-    group, unreported = entry.group, entry.id in state.unreported
+    group, unreported, pending = entry.group, entry.id in state.unreported, _is_pending(state, entry)
     if group is not None:
         queue = state.pending.get(group.cluster_queue)
         if queue is None or queue.groups.get(group.key) is not group:
             yield f"{entry.ref} is in a pending queue that does not exist"
         if group.cluster_queue != entry.cluster_queue or group.members.get(entry.id) is not entry:
             yield f"{entry.ref} of {entry.cluster_queue} is in the pending queue of {group.cluster_queue}"
-    if group is not None and (unreported or entry.ineligible is not None or not _is_pending(entry)):
+    if group is not None and (unreported or entry.ineligible is not None or not pending):
         yield f"{entry.ref} is in a pending queue although it is ineligible: {entry.ineligible}"
-    if group is None and _is_pending(entry) and entry.ineligible is None and not state.is_frozen(entry):
+    if (
+        group is None
+        and _is_pending(state, entry)
+        and entry.ineligible is None
+        and not state.is_frozen(entry)
+    ):
         yield f"{entry.ref} is pending and eligible, but in no pending queue"
     if unreported and (entry.attempt is not None or entry.ineligible is None):
         yield f"{entry.ref} is marked ineligible, but has no such reason"
 
 
-def _is_pending(entry: Entry) -> bool:
+def _is_pending(state: State, entry: Entry) -> bool:
     """Return whether an eligible workload in this state belongs to a pending queue."""
+    if may_have_pods(entry, state.directory):
+        return False
     seen = entry.observation
     pending = entry.workload is not None and entry.attempt is None and not entry.gone and entry.current
     return pending and seen is not None and seen.suspended and seen.finished is None

@@ -1,6 +1,7 @@
 """The next decision about one workload, from its last observation and the time.
 
-The conditions L1 to L16 of docs/scheduling.md: the first that holds counts. Phases: core/transitions.py.
+The conditions L1 to L16, L30 and L31 of docs/scheduling.md: the first that holds counts. Phases:
+core/transitions.py.
 """
 
 from __future__ import annotations
@@ -8,12 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from queuectl.core.decisions import Amend, Decision, Enqueue, Evict, Release, Retire, Shrink
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.queue_flavors import mismatch
-from queuectl.core.model import Attempt, Observation, Outcome, Phase, PodSet, Verb, Workload, WorkloadId
+from queuectl.core.model import (
+    MOST_ATTEMPTS,
+    Attempt,
+    Observation,
+    Outcome,
+    Phase,
+    PodSet,
+    Verb,
+    Workload,
+    WorkloadId,
+)
 from queuectl.core.pods_ready import late_at, missed, readied, runs, timed
 from queuectl.core.policy import StopPolicy
 from queuectl.core.queues.requeueing import failed, ran, run_ends
@@ -29,7 +41,7 @@ class Probe:
 
 @value(frozen=True, slots=True)
 class Adopt:
-    """It runs without an open attempt: charge it as debt."""
+    """It runs, or may have pods, by no attempt of the ledger: charge it as debt, and not its open attempt."""
 
     detail: str
     stop: Reason | None = None
@@ -38,8 +50,17 @@ class Adopt:
 
 @value(frozen=True, slots=True)
 class Resend:
-    """The object changed and would be charged the same: send the same attempt again."""
+    """Send the write of the open attempt again. A start: its object changed, and would be charged the same. A
+    stop: its object was started again after the stop."""
 
+    verb: Verb
+
+
+_FORGOTTEN: Final = Adopt("runs by an admission that the ledger has no memory of")
+_LEFT_OVER: Final = Adopt(
+    "had an admission that the ledger has no memory of",
+    Reason(code=Code.BYPASS, detail="it was stopped in an attempt that the ledger does not have"),
+)
 
 Step = Enqueue | Amend | Shrink | Evict | Release | Retire | Probe | Adopt | Resend
 
@@ -67,6 +88,8 @@ def step(entry: Entry, directory: Directory, now: datetime) -> Step | None:
     """Return the next decision about `entry`; None: nothing is due."""
     if entry.attempt is None:
         return _without_attempt(entry, directory)
+    if (other := _by_another_attempt(entry)) is not None:
+        return other
     if entry.phase is Phase.EVICTING:
         return _evicting(entry)
     return _admitted(entry, directory) or _expired(entry, now) or _changed(entry, directory, now)
@@ -117,22 +140,28 @@ def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
         return None
     if seen.finished:  # L2
         return Retire(entry.id, entry.ref, None, seen.finished) if entry.recorded is not None else None
-    if (unrecorded := _unrecorded(entry, directory, entry.workload, seen)) is not None:  # L3
-        return Enqueue(unrecorded, entry.cluster_queue, entry.priority, entry.arrival, entry.past)
+    if may_have_pods(entry, directory):
+        return _LEFT_OVER
+    if (unrecorded := to_be_queued(entry, directory)) is not None:
+        return unrecorded
     if entry.workload.owner is not None and entry.stray is None:  # K1
         return None
-    if not seen.suspended and entry.cluster_queue is not None and _can_be_charged(entry.workload):
+    if not seen.suspended and charged_to(entry) is not None and _can_be_charged(entry.workload):
         return _adoption(entry, directory)
     return None
 
 
-def _unrecorded(entry: Entry, directory: Directory, workload: Workload, seen: Observation) -> Workload | None:
-    """Return `workload` as the ledger is to have it; None: the ledger has it as it waits now."""
+def to_be_queued(entry: Entry, directory: Directory) -> Enqueue | None:
+    """Return the decision that records it as it waits now; None: the ledger has it so (L3)."""
+    workload, seen = entry.workload, entry.observation
+    if workload is None or seen is None:
+        return None
     pod_sets = directory.recorded(workload)
     known = entry.recorded == facts(entry) and entry.recorded_pods == pod_sets
     if known and (not seen.suspended or entry.recorded_options == workload.options):
         return None
-    return workload if pod_sets is workload.pod_sets else replace(workload, pod_sets=pod_sets)
+    as_recorded = workload if pod_sets is workload.pod_sets else replace(workload, pod_sets=pod_sets)
+    return Enqueue(as_recorded, entry.cluster_queue, entry.priority, entry.arrival, entry.past)
 
 
 def _can_be_charged(workload: Workload) -> bool:
@@ -145,7 +174,7 @@ def _adoption(entry: Entry, directory: Directory) -> Adopt:
     assert entry.observation is not None
     assert entry.workload is not None
     if forgotten(entry) is not None:
-        return Adopt("runs by an admission that the ledger has no memory of")
+        return _FORGOTTEN
     since = directory.gate_since
     # An attempt in the ledger has ended: the workload was suspended after it.
     if entry.attempts == 0 and (since is None or entry.workload.created_at < since):
@@ -161,12 +190,59 @@ def _adoption(entry: Entry, directory: Directory) -> Adopt:
 
 
 def forgotten(entry: Entry) -> Attempt | None:
-    """Return the admission in its annotation, where it is newer than the ledger: a database was lost.
+    """Return the admission in its annotation, where the ledger does not have it: the ledger was restored from
+    an older state, or lost (L30).
 
     An older one has ended; its annotation stays on the object.
     """
-    marked = entry.observation.admission if entry.observation is not None else None
-    return marked if marked is not None and marked.number > entry.attempts else None
+    seen, known = entry.observation, entry.attempt
+    marked = seen.admission if seen is not None else None
+    if seen is None or marked is None or marked.number > MOST_ATTEMPTS:
+        return None
+    if marked.number > entry.attempts:
+        return marked
+    if known is None or known.debt or seen.suspended or marked.number != known.number:
+        return None
+    return None if marked.admitted_at == known.admitted_at else marked
+
+
+def next_number(entry: Entry) -> int:
+    """Return the number of its next attempt: above all that the ledger or its annotation has (L30)."""
+    marked = forgotten(entry)
+    return max(entry.attempts, marked.number if marked is not None else 0) + 1
+
+
+def charged_to(entry: Entry) -> str | None:
+    """Return the ClusterQueue that an adoption charges; None: its queue does not exist."""
+    marked = forgotten(entry)
+    return entry.cluster_queue if marked is None else marked.assignment.cluster_queue
+
+
+def may_have_pods(entry: Entry, directory: Directory) -> bool:
+    """Return whether it waits, and had an attempt that the ledger does not have: pods of it may be alive.
+
+    Only an admission of its own ClusterQueue that charges what it requests counts.
+    """
+    seen, workload, marked = entry.observation, entry.workload, forgotten(entry)
+    if marked is None or seen is None or workload is None or entry.attempt is not None or entry.gone:
+        return False
+    if not seen.suspended or seen.finished or not entry.current or workload.owner is not None:
+        return False
+    return marked.assignment.cluster_queue == entry.cluster_queue and _charges(marked, workload, directory)
+
+
+def _by_another_attempt(entry: Entry) -> Adopt | Evict | None:
+    """It has an open attempt, and its annotation an admission that the ledger does not have (L30)."""
+    attempt, seen, marked = entry.attempt, entry.observation, forgotten(entry)
+    assert attempt is not None
+    if marked is None or seen is None or seen.finished or entry.gone:
+        return None
+    if not seen.suspended:
+        return _FORGOTTEN
+    if entry.phase is Phase.EVICTING:
+        return None
+    why = f"it was stopped in attempt {marked.number}, which the ledger does not have"
+    return Evict(entry.id, entry.ref, attempt.number, Reason(code=Code.BYPASS, detail=why))
 
 
 def _admitted(entry: Entry, directory: Directory) -> Step | None:
@@ -178,7 +254,7 @@ def _admitted(entry: Entry, directory: Directory) -> Step | None:
         return Release(entry.id, entry.ref, attempt.number, f"its start was denied: {entry.start_denied}")
     if entry.start_refused and seen is not None:
         if _landed(entry) or _charge_unchanged(entry, directory):
-            return Resend()
+            return Resend(Verb.START)
         return Release(entry.id, entry.ref, attempt.number, "the object changed before it was started")
     reason = _eviction(entry, directory)
     return None if reason is None else Evict(entry.id, entry.ref, attempt.number, reason)
@@ -189,7 +265,7 @@ def _landed(entry: Entry) -> bool:
     seen, attempt = entry.observation, entry.attempt
     if seen is None or attempt is None or seen.admission is None or seen.suspended:
         return False
-    return seen.admission.number == attempt.number
+    return seen.admission.is_same(attempt)
 
 
 def _charge_unchanged(entry: Entry, directory: Directory) -> bool:
@@ -197,6 +273,11 @@ def _charge_unchanged(entry: Entry, directory: Directory) -> bool:
     workload, attempt = entry.workload, entry.attempt
     if workload is None or attempt is None or workload.problem or workload.queue != entry.queue:
         return False
+    return _charges(attempt, workload, directory)
+
+
+def _charges(attempt: Attempt, workload: Workload, directory: Directory) -> bool:
+    """Return whether `attempt` holds what `workload` would be charged now, of flavors that it may use."""
     charges = {c.pod_set.name: c for c in directory.charges(workload)}
     held = attempt.assignment.pod_sets
     if charges.keys() != {p.name for p in held}:
@@ -329,11 +410,21 @@ def _evicting(entry: Entry) -> Step | None:
         return ended
     if entry.unacknowledged is Verb.STOP:  # L11
         return None
+    if _runs_again(entry):  # L31
+        return Resend(Verb.STOP)
     if entry.pods_gone and not entry.bound:
         return Release(entry.id, entry.ref, attempt.number, "nothing of it is alive")
     if entry.pods_gone:  # the watch of pods is behind, or these are others than were counted (M9)
         return _forced(entry, attempt)
     return _while_pods_exist(entry, attempt)
+
+
+def _runs_again(entry: Entry) -> bool:
+    """Return whether another client started it after its stop."""
+    seen = entry.observation
+    if seen is None or seen.suspended or seen.finished or entry.gone:
+        return False
+    return _after_our_write(entry, Verb.STOP)
 
 
 def _ended(entry: Entry) -> Step | None:

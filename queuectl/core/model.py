@@ -304,6 +304,10 @@ class Assignment:
         return tuple(found)
 
 
+MOST_ATTEMPTS = 1_000_000
+"""An annotation with a higher number of an attempt was not written by a controller."""
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One admission of one workload, from its first hold line to its release. `number` counts from 1."""
@@ -317,6 +321,11 @@ class Attempt:
     """Ledger sequence of the decision that opened it; 0 until that is committed."""
     debt: bool = False
     """It was found running and is charged whether it fits or not (L4)."""
+
+    def is_same(self, other: Attempt) -> bool:
+        """Return whether both are one admission: a number may stand for another one in a ledger that lost
+        decisions."""
+        return (self.number, self.admitted_at) == (other.number, other.admitted_at)
 
 
 class PodsReady(NamedTuple):

@@ -381,6 +381,8 @@ def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:
     elif event.result is not Result.REFUSED:
         entry.unacknowledged = None
         entry.generation = event.generation
+        if event.key.verb is Verb.STOP:
+            entry.pods_gone = False  # pods that were counted before the stop are no proof
         if event.result is Result.GONE:
             # Pending watch events precede the deletion: none of them shows a write after this effect.
             entry.generation = entry.observation.generation if entry.observation is not None else None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from queuectl.core.entries import Entry
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.inadmissible import forget_missed, queues_below
+from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.state import State
 
 
@@ -85,6 +89,10 @@ def prune(state: State) -> None:
 
 def chances(state: State) -> Chances:
     """Return what tells which groups have a chance, in this state as it is at any time."""
-    return Chances(
-        state.directory, state.configuration, lambda node: state.holders.get(node.name, {}).values()
-    )
+    late = state.slow_stops.late
+
+    def holding(node: QuotaNode) -> Iterable[Entry]:
+        found = state.holders.get(node.name, {}).values()
+        return [entry for entry in found if entry.id not in late] if late else found
+
+    return Chances(state.directory, state.configuration, holding)

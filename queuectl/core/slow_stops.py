@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -48,14 +49,21 @@ class SlowStops:
             return None
         return entry.evicted_at + timedelta(seconds=self._seconds)
 
-    def note(self, entry: Entry, now: datetime) -> None:
-        """`entry` changed, or its time has come."""
+    @property
+    def late(self) -> Set[WorkloadId]:
+        """Those that are late: nothing waits for the end of their pods any more (C14)."""
+        return self._known.keys()
+
+    def note(self, entry: Entry, now: datetime) -> bool:
+        """`entry` changed, or its time has come. Return whether it became late."""
         due = self.due_at(entry)
         if due is None or due > now or entry.attempt is None:
             self.forget(entry.id)
         elif self._known.get(entry.id) != entry.attempt.number:
             self._known[entry.id] = entry.attempt.number
             self._fresh[entry.id] = None
+            return True
+        return False
 
     def forget(self, workload: WorkloadId) -> None:
         self._known.pop(workload, None)

@@ -15,7 +15,7 @@ from queuectl.core.context_records import ContextRecords, namespace_of
 from queuectl.core.directory import Directory
 from queuectl.core.due import DueSteps
 from queuectl.core.entries import Entry, Shape
-from queuectl.core.lifecycle import Resend, Step, next_time, step
+from queuectl.core.lifecycle import Resend, Step, may_have_pods, next_time, step
 from queuectl.core.limits import Limits
 from queuectl.core.model import (
     NO_PAST_ATTEMPTS,
@@ -173,13 +173,15 @@ class State:
         what = self.step(entry)
         if isinstance(what, Resend):
             entry.start_refused = entry.dispatched = False
+            entry.unacknowledged = what.verb
             what = self.step(entry)
         self.due_steps.set(entry, what)
         ended = entry.gone or (entry.observation and entry.observation.finished)
         if what is None and entry.recorded is None and ended:
             self.drop(entry)  # it ended before anything was decided about it
             return
-        self.slow_stops.note(entry, self.clock)
+        if self.slow_stops.note(entry, self.clock):
+            self.requeuer.give_up(entry.id)
         times = (next_time(entry, self.clock), self.slow_stops.due_at(entry))
         later = (when for when in times if when is not None and when > self.clock)
         self.timers.set(entry.id, min(later, default=None))
@@ -261,6 +263,7 @@ class State:
             entry.ineligible = Reason(code=Code.LEDGER_MISMATCH, node=self.root(entry) or None)
         seen = entry.observation
         waits = seen is not None and seen.suspended and not seen.finished and entry.current
+        waits = waits and not may_have_pods(entry, self.directory)
         if entry.ineligible is not None or not waits or entry.cluster_queue is None:
             self.leave(entry)
             if entry.ineligible is not None and entry.reason != entry.ineligible:

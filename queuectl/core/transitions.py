@@ -1,6 +1,6 @@
 """The phases of a workload and all transitions between them (docs/scheduling.md, section L).
 
-The table of section L is generated from ROWS: `make manifests` writes it.
+The tables of section L are generated from ROWS and OBSERVED: `make manifests` writes them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from queuectl.core.decisions import Configure, Decision, Evict, Keep, Retire, Verdict, subject
 from queuectl.core.entries import Entry, story
-from queuectl.core.model import Outcome, Phase, WorkloadId
+from queuectl.core.model import Outcome, Phase, Verb, WorkloadId
 from queuectl.core.reasons import FAMILIES, Code, Family
 
 
@@ -83,6 +83,7 @@ ROWS: Final = (
     Row("its object is deleted", pending=_DELETED, admitted=_DELETED, evicting=_DELETED),
     Row("another client suspends it", admitted=_evicted(Code.BYPASS)),
     Row("another client starts it", pending=_ADMITTED),
+    Row("its object runs by an attempt that the ledger lost", _ADMITTED, _RELEASED, _RELEASED),
     Row("nothing of it is alive any more", evicting=_RELEASED),
     Row("an admin releases its quota by force", evicting=_RELEASED),
 )
@@ -138,6 +139,74 @@ def check_transitions(decisions: Iterable[Decision], entries: Mapping[WorkloadId
         if not isinstance(decision, Configure):
             entry = entries[subject(decision)]
             phases[entry.id] = transition(entry, phases.get(entry.id, entry.phase), decision)
+
+
+class Course(NamedTuple):
+    """What follows from an observation: decisions, and a write to the object."""
+
+    text: str
+    decisions: tuple[Verdict, ...] = ()
+    sends: Verb | None = None
+    counts: bool = False
+    """Its pods are counted."""
+
+
+class Observed(NamedTuple):
+    """How an object may be observed, and what follows in each phase."""
+
+    suspended: bool
+    attempt: str
+    """Of its annotation reserved-admission, against the last attempt of the ledger."""
+    pending: Course
+    starting: Course
+    admitted: Course
+    stopping: Course
+    evicting: Course
+    over: Course
+
+
+_STAYS: Final = Course("stays")
+_ANSWER: Final = Course("waits for the answer to its stop (L11)")
+_AGAIN: Final = Course("is started again (L7)", sends=Verb.START)
+_DEBT: Final = Course("is charged as debt (L4)", (Verdict.ADMITTED,))
+_BY_IT: Final = Course("is charged for that attempt (L30)", (Verdict.ADMITTED,))
+_INSTEAD: Final = Course(
+    "is released, and charged for that attempt (L30)", (Verdict.RELEASED, Verdict.ADMITTED)
+)
+_BYPASSED: Final = Course("is evicted (L10)", (Verdict.EVICTED,), Verb.STOP)
+_REPLACED: Final = Course("is evicted (L30)", (Verdict.EVICTED,), Verb.STOP)
+_LEFT_OVER: Final = Course(
+    "is charged for that attempt until its pods are counted (L30)",
+    (Verdict.ADMITTED, Verdict.EVICTED),
+    Verb.STOP,
+)
+_STOPPED: Final = Course("is stopped again (L31)", sends=Verb.STOP)
+_COUNTED: Final = Course("its pods are counted (L12)", counts=True)
+
+OBSERVED: Final = (
+    Observed(False, "none", _DEBT, _AGAIN, _STAYS, _ANSWER, _STOPPED, _DEBT),
+    Observed(False, "an older one", _DEBT, _AGAIN, _STAYS, _ANSWER, _STOPPED, _BY_IT),
+    Observed(False, "the same", _DEBT, _STAYS, _STAYS, _ANSWER, _STOPPED, _BY_IT),
+    Observed(False, "a later one", _BY_IT, _INSTEAD, _INSTEAD, _INSTEAD, _INSTEAD, _BY_IT),
+    Observed(True, "none", _STAYS, _AGAIN, _BYPASSED, _ANSWER, _COUNTED, _STAYS),
+    Observed(True, "an older one", _STAYS, _AGAIN, _BYPASSED, _ANSWER, _COUNTED, _LEFT_OVER),
+    Observed(True, "the same", _STAYS, _AGAIN, _BYPASSED, _ANSWER, _COUNTED, _LEFT_OVER),
+    Observed(True, "a later one", _LEFT_OVER, _REPLACED, _REPLACED, _ANSWER, _COUNTED, _LEFT_OVER),
+)
+
+
+def observations() -> list[str]:
+    """The table of what follows from an observation, in Markdown, a string for each line."""
+    lines = [
+        "| its object | with attempt | Pending | Admitted, its start is not acknowledged | Admitted "
+        "| Evicting, its stop is not acknowledged | Evicting | Finished or Deleted |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in OBSERVED:
+        state = "is suspended" if row.suspended else "runs"
+        courses = row[2:]
+        lines.append(f"| {state} | {row.attempt} | {' | '.join(course.text for course in courses)} |")
+    return lines
 
 
 def table() -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from queuectl.core.model import Attempt, Effect, ObjectRef, Observation, Workload
+from queuectl.core.model import MOST_ATTEMPTS, Attempt, Effect, ObjectRef, Observation, Workload
 from queuectl.core.policy import Condition
 from queuectl.core.redaction import redacted
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
@@ -138,8 +138,17 @@ def next_stop(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
 
 
 def _superseded(effect: Effect, marked: Attempt | None) -> bool:
-    """By time: an adopted attempt has a number of its own, the object the one of a former ledger (L4)."""
-    return marked is not None and marked.admitted_at > effect.attempt.admitted_at
+    """Return whether a later attempt runs. One of the same number is of a ledger that lost decisions.
+
+    An attempt that was adopted by an earlier version has a number of its own.
+    """
+    attempt = effect.attempt
+    if marked is None or marked.number > MOST_ATTEMPTS:
+        return False
+    since = marked.admitted_at > attempt.admitted_at
+    if marked.number == attempt.number:
+        return since and not attempt.debt
+    return marked.number > attempt.number and (since or not attempt.debt)
 
 
 def _suspend(kind: JobKind, effect: Effect, seen: Observation, obj: Json | None = None) -> list[Operation]:

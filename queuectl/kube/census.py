@@ -1,10 +1,10 @@
-"""Workloads that run by our own admissions, read once from the cluster: to rebuild a lost ledger."""
+"""Workloads of the cluster, read once: to rebuild a lost ledger, and to compare one with the cluster."""
 
 from __future__ import annotations
 
 from queuectl.core.events import WorkloadObserved
 from queuectl.kinds.labels import OWN, QueueLabels
-from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound
@@ -20,17 +20,25 @@ async def admitted(
     as long as one of its pods is alive.
     """
     cluster = KubeCluster(session, kinds, honoured=honoured)
+    return [
+        seen
+        for seen in await labelled(session, kinds, honoured)
+        if seen.observation.admission is not None and not seen.observation.quiet
+        if await cluster.anything_alive(seen.workload.ref)
+    ]
+
+
+async def labelled(
+    session: Session, kinds: KindRegistry, honoured: QueueLabels = OWN, owners: KindRegistry = NO_KINDS
+) -> list[WorkloadObserved]:
+    """All objects with a queue label, by consistent reads; `owners` as in kinds.workloads.observe."""
     found = []
     for kind in kinds:
         path = api_path(kind.group, kind.version, kind.plural)
         try:
             async for page in session.pages(path, query=honoured.selection):
-                for item in page["items"]:
-                    seen = observe(kind, item, honoured)
-                    if seen is None or seen.observation.admission is None or seen.observation.quiet:
-                        continue
-                    if await cluster.anything_alive(seen.workload.ref):
-                        found.append(seen)
+                seen = (observe(kind, item, honoured, owners=owners) for item in page["items"])
+                found += [one for one in seen if one is not None]
         except NotFound:
             continue  # that kind is not installed
     return found

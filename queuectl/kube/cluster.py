@@ -75,7 +75,7 @@ class KubeCluster:
         """Start it with one patch, unless it is known to have been started."""
         kind, ref = self._kinds[effect.workload.ref.kind], effect.workload.ref
         seen = effect.observation
-        if seen.admission and seen.admission.number == effect.attempt.number and not seen.suspended:
+        if seen.admission and seen.admission.is_same(effect.attempt) and not seen.suspended:
             return _done(effect, seen.generation)
         if kind.start_time_binds and seen.started_at is not None:
             await self._forget_start_time(kind, ref)
@@ -211,7 +211,7 @@ class KubeCluster:
         event = observe(kind, obj, self._honoured, owners=self._kinds)
         if event is None or event.observation.admission is None:
             return False
-        ours = event.observation.admission.number == effect.attempt.number
+        ours = event.observation.admission.is_same(effect.attempt)
         return ours and (not event.observation.suspended or event.observation.finished is not None)
 
     async def _written(

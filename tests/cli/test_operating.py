@@ -33,7 +33,7 @@ class App(ModuleType):
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.result: object = None
         self.error: BaseException | None = None
-        for name in ("run_controller", "run_api", "run_sandbox", "migrate", "verify", "rebuild"):
+        for name in ("run_controller", "run_api", "run_sandbox", "migrate", "verify", "rebuild", "compare"):
             setattr(self, name, self._function(name))
 
     def _function(self, name: str) -> Callable[..., Any]:
@@ -49,7 +49,7 @@ class App(ModuleType):
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> App:
     found = App()
-    for name in ("leading", "reading", "upkeep", "rebuilding", "sandbox"):
+    for name in ("leading", "reading", "upkeep", "rebuilding", "comparing", "sandbox"):
         monkeypatch.setitem(sys.modules, f"queuectl.app.{name}", found)
         monkeypatch.setattr(queuectl.app, name, found, raising=False)
     return found
@@ -122,6 +122,23 @@ def test_verify_exits_1_when_it_finds_something(run: Run, app: App) -> None:
     result = run("verify", "--database-url", URL, "-o", "json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["findings"][0] == {"place": "hold 7", "amount": 3}
+
+
+def test_verify_compares_with_the_cluster_where_it_is_asked_to(run: Run, app: App) -> None:
+    assert run("verify", "--database-url", URL).exit_code == 0
+    assert [name for name, _ in app.calls] == ["verify"]
+    given = ("verify", "--database-url", URL, "--cluster", "--kubeconfig", "there", "--context", "admin")
+    clean = run(*given)
+    assert (clean.exit_code, clean.stdout) == (
+        0,
+        "clean: the ledger agrees with its history and with the cluster\n",
+    )
+    name, (_, kubeconfig, context) = app.calls[-1]
+    assert (name, kubeconfig, context) == ("compare", Path("there"), "admin")
+    app.result = [Finding("ns/Job/a", 3)]
+    found = run(*given)
+    assert found.exit_code == 1
+    assert found.stdout.count("ns/Job/a") == 2
 
 
 def test_verify_reads_all_history_unless_it_is_told_to_begin_at_the_checkpoint(run: Run, app: App) -> None:

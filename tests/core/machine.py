@@ -177,7 +177,7 @@ class Cluster:
         if idle and not self.acknowledged:
             assert not engine.due or plan.more, "due, and nothing to do: a driver would spin"
             return plan.more
-        assert engine.check(plan) == []
+        assert engine.check(plan) == [], engine.check(plan)
         self._reasons_are_new(plan)
         self._commit(plan)
         return True

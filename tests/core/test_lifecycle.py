@@ -40,12 +40,16 @@ from queuectl.core.events import (
     WorkloadGone,
 )
 from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
     ConfigKey,
     ForcedRelease,
     LedgerSnapshot,
     Outcome,
     PastAttempts,
     Phase,
+    PodSetAssignment,
     StoredWorkload,
     Verb,
     Workload,
@@ -243,9 +247,25 @@ EVENTS: dict[str, Callable[[Life], object]] = {
     ),
     "another client suspends it": lambda life: life.see(suspended=True, generation=life.generation + 1),
     "another client starts it": lambda life: life.see(suspended=False, generation=life.generation + 1),
+    "its object runs by an attempt that the ledger lost": lambda life: life.see(
+        suspended=False, generation=life.generation + 1, admission=lost_attempt()
+    ),
     "nothing of it is alive any more": lambda life: life.stopped() if life.phase is Phase.EVICTING else None,
     "an admin releases its quota by force": lambda life: release_by_force(life),
 }
+
+
+def lost_attempt() -> Attempt:
+    pods = PodSetAssignment(name="main", count=4, requests=((GPU, 1),), flavors=((GPU, "default"),))
+    return Attempt(
+        workload=ID,
+        number=7,
+        state=AttemptState.ADMITTED,
+        assignment=Assignment(cluster_queue="cq", pod_sets=(pods,)),
+        admitted_at=T0,
+    )
+
+
 PAGE = Path(__file__).parents[2] / "docs" / "scheduling.md"
 P, A_, E = Phase.PENDING, Phase.ADMITTED, Phase.EVICTING
 UNREADY = ("its pods are not ready in time", "its start is denied, or refused after an edit")

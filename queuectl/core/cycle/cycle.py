@@ -159,8 +159,8 @@ class Cycles:
                 self.outcome.waiting.append((entry, entry.reason, claim))
                 continue
             self._claims[root].remove(claim)
+            heads.blocked = heads.beside = False
             heads.admit()
-            heads.blocked = False
 
     def _admit_beside(self, root: QuotaNode, head: NominatedHead, claim: PreemptionClaim) -> bool:
         """Admit it, if it fits beside its victims, and borrows no more than when they are gone.
@@ -229,10 +229,9 @@ class Cycles:
                     progress |= self._refuse(head, again)
                 case verdict:
                     progress = True
-                    head.heads.admit()
+                    (head.heads.preempt if verdict is Mode.PREEMPT else head.heads.admit)()
                     if verdict is Mode.FIT and not without:
                         self._room.admit(*_admission(cycle_pass))
-                    head.heads.blocked |= verdict is Mode.PREEMPT
                     if lanes is not None and followers is not None:
                         self._move(lanes, head.heads, queues)
                         with cycle_pass.as_nominated():
@@ -269,6 +268,8 @@ class Cycles:
             head = self._nominate(heads)
             if head.nomination.mode is Mode.NO_FIT:
                 progress |= self._refuse(head, again)
+            elif heads.beside and head.nomination.victims:
+                progress |= self._refuse(head, again, heads.queue.waiting_for_head())
             else:
                 nominated.append(head)
         return nominated, progress

@@ -9,7 +9,7 @@ from queuectl.core.cycle.plan_draft import PlanDraft
 from queuectl.core.decisions import Amend, Evict, Release
 from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry
-from queuectl.core.lifecycle import Step
+from queuectl.core.lifecycle import Adopt, Step
 from queuectl.core.model import WorkloadId
 from queuectl.core.state import State
 
@@ -52,7 +52,7 @@ def take_due(state: State, draft: PlanDraft, budget: int, turn: Set[str]) -> Tak
             taken.steps.append((entry, step))
         else:  # what it ends or uses would be decided about without knowing
             taken.more = True
-            if entry.attempt is not None or runs_unasked(entry):
+            if entry.attempt is not None or isinstance(step, Adopt) or runs_unasked(entry):
                 draft.defer(entry)
     requests = [item for item in state.due_steps.requests(share) if not waits(*item)]
     taken.more |= len(requests) < state.due_steps.requested

@@ -9,6 +9,7 @@ from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.woken_lanes import WokenLanes
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.assignment import AssignmentResult
+from queuectl.core.lifecycle import charged_to
 from queuectl.core.limits import Hold, LimitsJournal
 from queuectl.core.model import WorkloadId
 from queuectl.core.namespaces.room import PlannedRoom
@@ -40,7 +41,7 @@ class PlanDraft:
             configuration=state.configuration,
             now=now,
         )
-        self.snapshot.set_aside = state.frozen
+        self.snapshot.set_aside = state.frozen | state.slow_stops.late
         self.snapshot.past_usage = past_usage(state, now, self.snapshot.admitted_usage)
         self.chances = Chances(state.directory, state.configuration, self.snapshot.holding)
         self.moved: set[WorkloadId] = set()
@@ -79,9 +80,10 @@ class PlanDraft:
 
     def defer(self, entry: Entry) -> None:
         """What `entry` uses, or whether it may be preempted, is not known before the next plan."""
-        if entry.cluster_queue is not None:
-            tree = self._state.tree
-            self.deferred.add(tree.root(tree.queue(entry.cluster_queue)))
+        tree = self._state.tree
+        for name in {entry.cluster_queue, charged_to(entry)}:
+            if name is not None:
+                self.deferred.add(tree.root(tree.queue(name)))
 
     def claims(self) -> tuple[list[PreemptionClaim], list[PreemptionClaim]]:
         """Return the claims that still wait for victims, and those that do not."""
@@ -186,9 +188,7 @@ class PlanDraft:
                 groups += queue.active
             elif queue.reserves and queue.claim is None:
                 continue  # it is due for its reports alone
-            heads = self._heads(queue, groups)
-            if queue.name in granted:
-                heads.blocked = False
+            heads = self._heads(queue, groups, waits=queue.blocked and queue.name not in granted)
             names.add(queue.name)
             roots.add(tree.root(tree.queue(queue.name)))
             yield heads
@@ -201,7 +201,10 @@ class PlanDraft:
                 heads.reserving_only = True
                 yield heads
 
-    def _heads(self, queue: PendingQueue, groups: Iterable[EquivalenceGroup]) -> QueueHeads:
+    def _heads(
+        self, queue: PendingQueue, groups: Iterable[EquivalenceGroup], *, waits: bool = False
+    ) -> QueueHeads:
+        """`waits`: its preemptor waits for victims."""
         claim = queue.claim
         preemptor = self._state.entries[claim.owner] if claim is not None else None
-        return QueueHeads(queue, groups, self.chances, preemptor, self.snapshot.past_usage)
+        return QueueHeads(queue, groups, self.chances, preemptor, self.snapshot.past_usage, waits=waits)

@@ -27,6 +27,7 @@ class QueueHeads:
         "_chances",
         "_taken",
         "_usage_of",
+        "beside",
         "blocked",
         "last_tried",
         "preemptor",
@@ -42,13 +43,18 @@ class QueueHeads:
         chances: Chances,
         preemptor: Entry | None = None,
         usage_of: UsageOf | None = None,
+        *,
+        waits: bool = False,
     ) -> None:
+        """`waits`: `preemptor` waits for victims."""
         self.queue = queue
         self._chances = chances
         self.preemptor = preemptor
         """Comes before all others (C7)."""
-        self.blocked = queue.blocked
+        self.blocked = waits and queue.strict
         """No other head is nominated in this plan."""
+        self.beside = waits and not queue.strict
+        """The preemptor waits for victims: other heads are admitted beside its claim, and do not preempt."""
         self.reserving_only = False
         """Its head is known not to fit, and is nominated only for what it reserves (C6)."""
         self.last_tried: dict[WorkloadId, LastTriedFlavors] = {}
@@ -60,6 +66,8 @@ class QueueHeads:
         self.refused: list[EquivalenceGroup] = []
         """Groups that an earlier process refused (C12)."""
         for group in groups:
+            if self.beside and preemptor is not None and preemptor.group is group:
+                continue  # what is alike does not fit either
             self._push(group)
             if group.refused:
                 self.refused.append(group)
@@ -75,18 +83,23 @@ class QueueHeads:
 
     def advance(self) -> Entry | None:
         """Skip inadmissible groups for which too little is available now (W1, W7). Returns the head."""
-        while not self.blocked and self.preemptor is None and (groups := self._groups()):
+        while not self.blocked and self._first is None and (groups := self._groups()):
             if self._chances.has(self.queue, groups[0][1]):
                 break
             heapq.heappop(groups)
         return self.head()
 
+    @property
+    def _first(self) -> Entry | None:
+        """The preemptor, unless it waits for victims."""
+        return None if self.beside else self.preemptor
+
     def head(self) -> Entry | None:
         """Return the entry to be nominated next, in the order of O1 to O4; None: there is none."""
         if self.blocked:
             return None
-        if self.preemptor is not None:
-            return self.preemptor
+        if self._first is not None:
+            return self._first
         groups = self._groups()
         return groups[0][1].head() if groups else None
 
@@ -109,10 +122,10 @@ class QueueHeads:
                 heapq.heapify(groups)
 
     def admit(self) -> None:
-        """The head is admitted, or preempts: the next of its group takes its place."""
-        if self.preemptor is not None:
-            self._admitted.add(self.preemptor.id)
-            group, self.preemptor = self.preemptor.group, None
+        """The head is admitted: the next of its group takes its place."""
+        if self._first is not None:
+            self._admitted.add(self._first.id)
+            group, self.preemptor = self._first.group, None
             if group is not None:
                 self.drop((group,))
                 self._push(group)
@@ -121,10 +134,19 @@ class QueueHeads:
         self._taken.append((group, heapq.heappop(group.heap)))
         self._push(group)
 
+    def preempt(self) -> None:
+        """The head preempts, and waits for its victims from now on."""
+        entry = self.head()
+        assert entry is not None
+        self.admit()
+        self.preemptor, self.blocked, self.beside = entry, self.queue.strict, not self.queue.strict
+        if entry.group is not None:
+            self.drop((entry.group,))
+
     def mark_inadmissible(self) -> None:
         """The head stays, and its group with it. Under StrictFIFO no other head is nominated."""
-        if self.preemptor is not None:
-            entry, self.preemptor = self.preemptor, None
+        if self._first is not None:
+            entry, self.preemptor = self._first, None
             if entry.group is not None and entry.group.head() is entry:
                 self.drop((entry.group,))
         else:

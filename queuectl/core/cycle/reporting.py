@@ -20,7 +20,7 @@ def unreported(
     """Yield the workloads, other than refused heads, whose reason is to be reported, group by group (R2)."""
     moved = {entry.id for entry, _ in outcome.admitted} | {one.entry.id for one in outcome.preempting}
     moved |= {entry.id for entry, _ in outcome.no_room}
-    preempting = {one.claim.cluster_queue for one in outcome.preempting}
+    preempting = {one.claim.cluster_queue: one.claim for one in outcome.preempting}
     with_requeued = {group.cluster_queue for group in requeued}
     groups = dict.fromkeys(outcome.refused)
     for queue in queues:
@@ -30,7 +30,9 @@ def unreported(
         known = None if group in requeued or group in queue.requeued else group.inadmissible
         head, reason, _ = outcome.refused.get(group, (None, known, None))
         at_head = queue.stopped_at_head and not queue.requeued and queue.name not in with_requeued
-        if reason is None and (queue.blocked or queue.name in preempting or at_head):
+        claim = preempting.get(queue.name, queue.claim if queue.blocked else None)
+        behind = claim is not None and (queue.strict or claim.owner in group.members)
+        if reason is None and (behind or at_head):
             for entry in group.unreported.values():
                 if entry.id not in moved and not queue.preempted(entry):
                     yield entry, queue.waiting_for_head()

@@ -22,7 +22,7 @@ class Victim(NamedTuple):
 class ClaimState(StrEnum):
     """What a claim means for the pending queue of its owner."""
 
-    WAITING = "Waiting"  # victims still hold quota: nothing in the pending queue is nominated
+    WAITING = "Waiting"  # victims still hold quota: others in the pending queue start beside the claim only
     GRANTED = "Granted"  # all victims are gone: the owner is nominated first, for what it claims
     FIRST = "First"  # policy changed, or the controller restarted: the owner is nominated first, anew
 
@@ -115,9 +115,17 @@ class PreemptionClaims:
             if not claim.victims:
                 self.helped.discard(queue)
                 granted.append(queue)
+        self.expect_no_more(victim)
+        return granted
+
+    def waiting_for(self, victim: WorkloadId) -> list[str]:
+        """Return the ClusterQueues with a claim that waits for `victim`."""
+        return list(self._by_victim.get(victim, ()))
+
+    def expect_no_more(self, victim: WorkloadId) -> None:
+        """Preemptors that have not been seen since the start do not wait for `victim`."""
         for preemptor, victims in self._expected.items():
             self._expected[preemptor] = [one for one in victims if one.workload != victim]
-        return granted
 
     def expect(self, preemptor: WorkloadId, *victims: Victim) -> None:
         """By the ledger `preemptor` waits for victims, such as these: it comes first once queued (C7)."""

@@ -60,7 +60,7 @@ class Snapshot:
     released: set[WorkloadId] = field(default_factory=set)
     """Holders that the plan releases."""
     set_aside: Set[str] = frozenset()
-    """Holders about which nothing is decided: they are no candidates."""
+    """Holders about which nothing is decided, or whose pods do not end in time: they are no candidates."""
 
     def fair(self, node: QuotaNode) -> bool:
         """Return whether the tree of `node` shares fairly (S1)."""

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.model import WorkloadId
 from queuectl.core.nodes.pods import Pods
 from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.policy import PreemptionPolicy, SchedulingConfiguration
@@ -197,6 +198,13 @@ class Requeuer:
         """`entry` holds nothing any more: claims that waited for it alone are granted."""
         self._due.update(self._claims.ended(entry.id))
 
+    def give_up(self, victim: WorkloadId) -> None:
+        """The pods of `victim` do not end in time: claims that wait for it end (C14)."""
+        self._claims.expect_no_more(victim)
+        for name in self._claims.waiting_for(victim):
+            self._drop(name)
+            self._due.add(name)
+
     def leave(self, entry: Entry) -> None:
         """`entry` leaves its pending queue, and loses what was reserved for it."""
         group = entry.group
@@ -235,6 +243,8 @@ class Requeuer:
         freed = [names[cell] for cell, amount in claim.cells if kept.get(cell, 0) < amount]
         if freed:
             self.free(self._tree.queue(cluster_queue), freed)
+        if next is None and (queue := self._pending.get(cluster_queue)) is not None:
+            queue.activate_behind()
         return claim
 
     def reserve(self, queue: PendingQueue, cells: frozenset[FlavorResource]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Final
 
 from queuectl.core.entries import Entry, EquivalenceGroup, Shape
@@ -113,7 +114,7 @@ class PendingQueue:
 
     @property
     def blocked(self) -> bool:
-        """Whether no workload is nominated, because victims of a claim still hold quota."""
+        """Whether victims of a claim still hold quota. Under StrictFIFO nothing is nominated then (C7)."""
         claim = self.claim
         return claim is not None and claim.state is ClaimState.WAITING
 
@@ -234,6 +235,12 @@ class PendingQueue:
             if (head := other.head()) is not None:
                 self._mark_unreported(other, head)
 
+    def activate_behind(self) -> None:
+        """Nominate again what would have preempted, had no claim of another workload been open (C7)."""
+        for group in list(self.may_preempt):
+            if group.inadmissible is not None and group.inadmissible.code is Code.WAITING_FOR_HEAD:
+                self.activate(group)
+
     def activate_all(self) -> None:
         """Nominate all groups again, from the first flavor on."""
         for group in self.groups.values():
@@ -271,8 +278,16 @@ class PendingQueue:
     @property
     def due(self) -> bool:
         """Whether anything is to be decided here."""
-        nominated = self.requeued or (self.active and not self.stopped_at_head)
-        return bool((nominated and not self.blocked) or self.unreported or self.name in self._claims.helped)
+        return self._nominates or bool(self.unreported or self.name in self._claims.helped)
+
+    @property
+    def _nominates(self) -> bool:
+        """Whether any head is to be nominated."""
+        claim = self.claim
+        if claim is None or claim.state is not ClaimState.WAITING:
+            return bool(self.requeued or (self.active and not self.stopped_at_head))
+        groups = () if self.strict else chain(self.active, self.requeued)
+        return any(claim.owner not in group.members for group in groups)
 
     # --- reasons
 
