@@ -48,7 +48,11 @@ BAD = {
         "bad.json: line 1, column 10: key 'a' is given twice",
     ),
     "what JSON has no number for": ("bad.json", b'{"a": NaN}', "bad.json: NaN is not a number"),
-    "a number of five thousand digits": ("bad.json", b"1" * 5000, "bad.json: 1111111111111111111111111111111111111111…, of 5000 characters, is not a number"),
+    "a number of five thousand digits": (
+        "bad.json",
+        b"1" * 5000,
+        "bad.json: 1111111111111111111111111111111111111111…, of 5000 characters, is not a number",
+    ),
     "bytes that are no text": ("bad.json", b'"\xff"', "bad.json: line 1: byte 0xff is not UTF-8"),
     "an object of Python": (
         "bad.yaml",
