@@ -24,7 +24,7 @@ import pytest
 
 from queuectl.controller import effects
 from queuectl.controller.effects import Lanes
-from queuectl.core.decisions import ChildToCheck, PodsToCount
+from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount
 from queuectl.core.events import EffectSettled, Event, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model import Assignment, Attempt, AttemptState, Effect, EffectKey, ObjectRef, Verb
 from queuectl.ports import ClusterUnavailable, Notice, WriteDenied
@@ -69,7 +69,7 @@ class Neighbours(JobCluster):
         await self._request(ref.name)
         return False
 
-    async def check(self, child: ChildToCheck) -> list[Event]:
+    async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:
         await self._request(child.ref.name)
         return []
 
