@@ -176,7 +176,7 @@ def template(*alternatives: tuple[str, int], problem: str | None = None) -> Reso
 
 
 def runs(found: World, *claims: PodClaim, **requests: int) -> None:
-    _start(found, workload("a", pods=[claiming(4, *claims, **requests)]))
+    _start(found, workload("a", pods=[pod_set(4, requests, claims=claims)]))
 
 
 def _start(found: World, one: Workload) -> None:
@@ -208,8 +208,13 @@ def evictions(found: World) -> list[str | None]:
             f"{PATH}: ResourceClaimTemplate ns/one-gpu spec.devices.requests[0].exactly: "
             "allocationMode All has no fixed count",
         ),
+        (
+            template(("tpu.example.com", 1)),
+            f"{PATH}: ResourceClaimTemplate ns/one-gpu spec.devices.requests[0].exactly: "
+            "DeviceClass tpu.example.com is in no deviceClassMappings",
+        ),
     ],
-    ids=["more", "others", "all"],
+    ids=["more", "others", "all", "of no mapping"],
 )
 def test_a_template_that_gives_pods_more_than_was_admitted_evicts_the_workload(
     now: ResourceClaimTemplate, why: str, deleted_first: bool
@@ -238,6 +243,14 @@ def test_a_template_that_gives_pods_no_more_evicts_nothing(now: ResourceClaimTem
     runs(found, OWN)
     found.tell(ContextObserved(now))
     assert found.run() == []
+
+
+def test_a_mapping_that_is_taken_away_evicts_nothing() -> None:
+    found = world(ONE_GPU)
+    runs(found, OWN, cpu=1000)
+    found.engine._state.directory.pods.claims._resources = {"mig.nvidia.com": "example.com/mig"}
+    found.tell(ContextGone(ResourceClaimTemplate, ONE_GPU.name), ContextObserved(ONE_GPU))
+    assert evictions(found) == []
 
 
 def test_a_claim_that_pods_share_and_that_is_made_again_for_more_evicts_the_workload() -> None:

@@ -174,7 +174,9 @@ def test_the_priority_class_of_the_run_policy_holds_for_all_its_pods(row: JobKin
     ],
 )
 def test_the_pods_of_an_object_are_found_by_the_label_of_its_operator(name: str, selector: str) -> None:
-    assert list(JOB_KINDS[name].pod_selectors(None, "train", UID)) == [selector]
+    """And by that of their start, which users cannot take off."""
+    found = list(JOB_KINDS[name].pod_selectors(None, "train", UID))
+    assert (found[0], found[-1]) == (selector, f"queuectl.dev/workload={UID}")
 
 
 def _applied(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from docs.tables import KINDS, with_counted_pods
 from queuectl.core.decisions import PodOwnerToRead
 from queuectl.core.events import PodOwnerRead
 from queuectl.core.model import ObjectRef, WorkloadId
@@ -39,6 +40,13 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
 async def deadline() -> AsyncIterator[None]:
     async with asyncio.timeout(30):
         yield
+
+
+async def test_the_table_of_labels_and_owners_is_that_of_the_kinds() -> None:
+    text = KINDS.read_text()
+    assert with_counted_pods(text) == text, "make manifests writes it"
+    assert {row.name for row in JOB_KINDS if any(label.sure for label in row.pods)} == SURE
+    assert all(WORKLOAD_LABEL in {label.key for label in row.pods} for row in JOB_KINDS)
 
 
 @ROWS

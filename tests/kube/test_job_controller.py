@@ -19,6 +19,7 @@ from aiohttp import web
 from queuectl.core.events import Result
 from queuectl.core.model import Verb
 from queuectl.kinds.jobs import conditions
+from queuectl.kube.errors import NotFound
 from queuectl.kube.session import api_path
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from tests.certificates.issuing import DAY, issue, key_pem, new_key, pem
@@ -199,6 +200,45 @@ async def test_a_job_runs_with_fewer_pods_until_it_is_stopped(cluster: Cluster, 
             await _comes_to_rest(cluster, running)
             waiting = await cluster.job(name)
             assert _sizes(waiting) == (4, 4)
+
+
+async def test_pods_count_that_lost_their_labels_while_they_ran_and_whose_job_was_deleted_without_them(
+    cluster: Cluster,
+) -> None:
+    """The Job controller lets a pod go that its selector does not match any more, and makes another one."""
+    cluster.pods.open.set()
+    session = cluster.site.session
+    async with asyncio.timeout(120):
+        started = await _started(cluster, await cluster.site.job("stripped", parallelism=1, completions=1))
+        ref = effect(started).workload.ref
+
+        async def pods() -> list[dict[str, Any]]:
+            return (await session.get(PODS))["items"]  # type: ignore[no-any-return]
+
+        await eventually(pods, "a pod", 60)
+        (first,) = await pods()
+        others = {name: None for name in first["metadata"]["labels"] if not name.startswith("queuectl.dev/")}
+        await session.patch(f"{PODS}/{first['metadata']['name']}", {"metadata": {"labels": others}})
+        await session.delete(jobs("stripped"), {"propagationPolicy": "Orphan"})
+
+        async def orphaned() -> bool:
+            try:
+                await cluster.job("stripped")
+            except NotFound:
+                return all("ownerReferences" not in one["metadata"] for one in await pods())
+            return False
+
+        await eventually(orphaned, "the Job to be gone and its pods to be orphans", 60)
+        for later in await pods():
+            if later["metadata"]["uid"] != first["metadata"]["uid"]:
+                await _end(cluster, later)
+        assert await cluster.site.cluster.anything_alive(ref)
+        await _end(cluster, first)
+        assert not await cluster.site.cluster.anything_alive(ref)
+
+
+async def _end(cluster: Cluster, pod: dict[str, Any]) -> None:
+    await cluster.site.session.delete(f"{PODS}/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
 
 
 def _sizes(obj: dict[str, Any]) -> tuple[int, int]:

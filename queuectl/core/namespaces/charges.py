@@ -79,12 +79,11 @@ class PodCharges:
             requests = _sum(requests, self.claims.of_each_pod(namespace, pod_set).items())
         return requests
 
-    def grown(
-        self, workload: Workload, assignment: Assignment, recorded: Iterable[PodSet] = ()
-    ) -> str | None:
+    def grown(self, workload: Workload, assignment: Assignment, recorded: Iterable[PodSet]) -> str | None:
         """Return what its claims add beyond what an attempt with `assignment` holds quota for (L22).
 
-        `recorded`: its podsets as the ledger has them. None: nothing. What else a charge follows from does not count: a LimitRange, a RuntimeClass.
+        None: nothing. What else a charge follows from does not count: a LimitRange, a RuntimeClass.
+        `recorded`: its podsets as the ledger has them; empty: the ledger has none.
         """
         if not _has_claims(workload):
             return None
