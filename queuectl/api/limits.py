@@ -22,6 +22,10 @@ STRANGERS_PER_SECOND: Final = 3.0
 WAITING: Final = 8
 """Requests of one caller that may wait for changes at one time."""
 WAITING_IN_ALL: Final = 256
+IN_WORK: Final = 16
+"""Requests of one tenant in work at one time, from the check of the token to the answer."""
+IN_WORK_IN_ALL: Final = 384
+"""Less than the connections of the server: the others are for probes and for the check of tokens."""
 _MOST: Final = 10_000
 """Callers that are remembered; a forgotten one starts with a full bucket."""
 
@@ -70,6 +74,7 @@ class Limits:
         self._light = Buckets(BURST, PER_SECOND, clock)
         self._heavy = Buckets(BURST, HEAVY_PER_SECOND, clock)
         self._waiting: Counter[str] = Counter()
+        self._in_work: Counter[str] = Counter()
 
     def take(self, caller: str, *, heavy: bool) -> None:
         """Raises a 429."""
@@ -80,13 +85,30 @@ class Limits:
         """Held while a request of the caller waits for changes. Raises a 429."""
         if self._waiting[caller] >= WAITING or self._waiting.total() >= WAITING_IN_ALL:
             raise _too_many(1, f"at most {WAITING} may wait at one time")
-        self._waiting[caller] += 1
-        try:
+        with _counted(self._waiting, caller):
             yield
-        finally:
-            self._waiting[caller] -= 1
-            if not self._waiting[caller]:
-                del self._waiting[caller]
+
+    @contextmanager
+    def in_work(self, tenant: str) -> Iterator[None]:
+        """Held while a request of the tenant is in work. Raises a 429, or a 503 if the server is busy."""
+        if self._in_work[tenant] >= IN_WORK:
+            raise _too_many(1, f"at most {IN_WORK} requests at one time of one user or one namespace")
+        if self._in_work.total() >= IN_WORK_IN_ALL:
+            busy = f"{IN_WORK_IN_ALL} requests are in work on this server"
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, busy, retry_after=1)
+        with _counted(self._in_work, tenant):
+            yield
+
+
+@contextmanager
+def _counted(counts: Counter[str], key: str) -> Iterator[None]:
+    counts[key] += 1
+    try:
+        yield
+    finally:
+        counts[key] -= 1
+        if not counts[key]:
+            del counts[key]
 
 
 def _too_many(seconds: int, limit: str) -> Refusal:
