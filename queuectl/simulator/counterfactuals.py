@@ -36,6 +36,8 @@ def counterfactuals(trials: Trials, workload: WorkloadId) -> Counterfactuals:
     trials.include(workload)
     stored = trials.workloads[workload]
     now = trials.unchanged(workload)
+    if stored.attempt is not None:
+        return Counterfactuals(sequence=trials.read, now=now)  # it holds quota until its pods are gone
     asked = Asked(requested(stored), stored.cluster_queue, stored.priority)
     return _search(trials, asked, now)
 

@@ -159,8 +159,13 @@ class Trials:
         return Tried(start=_start(None, (), stored.reason), reason=stored.reason)
 
     def with_workload(self, workload: Workload) -> Tried:
-        """Try a workload, in the place of the one with its id if there is one."""
+        """Try a workload, in the place of the pending one with its id if there is one.
+
+        Raises ValueError for the id of a workload that holds quota: an engine would stop that workload.
+        """
         known = self.workloads.get(workload.id)
+        if known is not None and known.attempt is not None:
+            raise ValueError(f"{workload.id} holds quota")
         back: Event = WorkloadGone(workload.id)
         if known is not None:
             back = WorkloadObserved(requested(known), SUSPENDED)
