@@ -21,6 +21,8 @@ from queuectl.readings import Readings
 LEDGER_SECONDS: Final = 5.0
 """How long one read of the ledger's history may take."""
 
+HEARTBEAT_SECONDS: Final = 1.0
+"""Interval at which a request that takes long checks that its client is still connected."""
 _PART: Final = 25
 """After so many items of a page it is the turn of other requests."""
 
@@ -168,6 +170,25 @@ class Source:
             raise unavailable(f"no answer within {LEDGER_SECONDS:g} s") from None
         except (LedgerUnavailable, SchemaMismatch) as error:
             raise unavailable(str(error)) from None
+
+
+async def while_asked(question: Question, answer: Awaitable[Found]) -> Found:
+    """Await what costs much, as long as its client is connected. Raises TimeoutError if it is gone."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as deadline:
+
+        def look() -> None:
+            nonlocal timer
+            if question.gone():
+                deadline.reschedule(loop.time())
+            else:
+                timer = loop.call_later(HEARTBEAT_SECONDS, look)
+
+        timer = loop.call_later(HEARTBEAT_SECONDS, look)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
 
 
 async def may_get(question: Question, resource: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -65,6 +66,48 @@ class Buckets:
         while len(self._buckets) > _MOST:
             self._buckets.popitem(last=False)
         return bucket
+
+
+class Turns:
+    """What one request at a time does. Tenants that wait take turns, so that none of them holds it."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        """By tenant; the first one is next."""
+
+    @asynccontextmanager
+    async def turn(self, tenant: str) -> AsyncIterator[None]:
+        """Held while this request does it. The caller sets the deadline of the wait."""
+        if self._taken:
+            await self._wait(tenant)
+        self._taken = True
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, tenant: str) -> None:
+        mine = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tenant, deque()).append(mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """To the request that has waited longest of the next tenant."""
+        while self._waiting:
+            tenant, line = self._waiting.popitem(last=False)
+            following = line.popleft()
+            if line:
+                self._waiting[tenant] = line
+            if not following.done():
+                following.set_result(None)
+                return
+        self._taken = False
 
 
 class Limits:

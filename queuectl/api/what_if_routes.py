@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -11,9 +11,10 @@ from typing import Any, Final, TypeVar
 from queuectl.api import basis, bodies, documents, query, schemas, what_if_schemas
 from queuectl.api import what_if_documents as what_if
 from queuectl.api.answer_routes import always, now
-from queuectl.api.asking import Endpoint, Question, Source, committed
+from queuectl.api.asking import Endpoint, Question, Source, committed, while_asked
 from queuectl.api.exposure import threats
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS
+from queuectl.api.limits import Turns
 from queuectl.api.problems import Refusal, bad_request, not_found, unavailable
 from queuectl.api.quoting import ahead, borrowed, started
 from queuectl.api.workload_routes import WorkloadRoutes
@@ -32,7 +33,7 @@ MAX_YAML: Final = 64 * 1024
 """Less: it takes longer to parse than JSON."""
 
 TRY_SECONDS: Final = 20.0
-"""How long one trial may take, with those before it."""
+"""How long one question may take, with those before it."""
 
 Answer = TypeVar("Answer")
 
@@ -42,6 +43,7 @@ class WhatIfRoutes:
         self._source = source
         self._workloads = workloads
         self._what_ifs = what_ifs
+        self._turns = Turns()
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         return (
@@ -83,7 +85,7 @@ class WhatIfRoutes:
         if workload.id not in state.workloads:
             raise not_found()
         of = basis.of_namespace(state, now(sight), workload.ref.namespace, workload.cluster_queue)
-        found = await _tried(self._what_ifs.counterfactuals(of, workload.id))
+        found = await self._tried(question, lambda: self._what_ifs.counterfactuals(of, workload.id))
         readable = await question.caller.namespaces("get", WORKLOADS, what_if.displaced_namespaces(found))
         kind = self._source.kinds.find(workload.ref.kind)
         return what_if.counterfactuals(found, workload, kind, readable, committed(sight))
@@ -94,7 +96,7 @@ class WhatIfRoutes:
         state, present = sight.state, now(sight)
         workload = replace(workload, created_at=present)
         of = basis.of_namespace(state, present, workload.ref.namespace)
-        found = await _tried(self._what_ifs.quote(of, workload))
+        found = await self._tried(question, lambda: self._what_ifs.quote(of, workload))
         reason = found.now.reason
         stored, later = started(state, workload, found.now, present)
         menaces = threats(stored, later, present) if stored is not None else []
@@ -124,8 +126,21 @@ class WhatIfRoutes:
         changes = policy_changes(await bodies.policy_objects(question))
         sight = self._source.sight()
         of = basis.everything(sight.state, now(sight))
-        found = await _tried(self._what_ifs.plan(of, changes))
+        found = await self._tried(question, lambda: self._what_ifs.plan(of, changes))
         return what_if.planned(found, committed(sight))
+
+    async def _tried(self, question: Question, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Raises a 503 for a state that cannot be tried, and after TRY_SECONDS."""
+        try:
+            async with asyncio.timeout(TRY_SECONDS), self._turns.turn(question.caller.tenant):
+                return await while_asked(question, ask())
+        except TimeoutError:
+            problem = f"no answer within {TRY_SECONDS:g} s"
+        except NotAtRest as error:
+            problem = f"the state cannot be tried: {error}"
+        except ValueError as error:
+            raise unavailable(f"the state cannot be tried: {error}") from None
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, retry_after=2)
 
     async def _asked(self, question: Question) -> Workload:
         """The workload in the body. Raises a 400 that names the field, or a 404."""
@@ -177,18 +192,3 @@ def _key(place: str, one: Any) -> ConfigKey:
     if kind not in POLICY_KINDS or not isinstance(namespace, str):
         raise bad_request(f"{place}.kind must be one of {', '.join(POLICY_KINDS)}")
     return ConfigKey(kind, namespace, metadata["name"])
-
-
-async def _tried(answer: Awaitable[Answer]) -> Answer:
-    """Raises a 503, for a state that cannot be tried."""
-    try:
-        async with asyncio.timeout(TRY_SECONDS):
-            return await answer
-    except TimeoutError:
-        raise unavailable(f"no answer within {TRY_SECONDS:g} s") from None
-    except NotAtRest as error:
-        raise Refusal(
-            HTTPStatus.SERVICE_UNAVAILABLE, f"the state cannot be tried: {error}", retry_after=2
-        ) from None
-    except ValueError as error:
-        raise unavailable(f"the state cannot be tried: {error}") from None

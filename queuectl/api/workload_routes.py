@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from queuectl.api import documents, lending, query, schemas, story
-from queuectl.api.asking import Endpoint, Question, Source, committed, page
+from queuectl.api.asking import HEARTBEAT_SECONDS, Endpoint, Question, Source, committed, page
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller
 from queuectl.api.lending import Lent
 from queuectl.api.problems import bad_request, not_found
@@ -28,8 +28,6 @@ MOST_SIBLINGS: Final = 100
 SCAN_ROWS: Final = 1000
 SCANS: Final = 5
 """How many rows of history one request reads to find rows that pass its filter."""
-_HEARTBEAT_SECONDS: Final = 1.0
-"""Interval at which a waiting request checks that its client is still connected."""
 
 _NEWEST: Final = (query.LIMIT, query.NEXT)
 _PAGE: Final = (query.AS_OF, *_NEWEST)
@@ -301,7 +299,7 @@ class WorkloadRoutes:
                 until = self._source.view.moment() + seconds
                 while not rows and more is None and (left := until - self._source.view.moment()) > 0:
                     after = max(after, sight.state.sequence)
-                    await self._source.view.beyond(after, min(left, _HEARTBEAT_SECONDS))
+                    await self._source.view.beyond(after, min(left, HEARTBEAT_SECONDS))
                     if question.gone():
                         break
                     # The caller's rights may have changed during the wait.

@@ -1,4 +1,4 @@
-"""What callers ask never changes what others are told: kept engines answer as new ones, after any questions."""
+"""Questions never change the answers of other callers: kept engines answer as new ones."""
 
 from __future__ import annotations
 
@@ -97,25 +97,27 @@ async def ask(rest: Rest, dice: Random) -> None:
             assert answer.status in (200, 400, 404), await answer.text()
 
 
+ASKED = (
+    manifest(),
+    manifest(pods=2),
+    manifest(pods=9),
+    manifest(labels={"queuectl.dev/queue-name": "small"}),
+)
+
+
 async def told(rest: Rest) -> list[Any]:
     """What a caller in good faith is told."""
     found = []
-    for name in ("runs", "waits", "ends", "late"):
-        found.append(await rest.get(f"/api/v1/workloads/default/job/{name}/counterfactuals"))
-    for body in (
-        manifest(),
-        manifest(pods=2),
-        manifest(pods=9),
-        manifest(labels={"queuectl.dev/queue-name": "small"}),
-    ):
-        answer = await rest.client.post("/api/v1/quote", json=body)
-        assert answer.status == 200
+    for name in NAMES[:5]:
+        answer = await rest.client.get(f"/api/v1/workloads/default/job/{name}/counterfactuals")
+        found.append(await answer.json(content_type=None))
+    for path, body in (*(("quote", one) for one in ASKED), *(("plan", one) for one in PLANS)):
+        answer = await rest.client.post(f"/api/v1/{path}", json=body)
+        assert answer.status == 200, await answer.text()
         found.append(await answer.json())
-    for plan in PLANS:
-        found.append(await (await rest.client.post("/api/v1/plan", json=plan)).json())
-    for one in found:
+    for document in found:
         for field in ("ageSeconds", "controller"):
-            one.pop(field, None)
+            document.pop(field, None)
     return found
 
 
