@@ -103,12 +103,12 @@ class WorkloadRoutes:
     # --- workloads --------------------------------------------------------------------------------
 
     async def workloads(self, question: Question) -> schemas.Committed:
-        sight = await self._source.sight_of(question)
         after = await self._source.after(question)
         namespace = question.values.get("namespace")
         in_line = question.values.get("order") == query.POSITION
         if namespace is not None:
             await self._may(question.caller, "list", namespace)
+        sight = await self._source.sight_of(question, WORKLOADS if namespace is None else None)
         if question.values.get("phase") in OVER and not in_line:
             ended_by = sight.state.sequence + 1 if "asOf" in question.values else None
             before = after[0] if after else ended_by
@@ -287,7 +287,7 @@ class WorkloadRoutes:
             await self._may(question.caller, "list", namespace)
         if "asOf" in question.values and "wait" in question.values:
             raise bad_request("parameter wait does not go with asOf: no decisions will come")
-        sight = await self._source.sight_of(question)
+        sight = await self._source.sight_of(question, WORKLOADS if namespace is None else None)
         cursor = await self._source.after(question)
         newest = max(0, sight.state.sequence - question.limit)
         after = int(cursor[0]) if cursor else int(question.values.get("after", newest))
