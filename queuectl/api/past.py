@@ -57,12 +57,18 @@ class PastStates:
         return _at(when, state, observed)
 
     async def _one(self, when: datetime, tenant: str) -> State:
-        async with self._turns.turn(tenant):
+        async with asyncio.timeout(READ_SECONDS) as deadline, self._turns.turn(tenant):
             if when not in self._known:  # another request may have read it meanwhile
                 self._forget(max((len(one.workloads) for one in self._known.values()), default=0))
-                self._known[when] = await self._read(when)
+                snapshot = await self._past.at(when)
+                deadline.reschedule(None)  # what was read is not read again for a slow machine
+                self._known[when] = await asyncio.to_thread(self._state, snapshot, when)
                 self._forget(0)
             return self._known[when]
+
+    async def _first_capacity(self) -> datetime | None:
+        async with asyncio.timeout(READ_SECONDS):
+            return await self._past.first_capacity()
 
     def _forget(self, more: int) -> None:
         """Those used least recently, until there is room for `more` workloads. The last one stays, if none
@@ -84,20 +90,17 @@ class PastStates:
         return replace(sight, state=state)
 
     async def _demands(self, state: State, tenant: str) -> Mapping[str, tuple[Demand, ...]]:
-        async with self._turns.turn(tenant):
+        async with asyncio.timeout(READ_SECONDS) as deadline, self._turns.turn(tenant):
+            deadline.reschedule(None)
             return await asyncio.to_thread(lambda: dict(demands_of(state)))
 
     async def no_capacity(self, when: datetime) -> Refusal:
         """Why a state of then is without what nodes had. Raises a 503."""
-        first = await _answer(self._past.first_capacity())
+        first = await _answer(self._first_capacity())
         told = "none is stored yet" if first is None else f"the first is of {first.isoformat()}"
         return bad_request(
             f"parameter asOf: the ledger has no capacity of {when.isoformat()} or before: {told}"
         )
-
-    async def _read(self, when: datetime) -> State:
-        snapshot = await self._past.at(when)
-        return await asyncio.to_thread(self._state, snapshot, when)
 
     def _state(self, snapshot: LedgerSnapshot, when: datetime) -> State:
         committed_at = snapshot.now or when
@@ -127,8 +130,7 @@ def _at(when: datetime, state: State, observed: bool) -> Sight:
 async def _answer(reading: Awaitable[Found]) -> Found:
     """Raises a 400 or a 503."""
     try:
-        async with asyncio.timeout(READ_SECONDS):
-            return await reading
+        return await reading
     except NotStored as error:
         raise bad_request(f"parameter asOf: {error}") from None
     except TimeoutError:

@@ -106,6 +106,6 @@ class PreemptionRoutes:
     async def exposure(self, question: Question) -> schemas.Committed:
         workload = await self._workloads.found(question)
         sight = await self._source.sight_of(question)
-        found = threats(workload, sight.state, now(sight))
+        found = await threats(workload, sight.state, now(sight))
         queues = await question.caller.names(CLUSTER_QUEUES, {one.cluster_queue for one in found})
         return documents.exposure(workload, found, queues, committed(sight))

@@ -99,7 +99,7 @@ class WhatIfRoutes:
         found = await self._tried(question, lambda: self._what_ifs.quote(of, workload))
         reason = found.now.reason
         stored, later = started(state, workload, found.now, present)
-        menaces = threats(stored, later, present) if stored is not None else []
+        menaces = await threats(stored, later, present) if stored is not None else []
         queues = await question.caller.names(CLUSTER_QUEUES, {one.cluster_queue for one in menaces})
         named = {*what_if.displaced_namespaces(found), *named_in(reason)}
         readable = await question.caller.namespaces("get", WORKLOADS, named)
@@ -108,7 +108,7 @@ class WhatIfRoutes:
             reason=None if reason is None else documents.reason(redacted(reason, readable)),
             cluster_queue=found.now.cluster_queue,
             priority=found.now.priority,
-            ahead=ahead(state, found.now.cluster_queue, found.now.priority),
+            ahead=await ahead(state, found.now.cluster_queue, found.now.priority),
             borrows=borrowed(stored, later),
             threats=what_if.threats(menaces, queues),
             **committed(sight),

@@ -12,6 +12,7 @@ from queuectl.api import documents, lending, query, schemas, story
 from queuectl.api.asking import HEARTBEAT_SECONDS, Endpoint, Question, Source, committed, page
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller
 from queuectl.api.lending import Lent
+from queuectl.api.parts import in_parts
 from queuectl.api.problems import bad_request, not_found
 from queuectl.api.query import Cursor
 from queuectl.api.state import OVER, State
@@ -119,16 +120,16 @@ class WorkloadRoutes:
             else:
                 wanted = Allowed(frozenset({namespace}))
             if in_line:
-                rows, next = self._in_line(question, sight, wanted, after)
+                rows, next = await self._in_line(question, sight, wanted, after)
             else:
-                open = self._open(question, sight.state, wanted, after, _since(question, sight))
+                open = await self._open(question, sight.state, wanted, after, _since(question, sight))
                 rows, next = self._source.cut(question, open, lambda one: [one.arrival, one.id])
         readable = await self._readable(question.caller, "list", *(workload.reason for workload in rows))
         reasons = documents.Reasons(sight.state, readable)
         items = (documents.workload(workload, sight.state, reasons) for workload in rows)
         return await page(schemas.Workload, items, next, sight)
 
-    def _open(
+    async def _open(
         self,
         question: Question,
         state: State,
@@ -138,14 +139,15 @@ class WorkloadRoutes:
     ) -> list[StoredWorkload]:
         """One more than the page holds, if there are as many."""
         rows: list[StoredWorkload] = []
-        for workload in state.in_order(namespaces, (after[0], WorkloadId(after[1])) if after else None):
+        began = (after[0], WorkloadId(after[1])) if after else None
+        async for workload in in_parts(state.in_order(namespaces, began)):
             if _passes(question.values, workload, since):
                 rows.append(workload)
                 if len(rows) > question.limit:
                     break
         return rows
 
-    def _in_line(
+    async def _in_line(
         self, question: Question, sight: Sight, namespaces: Allowed, after: Cursor | None
     ) -> tuple[Sequence[StoredWorkload], str | None]:
         """Of one pending queue, by position. The line moves between two pages. Raises a 400."""
@@ -156,7 +158,7 @@ class WorkloadRoutes:
             )
         since = _since(question, sight)
         rows: list[tuple[int, StoredWorkload]] = []
-        for position, one in sight.state.line(queue, after[0] if after else 0):
+        async for position, one in in_parts(sight.state.line(queue, after[0] if after else 0)):
             if one.ref.namespace in namespaces and _passes(question.values, one, since):
                 rows.append((position, one))
                 if len(rows) > question.limit:
