@@ -156,4 +156,4 @@ async def main(number: int, chosen: list[str]) -> None:
 
 if __name__ == "__main__":
     numbers = [int(one) for one in sys.argv[1:] if one.isdigit()]
-    asyncio.run(main(*(numbers or [WORKLOADS]), [one for one in sys.argv[1:] if not one.isdigit()]))
+    asyncio.run(main((numbers or [WORKLOADS])[0], [one for one in sys.argv[1:] if not one.isdigit()]))

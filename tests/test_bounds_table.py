@@ -9,9 +9,9 @@ import pytest
 
 from queuectl.api import limits, query, tunnel, what_if_routes
 from queuectl.api import server as rest
-from queuectl.files import MAX_NESTING
 from queuectl.kinds.podsets import MAX_ENTRIES
 from queuectl.kinds.requests import MAX_CONTAINERS, MAX_RESOURCES
+from queuectl.kubernetes_yaml import MAX_NESTING
 
 ROOT = Path(__file__).parents[1]
 SECTION = "## What each caller may choose, and its bound"

@@ -206,20 +206,21 @@ async def reads_any(caller: Caller, resource: str, state: State) -> bool:
 async def while_asked(question: Question, answer: Awaitable[Found]) -> Found:
     """Await what costs much, as long as its client is connected. Raises TimeoutError if it is gone."""
     loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
     async with asyncio.timeout(None) as deadline:
 
         def look() -> None:
-            nonlocal timer
             if question.gone():
                 deadline.reschedule(loop.time())
             else:
-                timer = loop.call_later(HEARTBEAT_SECONDS, look)
+                timers[:] = [loop.call_later(HEARTBEAT_SECONDS, look)]
 
-        timer = loop.call_later(HEARTBEAT_SECONDS, look)
+        look()
         try:
             return await answer
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
 
 
 async def may_get(question: Question, resource: str) -> str:

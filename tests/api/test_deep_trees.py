@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from queuectl.core.model import ConfigKey, Phase
-from queuectl.files import MAX_NESTING
+from queuectl.kubernetes_yaml import MAX_NESTING
 from queuectl.readings import Held
 from tests.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, local_spec, queue_spec, workload
 from tests.api.conftest import Rest
@@ -21,7 +21,8 @@ from tests.api.test_what_ifs import ledger, manifest
 Serve = Callable[..., Awaitable[Rest]]
 DEPTH = 1000
 NAMES = [f"c{number:04}" for number in range(DEPTH)]
-PREEMPTS = {"preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}}
+RULES = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+PREEMPTS: dict[str, Any] = {"preemption": RULES}
 QUERIES = {
     "/api/v1/clusterqueues/{name}/share": ("since=2026-01-05T09:00:00Z&steps=2",),
     "/api/v1/cohorts/{name}/share": ("since=2026-01-05T09:00:00Z&steps=2",),
@@ -32,7 +33,7 @@ QUERIES = {
 def chain() -> CannedReadings:
     """`low` is in the lowest cohort and uses 3 of 2; `high`, with 8, is in the highest one, and waits."""
     readings = CannedReadings()
-    configs = {
+    configs: dict[ConfigKey, str | None] = {
         ConfigKey("ResourceFlavor", "", "a100"): "{}",
         ConfigKey("Namespace", "", "default"): json.dumps({"labels": {}}),
         ConfigKey("ClusterQueue", "", "low"): queue_spec(2, cohort=NAMES[0], **PREEMPTS),

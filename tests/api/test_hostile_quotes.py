@@ -42,7 +42,7 @@ def hostile(dice: Random) -> dict[str, Any]:
     """An object whose creator wrote what the API server, queuectl and controllers write."""
     uid, name = dice.choice(UIDS), dice.choice(NAMES)
     attempt = f"{uid}/1 by admin: its node is dead"
-    admission = {"workload": uid, "attempt": 1, "sequence": 1, "clusterQueue": "team-a", "podSets": []}
+    admission: dict[str, Any] = {"workload": uid, "attempt": 1, "sequence": 1, "podSets": []}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
     metadata: dict[str, Any] = {
         "uid": uid,

@@ -279,15 +279,15 @@ async def test_a_turn_of_a_request_that_ends_while_it_waits_is_passed_on(handed:
             order.append(name)
             await goes_on.wait()
         if handed and name == "first":
-            asked["ends"].cancel()  # its turn is handed to it, and it has not run yet
+            begun["ends"].cancel()  # its turn is handed to it, and it has not run yet
 
-    asked = dict[str, asyncio.Task[None]]()
+    begun: dict[str, asyncio.Task[None]] = {}
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         for name in ("first", "ends", "last"):
-            asked[name] = tasks.create_task(ask(name))
+            begun[name] = tasks.create_task(ask(name))
             await asyncio.sleep(0)
         if not handed:
-            asked["ends"].cancel()
+            begun["ends"].cancel()
         goes_on.set()
     assert order == ["first", "last"]
     async with asyncio.timeout(30), turns.turn("later"):

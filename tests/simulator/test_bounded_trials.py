@@ -12,7 +12,7 @@ from queuectl.core.decisions import Keep, Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, Listed
 from queuectl.core.model import ConfigKey, LedgerSnapshot, Workload
-from queuectl.core.policy import Namespace
+from queuectl.core.policy import Namespace, Policy
 from queuectl.core.what_if import ChangeKind
 from queuectl.readings import NotAtRest
 from queuectl.simulator import counterfactuals as search
@@ -20,6 +20,7 @@ from queuectl.simulator import forecast, trials
 from queuectl.simulator.counterfactuals import counterfactuals, quote
 from queuectl.simulator.forecast import settle
 from queuectl.simulator.planning import planned
+from queuectl.simulator.rebuilding import observed
 from queuectl.simulator.trials import Abandoned, Trials
 from tests.builders import (
     GPU,
@@ -40,12 +41,13 @@ def of_one_queue(*quotas: int, waiting: int = 1) -> Trials:
     names = ("cq", *(f"cq{number}" for number in range(1, len(quotas))))
     queues = [queue(name, quota, cohort="all") for name, quota in zip(names, quotas, strict=True)]
     locals_ = [local_queue("lq" if name == "cq" else f"lq-{name}", name) for name in names]
-    events = [policy(one) for one in (flavor("default"), *queues, *locals_, local_queue("more", "cq"))]
+    objects: list[Policy] = [flavor("default"), *queues, *locals_, local_queue("more", "cq")]
+    events = [policy(one) for one in objects]
     jobs = [workload(f"w{number}", gpus=9, created=number) for number in range(waiting)]
     rows = [pending_row(one, arrival=number, pod_sets=one.pod_sets) for number, one in enumerate(jobs)]
     engine = Engine(SOURCES)
     engine.restore(LedgerSnapshot(sequence=1, now=T0, workloads=tuple(rows)))
-    seen = [trials.observed(one, frozenset()) for one in rows]
+    seen = [observed(one, frozenset()) for one in rows]
     engine.handle([ContextObserved(Namespace("ns")), *events, *seen, *(Listed(source) for source in SOURCES)])
     return Trials(engine, rows, events, T0, 1)
 
