@@ -105,7 +105,7 @@ def _json(text: bytes, *, several: bool) -> list[Document]:
         while at < len(shown) or not found:
             line = shown.count("\n", 0, at) + 1
             content, at = decoder.raw_decode(shown, at)
-            _refuse_deep(content)
+            refuse_deep(content)
             found.append(Document(content, line))
             rest = shown[at:]
             at += len(rest) - len(rest.lstrip())
@@ -132,7 +132,8 @@ def _refuse_as_yaml(text: bytes) -> None:
         raise _BadJson(f"line {error.line}, column {error.column}: {error}") from None
 
 
-def _refuse_deep(content: Any) -> None:
+def refuse_deep(content: Any) -> None:
+    """Raises ValueError for more than MAX_NESTING levels of lists and objects: what reads them recurses."""
     level = [content]
     for _ in range(MAX_NESTING):
         level = [

@@ -118,7 +118,7 @@ def connection_of(request: web.Request) -> Connection | None:
 async def guarded(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """For an app that reads no bodies: the outermost middleware."""
+    """The outermost middleware. Handlers read bodies by `body_of`."""
     connection = connection_of(request)
     if connection is None:
         return await handler(request)
@@ -127,6 +127,20 @@ async def guarded(
         return await handler(request)
     finally:
         connection.answered()
+
+
+async def body_of(request: web.Request) -> bytes:
+    """The body of a request. The connection ends if the body does not arrive within `Limits.body_seconds`.
+
+    Raises aiohttp's and OSError where the client is gone.
+    """
+    connection = connection_of(request)
+    if connection is None:
+        return await request.read()
+    connection.reading()
+    body = await request.read()
+    connection.working()
+    return body
 
 
 class Connection(asyncio.Protocol):

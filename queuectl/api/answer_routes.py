@@ -107,6 +107,7 @@ class AnswerRoutes:
         if name not in sight.state.cohorts():
             raise not_found()
         present = documents.members_now(sight.state.below(f"Cohort/{name}"), sight.state)
+        await asyncio.sleep(0)
         parts, bounds = await self._over_time(
             question, now(sight), lambda holds, bounds: of_cohort(name, holds, bounds, parse_policy)
         )
@@ -122,7 +123,9 @@ class AnswerRoutes:
             rows = await self._preemptions(since, until)
             shown = (_shown(part, readable) for part in parts) if "steps" in question.values else ()
             steps = zip(bounds, bounds[1:], shown, strict=False)
-            told = documents.cohort_statement(_shown(past, readable), rows, since, until, steps, readable)
+            told = await asyncio.to_thread(
+                documents.cohort_statement, _shown(past, readable), rows, since, until, steps, readable
+            )
         accounts = _shown(present, readable)
         return documents.cohort_share(name, accounts, told, readable, committed(sight))
 

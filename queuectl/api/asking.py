@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from queuectl.api import query, schemas
-from queuectl.api.identity import Caller
-from queuectl.api.past import PastStates
+from queuectl.api.identity import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, WORKLOADS, Caller
+from queuectl.api.past import PastStates, nothing_at
 from queuectl.api.problems import bad_request, not_found, unavailable
 from queuectl.api.query import Cursor, Cursors, KnownKinds, Parameter
+from queuectl.api.state import State
 from queuectl.api.view import Sight, View
 from queuectl.core.capacity import NO_FLAVOR
 from queuectl.ports import LedgerUnavailable, SchemaMismatch
@@ -21,6 +22,8 @@ from queuectl.readings import Readings
 LEDGER_SECONDS: Final = 5.0
 """How long one read of the ledger's history may take."""
 
+HEARTBEAT_SECONDS: Final = 1.0
+"""Interval at which a request that takes long checks that its client is still connected."""
 _PART: Final = 25
 """After so many items of a page it is the turn of other requests."""
 
@@ -97,24 +100,38 @@ class Source:
             raise unavailable(self.view.problem or "not read yet")
         return sight
 
-    async def sight_of(self, question: Question) -> Sight:
-        """The state that is asked for: as of a time, or the newest. Raises a 400 or a 503."""
+    async def sight_of(self, question: Question, lists: str | None = None) -> Sight:
+        """The state that is asked for: as of a time, or the newest. Raises a 400 or a 503.
+
+        `lists`: the resource of a list; None: a right was checked already. No earlier state is read for a
+        caller that may read nothing of the resource now: its answer is of an empty state.
+        """
         sight, when = self.sight(), question.values.get("asOf")
         if when is None:
             return sight
-        return await self._past.sight(when, observed=sight.observed, epoch=sight.state.epoch)
+        if lists is not None and not await reads_any(question.caller, lists, sight.state):
+            return nothing_at(when, observed=sight.observed)
+        past = self._past.sight(
+            when, observed=sight.observed, epoch=sight.state.epoch, tenant=question.caller.tenant
+        )
+        try:
+            return await while_asked(question, past)
+        except TimeoutError:
+            raise unavailable("the client is gone") from None
 
-    async def capacity_of(self, question: Question) -> Sight:
+    async def capacity_of(self, question: Question, lists: str | None = None) -> Sight:
         """As `sight_of`. Raises a 400 also for a time of which it is not stored what nodes had."""
-        sight, when = await self.sight_of(question), question.values.get("asOf")
+        sight, when = await self.sight_of(question, lists), question.values.get("asOf")
         if when is not None and NO_FLAVOR not in sight.state.capacities:
             raise await self._past.no_capacity(when)
         return sight
 
-    async def demand_of(self, question: Question) -> Sight:
+    async def demand_of(self, question: Question, lists: str | None = None) -> Sight:
         """As `sight_of`, with what pending workloads wait for."""
-        sight, when = await self.sight_of(question), question.values.get("asOf")
-        return sight if when is None else await self._past.with_demands(sight, when)
+        sight, when = await self.sight_of(question, lists), question.values.get("asOf")
+        if when is None:
+            return sight
+        return await self._past.with_demands(sight, when, question.caller.tenant)
 
     async def after(self, question: Question) -> Cursor | None:
         """The position after which the page starts. Raises a 400 if the ledger was restored since."""
@@ -168,6 +185,42 @@ class Source:
             raise unavailable(f"no answer within {LEDGER_SECONDS:g} s") from None
         except (LedgerUnavailable, SchemaMismatch) as error:
             raise unavailable(str(error)) from None
+
+
+async def reads_any(caller: Caller, resource: str, state: State) -> bool:
+    """Whether the caller may read any object of a resource that is in `state`, or all of them."""
+    if await caller.may("list", resource):
+        return True
+    if resource in (WORKLOADS, LOCAL_QUEUES):
+        namespaces = {key.namespace for key in state.policies if key.kind == "LocalQueue"}
+        if resource == WORKLOADS:
+            namespaces |= state.arrivals.keys()
+        allowed = await caller.namespaces("list", resource, namespaces)
+    else:
+        flavors = [one.name for one in state.flavors()]
+        present = {CLUSTER_QUEUES: state.queues, COHORTS: state.cohorts(), FLAVORS: flavors}
+        allowed = await caller.names(resource, present[resource])
+    return allowed.names is None or bool(allowed.names)
+
+
+async def while_asked(question: Question, answer: Awaitable[Found]) -> Found:
+    """Await what costs much, as long as its client is connected. Raises TimeoutError if it is gone."""
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+    async with asyncio.timeout(None) as deadline:
+
+        def look() -> None:
+            if question.gone():
+                deadline.reschedule(loop.time())
+            else:
+                timers[:] = [loop.call_later(HEARTBEAT_SECONDS, look)]
+
+        look()
+        try:
+            return await answer
+        finally:
+            for timer in timers:
+                timer.cancel()
 
 
 async def may_get(question: Question, resource: str) -> str:

@@ -5,7 +5,7 @@ Amounts are integers: base units, or base units times microseconds where they ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from queuectl.core.quota.tree import QuotaNode
@@ -50,6 +50,7 @@ class Account:
                 mine[name] = mine.get(name, 0) + amount
 
 
+_Amounts = list[tuple[str, int]]
 Loans = dict[tuple[str, str], int]
 """By lender, such as `Cohort/all`, and borrowing ClusterQueue."""
 
@@ -72,7 +73,11 @@ def accounts(
     while root.parent is not None:
         root = root.parent
     loans: Loans = {}
-    _, needs = _settle(root, cell, used, times, loans)
+    settled: dict[QuotaNode, tuple[_Amounts, _Amounts]] = {}
+    for node in reversed(list(root.below())):
+        below = [settled.pop(child) for child in node.children.values()]
+        settled[node] = _settle(node, cell, used.get(node.name, 0), below, times, loans)
+    _, needs = settled[root]
     beyond = dict(needs)
     found: dict[str, Account] = {}
     for queue in queues:
@@ -95,22 +100,26 @@ def accounts(
     return found
 
 
-_Amounts = list[tuple[str, int]]
-
-
 def _settle(
-    node: QuotaNode, cell: int, used: Mapping[str, int], times: int, loans: Loans
+    node: QuotaNode,
+    cell: int,
+    used: int,
+    below: Iterable[tuple[_Amounts, _Amounts]],
+    times: int,
+    loans: Loans,
 ) -> tuple[_Amounts, _Amounts]:
-    """What the node offers and what it needs, after loans between the nodes below it."""
+    """What the node offers and what it needs, after loans between the nodes below it.
+
+    `used`: by a ClusterQueue. `below`: the same of the children of a cohort.
+    """
     own = node.nominal[cell] * times
     if node.kind == "ClusterQueue":
-        more = used.get(node.name, 0) * times - own
+        more = used * times - own
         offers = [(str(node), -more)] if more < 0 else []
         needs = [(node.name, more)] if more > 0 else []
     else:
         offers, needs = [(str(node), own)] if own else [], []
-        for child in node.children.values():
-            offered, needed = _settle(child, cell, used, times, loans)
+        for offered, needed in below:
             offers += offered
             needs += needed
         if offers and needs:

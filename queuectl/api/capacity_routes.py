@@ -73,7 +73,7 @@ class CapacityRoutes:
         )
 
     async def capacities(self, question: Question) -> Committed:
-        sight = await self._source.capacity_of(question)
+        sight = await self._source.capacity_of(question, FLAVORS)
         state = sight.state
         flavors: dict[str, ResourceFlavor | None] = {flavor.name: flavor for flavor in state.flavors()}
         if state.capacity(NO_FLAVOR).nodes and await question.caller.may("get", FLAVORS):
@@ -101,7 +101,7 @@ class CapacityRoutes:
         return documents.capacity_detail(found, flavor, quotas, readable, committed(sight))
 
     async def demands(self, question: Question) -> Committed:
-        sight = await self._source.demand_of(question)
+        sight = await self._source.demand_of(question, CLUSTER_QUEUES)
         state = sight.state
         queues = {queue.name: queue.name for queue in state.cluster_queues()}
         shown, next = await self._source.by_name(question, CLUSTER_QUEUES, queues)

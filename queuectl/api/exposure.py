@@ -1,11 +1,13 @@
-"""Whether a running workload may be preempted now, and by which queues (docs/answers.md, A8). Pure."""
+"""Whether a running workload may be preempted now, and by which queues (docs/answers.md, A8)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from queuectl.api.parts import in_parts
 from queuectl.api.queue_states import QueueState
 from queuectl.api.state import State
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
@@ -30,7 +32,7 @@ class Threat:
     """End of its minimum run time against this cause; None: it is over, or there is none."""
 
 
-def threats(workload: StoredWorkload, state: State, now: datetime) -> list[Threat]:
+async def threats(workload: StoredWorkload, state: State, now: datetime) -> list[Threat]:
     """By ClusterQueue, its own first; empty for a workload that is not admitted."""
     attempt = workload.attempt
     if attempt is None or workload.phase is not Phase.ADMITTED:
@@ -39,27 +41,26 @@ def threats(workload: StoredWorkload, state: State, now: datetime) -> list[Threa
     if home is None:
         return []
     held = [cell for cell, amount in attempt.assignment.usage().items() if amount]
-    found = list(_own(workload, home, held, state)) if home.queue else []
+    found = [one async for one in _own(workload, home, held, state)] if home.queue else []
     others = (one for one in state.in_tree_of(home.name) if one.name != home.name)
     for other in sorted(others, key=lambda one: one.name):
-        found += _other(workload, home, other, held, state)
+        found += [one async for one in _other(workload, home, other, held, state)]
+        await asyncio.sleep(0)
     return [_protected(one, home.queue, attempt.admitted_at, now) for one in found]
 
 
-def _own(
+async def _own(
     workload: StoredWorkload, home: QueueState, held: list[FlavorResource], state: State
-) -> Iterator[Threat]:
+) -> AsyncIterator[Threat]:
     assert home.queue is not None
     policy = home.queue.preemption.within_cluster_queue
     if policy is PreemptionPolicy.NEVER:
         return
     newer = policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
-    pending = sum(
-        1
-        for one in _waiting(home, state, held)
-        if one.priority > workload.priority
-        or (newer and one.priority == workload.priority and _older(one, workload))
-    )
+    pending = 0
+    async for one in _waiting(home, state, held):
+        equal = newer and one.priority == workload.priority and _older(one, workload)
+        pending += one.priority > workload.priority or equal
     yield Threat(home.name, PreemptionCause.IN_CLUSTER_QUEUE, policy, pending, None)
 
 
@@ -67,9 +68,9 @@ def _older(one: StoredWorkload, other: StoredWorkload) -> bool:
     return int(one.created_at.timestamp()) < int(other.created_at.timestamp())
 
 
-def _other(
+async def _other(
     workload: StoredWorkload, home: QueueState, other: QueueState, held: list[FlavorResource], state: State
-) -> Iterator[Threat]:
+) -> AsyncIterator[Threat]:
     """Another queue may take only what the workload's queue borrows, at each level up to the common one."""
     policy = other.queue.preemption.reclaim_within_cohort if other.queue else PreemptionPolicy.NEVER
     if policy is PreemptionPolicy.NEVER:
@@ -79,11 +80,9 @@ def _other(
     lent = [cell for cell in held if _borrowed(tree, tree.queue(home.name), lender, cell)]
     if not lent:
         return
-    pending = sum(
-        1
-        for one in _waiting(other, state, lent)
-        if policy is PreemptionPolicy.ANY or one.priority > workload.priority
-    )
+    pending = 0
+    async for one in _waiting(other, state, lent):
+        pending += policy is PreemptionPolicy.ANY or one.priority > workload.priority
     yield Threat(other.name, _cause(tree, lender, lent, other, state), policy, pending, None)
 
 
@@ -104,10 +103,12 @@ def _cause(
     return PreemptionCause.IN_COHORT_RECLAMATION
 
 
-def _waiting(queue: QueueState, state: State, cells: Iterable[FlavorResource]) -> Iterator[StoredWorkload]:
+async def _waiting(
+    queue: QueueState, state: State, cells: Iterable[FlavorResource]
+) -> AsyncIterator[StoredWorkload]:
     """Its pending workloads that request one of these resources."""
     resources = {cell.resource for cell in cells}
-    for _, place in queue.workloads.order:
+    async for _, place in in_parts(queue.workloads.order):
         one = state.workloads[WorkloadId(place[-1])]
         if any(name in resources for pods in one.pod_sets for name, _ in pods.requests):
             yield one

@@ -13,7 +13,7 @@ def fair_amount(queue: QuotaNode, cell: int, waits: Callable[[str], bool]) -> in
     assert cohort is not None
     divided, weights = cohort.nominal[cell], 0
     for child in cohort.children.values():
-        if child is queue or child.borrows(cell) or _waits(child, waits):
+        if child is queue or child.borrows(cell) or any(waits(one.name) for one in child.queues()):
             weights += child.weight
         else:
             kept = max(child.usage[cell], child.private[cell])
@@ -21,9 +21,3 @@ def fair_amount(queue: QuotaNode, cell: int, waits: Callable[[str], bool]) -> in
     more = divided * queue.weight // weights if weights else 0
     limit = queue.borrowing[cell]
     return queue.subtree[cell] + (more if limit is None else min(more, limit))
-
-
-def _waits(node: QuotaNode, waits: Callable[[str], bool]) -> bool:
-    if node.kind == "ClusterQueue":
-        return waits(node.name)
-    return any(_waits(child, waits) for child in node.children.values())

@@ -10,7 +10,8 @@ from pydantic import Field
 
 from queuectl.api import schemas
 from queuectl.api.answer_routes import always, now
-from queuectl.api.asking import Endpoint, Question, Source, committed
+from queuectl.api.asking import Endpoint, Question, Source, committed, while_asked
+from queuectl.api.limits import Turns
 from queuectl.api.lives import Times, decisions_on, times
 from queuectl.api.problems import unavailable
 from queuectl.api.state import OVER
@@ -69,6 +70,7 @@ class ForecastRoutes:
         self._source = source
         self._workloads = workloads
         self._forecasts = forecasts
+        self._turns = Turns()
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         return (
@@ -87,7 +89,7 @@ class ForecastRoutes:
         known = await self._known(workload)
         sight = self._source.sight()
         if known is None:
-            found = await self._forecast(workload, now(sight))
+            found = await self._forecast(question, workload, now(sight))
             if found.unknown is not None:
                 # It may have started or ended after the state of this server.
                 await self._source.view.refresh(self._source.view.moment())
@@ -128,13 +130,13 @@ class ForecastRoutes:
             return Times(workload.attempt.admitted_at)
         return None
 
-    async def _forecast(self, workload: StoredWorkload, at: datetime) -> StartForecast:
+    async def _forecast(self, question: Question, workload: StoredWorkload, at: datetime) -> StartForecast:
         """Raises a 503."""
         if self._forecasts is None:
             raise unavailable("this server makes no forecasts")
         try:
-            async with asyncio.timeout(FORECAST_SECONDS):
-                return await self._forecasts.start_of(workload.id, at)
+            async with asyncio.timeout(FORECAST_SECONDS), self._turns.turn(question.caller.tenant):
+                return await while_asked(question, self._forecasts.start_of(workload.id, at))
         except TimeoutError:
             raise unavailable(f"no forecast within {FORECAST_SECONDS:g} s: others are computed") from None
         except (LedgerUnavailable, NotStored, SchemaMismatch) as error:

@@ -45,8 +45,12 @@ class Caller(Protocol):
         """Unique and stable for each caller."""
 
     @property
+    def tenant(self) -> str:
+        """What requests in work are counted by: one for all service accounts of a namespace, else `name`."""
+
+    @property
     def limited(self) -> bool:
-        """Do the rate limits apply to this caller?"""
+        """Do the limits of rates and of requests in work apply to this caller?"""
 
     async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
         """Empty: everywhere, everything."""
@@ -70,6 +74,7 @@ class Unrestricted:
     """Any client on a loopback address without authentication."""
 
     name: str = "local"
+    tenant: str = "local"
     limited: bool = False
 
     async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:

@@ -58,7 +58,7 @@ class PreemptionRoutes:
         since, until = question.values.get("since"), question.values.get("until")
         if since is not None and until is not None and since >= until:
             raise bad_request(f"parameter since must be before {until.isoformat()}")
-        sight = await self._source.sight_of(question)
+        sight = await self._source.sight_of(question, WORKLOADS if namespace is None else None)
         rows, next = await self._rows(question, sight.state.sequence)
         readable = await readable_nodes(question, documents.nodes_of(rows))
         by = set(named_in(*(row.decision.reason for row in rows)))
@@ -106,6 +106,6 @@ class PreemptionRoutes:
     async def exposure(self, question: Question) -> schemas.Committed:
         workload = await self._workloads.found(question)
         sight = await self._source.sight_of(question)
-        found = threats(workload, sight.state, now(sight))
+        found = await threats(workload, sight.state, now(sight))
         queues = await question.caller.names(CLUSTER_QUEUES, {one.cluster_queue for one in found})
         return documents.exposure(workload, found, queues, committed(sight))

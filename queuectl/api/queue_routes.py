@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuectl.api import documents, query, schemas
 from queuectl.api.asking import Endpoint, Question, Source, committed, may_get, page
-from queuectl.api.identity import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES
+from queuectl.api.identity import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, Allowed
 from queuectl.api.problems import not_found
 from queuectl.core.policy import LocalQueueName
 
@@ -67,7 +67,7 @@ class QueueRoutes:
         )
 
     async def cluster_queues(self, question: Question) -> schemas.Committed:
-        sight = await self._source.sight_of(question)
+        sight = await self._source.sight_of(question, CLUSTER_QUEUES)
         queues = {queue.name: queue for queue in sight.state.cluster_queues()}
         rows, next = await self._source.by_name(question, CLUSTER_QUEUES, queues)
         items = (documents.cluster_queue(row, sight.state) for row in rows)
@@ -82,19 +82,21 @@ class QueueRoutes:
         return documents.cluster_queue_detail(queue, sight.state, committed(sight))
 
     async def local_queues(self, question: Question) -> schemas.Committed:
-        sight = await self._source.sight_of(question)
         after = await self._source.after(question)
         namespace, parent = question.values.get("namespace"), question.values.get("clusterqueue")
-        queues = sight.state.local_queues()
-        among = {queue.local.name.namespace for queue in queues} if namespace is None else {namespace}
-        allowed = await question.caller.namespaces("list", LOCAL_QUEUES, among)
-        if namespace is not None and namespace not in allowed:
+        if namespace is not None and not await question.caller.may("list", LOCAL_QUEUES, namespace):
             raise not_found()
+        sight = await self._source.sight_of(question, LOCAL_QUEUES if namespace is None else None)
+        queues = sight.state.local_queues()
+        if namespace is None:
+            among = {queue.local.name.namespace for queue in queues}
+            allowed = await question.caller.namespaces("list", LOCAL_QUEUES, among)
+        else:
+            allowed = Allowed(frozenset({namespace}))
         rows = [
             queue
             for queue in queues
             if queue.local.name.namespace in allowed
-            if namespace is None or queue.local.name.namespace == namespace
             if parent is None or queue.local.cluster_queue == parent
             if after is None or queue.local.name > tuple(after)
         ]
@@ -114,7 +116,7 @@ class QueueRoutes:
         return documents.local_queue_detail(queue, committed(sight))
 
     async def cohorts(self, question: Question) -> schemas.Committed:
-        sight = await self._source.sight_of(question)
+        sight = await self._source.sight_of(question, COHORTS)
         under = sight.state.under_cohorts()
         cohorts = {name: (name, cohort) for name, cohort in sight.state.cohorts().items()}
         rows, next = await self._source.by_name(question, COHORTS, cohorts)
@@ -131,7 +133,7 @@ class QueueRoutes:
         return documents.cohort_detail(name, cohorts[name], under, sight.state, committed(sight))
 
     async def flavors(self, question: Question) -> schemas.Committed:
-        sight = await self._source.sight_of(question)
+        sight = await self._source.sight_of(question, FLAVORS)
         quotas = sight.state.quotas_by_flavor()
         flavors = {flavor.name: flavor for flavor in sight.state.flavors()}
         rows, next = await self._source.by_name(question, FLAVORS, flavors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from queuectl.api.parts import in_parts
 from queuectl.api.state import State
 from queuectl.core.model import Attempt, AttemptState, Phase, StoredWorkload, Workload
 from queuectl.core.what_if import Tried
@@ -65,10 +66,12 @@ def borrowed(stored: StoredWorkload | None, state: State) -> dict[str, dict[str,
     return found
 
 
-def ahead(state: State, cluster_queue: str | None, priority: int | None) -> int | None:
+async def ahead(state: State, cluster_queue: str | None, priority: int | None) -> int | None:
     """How many pending workloads come before a new one; None: no queue, or past usage orders it."""
     queue = state.queues.get(cluster_queue or "")
     if queue is None or priority is None or (queue.queue is not None and queue.queue.usage_based):
         return None
-    pending = (state.workloads[id] for id in queue.workloads.line(0))
-    return sum(1 for one in pending if one.priority >= priority)
+    before = 0
+    async for id in in_parts(queue.workloads.line(0)):
+        before += state.workloads[id].priority >= priority
+    return before

@@ -36,6 +36,8 @@ PATIENCE_SECONDS: Final = 8.0
 TELL_SECONDS: Final = 10.0
 """Least time between two equal lines of the log."""
 
+_SERVICE_ACCOUNTS: Final = "system:serviceaccount:"
+
 log = logging.getLogger(__name__)
 Found = TypeVar("Found")
 Question = tuple[bytes, Access, frozenset[str]]
@@ -209,6 +211,12 @@ class _Reviewed:
     @property
     def name(self) -> str:
         return json.dumps([self._user.name, self._user.uid])
+
+    @property
+    def tenant(self) -> str:
+        # A tenant makes as many service accounts in its namespace as it likes.
+        kind, _, _ = self._user.name.rpartition(":")
+        return kind if kind.startswith(_SERVICE_ACCOUNTS) else self.name
 
     async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
         access = Access(verb, resource, namespace, name)

@@ -10,9 +10,9 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import ClientError, web
 from aiohttp.typedefs import Middleware
 
 from queuectl import listener
@@ -35,7 +35,7 @@ from queuectl.api.queue_routes import QueueRoutes
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.schemas import Committed, Health
 from queuectl.api.state import Configure
-from queuectl.api.tunnel import PATH, tunnel
+from queuectl.api.tunnel import add_tunnel
 from queuectl.api.view import View
 from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes
@@ -128,7 +128,7 @@ def application(
         app.middlewares.append(_local_name)
     else:
         # Without authentication the bytes in a tunnel could claim any host name.
-        app.router.add_get(PATH, tunnel)
+        add_tunnel(app)
     app.on_response_prepare.append(_prepare)
     source = Source(view, readings, kinds, Cursors(cursor_key), PastStates(readings, parse_policy, configure))
     workloads = WorkloadRoutes(source)
@@ -160,9 +160,13 @@ def _handler(endpoint: Endpoint, identify: Identify, limits: Limits) -> Handler:
         caller = await identify(request)
         raw = request.raw_path.partition("?")[2]
         values = query.parse(raw, endpoint.parameters)
-        if caller.limited:
-            limits.take(caller.name, heavy=endpoint.heavy(values))
+        if not caller.limited:
+            return await answer(request, caller, values)
+        limits.take(caller.name, heavy=endpoint.heavy(values))
+        with limits.in_work(caller.tenant):
+            return await answer(request, caller, values)
 
+    async def answer(request: web.Request, caller: Caller, values: dict[str, Any]) -> web.StreamResponse:
         async def again() -> Caller:
             return await identify(request)
 
@@ -195,7 +199,11 @@ async def _read(request: web.Request, endpoint: Endpoint) -> bytes:
         raise Refusal(HTTPStatus.LENGTH_REQUIRED, "the request must say the length of its body")
     if request.content_length > most:
         raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {most} bytes")
-    return await request.read()
+    try:
+        return await listener.body_of(request)
+    except (ClientError, OSError):
+        # The connection is closed: the status is for the metrics.
+        raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None
 
 
 def _add_descriptions(app: web.Application, endpoints: Iterable[Endpoint]) -> None:

@@ -108,7 +108,7 @@ def of_cohort(
     """
 
     def below(tree: QuotaTree) -> list[QuotaNode]:
-        return [node for node in _below(tree.cohort(name)) if node.kind == "ClusterQueue"]
+        return list(tree.cohort(name).queues())
 
     return _statements(below, past, bounds, parse)
 
@@ -194,15 +194,9 @@ def _epochs(
             former = in_force
             tree = quota_tree({one.key: read(one) for one in in_force}, {})
             queues = told(tree)
-            below = list(_below(tree.root(queues[0]))) if queues else []
+            below = list(tree.root(queues[0]).below()) if queues else []
             members = frozenset(node.name for node in below if node.kind == "ClusterQueue")
         yield _Epoch(begin, end, tree, queues, members, len(below))
-
-
-def _below(node: QuotaNode) -> Iterator[QuotaNode]:
-    yield node
-    for child in node.children.values():
-        yield from _below(child)
 
 
 def _changes(holds: Sequence[Held], since: datetime, until: datetime) -> dict[FlavorResource, list[_Change]]:

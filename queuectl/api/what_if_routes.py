@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -11,9 +11,10 @@ from typing import Any, Final, TypeVar
 from queuectl.api import basis, bodies, documents, query, schemas, what_if_schemas
 from queuectl.api import what_if_documents as what_if
 from queuectl.api.answer_routes import always, now
-from queuectl.api.asking import Endpoint, Question, Source, committed
+from queuectl.api.asking import Endpoint, Question, Source, committed, while_asked
 from queuectl.api.exposure import threats
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS
+from queuectl.api.limits import Turns
 from queuectl.api.problems import Refusal, bad_request, not_found, unavailable
 from queuectl.api.quoting import ahead, borrowed, started
 from queuectl.api.workload_routes import WorkloadRoutes
@@ -28,11 +29,13 @@ from queuectl.readings import NotAtRest, WhatIfs
 MAX_MANIFEST: Final = 256 * 1024
 """Bytes of one object."""
 MAX_POLICY: Final = 1024 * 1024
+MAX_OBJECTS: Final = 2_000
+"""Of one plan, with those to be deleted."""
 MAX_YAML: Final = 64 * 1024
 """Less: it takes longer to parse than JSON."""
 
 TRY_SECONDS: Final = 20.0
-"""How long one trial may take, with those before it."""
+"""How long one question may take, with those before it."""
 
 Answer = TypeVar("Answer")
 
@@ -42,6 +45,7 @@ class WhatIfRoutes:
         self._source = source
         self._workloads = workloads
         self._what_ifs = what_ifs
+        self._turns = Turns()
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         return (
@@ -83,7 +87,7 @@ class WhatIfRoutes:
         if workload.id not in state.workloads:
             raise not_found()
         of = basis.of_namespace(state, now(sight), workload.ref.namespace, workload.cluster_queue)
-        found = await _tried(self._what_ifs.counterfactuals(of, workload.id))
+        found = await self._tried(question, lambda: self._what_ifs.counterfactuals(of, workload.id))
         readable = await question.caller.namespaces("get", WORKLOADS, what_if.displaced_namespaces(found))
         kind = self._source.kinds.find(workload.ref.kind)
         return what_if.counterfactuals(found, workload, kind, readable, committed(sight))
@@ -94,10 +98,10 @@ class WhatIfRoutes:
         state, present = sight.state, now(sight)
         workload = replace(workload, created_at=present)
         of = basis.of_namespace(state, present, workload.ref.namespace)
-        found = await _tried(self._what_ifs.quote(of, workload))
+        found = await self._tried(question, lambda: self._what_ifs.quote(of, workload))
         reason = found.now.reason
         stored, later = started(state, workload, found.now, present)
-        menaces = threats(stored, later, present) if stored is not None else []
+        menaces = await threats(stored, later, present) if stored is not None else []
         queues = await question.caller.names(CLUSTER_QUEUES, {one.cluster_queue for one in menaces})
         named = {*what_if.displaced_namespaces(found), *named_in(reason)}
         readable = await question.caller.namespaces("get", WORKLOADS, named)
@@ -106,7 +110,7 @@ class WhatIfRoutes:
             reason=None if reason is None else documents.reason(redacted(reason, readable)),
             cluster_queue=found.now.cluster_queue,
             priority=found.now.priority,
-            ahead=ahead(state, found.now.cluster_queue, found.now.priority),
+            ahead=await ahead(state, found.now.cluster_queue, found.now.priority),
             borrows=borrowed(stored, later),
             threats=what_if.threats(menaces, queues),
             **committed(sight),
@@ -121,11 +125,25 @@ class WhatIfRoutes:
                 "a plan names workloads of all namespaces: it needs the right to list all workloads and all "
                 "clusterqueues",
             )
-        changes = policy_changes(await bodies.policy_objects(question))
+        # In a thread: a thousand objects take a tenth of a second.
+        changes = await asyncio.to_thread(policy_changes, await bodies.policy_objects(question))
         sight = self._source.sight()
         of = basis.everything(sight.state, now(sight))
-        found = await _tried(self._what_ifs.plan(of, changes))
+        found = await self._tried(question, lambda: self._what_ifs.plan(of, changes))
         return what_if.planned(found, committed(sight))
+
+    async def _tried(self, question: Question, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Raises a 503 for a state that cannot be tried, and after TRY_SECONDS."""
+        try:
+            async with asyncio.timeout(TRY_SECONDS), self._turns.turn(question.caller.tenant):
+                return await while_asked(question, ask())
+        except TimeoutError:
+            problem = f"no answer within {TRY_SECONDS:g} s"
+        except NotAtRest as error:
+            problem = f"the state cannot be tried: {error}"
+        except ValueError as error:
+            raise unavailable(f"the state cannot be tried: {error}") from None
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, retry_after=2)
 
     async def _asked(self, question: Question) -> Workload:
         """The workload in the body. Raises a 400 that names the field, or a 404."""
@@ -134,7 +152,7 @@ class WhatIfRoutes:
         if row is None:
             raise bad_request(f"apiVersion and kind must be one of {self._source.kinds.known()}")
         try:
-            workload = as_created(row, content)
+            workload = await asyncio.to_thread(as_created, row, content)
         except BadField as problem:
             raise bad_request(str(problem)) from None
         if not query.is_name(workload.ref.namespace):
@@ -154,6 +172,8 @@ def policy_changes(content: Mapping[str, Any]) -> list[PolicyObserved | PolicyGo
         objects = content.get(field, [])
         if not isinstance(objects, list):
             raise bad_request(f"{field} must be a list")
+        if len(objects) + len(found) > MAX_OBJECTS:
+            raise bad_request(f"{field}: one plan tries at most {MAX_OBJECTS} objects")
         for number, one in enumerate(objects):
             key = _key(f"{field}[{number}]", one)
             if field == "deleted":
@@ -177,18 +197,3 @@ def _key(place: str, one: Any) -> ConfigKey:
     if kind not in POLICY_KINDS or not isinstance(namespace, str):
         raise bad_request(f"{place}.kind must be one of {', '.join(POLICY_KINDS)}")
     return ConfigKey(kind, namespace, metadata["name"])
-
-
-async def _tried(answer: Awaitable[Answer]) -> Answer:
-    """Raises a 503, for a state that cannot be tried."""
-    try:
-        async with asyncio.timeout(TRY_SECONDS):
-            return await answer
-    except TimeoutError:
-        raise unavailable(f"no answer within {TRY_SECONDS:g} s") from None
-    except NotAtRest as error:
-        raise Refusal(
-            HTTPStatus.SERVICE_UNAVAILABLE, f"the state cannot be tried: {error}", retry_after=2
-        ) from None
-    except ValueError as error:
-        raise unavailable(f"the state cannot be tried: {error}") from None

@@ -9,9 +9,10 @@ from itertools import islice
 from typing import Any, Final
 
 from queuectl.api import documents, lending, query, schemas, story
-from queuectl.api.asking import Endpoint, Question, Source, committed, page
+from queuectl.api.asking import HEARTBEAT_SECONDS, Endpoint, Question, Source, committed, page
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller
 from queuectl.api.lending import Lent
+from queuectl.api.parts import in_parts
 from queuectl.api.problems import bad_request, not_found
 from queuectl.api.query import Cursor
 from queuectl.api.state import OVER, State
@@ -28,8 +29,6 @@ MOST_SIBLINGS: Final = 100
 SCAN_ROWS: Final = 1000
 SCANS: Final = 5
 """How many rows of history one request reads to find rows that pass its filter."""
-_HEARTBEAT_SECONDS: Final = 1.0
-"""Interval at which a waiting request checks that its client is still connected."""
 
 _NEWEST: Final = (query.LIMIT, query.NEXT)
 _PAGE: Final = (query.AS_OF, *_NEWEST)
@@ -105,12 +104,12 @@ class WorkloadRoutes:
     # --- workloads --------------------------------------------------------------------------------
 
     async def workloads(self, question: Question) -> schemas.Committed:
-        sight = await self._source.sight_of(question)
         after = await self._source.after(question)
         namespace = question.values.get("namespace")
         in_line = question.values.get("order") == query.POSITION
         if namespace is not None:
             await self._may(question.caller, "list", namespace)
+        sight = await self._source.sight_of(question, WORKLOADS if namespace is None else None)
         if question.values.get("phase") in OVER and not in_line:
             ended_by = sight.state.sequence + 1 if "asOf" in question.values else None
             before = after[0] if after else ended_by
@@ -121,16 +120,16 @@ class WorkloadRoutes:
             else:
                 wanted = Allowed(frozenset({namespace}))
             if in_line:
-                rows, next = self._in_line(question, sight, wanted, after)
+                rows, next = await self._in_line(question, sight, wanted, after)
             else:
-                open = self._open(question, sight.state, wanted, after, _since(question, sight))
+                open = await self._open(question, sight.state, wanted, after, _since(question, sight))
                 rows, next = self._source.cut(question, open, lambda one: [one.arrival, one.id])
         readable = await self._readable(question.caller, "list", *(workload.reason for workload in rows))
         reasons = documents.Reasons(sight.state, readable)
         items = (documents.workload(workload, sight.state, reasons) for workload in rows)
         return await page(schemas.Workload, items, next, sight)
 
-    def _open(
+    async def _open(
         self,
         question: Question,
         state: State,
@@ -140,14 +139,15 @@ class WorkloadRoutes:
     ) -> list[StoredWorkload]:
         """One more than the page holds, if there are as many."""
         rows: list[StoredWorkload] = []
-        for workload in state.in_order(namespaces, (after[0], WorkloadId(after[1])) if after else None):
+        began = (after[0], WorkloadId(after[1])) if after else None
+        async for workload in in_parts(state.in_order(namespaces, began)):
             if _passes(question.values, workload, since):
                 rows.append(workload)
                 if len(rows) > question.limit:
                     break
         return rows
 
-    def _in_line(
+    async def _in_line(
         self, question: Question, sight: Sight, namespaces: Allowed, after: Cursor | None
     ) -> tuple[Sequence[StoredWorkload], str | None]:
         """Of one pending queue, by position. The line moves between two pages. Raises a 400."""
@@ -158,7 +158,7 @@ class WorkloadRoutes:
             )
         since = _since(question, sight)
         rows: list[tuple[int, StoredWorkload]] = []
-        for position, one in sight.state.line(queue, after[0] if after else 0):
+        async for position, one in in_parts(sight.state.line(queue, after[0] if after else 0)):
             if one.ref.namespace in namespaces and _passes(question.values, one, since):
                 rows.append((position, one))
                 if len(rows) > question.limit:
@@ -289,7 +289,7 @@ class WorkloadRoutes:
             await self._may(question.caller, "list", namespace)
         if "asOf" in question.values and "wait" in question.values:
             raise bad_request("parameter wait does not go with asOf: no decisions will come")
-        sight = await self._source.sight_of(question)
+        sight = await self._source.sight_of(question, WORKLOADS if namespace is None else None)
         cursor = await self._source.after(question)
         newest = max(0, sight.state.sequence - question.limit)
         after = int(cursor[0]) if cursor else int(question.values.get("after", newest))
@@ -301,7 +301,7 @@ class WorkloadRoutes:
                 until = self._source.view.moment() + seconds
                 while not rows and more is None and (left := until - self._source.view.moment()) > 0:
                     after = max(after, sight.state.sequence)
-                    await self._source.view.beyond(after, min(left, _HEARTBEAT_SECONDS))
+                    await self._source.view.beyond(after, min(left, HEARTBEAT_SECONDS))
                     if question.gone():
                         break
                     # The caller's rights may have changed during the wait.

@@ -16,9 +16,10 @@ from typing import Final, TypeVar
 from queuectl.core.model import LedgerSnapshot, WorkloadId
 from queuectl.ledger.as_of import Configure, configuration_of
 from queuectl.ports import LedgerUnavailable, NotStored, SchemaMismatch
-from queuectl.readings import Calibration, PastLives, PastWork, StartForecast
+from queuectl.readings import Calibration, NotAtRest, PastLives, PastWork, StartForecast
 from queuectl.simulator import backtest
 from queuectl.simulator.forecast import MOST_WORK, WINDOW, Forecast, Known, Unknown, obstacle, queue_of
+from queuectl.simulator.playing import NeverEnds
 from queuectl.simulator.run_times import known_at
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,10 @@ class Forecaster:
             sequence = tree.forecast.sequence
             if (why := obstacle(stored)) is not None:
                 return StartForecast(tree.at, sequence, why)
-            found = await self._compute(partial(tree.forecast.of, [workload]))
+            try:
+                found = await self._compute(partial(tree.forecast.of, [workload]))
+            except NeverEnds as error:
+                return StartForecast(tree.at, sequence, f"the state cannot be played: {error}")
             if isinstance(found, Unknown):
                 return StartForecast(tree.at, sequence, found.why)
             self._to_check(tree, now)
@@ -153,6 +157,8 @@ class Forecaster:
             forecast = await self._compute(partial(Forecast, basis, queue))
         except KeyError:
             return StartForecast(now, snapshot.sequence, f"ClusterQueue {queue} does not exist")
+        except NotAtRest as error:
+            return StartForecast(now, snapshot.sequence, f"the state cannot be played: {error}")
         except ValueError as error:
             log.warning("no forecast: %s", error)
             return StartForecast(now, snapshot.sequence, "the policy in the ledger cannot be read")

@@ -200,11 +200,14 @@ def _used_below(
     node: QuotaNode, cell: int, name: FlavorResource, used: dict[tuple[str, FlavorResource], int]
 ) -> int:
     """Return the usage at `node` that follows from the usage `used` of the ClusterQueues (Q2)."""
-    if node.kind == "ClusterQueue":
-        return used.get((node.name, name), 0)
-    return sum(
-        max(0, _used_below(child, cell, name, used) - child.private[cell]) for child in node.children.values()
-    )
+    found: dict[QuotaNode, int] = {}
+    for at in reversed(list(node.below())):
+        if at.kind == "ClusterQueue":
+            found[at] = used.get((at.name, name), 0)
+        else:
+            children = at.children.values()
+            found[at] = sum(max(0, found.pop(child) - child.private[cell]) for child in children)
+    return found[node]
 
 
 # --- quota

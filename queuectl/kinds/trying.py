@@ -12,6 +12,7 @@ from queuectl.kinds.fields import BadField, Json, mapping, shown
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
+from queuectl.kinds.written import RESERVED
 
 _MALFORMED: Final = "metadata: namespace, name or labels are malformed"
 _CREATED: Final = {
@@ -21,6 +22,8 @@ _CREATED: Final = {
     "creationTimestamp": "1970-01-01T00:00:00Z",
 }
 """What an API server would add."""
+_OF_ITS_CREATOR: Final = ("name", "generateName", "namespace", "labels", "annotations")
+"""Fields of metadata. The others are written by the API server and by controllers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +71,17 @@ def tried(kinds: KindRegistry, obj: Json) -> Tried:
 
 
 def as_created(row: JobKind, obj: Json) -> Workload:
-    """The workload of an object that is not created yet. Raises BadField."""
+    """The workload of an object that is not created yet. Raises BadField.
+
+    What a creator has no say in is left out: identity, times, owners, status and the annotations of queuectl.
+    So the workload never stands for another one.
+    """
     metadata = mapping(obj, "metadata", "")
     labels = mapping(metadata, "labels", "metadata")
+    annotations = mapping(metadata, "annotations", "metadata")
+    metadata = {key: metadata[key] for key in _OF_ITS_CREATOR if key in metadata}
+    metadata["annotations"] = {key: text for key, text in annotations.items() if not key.startswith(RESERVED)}
+    obj = {key: value for key, value in obj.items() if key != "status"}
     if QUEUE_LABEL not in labels:
         raise BadField("metadata.labels", f"there is no {QUEUE_LABEL}")
     event = _read(row, obj, metadata, {}, labels)

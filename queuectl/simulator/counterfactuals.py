@@ -29,6 +29,8 @@ OTHERS: Final = 3
 MOST_WORK: Final = 400
 """Units of work (nominations, searches for victims) that the search for more quota may cost: each change
 nominates the heads of a whole tree."""
+MOST_WORK_EACH: Final = 1000
+"""Units of work that the search for changes of each other kind may cost."""
 
 
 def counterfactuals(trials: Trials, workload: WorkloadId) -> Counterfactuals:
@@ -36,6 +38,8 @@ def counterfactuals(trials: Trials, workload: WorkloadId) -> Counterfactuals:
     trials.include(workload)
     stored = trials.workloads[workload]
     now = trials.unchanged(workload)
+    if stored.attempt is not None:
+        return Counterfactuals(sequence=trials.read, now=now)  # it holds quota until its pods are gone
     asked = Asked(requested(stored), stored.cluster_queue, stored.priority)
     return _search(trials, asked, now)
 
@@ -72,22 +76,46 @@ class _Search:
         self._priority = asked.priority
         self._reason = reason
         self._waits = asked.workload.id in trials.workloads
+        self._last_work = 0
+        """No trial begins after so much work of the trials."""
         self.incomplete: list[ChangeKind] = []
 
     def all(self) -> Iterator[Counterfactual]:
-        for number, pods in enumerate(self._own.pod_sets):
-            yield from self._fewer(number, pods)
-        for number, pods in enumerate(self._own.pod_sets):
-            for resource in self._missing(pods):
-                yield from self._smaller(number, pods, resource)
-        yield from islice(self._flavors(), OTHERS)
-        yield from islice(self._queues(), OTHERS)
-        yield from islice(self._priorities(), 1)
-        yield from self._quota()
+        """All kinds together cost at most five times MOST_WORK_EACH and MOST_WORK, and one trial each."""
+        kinds = (
+            (ChangeKind.FEWER_PODS, self._fewer()),
+            (ChangeKind.SMALLER_PODS, self._smaller()),
+            (ChangeKind.OTHER_FLAVOR, islice(self._flavors(), OTHERS)),
+            (ChangeKind.OTHER_QUEUE, islice(self._queues(), OTHERS)),
+            (ChangeKind.OTHER_PRIORITY, islice(self._priorities(), 1)),
+            (ChangeKind.MORE_QUOTA, self._quota()),
+        )
+        for kind, changes in kinds:
+            most = MOST_WORK if kind is ChangeKind.MORE_QUOTA else MOST_WORK_EACH
+            self._last_work = self._trials.work + most
+            try:
+                yield from changes
+            except _TooMuch:
+                self.incomplete.append(kind)
+
+    def _bounded(self) -> Trials:
+        """Raises _TooMuch if no other trial may begin."""
+        if self._trials.work > self._last_work:
+            raise _TooMuch
+        return self._trials
 
     # --- the workload
 
-    def _fewer(self, number: int, pods: PodSet) -> Iterator[Counterfactual]:
+    def _fewer(self) -> Iterator[Counterfactual]:
+        for number, pods in enumerate(self._own.pod_sets):
+            yield from self._fewer_of(number, pods)
+
+    def _smaller(self) -> Iterator[Counterfactual]:
+        for number, pods in enumerate(self._own.pod_sets):
+            for resource in self._missing(pods):
+                yield from self._smaller_of(number, pods, resource)
+
+    def _fewer_of(self, number: int, pods: PodSet) -> Iterator[Counterfactual]:
         def change(count: int) -> tuple[Change, Workload]:
             least = pods.min_count if pods.min_count is not None and pods.min_count < count else None
             fewer = replace(pods, count=count, min_count=least)
@@ -96,7 +124,7 @@ class _Search:
 
         yield from self._largest(pods.count - 1, change)
 
-    def _smaller(self, number: int, pods: PodSet, resource: str) -> Iterator[Counterfactual]:
+    def _smaller_of(self, number: int, pods: PodSet, resource: str) -> Iterator[Counterfactual]:
         asked = dict(pods.requests)[resource]
 
         def change(amount: int) -> tuple[Change, Workload | None]:
@@ -158,7 +186,7 @@ class _Search:
         return replace(self._own, pod_sets=tuple(pod_sets))
 
     def _one(self, change: Change, workload: Workload) -> Iterator[Counterfactual]:
-        outcome = self._trials.with_workload(workload)
+        outcome = self._bounded().with_workload(workload)
         if outcome.starts:
             yield Counterfactual(change, outcome)
 
@@ -171,7 +199,7 @@ class _Search:
             _, workload = change(most + 1 - reduction)
             if workload is None:
                 return None
-            found = self._trials.with_workload(workload)
+            found = self._bounded().with_workload(workload)
             return found if found.starts else None
 
         found = smallest(outcome, most, self._hint(most))
@@ -199,7 +227,6 @@ class _Search:
         }
         if queue is None or not cells:
             return
-        begun = self._trials.work
         ahead = self._trials.ahead(self._own.id) if self._waits else 0
         key = ConfigKey("ClusterQueue", "", queue.name)
         for (flavor, resource), short in cells.items():
@@ -211,18 +238,12 @@ class _Search:
                 cell = FlavorResource(flavor, resource)
                 if self._waits and not self._trials.could_start(self._own.id, cell, more, ahead):
                     return None
-                if self._trials.work - begun > MOST_WORK:
-                    raise _TooMuch
                 larger = with_quota(queue, flavor, resource, more)
-                found = self._trials.with_policy(key, larger, self._own)
+                found = self._bounded().with_policy(key, larger, self._own)
                 return found if found.starts else None
 
             most = 2 * max(short, self._asked(resource))
-            try:
-                found = smallest(outcome, most, short)
-            except _TooMuch:
-                self.incomplete.append(ChangeKind.MORE_QUOTA)
-                break
+            found = smallest(outcome, most, short)
             if found is not None:
                 more, tried = found
                 yield Counterfactual(

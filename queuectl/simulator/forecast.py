@@ -19,13 +19,14 @@ from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.reasons import Family
 from queuectl.kinds.policy import parse_policy
-from queuectl.readings import PastLives
+from queuectl.readings import NotAtRest, PastLives
 from queuectl.simulator.arrivals import Arrival, milliseconds
 from queuectl.simulator.coming import Calendar
 from queuectl.simulator.endings import Endings
 from queuectl.simulator.forward import DAY, Forward
 from queuectl.simulator.rebuilding import by_workload, engine_of
 from queuectl.simulator.run_times import LEAST_RUNS, RunTimes, grouped, run_of
+from queuectl.simulator.trials import PLANS
 
 WINDOW: Final = timedelta(days=28)
 """How much of the past a forecast draws from."""
@@ -101,7 +102,8 @@ class Forecast:
     """
 
     def __init__(self, basis: Known, cluster_queue: str, most_work: int = MOST_WORK) -> None:
-        """Raises KeyError if there is no such ClusterQueue, and ValueError for a spec that cannot be read."""
+        """Raises KeyError if there is no such ClusterQueue, ValueError for a spec that cannot be read, and
+        NotAtRest."""
         self._basis = basis
         self._most_work = most_work
         snapshot = basis.snapshot
@@ -244,12 +246,15 @@ def settle(engine: Engine, now: datetime, sequence: int) -> int:
     """Commit the reasons of pending workloads, which a rebuilt engine finds anew: once for all its copies.
 
     Stop at any other decision: it belongs to the draws. So do counts of pods: an engine asks for each once.
-    Return the sequence of the last decision.
+    Return the sequence of the last decision. Raises NotAtRest.
     """
-    while (plan := engine.decide(now)).decisions and all(isinstance(one, Keep) for one in plan.decisions):
+    for _ in range(PLANS):
+        plan = engine.decide(now)
+        if not plan.decisions or not all(isinstance(one, Keep) for one in plan.decisions):
+            return sequence
         engine.commit(replace(plan, probes=()), sequence + 1)
         sequence += len(plan.recorded)
-    return sequence
+    raise NotAtRest(f"it does not come to rest within {PLANS} plans")
 
 
 def queue_of(one: StoredWorkload) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from queuectl.core.decisions import Admit, Decision, Evict, Keep, PodsToCount
+from queuectl.core.engine import Engine
 from queuectl.core.events import (
     EffectSettled,
     Event,
@@ -29,9 +30,16 @@ def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
     """Return what changes: decisions up to rest at this time. Starts and stops are carried out at once; pods
     of stopped workloads end when nothing else is left to decide, all together.
 
-    Raises NotAtRest.
+    Raises Abandoned and NotAtRest.
     """
     engine = trials.fork()
+    try:
+        return _planned(trials, engine, changes)
+    finally:
+        engine.dissolve()
+
+
+def _planned(trials: Trials, engine: Engine, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
     before = {report.name: report.condition for report in engine.take_reports()[1]}
     engine.handle(changes)
     found = _Found(trials)
@@ -39,6 +47,7 @@ def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
     stopped: set[WorkloadId] = set()
     counted: list[PodsToCount] = []
     for _ in range(PLANS):
+        trials.go_on()
         plan = engine.decide(trials.now, BUDGET)
         counted += (probe for probe in plan.probes if probe.workload in stopped)
         if plan.decisions or plan.more:
@@ -57,7 +66,6 @@ def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
     else:
         raise NotAtRest(f"it does not come to rest within {PLANS} plans")
     after = {report.name: report.condition for report in engine.take_reports()[1]}
-    engine.dissolve()
     inactive = [
         (name, condition)
         for name, condition in sorted(after.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
@@ -34,6 +34,8 @@ BUDGET: Final = 1_000_000
 """Of one plan: more than a state can need."""
 FORKED_FOR_ONE: Final = 10
 """How many workloads are copied in the time of one unit of work."""
+POD_SETS_FOR_ONE: Final = 4
+"""How many podsets of the workload that is tried are evaluated in the time of one unit of work."""
 PLANS: Final = 1_000
 """Most plans until nothing is left to decide at one time."""
 SUSPENDED: Final = Observation(resource_version="1", generation=1, suspended=True, annotated=True)
@@ -42,6 +44,10 @@ _TRIED: Final = "{}"
 """In the place of a spec: only the ledger would read it."""
 
 P = TypeVar("P", bound=Policy)
+
+
+class Abandoned(Exception):
+    """Nothing waits for the answer any more."""
 
 
 class Trials:
@@ -69,6 +75,8 @@ class Trials:
         self.pods: Final[Mapping[WorkloadId, list[str]]] = by_workload(pods)
         """The UIDs of the pods of each workload that are on nodes."""
         self.work = 0
+        self.abandoned: Callable[[], bool] = lambda: False
+        """Whether nothing waits for the answer any more. Called from the thread that tries."""
         self._engine = engine
         self._behind = Behind({}) if behind is None else behind
         self._lean = behind is not None
@@ -103,6 +111,7 @@ class Trials:
         """Return the next plan of an engine, to which workloads are added that it needs."""
         while True:
             plan = engine.decide(self.now, BUDGET)
+            self.work += plan.work
             needed = behind.needed(plan)
             if not needed:
                 return plan
@@ -159,28 +168,45 @@ class Trials:
         return Tried(start=_start(None, (), stored.reason), reason=stored.reason)
 
     def with_workload(self, workload: Workload) -> Tried:
-        """Try a workload, in the place of the one with its id if there is one."""
+        """Try a workload, in the place of the pending one with its id if there is one.
+
+        Raises ValueError for the id of a workload that holds quota: an engine would stop that workload.
+        Raises Abandoned and NotAtRest.
+        """
+        self.go_on()
         known = self.workloads.get(workload.id)
+        if known is not None and known.attempt is not None:
+            raise ValueError(f"{workload.id} holds quota")
         back: Event = WorkloadGone(workload.id)
         if known is not None:
             back = WorkloadObserved(requested(known), SUSPENDED)
-        return self._try([WorkloadObserved(workload, SUSPENDED)], [back], workload.id)
+        return self._try([WorkloadObserved(workload, SUSPENDED)], [back], workload)
 
     def with_policy(self, key: ConfigKey, value: Policy, workload: Workload) -> Tried:
-        """Try a workload under another spec of a policy object. Raises KeyError: there is none."""
+        """Try a workload under another spec of a policy object.
+
+        Raises KeyError if there is none, Abandoned and NotAtRest.
+        """
         if key not in self._policies:
             raise KeyError(key)
+        self.go_on()
         changes: list[Event] = [PolicyObserved(key, value, _TRIED)]
         if workload.id not in self.workloads:
             changes.append(WorkloadObserved(workload, SUSPENDED))
         # On a copy: policy back in force would have the heads of the whole tree evaluated once more.
         engine, behind = self._fork()
-        engine.handle(changes)
-        if self._lean:
-            engine.keep_refusals()
-        found = tried(workload.id, self._until_it_starts(engine, behind, workload.id))
-        engine.dissolve()
-        return found
+        try:
+            engine.handle(changes)
+            if self._lean:
+                engine.keep_refusals()
+            return tried(workload.id, self._until_it_starts(engine, behind, workload))
+        finally:
+            engine.dissolve()
+
+    def go_on(self) -> None:
+        """Raise Abandoned if nothing waits for the answer. The trials are as they were before."""
+        if self.abandoned():
+            raise Abandoned
 
     def ahead(self, workload: WorkloadId) -> int:
         """Return how many workloads that are alike start before it. Costs the workloads of its queue."""
@@ -197,32 +223,41 @@ class Trials:
         self.work += self._size // FORKED_FOR_ONE
         return self._engine.fork(), self._behind.copy()
 
-    def _try(self, change: Sequence[Event], back: Sequence[Event], workload: WorkloadId) -> Tried:
+    def _try(self, change: Sequence[Event], back: Sequence[Event], workload: Workload) -> Tried:
         engine = self._engine
         engine.handle(change)
         try:
+            self.work += _evaluated(workload)
             plan = self._plan(engine, self._behind)
-            self.work += plan.work
             found: Sequence[Decision] = plan.decisions
-            if _goes_on(plan) and not tried(workload, found).starts:
+            if _goes_on(plan) and not tried(workload.id, found).starts:
                 engine_beside, behind = self._fork()
-                found = self._until_it_starts(engine_beside, behind, workload)
-                engine_beside.dissolve()
-            return tried(workload, found)
+                try:
+                    found = self._until_it_starts(engine_beside, behind, workload)
+                finally:
+                    engine_beside.dissolve()
+            return tried(workload.id, found)
         finally:
             engine.handle(back)
             self._decide()  # heads that are to be evaluated again would come into the next trial
 
-    def _until_it_starts(self, engine: Engine, behind: Behind, workload: WorkloadId) -> list[Decision]:
-        """Decide until the workload starts, or nothing is left to decide."""
+    def _until_it_starts(self, engine: Engine, behind: Behind, workload: Workload) -> list[Decision]:
+        """Decide until the workload starts, or nothing is left to decide. Raises Abandoned and NotAtRest."""
         sequence, found = self._sequence, list[Decision]()
-        while True:
+        for _ in range(PLANS):
+            self.go_on()
+            self.work += _evaluated(workload)
             plan = self._plan(engine, behind)
-            self.work += plan.work
             found += plan.decisions
-            if not (plan.decisions or plan.more) or tried(workload, found).starts:
+            if not (plan.decisions or plan.more) or tried(workload.id, found).starts:
                 return found
             sequence = commit(engine, plan, sequence)
+        raise NotAtRest(f"it does not come to rest within {PLANS} plans")
+
+
+def _evaluated(workload: Workload) -> int:
+    """Units of work of one evaluation of its podsets."""
+    return 1 + len(workload.pod_sets) // POD_SETS_FOR_ONE
 
 
 def trials_of(

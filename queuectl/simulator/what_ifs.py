@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from queuectl.core.what_if import Counterfactuals, PlannedPolicy
 from queuectl.readings import Basis
 from queuectl.simulator.counterfactuals import counterfactuals, quote
 from queuectl.simulator.planning import planned
-from queuectl.simulator.trials import Trials, trials_of
+from queuectl.simulator.trials import Abandoned, Trials, trials_of
 
 KEPT: Final = 8
 """How many engines are kept, those used last."""
@@ -35,7 +36,8 @@ class _Kept:
 
 
 class TriedWhatIfs:
-    """readings.WhatIfs. One trial runs at a time, in a thread of its own. `clock`: monotonic, in seconds."""
+    """readings.WhatIfs. One question is answered at a time, in a thread of its own; one whose task is
+    cancelled ends with its next trial. `clock`: monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -62,11 +64,31 @@ class TriedWhatIfs:
         ask: Callable[[Trials], Answer],
         serves: Callable[[Trials], bool] = lambda trials: True,
     ) -> Answer:
-        # A trial goes on if nothing waits for its answer any more: the next one begins after it all the same.
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._worker, lambda: ask(self._trials(basis, serves)))
+        abandoned = threading.Event()
 
-    def _trials(self, basis: Basis, serves: Callable[[Trials], bool]) -> Trials:
+        def answer() -> Answer:
+            if abandoned.is_set():
+                raise Abandoned
+            kept = self._taken(basis, serves)
+            kept.trials.abandoned = abandoned.is_set
+            try:
+                found = ask(kept.trials)
+            except Abandoned:
+                self._keep(basis.queues, kept)
+                raise
+            except BaseException:
+                self._leave(kept)  # what fails half way is not used again
+                raise
+            self._keep(basis.queues, kept)
+            return found
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, answer)
+        except asyncio.CancelledError:
+            abandoned.set()
+            raise
+
+    def _taken(self, basis: Basis, serves: Callable[[Trials], bool]) -> _Kept:
         """The engine of this part of the state: the one that is kept, if it is fresh and serves."""
         self._close()
         kept, now = self._kept.pop(basis.queues, None), self._clock()
@@ -78,12 +100,13 @@ class TriedWhatIfs:
                 self._close()  # such engines are large
             trials = trials_of(basis.snapshot(), basis.configuration, whole=whole)
             kept = _Kept(trials, basis.epoch, now)
-        # Kept only from here on: what fails half way is not used again.
-        self._kept[basis.queues] = kept
+        return kept
+
+    def _keep(self, key: Key, kept: _Kept) -> None:
+        self._kept[key] = kept
         while len(self._kept) > KEPT:
             _, last_used = self._kept.popitem(last=False)
             self._leave(last_used)
-        return kept.trials
 
     def _leave(self, kept: _Kept) -> None:
         """Its engine is freed after the answer that is being made, and before the next one."""

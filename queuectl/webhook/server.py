@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from queuectl.kinds.registry import KindRegistry
-from queuectl.listener import Limits, connection_of
+from queuectl.listener import Limits, body_of, connection_of
 from queuectl.webhook.mutation import BadReview, answered
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def reviews(kinds: KindRegistry, limits: ReviewLimits, observer: Observer) -> we
         try:
             _check_form(request)
             async with _place(places, limits.work_wait_seconds):
-                body = await _body(request)
+                body = await body_of(request)
                 answer, changed = answered(body, kinds)
             result = "changed" if changed else "unchanged"
             return web.Response(body=answer, content_type="application/json")
@@ -85,16 +85,6 @@ async def _place(places: asyncio.Semaphore, wait: float) -> AsyncIterator[None]:
         yield
     finally:
         places.release()
-
-
-async def _body(request: web.Request) -> bytes:
-    connection = connection_of(request)
-    if connection is not None:
-        connection.reading()
-    body = await request.read()
-    if connection is not None:
-        connection.working()
-    return body
 
 
 @web.middleware

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from queuectl.api import past
 from queuectl.api.past import KEPT
 from queuectl.core.model import ConfigKey, Phase
+from queuectl.ports import Access
 from tests.api.canned import AWAY, EPOCH_START, CannedReadings, decision, queue_spec, two_teams, workload
-from tests.api.conftest import Rest, Serve
+from tests.api.conftest import Clock, Rest, Serve, bearer
+from tests.api.reviews import CannedReviews
 from tests.api.test_tenants import BOBS, SECRET, ledger, reviews  # noqa: F401 (a fixture)
 
 LATER = EPOCH_START + timedelta(hours=1)
@@ -177,3 +181,93 @@ async def test_an_object_of_another_tenant_is_missing_at_earlier_times_too(
     detail = await rest.refused(rest.client.get(path, params=asked, headers=headers), 404)
     assert SECRET not in detail
     assert (await rest.get(path, token="admin", **asked))["name"] == "zz-urgent"
+
+
+LISTS = {
+    "/api/v1/workloads": "workloads",
+    "/api/v1/decisions": "workloads",
+    "/api/v1/preemptions": "workloads",
+    "/api/v1/localqueues": "localqueues",
+    "/api/v1/clusterqueues": "clusterqueues",
+    "/api/v1/demand": "clusterqueues",
+    "/api/v1/cohorts": "cohorts",
+    "/api/v1/resourceflavors": "resourceflavors",
+    "/api/v1/capacity": "resourceflavors",
+}
+ONES = {
+    "workloads": Access("list", "workloads", "other"),
+    "localqueues": Access("list", "localqueues", "default"),
+}
+NAMED = {"clusterqueues": "team-a", "cohorts": "all", "resourceflavors": "a100"}
+
+
+async def test_no_earlier_state_is_read_for_a_caller_without_a_right(serve: Serve) -> None:
+    """Every path that takes asOf, as a caller that may read nothing, and as one that may read one object."""
+    readings, _ = moved_on()
+    rights = CannedReviews()
+    rights.add("nothing")
+    clock = Clock()
+    rest = await serve(readings, rights, clock)
+    document = await (await rest.client.get("/openapi.json")).json()
+    paths = [
+        path
+        for path, methods in document["paths"].items()
+        if any(one["name"] == "asOf" for one in methods.get("get", {}).get("parameters", ()))
+    ]
+    assert set(LISTS) == {path for path in paths if "{" not in path}
+    for path in paths:
+        clock.now += 60
+        name = "waits" if "{kind}" in path else "main" if "localqueues" in path else "team-a"
+        filled = path.format(namespace="default", kind="job", name=name)
+        answer = await rest.client.get(filled, params={"asOf": written(LATER)}, headers=bearer("nothing"))
+        assert readings.looks == [], filled
+        if path not in LISTS:
+            assert answer.status == 404, filled
+        elif not path.endswith("capacity"):
+            assert (await answer.json())["items"] == [], filled
+    for path, resource in LISTS.items():
+        clock.now += 60
+        right = ONES.get(resource) or Access("get", resource, "", NAMED[resource])
+        rights.add(resource, right)
+        answer = await rest.client.get(path, params={"asOf": written(LATER)}, headers=bearer(resource))
+        assert answer.status == (400 if path.endswith("capacity") else 200), path  # the ledger has none then
+
+
+@pytest.mark.parametrize(("most", "reads"), [(1, 4), (9, 4), (10, 2)])
+async def test_the_workloads_of_kept_states_are_bounded(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, most: int, reads: int
+) -> None:
+    """Of two states with five workloads each, read one after the other: the last one is always kept."""
+    monkeypatch.setattr(past, "MOST_WORKLOADS", most)
+    readings, _ = moved_on()
+    rest = await serve(readings)
+    for when in (EPOCH_START, EPOCH_START, LATER, LATER, EPOCH_START, LATER):
+        await rest.get("/api/v1/clusterqueues", asOf=written(when))
+    assert len(readings.looks) == reads
+
+
+async def test_a_read_that_hangs_ends_and_others_do_not_wait_longer(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past, "READ_SECONDS", 0.3)
+    readings, _ = moved_on()
+    begun: list[Any] = []
+
+    async def hangs(when: Any) -> Any:
+        begun.append(when)
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(readings, "at", hangs)
+        rest = await serve(readings)
+        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+            asked = [
+                tasks.create_task(rest.client.get("/api/v1/clusterqueues", params={"asOf": written(when)}))
+                for when in (EPOCH_START, LATER, LATER)
+            ]
+        for task in asked:
+            answer = task.result()
+            assert answer.status == 503
+            assert int(answer.headers["Retry-After"]) >= 1
+    assert len(begun) <= 2, "those that wait have the same deadline"
+    await rest.get("/api/v1/clusterqueues", asOf=written(LATER))

@@ -7,12 +7,17 @@ import gc
 import threading
 from dataclasses import replace
 
+import pytest
+
 from queuectl.api import basis
 from queuectl.api.state import State
 from queuectl.core.entries import Entry
-from queuectl.core.model import LedgerSnapshot, WorkloadId
+from queuectl.core.model import LedgerSnapshot, Workload, WorkloadId
+from queuectl.core.what_if import Tried
 from queuectl.kinds.policy import parse_policy
-from queuectl.readings import Basis
+from queuectl.readings import Basis, NotAtRest
+from queuectl.simulator import trials
+from queuectl.simulator.trials import Trials
 from queuectl.simulator.what_ifs import KEPT, TriedWhatIfs
 from tests.api.canned import EPOCH_START
 from tests.api.test_what_ifs import ledger
@@ -71,3 +76,50 @@ async def test_a_question_that_nothing_waits_for_ends_before_the_next_one_begins
         goes_on.set()
     assert following.result().found
     assert reads == ["first", "second"]
+
+
+async def test_a_question_that_is_cancelled_ends_with_its_next_trial_and_its_engine_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of, waits = await asked_about()
+    begun, goes_on, tried = threading.Event(), threading.Event(), list[str]()
+    with_workload = Trials.with_workload
+
+    def slow(self: Trials, workload: Workload) -> Tried:
+        tried.append("begun")
+        found = with_workload(self, workload)
+        begun.set()
+        assert goes_on.wait(30)
+        tried.append("ended")
+        return found
+
+    what_ifs = TriedWhatIfs()
+    expected = await what_ifs.counterfactuals(of, waits)
+    (kept,) = what_ifs._kept.values()
+    monkeypatch.setattr(Trials, "with_workload", slow)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(what_ifs.counterfactuals(of, waits))
+        waiting = tasks.create_task(what_ifs.counterfactuals(of, waits))
+        assert await asyncio.to_thread(begun.wait, 30)
+        for one in (task, waiting):
+            one.cancel()
+        await asyncio.wait([task, waiting])
+        monkeypatch.setattr(Trials, "with_workload", with_workload)
+        goes_on.set()
+        assert await what_ifs.counterfactuals(of, waits) == expected
+    assert tried == ["begun", "ended"]
+    assert list(what_ifs._kept.values()) == [kept]
+
+
+async def test_an_engine_in_which_a_question_failed_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of, waits = await asked_about()
+    what_ifs = TriedWhatIfs()
+    expected = await what_ifs.counterfactuals(of, waits)
+    with monkeypatch.context() as patched:
+        patched.setattr(trials, "PLANS", 0)
+        with pytest.raises(NotAtRest):
+            await what_ifs.counterfactuals(of, waits)
+    assert not what_ifs._kept
+    assert await what_ifs.counterfactuals(of, waits) == expected

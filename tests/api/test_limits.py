@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from queuectl.api import server as rest
-from queuectl.api.limits import BURST, WAITING, Buckets
+from queuectl.api.limits import BURST, WAITING, Buckets, Turns
 from queuectl.api.problems import Refusal
 from tests.api.canned import two_teams
 from tests.api.conftest import Clock, Rest, Serve, bearer
@@ -247,3 +247,48 @@ async def test_51_thousands_of_idle_sockets_do_not_block_other_clients(server: t
                         assert answer.status == 200
         for writer in crowd:
             writer.close()
+
+
+# --- turns --------------------------------------------------------------------------------------------
+
+
+async def test_tenants_take_turns_however_many_requests_of_one_wait() -> None:
+    turns, order = Turns(), list[str]()
+    goes_on = asyncio.Event()
+
+    async def ask(tenant: str) -> None:
+        async with turns.turn(tenant):
+            order.append(tenant)
+            await goes_on.wait()
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        for tenant in ("evil",) * 5 + ("a", "b", "a"):
+            tasks.create_task(ask(tenant))
+            await asyncio.sleep(0)
+        goes_on.set()
+    assert order == ["evil", "evil", "a", "b", "evil", "a", "evil", "evil"]
+
+
+@pytest.mark.parametrize("handed", [False, True])
+async def test_a_turn_of_a_request_that_ends_while_it_waits_is_passed_on(handed: bool) -> None:
+    turns, order = Turns(), list[str]()
+    goes_on = asyncio.Event()
+
+    async def ask(name: str) -> None:
+        async with turns.turn(name):
+            order.append(name)
+            await goes_on.wait()
+        if handed and name == "first":
+            begun["ends"].cancel()  # its turn is handed to it, and it has not run yet
+
+    begun: dict[str, asyncio.Task[None]] = {}
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        for name in ("first", "ends", "last"):
+            begun[name] = tasks.create_task(ask(name))
+            await asyncio.sleep(0)
+        if not handed:
+            begun["ends"].cancel()
+        goes_on.set()
+    assert order == ["first", "last"]
+    async with asyncio.timeout(30), turns.turn("later"):
+        pass

@@ -105,7 +105,7 @@ async def threatened(*workloads: StoredWorkload, fair: bool = False, **specs: st
     await view.refresh()
     sight = view.sight()
     assert sight is not None
-    return threats(mine, sight.state, EPOCH_START + timedelta(minutes=2))
+    return await threats(mine, sight.state, EPOCH_START + timedelta(minutes=2))
 
 
 def waits(name: str, arrival: int, queue: str, priority: int = 0) -> StoredWorkload:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from queuectl.api import basis
+from queuectl.api import basis, what_if_routes
 from queuectl.api.state import State
 from queuectl.api.what_if_documents import message
 from queuectl.core.model import ConfigKey, Phase, PodSet
@@ -362,3 +362,13 @@ async def test_a_state_that_does_not_come_to_rest_is_said_to_be_so(
     for method, path, body in asked:
         detail = await rest.refused(rest.client.request(method, path, json=body), 503)
         assert detail.startswith("the state cannot be tried: it does not come to rest within")
+
+
+async def test_a_plan_of_too_many_objects_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what_if_routes, "MAX_OBJECTS", 2)
+    rest = await serve(ledger())
+    some = {**LARGER, "deleted": [{"kind": "Cohort", "metadata": {"name": "all"}}]}
+    assert (await planned(rest, some))["admitted"] == 1
+    many = {**LARGER, "deleted": some["deleted"] * 2}
+    said = await rest.refused(rest.client.post("/api/v1/plan", json=many), 400)
+    assert said == "deleted: one plan tries at most 2 objects"

@@ -115,15 +115,17 @@ class QuotaNode:
             yield node
             node = node.parent
 
-    def queues(self) -> Iterator[QuotaNode]:
-        """Yield the ClusterQueues at or below this node."""
+    def below(self) -> Iterator[QuotaNode]:
+        """Yield this node and all nodes below it, each before those below it."""
         todo = [self]
         while todo:
             at = todo.pop()
-            if at.kind == "Cohort":
-                todo.extend(at.children.values())
-            else:
-                yield at
+            yield at
+            todo.extend(at.children.values())
+
+    def queues(self) -> Iterator[QuotaNode]:
+        """Yield the ClusterQueues at or below this node."""
+        return (at for at in self.below() if at.kind == "ClusterQueue")
 
 
 class QuotaTree:
