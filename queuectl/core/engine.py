@@ -191,7 +191,7 @@ class Engine:
         for entry, step in due.steps:
             if isinstance(step, Probe):
                 assert entry.attempt is not None
-                probes.append(PodsToCount(entry.id, entry.ref, entry.attempt.number))
+                probes.append(PodsToCount(entry.id, entry.ref, entry.attempt.number, step.at_most))
             elif isinstance(step, Adopt):
                 decisions += self._adopt(entry, step, now, draft)
             elif not isinstance(step, Resend):

@@ -26,6 +26,7 @@ from queuectl.core.policy import LocalQueueName
 from queuectl.core.quota.tree import Cells
 from queuectl.core.readiness import ReadinessRules
 from queuectl.core.reasons import Reason
+from queuectl.core.resizing import NOT_RESIZED
 from queuectl.core.resources import FlavorResource
 from queuectl.core.run_limits import RunLimit
 
@@ -118,6 +119,7 @@ class Entry:
         "recorded_pods",
         "ref",
         "refused",
+        "resized",
         "run_limit",
         "shape",
         "start_denied",
@@ -205,6 +207,8 @@ class Entry:
         """A node that is lost under its pods (M12)."""
         self.pods_gone = False
         """The driver counted, and none was alive."""
+        self.resized = NOT_RESIZED
+        """What is known of edits of its numbers of pods while it runs."""
 
     @property
     def current(self) -> bool:

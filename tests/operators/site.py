@@ -75,9 +75,14 @@ class CountingCluster(KubeCluster):
         """By the UID of the object; those that found something alive."""
 
     async def anything_alive(
-        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+        self,
+        ref: ObjectRef,
+        *,
+        counts: int = 0,
+        unreachable: Set[str] = frozenset(),
+        at_most: int | None = None,
     ) -> bool:
-        alive = await super().anything_alive(ref, counts=counts, unreachable=unreachable)
+        alive = await super().anything_alive(ref, counts=counts, unreachable=unreachable, at_most=at_most)
         self.looks[ref.uid] += alive
         return alive
 
