@@ -77,7 +77,7 @@ def _replicas_active(obj: Json, specs: str) -> int | None:
 
 def _waits_for_workers(obj: Json) -> bool:
     """Is the launcher of this MPIJob made when its workers are ready?"""
-    return value_at(obj, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
+    return bool(value_at(obj, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady")
 
 
 def _launchers(obj: Json) -> int:

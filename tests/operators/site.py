@@ -40,6 +40,8 @@ from tests.job_kinds import JOB_KINDS
 from tests.operators.kinds import SUBJECTS
 from tests.operators.programs import (
     NAMESPACE,
+    TRAINER,
+    TRAINER_2_3,
     Operator,
     Program,
     needed_by_training_operator,
@@ -172,7 +174,7 @@ async def served(
         site.absent = frozenset(kind for kind, state in reflecting.kinds().items() if not state.installed)
         await _install_operators(site)
         for subject in SUBJECTS:
-            if subject.site == name:
+            if subject.on(name):
                 await eventually(partial(_in_force, tenant, subject), f"the gate on {subject}", SECONDS)
         yield site
 
@@ -295,5 +297,5 @@ async def _install_operators(site: Site) -> None:
     for operator in site.operators.values():
         await operator.install()
         await operator.start()
-    if "trainer" in site.operators:
+    if not {TRAINER.name, TRAINER_2_3.name}.isdisjoint(site.operators):
         await installer.apply(runtimes())

@@ -1,4 +1,6 @@
-// Package operators names what build.sh builds, so that go.mod and go.sum are complete.
+//go:build tools
+
+// Package operators names the program, so that `go mod tidy` keeps what it needs.
 package operators
 
 import _ "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager"
