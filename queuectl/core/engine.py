@@ -320,7 +320,7 @@ class Engine:
     def check(self, plan: Plan | None = None) -> list[str]:
         """Return violated invariants of the state, and of `plan` if given, in sentences; none if it is sound.
 
-        Costs as much as all there is: for tests, and for `queuectl verify`.
+        Costs as much as all there is: for tests.
         """
         state = self._state
         return [*check(state), *(check_plan(state, plan) if plan is not None else ())]
