@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 Json = dict[str, Any]
 RESIZED = [
     *(("all", "Job", "main"), ("all", "PyTorchJob", "worker"), ("all", "RayCluster", "small")),
-    *(("all", "TFJob", "worker"), ("mpi", "Job", "main"), ("mpi", "MPIJob", "worker")),
+    *(("mpi", "Job", "main"), ("mpi", "MPIJob", "worker")),
 ]
 """Site, kind and podset."""
 
