@@ -48,11 +48,11 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.past_usage import recount
+from queuectl.core.pod_numbers import NOT_RESIZED
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.queues.pending import is_refusal, wanted
 from queuectl.core.reasons import Code, Reason, waits_for_victims
-from queuectl.core.resizing import NOT_RESIZED
 from queuectl.core.settling import prune, settle_flavors, settle_nodes, wake
 from queuectl.core.state import State
 from queuectl.core.transitions import transition

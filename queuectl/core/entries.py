@@ -22,11 +22,11 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.nodes.losses import LostPods
+from queuectl.core.pod_numbers import NOT_RESIZED
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.quota.tree import Cells
 from queuectl.core.readiness import ReadinessRules
 from queuectl.core.reasons import Reason
-from queuectl.core.resizing import NOT_RESIZED
 from queuectl.core.resources import FlavorResource
 from queuectl.core.run_limits import RunLimit
 

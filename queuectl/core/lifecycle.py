@@ -14,11 +14,11 @@ from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.queue_flavors import mismatch
 from queuectl.core.model import Attempt, Observation, Outcome, Phase, PodSet, Verb, Workload, WorkloadId
+from queuectl.core.pod_numbers import edited, fewer
 from queuectl.core.pods_ready import late_at, missed, readied, runs, timed
 from queuectl.core.policy import StopPolicy
 from queuectl.core.queues.requeueing import failed, ran, run_ends
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.resizing import edited, fewer
 from queuectl.core.resources import PODS, amounts, format_amount
 from queuectl.core.values import value
 

@@ -35,10 +35,10 @@ from queuectl.core.events import (
 from queuectl.core.lifecycle import remaining
 from queuectl.core.model import ConfigKey, ObjectRef, Observation, Verb, Workload, WorkloadId
 from queuectl.core.pod_limits import NamespaceQuota, namespace_of
+from queuectl.core.pod_numbers import Resized, grown, larger
 from queuectl.core.policy import Context, Gate, LocalQueue, LocalQueueName, Node, ResourceFlavor
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
-from queuectl.core.resizing import Resized, grown, larger
 from queuectl.core.settling import prune, settle_flavors, settle_nodes, settle_quota, wake
 from queuectl.core.state import State
 
