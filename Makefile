@@ -23,7 +23,7 @@ test: $(STAMP) ## all tests, on all cores (options for pytest in ARGS; for a deb
 
 QUICK := core kinds conformance controller simulator kube kube_api webhook metrics
 
-test-quick: $(STAMP) ## tests that need no database and no control plane, with few examples; under a minute
+test-quick: $(STAMP) ## tests that need no database and no control plane, with few examples; some two minutes on two cores
 	@HYPOTHESIS_PROFILE=quick KUBEBUILDER_ASSETS= $(PY) -m pytest -n $(WORKERS) $(QUICK:%=tests/%) --ignore tests/metrics/test_expressions.py $(ARGS)
 
 test-long: $(STAMP) ## faults under load on a real control plane; takes 40 minutes (options in ARGS)

@@ -158,9 +158,16 @@ class Cluster(Protocol):
         """
 
     async def anything_alive(
-        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+        self,
+        ref: ObjectRef,
+        *,
+        counts: int = 0,
+        unreachable: Set[str] = frozenset(),
+        at_most: int | None = None,
     ) -> bool:
         """By consistent reads: may the object make pods, or is any of its pods alive?
+
+        `at_most`: of an object that runs, are more than so many pods alive?
 
         `counts`: how many before this one said that it is. After many, its controller is not waited for.
         `unreachable`: nodes on which pods that are being deleted count as gone (M13).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from queuectl.core.decisions import (
     Admit,
@@ -14,6 +15,7 @@ from queuectl.core.decisions import (
     Enqueue,
     Plan,
     PodOwnerToRead,
+    PodsToCount,
 )
 from queuectl.core.engine import Engine
 from queuectl.core.events import (
@@ -193,6 +195,7 @@ def seen(
     pods_ready: int | None = None,
     started_at: datetime | None = None,
     release: ForcedRelease | None = None,
+    **more: Any,
 ) -> Observation:
     return Observation(
         resource_version="1",
@@ -208,6 +211,7 @@ def seen(
         pods_ready=pods_ready,
         started_at=started_at,
         release=release,
+        **more,
     )
 
 
@@ -240,6 +244,8 @@ class World:
         self.sequence = 0
         self.now = T0
         self.settled: list[EffectSettled] = []
+        self.probes: list[PodsToCount] = []
+        """Attempts whose pods the driver was asked to count."""
         self.checks: list[ChildToCheck | PodOwnerToRead] = []
         """Children of which the driver was asked to read the owners."""
         self.decided: list[Decision] = []
@@ -275,6 +281,7 @@ class World:
         assert self.engine.check() == []
         self.sequence += len(plan.recorded)
         self.decided += plan.decisions
+        self.probes += plan.probes
         self.checks += plan.checks
 
     def run(self, budget: int = 1000) -> list[Decision]:

@@ -1,1 +1,1 @@
-"""The read-only REST API: every answer comes from one committed state of the ledger."""
+"""The REST API: answers from one committed state of the ledger, and writes of Kubernetes objects."""

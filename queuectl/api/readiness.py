@@ -18,7 +18,7 @@ def readiness(value: StoredWorkload, state: State) -> schemas.Readiness | None:
     attempt, ready = value.attempt, state.ready(value)
     if value.phase is not Phase.ADMITTED or attempt is None:
         return None
-    if ready is None or ready >= attempt.assignment.pods:
+    if ready is None or ready >= attempt.assignment.pods - value.past.held_back:
         return None
     queue = state.policies.get(ConfigKey("ClusterQueue", "", attempt.assignment.cluster_queue))
     rules = readiness_rules(state.configuration, queue if isinstance(queue, ClusterQueue) else None)

@@ -29,8 +29,10 @@ def forbidden(of: Target, problem: ApiError) -> str:
     where = f"in namespace {of.namespace}" if of.namespace else "in the cluster"
     if of.resource.endswith(".queuectl.dev"):
         grants = "ClusterRole queuectl-admin has it; a cluster admin binds it"
-    else:
+    elif of.resource.endswith(".batch"):
         grants = "ClusterRole edit has it; an admin of the namespace binds it"
+    else:
+        grants = f"a Role with {verb} on {of.resource} has it; its operator or a cluster admin adds one"
     return f"you may not {verb} {of.resource} {where} ({grants})\n{problem}"
 
 

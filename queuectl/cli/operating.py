@@ -207,7 +207,7 @@ _PORT_HELP: Final = "0: the port of the last run, or a free one."
 
 
 @click.command("sandbox")
-@click.option("--empty", is_flag=True, help="Load no example.")
+@click.option("--empty", is_flag=True, help="Load no example, and make no nodes.")
 @click.option("--reset", is_flag=True, help="Start from empty data: delete that of earlier runs.")
 @click.option("--headless", is_flag=True, help="Print plain lines, for scripts.")
 @click.option(
@@ -228,7 +228,7 @@ _PORT_HELP: Final = "0: the port of the last run, or a free one."
 @click.option("--metrics-port", type=_PORT, default=0, help=_PORT_HELP, show_default=True)
 @with_options
 def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
-    """Run queuectl and all it needs here: Postgres, Kubernetes API, fake nodes, controller, REST.
+    """Run queuectl and all it needs here: Postgres, Kubernetes API, controller, REST, nodes of an example.
 
     Of a configuration file, only the sections `controller`, `scheduling` and `kinds` are used; everything
     else, and the address of the controller, is set by the sandbox.

@@ -296,10 +296,12 @@ class Lanes:
         lane = self._lanes[probe.workload]
         lane.changed, lane.counted_at = False, asyncio.get_running_loop().time()
         nodes = self._unreachable()
-        if await self._cluster.anything_alive(probe.ref, counts=lane.counts, unreachable=nodes):
+        if await self._cluster.anything_alive(
+            probe.ref, counts=lane.counts, unreachable=nodes, at_most=probe.at_most
+        ):
             lane.counts += 1
             return min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)
-        self._emit([PodsCounted(probe.workload, probe.attempt, alive=False)])
+        self._emit([PodsCounted(probe.workload, probe.attempt, alive=False, at_most=probe.at_most)])
         return None
 
     async def _check(self, check: ChildToCheck | PodOwnerToRead) -> float | None:

@@ -220,9 +220,14 @@ class Mirror:
         return settled, next(self._shown(found), None)
 
     async def anything_alive(
-        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+        self,
+        ref: ObjectRef,
+        *,
+        counts: int = 0,
+        unreachable: Set[str] = frozenset(),
+        at_most: int | None = None,
     ) -> bool:
-        """Called for a workload that is stopped, over or gone: as decided, nothing of it is alive."""
+        """As decided: none of a workload that is stopped, over or gone; of others no more than asked for."""
         return False
 
     async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:

@@ -48,6 +48,7 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.past_usage import recount
+from queuectl.core.pod_numbers import NOT_RESIZED
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.queues.pending import is_refusal, wanted
@@ -225,7 +226,7 @@ def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
     entry.cluster_queue = attempt.assignment.cluster_queue
     entry.recorded = facts(entry)
     entry.pods_gone = entry.counting_pods = entry.start_refused = entry.dispatched = False
-    entry.generation = None
+    entry.resized, entry.generation = NOT_RESIZED, None
     entry.unacknowledged = None if attempt.debt else Verb.START
     state.pods_changed.add(entry.id)  # also where as many are ready as before, which no reader was told
 
@@ -235,6 +236,7 @@ def _evict(state: State, entry: Entry, decision: Evict) -> None:
     entry.attempt = replace(entry.attempt, state=AttemptState.EVICTING)
     entry.unacknowledged, entry.dispatched = Verb.STOP, False
     entry.pods_gone = entry.counting_pods = entry.start_refused = False
+    entry.resized = NOT_RESIZED
     entry.reason, entry.evicted_at, entry.start_denied = decision.reason, state.now, None
     if decision.reason.code is Code.PREEMPTED:
         entry.preempted_at = (*entry.preempted_at, state.now)[-16:]

@@ -261,6 +261,8 @@ class PodsToCount(NamedTuple):
     workload: WorkloadId
     ref: ObjectRef
     attempt: int
+    at_most: int | None = None
+    """It runs, and so many of its pods may be alive (L15); None: it is to have no pods any more."""
 
 
 class ChildToCheck(NamedTuple):

@@ -191,7 +191,7 @@ class Engine:
         for entry, step in due.steps:
             if isinstance(step, Probe):
                 assert entry.attempt is not None
-                probes.append(PodsToCount(entry.id, entry.ref, entry.attempt.number))
+                probes.append(PodsToCount(entry.id, entry.ref, entry.attempt.number, step.at_most))
             elif isinstance(step, Adopt):
                 decisions += self._adopt(entry, step, now, draft)
             elif not isinstance(step, Resend):
@@ -333,7 +333,7 @@ class Engine:
     def check(self, plan: Plan | None = None) -> list[str]:
         """Return violated invariants of the state, and of `plan` if given, in sentences; none if it is sound.
 
-        Costs as much as all there is: for tests, and for `queuectl verify`.
+        Costs as much as all there is: for tests.
         """
         state = self._state
         return [*check(state), *(check_plan(state, plan) if plan is not None else ())]

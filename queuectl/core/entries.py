@@ -22,6 +22,7 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.nodes.losses import LostPods
+from queuectl.core.pod_numbers import NOT_RESIZED
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.quota.tree import Cells
 from queuectl.core.readiness import ReadinessRules
@@ -118,6 +119,7 @@ class Entry:
         "recorded_pods",
         "ref",
         "refused",
+        "resized",
         "run_limit",
         "shape",
         "start_denied",
@@ -205,6 +207,8 @@ class Entry:
         """A node that is lost under its pods (M12)."""
         self.pods_gone = False
         """The driver counted, and none was alive."""
+        self.resized = NOT_RESIZED
+        """What is known of edits of its numbers of pods while it runs."""
 
     @property
     def current(self) -> bool:

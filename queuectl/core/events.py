@@ -125,11 +125,12 @@ class TimeCame:
 
 @value(frozen=True, slots=True)
 class PodsCounted:
-    """Result of a probe: whether a consistent read found a live pod of this attempt."""
+    """Whether a consistent read found a pod of this attempt alive, or more than `at_most`."""
 
     workload: WorkloadId
     attempt: int
     alive: bool
+    at_most: int | None = None
 
 
 @value(frozen=True, slots=True)

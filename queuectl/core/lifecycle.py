@@ -26,6 +26,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.pod_numbers import edited, fewer
 from queuectl.core.pods_ready import late_at, missed, readied, runs, timed
 from queuectl.core.policy import StopPolicy
 from queuectl.core.queues.requeueing import failed, ran, run_ends
@@ -37,6 +38,9 @@ from queuectl.core.values import value
 @value(frozen=True, slots=True)
 class Probe:
     """Its pods must be counted before its quota is released."""
+
+    at_most: int | None = None
+    """It runs, and so many of them may be alive (L15); None: it is to have none."""
 
 
 @value(frozen=True, slots=True)
@@ -102,7 +106,7 @@ def next_time(entry: Entry, now: datetime) -> datetime | None:
         return until if until is not None and until > now else None
     if entry.phase is not Phase.ADMITTED:
         return None
-    late = late_at(entry)
+    late = late_at(entry, now)
     times = (_run_ends(entry), late.at if late is not None else None)
     if times == (None, None):
         return None
@@ -319,6 +323,8 @@ def _eviction(entry: Entry, directory: Directory) -> Reason | None:
         return Reason(code=Code.BYPASS, detail=grown)
     if runs(entry) and (claimed := _claimed(entry, directory)) is not None:  # L22
         return Reason(code=Code.BYPASS, detail=claimed)
+    if runs(entry) and entry.resized.grown is not None:  # L22
+        return Reason(code=Code.BYPASS, detail=entry.resized.grown)
     if (lost := entry.lost) is not None and not (entry.attempt is not None and entry.attempt.debt):  # L23
         return Reason(code=Code.NODE_FAILURES, node=f"Node/{lost.node}", detail=lost.why)
     return None
@@ -351,7 +357,7 @@ def _grown(entry: Entry) -> str | None:
 
 def _expired(entry: Entry, now: datetime) -> Evict | None:
     """Evicts it where its run time is used up (L13), or its pods are not ready in time (L14, L24 to L26)."""
-    attempt, ends, late = entry.attempt, _run_ends(entry), late_at(entry)
+    attempt, ends, late = entry.attempt, _run_ends(entry), late_at(entry, now)
     assert attempt is not None
     if ends is not None and ends <= now:
         assert entry.run_limit is not None
@@ -372,7 +378,7 @@ def _run_ends(entry: Entry) -> datetime | None:
     return run_ends(entry.past, limit.seconds, attempt.admitted_at)
 
 
-def _changed(entry: Entry, directory: Directory, now: datetime) -> Amend | Shrink | None:
+def _changed(entry: Entry, directory: Directory, now: datetime) -> Amend | Shrink | Probe | None:
     """Records changes of a workload that stays admitted (L15, L16)."""
     attempt, workload, seen = entry.attempt, entry.workload, entry.observation
     assert attempt is not None
@@ -388,19 +394,19 @@ def _changed(entry: Entry, directory: Directory, now: datetime) -> Amend | Shrin
     return Amend(entry.id, entry.ref, attempt.number, priority, past)
 
 
-def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observation) -> Shrink | None:
-    """Counts only go down, and only where the status promises that the pods have ended for good (L15)."""
-    if not seen.reclaimable or not runs(entry) or entry.loose_pods:
+def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observation) -> Shrink | Probe | None:
+    """Counts only go down (L15).
+
+    Its status promises that pods have ended for good, or its object allows fewer and no more are alive.
+    """
+    assignment = fewer(attempt, workload, seen) if runs(entry) and seen.finished is None else None
+    if assignment is None or entry.loose_pods:
         return None
-    ended, asked = dict(seen.reclaimable), {p.name: p.count for p in workload.pod_sets}
-    held = attempt.assignment.pod_sets
-    pod_sets = tuple(
-        replace(p, count=min(p.count, asked[p.name])) if ended.get(p.name) and p.name in asked else p
-        for p in held
-    )
-    if pod_sets == held:
-        return None
-    return Shrink(entry.id, entry.ref, attempt.number, replace(attempt.assignment, pod_sets=pod_sets))
+    if edited(attempt, workload, seen):
+        alive = entry.resized.alive
+        if alive is None or alive > assignment.pods:
+            return None if entry.counting_pods else Probe(assignment.pods)
+    return Shrink(entry.id, entry.ref, attempt.number, assignment)
 
 
 def _evicting(entry: Entry) -> Step | None:

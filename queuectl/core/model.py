@@ -62,6 +62,10 @@ class PastAttempts:
     """When all pods of the open attempt were bound to nodes; None: not yet, or no clock asks (L24)."""
     unready_at: datetime | None = None
     """Since when pods of the open attempt are not ready that were; None: they are, or no clock asks (L26)."""
+    held_back: int = 0
+    """How many pods of the open attempt its own order last held back (L32)."""
+    part_at: datetime | None = None
+    """When its own order let the last of them run; None: it has held none back, or no clock asks (L32)."""
     missed: tuple[str, ...] = ()
     """The flavors of the last attempt for whose pods nodes did not come in time (M20), sorted."""
     missed_at: datetime | None = None
@@ -200,6 +204,10 @@ class Observation:
     """Whether all its pods are ready or have succeeded. None: its status does not say."""
     reclaimable: tuple[tuple[str, int], ...] = ()
     """(podset, number of its pods that have ended for good) pairs, as far as its status says so (L15)."""
+    held_back: int = 0
+    """How many of its pods its own order does not let run yet (L32)."""
+    not_bound: int = 0
+    """How many pods of what it holds are not there: held back, or ended well and made again by a restart."""
     pods_ready: int | None = None
     """How many of its pods are ready. None: its status does not say. Reported to readers, decides nothing."""
     unlabelled: tuple[tuple[str, bool], ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
 
@@ -35,6 +35,7 @@ from queuectl.core.events import (
 from queuectl.core.lifecycle import remaining
 from queuectl.core.model import ConfigKey, ObjectRef, Observation, Verb, Workload, WorkloadId
 from queuectl.core.pod_limits import NamespaceQuota, namespace_of
+from queuectl.core.pod_numbers import Resized, grown, larger
 from queuectl.core.policy import Context, Gate, LocalQueue, LocalQueueName, Node, ResourceFlavor
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
@@ -320,6 +321,7 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
     if entry.unacknowledged is Verb.START and not entry.dispatched:
         entry.start_refused = True  # its request may have changed: handled like a refused start (L7)
     workload = remaining(workload, observation)
+    _note_size(entry, workload, observation)
     _note_changes(state, entry, workload, observation)
     entry.held_known = entry.held_known and entry.workload == workload
     entry.workload = workload
@@ -334,6 +336,16 @@ def _observe_child(state: State, workload: Workload, observation: Observation) -
         state.children.forget(workload.id)
     elif known is None or not outdated(observation, known.observation):
         state.children.observe(workload, observation, workload.owner)
+
+
+def _note_size(entry: Entry, workload: Workload, now: Observation) -> None:
+    """Note an edit of the numbers of pods of a workload that runs (L15, L22)."""
+    attempt, known, before = entry.attempt, entry.workload, entry.observation
+    if attempt is None or known is None or before is None or before.suspended or now.suspended:
+        return
+    if entry.resized.grown is not None or larger((known, before), workload, now):
+        more = grown(attempt, workload, now)
+        entry.resized = Resized(grown=more)
 
 
 def _note_changes(state: State, entry: Entry, workload: Workload, now: Observation) -> None:
@@ -398,7 +410,10 @@ def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:
 def _count(state: State, event: PodsCounted, batch: _Batch) -> None:
     entry = state.entries.get(event.workload)
     if entry is not None and entry.attempt is not None and entry.attempt.number == event.attempt:
-        entry.pods_gone = not event.alive
+        if event.at_most is not None:
+            entry.resized = replace(entry.resized, alive=None if event.alive else event.at_most)
+        else:
+            entry.pods_gone = not event.alive
         entry.counting_pods = event.alive
         batch.entries[entry.id] = entry
 

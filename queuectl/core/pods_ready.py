@@ -64,7 +64,7 @@ def running_clock(
     """
     if attempt.debt:
         return None
-    started = max(attempt.admitted_at, started_at or attempt.admitted_at)
+    started = past.part_at or max(attempt.admitted_at, started_at or attempt.admitted_at)
     if past.ready == attempt.number:
         name, since, seconds = ClockName.RECOVERY, past.unready_at, rules.recovery
     elif rules.whole is not None:
@@ -83,14 +83,15 @@ class Deadline(NamedTuple):
     detail: str
 
 
-def late_at(entry: Entry) -> Deadline | None:
+def late_at(entry: Entry, now: datetime) -> Deadline | None:
     """Return when its pods must be ready; None also where its status does not say that they are not."""
     attempt, seen = entry.attempt, entry.observation
     if not entry.readiness.any or attempt is None:
         return None
     if not runs(entry) or seen is None or seen.ready is not False:
         return None
-    clock = running_clock(entry.readiness, attempt, entry.past, seen.started_at)
+    past = readied(entry, attempt, seen, now)  # what has just changed starts a clock, and ends none
+    clock = running_clock(entry.readiness, attempt, past, seen.started_at)
     return None if clock is None else Deadline(clock.until, _LATE[clock.name].format(clock.seconds))
 
 
@@ -99,12 +100,25 @@ def readied(entry: Entry, attempt: Attempt, seen: Observation, now: datetime) ->
     past, rules = entry.past, entry.readiness
     if not runs(entry):
         return past
-    if seen.ready and past.ready != attempt.number and (rules.any or past.failures > 0):
+    if rules.any and seen.held_back != past.held_back:  # L32
+        released = seen.held_back < past.held_back
+        past = replace(past, held_back=seen.held_back)
+        past = replace(past, part_at=now, bound_at=None) if released else past
+    if (
+        seen.ready
+        and not seen.held_back
+        and past.ready != attempt.number
+        and (rules.any or past.failures > 0)
+    ):
         past = replace(past, ready=attempt.number, failures=0)
     if past.ready == attempt.number:
         waits = seen.ready is False and rules.recovery is not None
         return replace(past, unready_at=(past.unready_at or now) if waits else None)
-    if rules.counts_bound and past.bound_at is None and entry.bound >= attempt.assignment.pods:
+    if (
+        rules.counts_bound
+        and past.bound_at is None
+        and entry.bound >= attempt.assignment.pods - seen.not_bound
+    ):
         past = replace(past, bound_at=now)
     return past
 
@@ -114,7 +128,8 @@ def missed(entry: Entry, past: PastAttempts, now: datetime) -> PastAttempts:
     (M20). Pods with a node selector or affinity of their own may wait for other reasons.
     """
     attempt, workload = entry.attempt, entry.workload
-    if attempt is None or workload is None or entry.bound >= attempt.assignment.pods:
+    absent = entry.observation.not_bound if entry.observation is not None else 0
+    if attempt is None or workload is None or entry.bound >= attempt.assignment.pods - absent:
         return past
     if any(one.node_selector or one.affinity for one in workload.pod_sets):
         return past
@@ -126,4 +141,5 @@ def timed(past: PastAttempts, before: PastAttempts, now: datetime) -> PastAttemp
     """Return `past` with the time of the plan where something has just begun."""
     bound = past.bound_at if past.bound_at is None or before.bound_at is not None else now
     unready = past.unready_at if past.unready_at is None or before.unready_at is not None else now
-    return replace(past, bound_at=bound, unready_at=unready)
+    part = now if past.part_at != before.part_at and past.part_at is not None else past.part_at
+    return replace(past, bound_at=bound, unready_at=unready, part_at=part)

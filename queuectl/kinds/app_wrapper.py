@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from queuectl.core.model import Effect, Outcome
 from queuectl.kinds.admission import additions
 from queuectl.kinds.components import MAX_COMPONENTS, pod_sets
 from queuectl.kinds.fields import Json
-from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Seen, Sign, Status, conditions
+from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Seen, Sign, Status, conditions, value_at
 from queuectl.kinds.node_constraints import toleration_json
 from queuectl.kinds.podsets import Computed, Numbered, Operation
 from queuectl.kinds.steering import STARTED, add, pod_labels
@@ -33,9 +33,22 @@ def _steer(effect: Effect) -> list[Operation]:
     return [add(("spec", "components", place, "podSetInfos"), one) for place, one in infos.items()]
 
 
-def _status(obj: Json) -> Status:
-    ready = conditions(obj).get("PodsReady")
-    return Status(None, {"True": True, "False": False}.get(ready or ""))
+def _status(obj: Json, rows: Mapping[tuple[str, str], JobKind]) -> Status:
+    """Its condition counts all pods of its components, also those that the order of one holds back."""
+    ready = {"True": True, "False": False}.get(conditions(obj).get("PodsReady") or "")
+    return Status(None, None if ready is False and _ordered(obj, rows) else ready)
+
+
+def _ordered(obj: Json, rows: Mapping[tuple[str, str], JobKind]) -> bool:
+    """Does a component start parts of itself after others?"""
+    components = value_at(obj, ("spec", "components"))
+    for component in components[:MAX_COMPONENTS] if isinstance(components, list) else ():
+        template = component.get("template") if isinstance(component, Mapping) else None
+        if isinstance(template, Mapping):
+            row = rows.get((str(template.get("apiVersion")), str(template.get("kind"))))
+            if row is not None and row.ordered is not None and row.ordered(template):
+                return True
+    return False
 
 
 def app_wrapper(rows: Iterable[JobKind]) -> JobKind:
@@ -53,7 +66,8 @@ def app_wrapper(rows: Iterable[JobKind]) -> JobKind:
             steer=_steer,
             writes=(("spec", "components", Numbered(MAX_COMPONENTS), "podSetInfos"),),
         ),
-        status=_status,
+        status=lambda obj: _status(obj, known),
+        ordered=lambda obj: _ordered(obj, known),
         ends=(
             Ending(Sign(_PHASE, "Succeeded"), Outcome.SUCCEEDED),
             # Before its components are deleted, they may make pods again.

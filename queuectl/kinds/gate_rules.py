@@ -148,6 +148,24 @@ def _parts(group: PodGroup, names: Names, holder: str, prefix: str) -> str:
     return f"{found}.orValue({{}}).map(name, {_part(group, entry, _prefixed(prefix, 'name'))})"
 
 
+def template_annotations(row: JobKind, names: Names) -> str:
+    """The annotations of all pod templates of an object: a list of maps."""
+    if not isinstance(row.podsets, Templates):
+        return "[]"
+    return " + ".join(_annotations(group, names) for group in row.podsets.groups)
+
+
+def _annotations(group: PodGroup, names: Names) -> str:
+    below = (*group.template, "metadata", "annotations")
+    found = _optional("object", group.parent, names)
+    if group.each is None:
+        return f"[{_optional('object', (*group.parent, *below), names)}.orValue({{}})]"
+    if group.each.key:
+        return f"{found}.orValue([]).map(one, {_optional('one', below, {})}.orValue({{}}))"
+    entry = f"{_plain('object', group.parent, names)}[name]"
+    return f"{found}.orValue({{}}).map(name, {_optional(entry, below, {})}.orValue({{}}))"
+
+
 def _prefixed(prefix: str, name: str) -> str:
     return f"{prefix!r} + {name}" if prefix else name
 

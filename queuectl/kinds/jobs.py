@@ -32,6 +32,10 @@ class Status(NamedTuple):
     """By podset, how many pods have ended and are not replaced; empty if the status does not guarantee it."""
     pods_ready: int | None = None
     """How many of its pods are ready, or run where the status has no more; None: the status does not say."""
+    held_back: int = 0
+    """How many of its pods its own order does not let run yet. `ready` is about the others."""
+    ended: int = 0
+    """How many of its pods have succeeded and are made again by a restart: not in `reclaimable`."""
 
 
 class Sign(NamedTuple):
@@ -147,6 +151,8 @@ class JobKind:
     podsets: Templates | Computed
     status: Callable[[Json], Status]
     """Raises nothing."""
+    ordered: Callable[[Json], bool] | None = None
+    """Does this object start parts of itself after others? None: no object of this kind does."""
     ends: tuple[Ending, ...]
     """The first one that its status shows applies."""
     pods: tuple[PodLabel, ...]

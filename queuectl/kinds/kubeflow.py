@@ -11,7 +11,17 @@ from typing import Final, NamedTuple
 
 from queuectl.core.model import Outcome
 from queuectl.kinds.fields import BadField, Json, integer, mapping
-from queuectl.kinds.jobs import CountAnnotations, Elastic, Ending, JobKind, PodLabel, Sign, Status, conditions
+from queuectl.kinds.jobs import (
+    CountAnnotations,
+    Elastic,
+    Ending,
+    JobKind,
+    PodLabel,
+    Sign,
+    Status,
+    conditions,
+    value_at,
+)
 from queuectl.kinds.podsets import Count, Each, PodGroup, Pods, Templates
 from queuectl.kinds.steering import LABELLED
 
@@ -21,7 +31,7 @@ _ENDS: Final = (
 )
 
 
-def _kubeflow_status(specs: str) -> Callable[[Json], Status]:
+def _kubeflow_status(specs: str, ordered: Callable[[Json], bool] | None) -> Callable[[Json], Status]:
     def status(obj: Json) -> Status:
         found = conditions(obj)
         # Whether pods remain depends on its cleanPodPolicy: only the pods themselves show it.
@@ -31,6 +41,7 @@ def _kubeflow_status(specs: str) -> Callable[[Json], Status]:
         return Status(
             ready=_replicas_run(obj, specs, found.get("Running") == "True"),
             pods_ready=_replicas_active(obj, specs),
+            held_back=_launchers(obj) if ordered is not None and ordered(obj) else 0,
         )
 
     return status
@@ -62,6 +73,20 @@ def _replicas_active(obj: Json, specs: str) -> int | None:
         return sum(integer(one, "active", "status", default=0) for one in told) if told else None
     except BadField:
         return None
+
+
+def _waits_for_workers(obj: Json) -> bool:
+    """Is the launcher of this MPIJob made when its workers are ready?"""
+    return bool(value_at(obj, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady")
+
+
+def _launchers(obj: Json) -> int:
+    """How many pods of the launcher are held back: none any more once all workers run."""
+    workers: Json = {
+        "spec": {"replicas": {"Worker": value_at(obj, ("spec", "mpiReplicaSpecs", "Worker")) or {}}},
+        "status": obj.get("status"),
+    }
+    return 0 if _replicas_run(workers, "replicas", running=False) else 1
 
 
 class _Added(NamedTuple):
@@ -151,6 +176,7 @@ def _row(
     operator: str = "training-operator",
     children: tuple[str, ...] = (),
     kept: str = "",
+    ordered: Callable[[Json], bool] | None = None,
 ) -> JobKind:
     return JobKind(
         name=name or one.kind,
@@ -160,7 +186,8 @@ def _row(
         names=(one.short,) if not name else (),
         suspend=("spec", "runPolicy", "suspend"),
         podsets=Templates(groups=(_replicas(one),), completed=_completed(one.added)),
-        status=_kubeflow_status(one.field),
+        status=_kubeflow_status(one.field, ordered),
+        ordered=ordered,
         ends=_ENDS,
         pods=(PodLabel("training.kubeflow.org/job-name"), LABELLED),
         children=children,
@@ -186,6 +213,7 @@ MPI_JOB: Final = _row(
     operator="mpi-operator",
     children=("Job",),
     kept="the Job of its launcher exists already, and stays as it is",
+    ordered=_waits_for_workers,
 )
 """The MPI operator's: a Job has the launcher's pods."""
 MPI_JOB_V1: Final = _row(replace(_MPI, added=(_KUBECTL_DELIVERY,)), "MPIJob.v1.kubeflow.org")

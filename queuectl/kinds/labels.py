@@ -55,6 +55,17 @@ KUEUES_TOO: Final = QueueLabels(
 )
 
 
+KUEUE_MARKS: Final = frozenset(
+    name
+    for name in (
+        *(*KUEUES_TOO.queue, *KUEUES_TOO.priority),
+        *(*KUEUES_TOO.counts.least, *KUEUES_TOO.counts.equal, *KUEUES_TOO.topology),
+    )
+    if "kueue.x-k8s.io/" in name
+)
+"""Kueue's labels and annotations that have an effect. Its others have none: the API server warns of them."""
+
+
 def first(names: tuple[str, ...], labels: Mapping[str, Any]) -> Any:
     """The value of the first of these labels that is present; None: none is."""
     return next((labels[name] for name in names if name in labels), None)

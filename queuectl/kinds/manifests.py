@@ -24,9 +24,11 @@ from queuectl.kinds.gate_rules import (
     refused,
     suspend,
     suspend_applied,
+    template_annotations,
     templates,
 )
 from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.labels import KUEUE_MARKS
 from queuectl.kinds.registry import KindRegistry
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
@@ -84,6 +86,8 @@ def _expressions(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "kept": by_kind(rows, lambda row, names: kept(row, names, "o[0].spec", "o[1].spec")),
         "counted": by_kind(rows, counted),
         "templates": by_kind(rows, templates),
+        "template_annotations": by_kind(rows, template_annotations),
+        "marks_of_kueue": str(sorted(KUEUE_MARKS)),
         "asked": by_kind(rows, lambda row, _: asked(row)),
         "by_controller_of_owner": by_controller_of_owner(rows),
     }

@@ -5,7 +5,7 @@ A RayJob makes a RayCluster, and usually a Job that submits the program to it. A
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from queuectl.core.model import Outcome
@@ -32,8 +32,11 @@ _WITHOUT_TEMPLATE: Final = "default-submitter"
 """Podset of a submitter for which the RayJob has no pod template: it is charged, and goes to any node."""
 
 
-# What KubeRay adds: getSubmitterContainer and DefaultWorkerPodTemplate of its release 1.6.
+# What KubeRay adds: getSubmitterContainer and DefaultWorkerPodTemplate of its release 1.6, and
+# BuildCollectorContainer of 1.7.
 _SUBMITTER: Final = {"resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}
+_COLLECTOR: Final = {"requests": {"cpu": "50m", "memory": "64Mi"}}
+_COLLECTOR_OPTIONS: Final = ("historyServerOptions", "collectorOptions")
 _WAITS_FOR_HEAD: Final = {"cpu": "200m", "memory": "256Mi"}
 
 
@@ -49,27 +52,41 @@ def _groups(*cluster: str) -> tuple[PodGroup, PodGroup]:
     return head, workers
 
 
-def _cluster_pods(_: Json, found: list[Pods]) -> list[Pods]:
-    """Workers have an init container of KubeRay."""
-    return [one if one.name == "head" else one.with_init(_WAITS_FOR_HEAD) for one in found]
+def _cluster_pods(*cluster: str) -> Callable[[Json, list[Pods]], list[Pods]]:
+    """Workers have an init container of KubeRay; all pods a collector, if the spec at `cluster` has one."""
+
+    def completed(obj: Json, found: list[Pods]) -> list[Pods]:
+        path = (*cluster, *_COLLECTOR_OPTIONS)
+        if (options := value_at(obj, path)) is not None:
+            if not isinstance(options, Mapping):
+                raise BadField(".".join(path), "not an object")
+            own = mapping(options, "resources", ".".join(path))
+            resources = _COLLECTOR if options.get("resources") is None else own
+            found = [_with_container(one, {"name": "collector", "resources": resources}) for one in found]
+        return [one if one.name == "head" else one.with_init(_WAITS_FOR_HEAD) for one in found]
+
+    return completed
+
+
+_job_cluster_pods: Final = _cluster_pods("spec", "rayClusterSpec")
 
 
 def _job_pods(obj: Json, found: list[Pods]) -> list[Pods]:
     """The submitter is in a Job, in the head, or nowhere."""
     mode = mapping(obj, "spec", "").get("submissionMode") or _SUBMITS_BY_JOB
-    cluster = _cluster_pods(obj, [one for one in found if one.name != "submitter"])
+    cluster = _job_cluster_pods(obj, [one for one in found if one.name != "submitter"])
     if mode == _SUBMITS_FROM_HEAD:
         head, *workers = cluster
-        return [_with_submitter(head), *workers]
+        return [_with_container(head, _SUBMITTER), *workers]
     if mode != _SUBMITS_BY_JOB:
         return cluster
     default = Pods(_WITHOUT_TEMPLATE, 1, "spec.submitterPodTemplate", {"containers": [_SUBMITTER]}, {})
     return [*cluster, *([one for one in found if one.name == "submitter"] or [default])]
 
 
-def _with_submitter(head: Pods) -> Pods:
-    listed = array(head.spec, "containers", f"{head.path}.spec", MAX_CONTAINERS)
-    return head._replace(spec={**head.spec, "containers": [*listed, _SUBMITTER]})
+def _with_container(pods: Pods, container: Json) -> Pods:
+    listed = array(pods.spec, "containers", f"{pods.path}.spec", MAX_CONTAINERS)
+    return pods._replace(spec={**pods.spec, "containers": [*listed, container]})
 
 
 def _status(*cluster: str) -> Callable[[Json], Status]:
@@ -81,6 +98,19 @@ def _status(*cluster: str) -> Callable[[Json], Status]:
         return Status(ready=state == "ready" if told else None, pods_ready=_ready(told) if told else None)
 
     return status
+
+
+_cluster_of_job: Final = _status("status", "rayClusterStatus")
+
+
+def _job_status(obj: Json) -> Status:
+    """The Job that submits is made when the RayCluster is ready."""
+    status = _cluster_of_job(obj)
+    return status._replace(held_back=1) if _submits_by_job(obj) and not status.ready else status
+
+
+def _submits_by_job(obj: Json) -> bool:
+    return value_at(obj, ("spec", "submissionMode")) in (None, "", _SUBMITS_BY_JOB)
 
 
 def _service_status(obj: Json) -> Status:
@@ -161,7 +191,8 @@ RAY_JOB: Final = JobKind(
         made=(_WITHOUT_TEMPLATE,),
         completed=_job_pods,
     ),
-    status=_status("status", "rayClusterStatus"),
+    status=_job_status,
+    ordered=_submits_by_job,
     ends=(
         Ending(Sign(_STATUS, "Failed"), Outcome.FAILED),
         # KubeRay does not leave this status again.
@@ -181,7 +212,11 @@ RAY_JOB: Final = JobKind(
     ),
     children=("RayCluster", "Job"),
     managed_by=_MANAGED_BY,
-    fixed=(("spec", "submissionMode"), ("spec", "submitterPodTemplate")),
+    fixed=(
+        ("spec", "submissionMode"),
+        ("spec", "submitterPodTemplate"),
+        ("spec", "rayClusterSpec", "historyServerOptions"),
+    ),
     refuse=_REFUSED_JOBS,
 )
 
@@ -191,7 +226,7 @@ RAY_CLUSTER: Final = JobKind(
     version="v1",
     plural="rayclusters",
     suspend=("spec", "suspend"),
-    podsets=Templates(groups=_groups("spec"), completed=_cluster_pods),
+    podsets=Templates(groups=_groups("spec"), completed=_cluster_pods("spec")),
     status=_status("status"),
     ends=(),
     seen=Seen(Sign("RayClusterSuspended")),
@@ -199,6 +234,7 @@ RAY_CLUSTER: Final = JobKind(
     # With fault tolerance, a Job clears the database of the head at the end.
     children=("Job",),
     managed_by=_MANAGED_BY,
+    fixed=(("spec", "historyServerOptions"),),
     refuse=_refuse("spec"),
 )
 
@@ -212,7 +248,7 @@ RAY_SERVICE: Final = JobKind(
     plural="rayservices",
     # KubeRay copies it to the RayCluster that it has, with the rest of the spec: a start makes no second one.
     suspend=(*_CONFIG, "suspend"),
-    podsets=Templates(groups=_groups(*_CONFIG), completed=_cluster_pods),
+    podsets=Templates(groups=_groups(*_CONFIG), completed=_cluster_pods(*_CONFIG)),
     status=_service_status,
     ends=(),
     # Its RayClusters are updated before this is written. While one of them has no head, as after a stop, this

@@ -38,7 +38,8 @@ def _status(obj: Json) -> Status:
         up = sum(one in _UP for one in mapping(status, "executorState", "status").values()) if runs else 0
     except BadField:
         return Status()
-    return Status(None, runs and up >= wanted, (), up + runs)
+    # The driver makes the executors.
+    return Status(None, runs and up >= wanted, (), up + runs, held_back=0 if runs else wanted)
 
 
 SPARK_APPLICATION: Final = JobKind(
@@ -58,6 +59,7 @@ SPARK_APPLICATION: Final = JobKind(
         ),
     ),
     status=_status,
+    ordered=lambda _: True,
     ends=(
         Ending(Sign(_STATE, "COMPLETED"), Outcome.SUCCEEDED),
         Ending(Sign(_STATE, "FAILED"), Outcome.FAILED),

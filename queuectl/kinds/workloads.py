@@ -212,6 +212,8 @@ def _observation(
         ended_at=ended_at,
         ready=status.ready,
         reclaimable=_reclaimable(kind, obj, status, marks.reduced),
+        held_back=status.held_back,
+        not_bound=status.held_back + status.ended,
         pods_ready=status.pods_ready,
         unlabelled=_unlabelled(kind, obj),
         by_child=child is not None,

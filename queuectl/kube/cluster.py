@@ -134,9 +134,16 @@ class KubeCluster:
         raise ClusterUnavailable(f"{'/'.join(ref[:3])} changes faster than it can be stopped")
 
     async def anything_alive(
-        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+        self,
+        ref: ObjectRef,
+        *,
+        counts: int = 0,
+        unreachable: Set[str] = frozenset(),
+        at_most: int | None = None,
     ) -> bool:
         """By consistent reads: may the object make pods, or is one of its pods alive?
+
+        `at_most`: are more than so many of its pods alive? Whether it may make pods is not asked then.
 
         A suspended object may make pods until its controller says that it has seen the suspension, unless
         that controller has been silent for so many counts that it is not there. A pod that is being deleted
@@ -145,12 +152,14 @@ class KubeCluster:
         kind = self._kinds[ref.kind]
         try:
             obj = await self._read(kind, ref)
+            if at_most is not None:
+                return await self._liveness.pods_alive(kind, ref, obj, unreachable, at_most) > at_most
             silent = counts >= (SILENT_COUNTS if kind.name in self._heard else UNHEARD_COUNTS)
             if obj is not None and await self._liveness.may_make_pods(
                 kind, obj, silent=silent, counts_deleted=not unreachable
             ):
                 return True
-            alive = await self._liveness.pod_alive(kind, ref, obj, unreachable)
+            alive = await self._liveness.pods_alive(kind, ref, obj, unreachable) > 0
             if silent and not alive:
                 text = "%s has no pods after %d counts: its controller is not waited for any longer"
                 log.warning(text, "/".join(ref[:3]), counts)

@@ -63,12 +63,21 @@ class Liveness:
             if controls(metadata["uid"], child)
         ]
 
-    async def pod_alive(
-        self, kind: JobKind, ref: ObjectRef, obj: Object | None, unreachable: Set[str] = frozenset()
-    ) -> bool:
-        """Is a pod of the object alive? `obj`: None if it is gone. `unreachable`: names of nodes (M13)."""
+    async def pods_alive(
+        self,
+        kind: JobKind,
+        ref: ObjectRef,
+        obj: Object | None,
+        unreachable: Set[str] = frozenset(),
+        beyond: int = 0,
+    ) -> int:
+        """How many pods of the object are alive? Counts no further than one more than `beyond`.
+
+        `obj`: None if it is gone. `unreachable`: names of nodes (M13).
+        """
         pods = api_path("", "v1", "pods", ref.namespace)
         parents: dict[str, Object | None] = {}
+        alive: set[str] = set()
         labelled = obj is not None and _started_by_us(obj, ref)
         for selector, label in kind.pod_selectors(obj, ref.name, ref.uid).items():
             if label.prefix and labelled:
@@ -80,8 +89,10 @@ class Liveness:
                     if label.prefix and not _label(pod, label.key).startswith(f"{ref.name}-"):
                         continue
                     if await self._belongs(kind, ref, pod, label, parents):
-                        return True
-        return False
+                        alive.add(pod["metadata"]["uid"])
+                        if len(alive) > beyond:
+                            return len(alive)
+        return len(alive)
 
     async def is_above(self, kind: JobKind, ref: ObjectRef, owner: PodOwner) -> bool:
         """Is the object above the controller of a pod with its label (M21)?

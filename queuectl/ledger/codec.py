@@ -143,12 +143,15 @@ def past_to_json(past: PastAttempts) -> Json | None:
     found: Json = {"runMs": past.run_ms, "failures": past.failures, "ready": past.ready}
     if past.barred is not None:
         found["barred"] = reason_to_json(past.barred)
+    if past.held_back:
+        found["heldBack"] = past.held_back
     if past.missed:
         found["missed"] = list(past.missed)
     times = {
         "until": past.until,
         "boundAt": past.bound_at,
         "unreadyAt": past.unready_at,
+        "partAt": past.part_at,
         "missedAt": past.missed_at,
     }
     return found | {name: when.isoformat() for name, when in times.items() if when is not None}
@@ -165,6 +168,8 @@ def past_from_json(value: Json | None) -> PastAttempts:
         until=_time(value, "until"),
         bound_at=_time(value, "boundAt"),
         unready_at=_time(value, "unreadyAt"),
+        held_back=value.get("heldBack", 0),
+        part_at=_time(value, "partAt"),
         missed=tuple(value.get("missed", ())),
         missed_at=_time(value, "missedAt"),
     )

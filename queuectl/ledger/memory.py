@@ -1,4 +1,4 @@
-"""The ledger in memory: the same answers and refusals as in Postgres, for tests and simulation."""
+"""The ledger in memory: the same answers and refusals as in Postgres, for tests."""
 
 from __future__ import annotations
 

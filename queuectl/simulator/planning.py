@@ -93,7 +93,7 @@ def _carried_out(effect: Effect) -> Iterator[Event]:
 def _ended(probe: PodsToCount, trials: Trials) -> Iterator[Event]:
     """Yield what is observed when all pods of a stopped workload have ended."""
     yield from map(PodGone, trials.pods.get(probe.workload, ()))
-    yield PodsCounted(probe.workload, probe.attempt, alive=False)
+    yield PodsCounted(probe.workload, probe.attempt, alive=False, at_most=probe.at_most)
 
 
 class _Found:

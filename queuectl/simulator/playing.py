@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, Final
 
 from queuectl.core import events as event_types
-from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, Release, Retire
+from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, PodsToCount, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.events import EffectSettled, Event, PodsCounted, Result, WorkloadObserved
 from queuectl.core.model import (
@@ -243,8 +243,8 @@ class Play:
         events: list[Event] = []
         for effect in self._engine.take_effects():
             events += self._write(effect)
-        for workload, _, number in plan.probes:
-            events += self._count(workload, number)
+        for probe in plan.probes:
+            events += self._count(probe)
         self._engine.handle(events)
         if checked:
             _sound(self._engine.check())
@@ -380,11 +380,11 @@ class Play:
             run.ran = (run.ran or 0) + self._now - job.since
             run.lost += (self._now - job.since) * lost
 
-    def _count(self, workload: WorkloadId, number: int) -> Iterable[Event]:
-        """A check of its pods in the cluster: the answer comes when none is alive."""
-        answer = (PodsCounted(workload, number, alive=False),)
-        job = self._jobs[workload]
-        if job.empty_at <= self._now:
+    def _count(self, probe: PodsToCount) -> Iterable[Event]:
+        """A check of its pods in the cluster: the answer comes when none is alive, or no more than may be."""
+        answer = (PodsCounted(probe.workload, probe.attempt, alive=False, at_most=probe.at_most),)
+        job = self._jobs[probe.workload]
+        if probe.at_most is not None or job.empty_at <= self._now:
             return answer
         self._at(job.empty_at, lambda: answer)
         return ()

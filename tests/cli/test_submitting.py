@@ -138,6 +138,19 @@ def test_a_missing_right_to_create_is_named_with_the_role_that_grants_it(
     assert "you may not create jobs.batch in namespace default (ClusterRole edit" in result.stderr
 
 
+def test_a_right_on_a_custom_kind_is_not_said_to_be_in_a_role_that_has_no_custom_kinds(
+    write: Run, cluster: Cluster, tmp_path: Path
+) -> None:
+    path = JOBS.replace("/batch/v1/", "/kubeflow.org/v1/").replace("/jobs", "/pytorchjobs")
+    cluster.refusals["POST", path] = (403, 'User "x" cannot create resource "pytorchjobs"')
+    body = job("main") | {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    result = write("submit", file(tmp_path, body), "-q", "main")
+    assert result.exit_code == 2
+    told = "you may not create pytorchjobs.kubeflow.org in namespace default (a Role with create"
+    assert told in result.stderr
+    assert "ClusterRole edit" not in result.stderr
+
+
 @pytest.mark.parametrize(("outcome", "code"), [("Succeeded", 0), ("Failed", 1), ("Deleted", 1)])
 def test_a_submitted_job_is_followed_until_it_ends(
     write: Run, tmp_path: Path, script: Script, scripted: str, outcome: str, code: int

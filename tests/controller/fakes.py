@@ -269,7 +269,12 @@ class JobCluster:
         return EffectSettled(effect.key, Result.DONE, job.generation), None
 
     async def anything_alive(
-        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+        self,
+        ref: ObjectRef,
+        *,
+        counts: int = 0,
+        unreachable: Set[str] = frozenset(),
+        at_most: int | None = None,
     ) -> bool:
         if len(self.counts) == self.away_at:
             self.away_at, self.unavailable = None, 1
@@ -278,6 +283,8 @@ class JobCluster:
         if self.counted is not None:
             await self.counted.wait()
         job = self.jobs.get(WorkloadId(ref.uid))
+        if at_most is not None:
+            return job is not None and job.pods > at_most
         unseen = self.mute and counts < PATIENCE
         return job is not None and (job.pods > 0 or unseen or (not job.suspended and not job.finished))
 

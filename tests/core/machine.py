@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from queuectl.core.decisions import Keep, Plan
+from queuectl.core.decisions import Keep, Plan, PodsToCount
 from queuectl.core.engine import Engine
 from queuectl.core.events import (
     ContextGone,
@@ -103,7 +103,7 @@ class Cluster:
         self.watch: list[Event] = []
         self.answers: list[Event] = []
         self.effects: dict[WorkloadId, Effect] = {}
-        self.probes: dict[WorkloadId, int] = {}
+        self.probes: dict[WorkloadId, PodsToCount] = {}
         self.acknowledged: list[EffectKey] = []
         self.sizes: dict[WorkloadId, object] = {}
         self.reshaped: set[WorkloadId] = set()
@@ -196,8 +196,7 @@ class Cluster:
         assert self.engine.check() == []
         for effect in self.engine.take_effects():
             self.effects[effect.key.workload] = effect
-        for workload, _, number in plan.probes:
-            self.probes[workload] = number
+        self.probes |= {probe.workload: probe for probe in plan.probes}
 
     def refuse(self, budget: int, number: int) -> None:
         """The ledger refuses the whole plan, and then one of its parts again: that tree is frozen."""
@@ -303,8 +302,14 @@ class Cluster:
         """Count pods by a consistent read. There is no result while a pod is alive."""
         job = self.jobs.get(uid)
         runs = job is not None and not job.suspended and not job.finished
-        if not runs and not (job.pods if job is not None else self.left.get(uid, False)):
-            self.answers.append(PodsCounted(uid, self.probes.pop(uid), alive=False))
+        probe = self.probes[uid]
+        if probe.at_most is not None:  # the operator has deleted the pods that are too many
+            gone = True
+        else:
+            gone = not runs and not (job.pods if job is not None else self.left.get(uid, False))
+        if gone:
+            del self.probes[uid]
+            self.answers.append(PodsCounted(uid, probe.attempt, alive=False, at_most=probe.at_most))
 
     # --- admins
 

@@ -679,7 +679,7 @@ def test_released_quota_of_ended_pods_is_not_charged_again() -> None:
         assert life.see(suspended=False, ready=True, reclaimable=reclaimable) == []
 
 
-def test_fewer_pods_in_the_spec_alone_release_no_quota() -> None:
+def test_fewer_pods_in_the_spec_release_no_quota_before_their_pods_are_counted() -> None:
     life = Life().admitted()
     assert life.edit(pod_sets=(pod_set(1, {GPU: 1}),)) == []
 

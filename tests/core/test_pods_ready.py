@@ -12,6 +12,7 @@ from queuectl.core.policy import RequeuingStrategy, SchedulingConfiguration, Wai
 from queuectl.core.queues.requeueing import failed
 from queuectl.core.readiness import readiness_rules
 from queuectl.core.reasons import Code
+from queuectl.ledger.codec import past_from_json, past_to_json
 from tests.builders import T0, admitted, flavor, local_queue, observed, policy, queue
 from tests.core.node_worlds import NodeWorld, gang, node
 
@@ -177,3 +178,63 @@ def test_what_a_queue_does_not_say_is_as_configured() -> None:
     own = replace(queue("cq", 1), wait_for_pods_ready=WaitForPodsReady(limit=1))
     found = readiness_rules(settings, own)
     assert (found.whole, found.requeueing.base_seconds, found.requeueing.limit) == (None, 7, 1)
+
+
+class InParts(Ready):
+    """Its own order starts one of its two pods after the other."""
+
+    def is_ready(self, ready: bool | None, *, held_back: int = 1) -> list[Decision]:
+        state = {"ready": ready, "held_back": held_back, "not_bound": held_back}
+        self.tell(observed(ONE, suspended=False, generation=2, **state))
+        return self.run()
+
+    def runs_the_second(self) -> None:
+        """The first pod is bound and ready for longer than any clock, then it lets the second one run."""
+        self.bind("a", "n0")
+        self.is_ready(True)
+        assert self.after(10_000) is None
+        self.is_ready(False, held_back=0)
+
+
+@pytest.mark.parametrize("clocks", [{"scheduling": 60}, {"startup": 60}, {"scheduling": 60, "startup": 60}])
+def test_pods_that_its_own_order_holds_back_are_not_waited_for(clocks: dict[str, int]) -> None:
+    world = InParts(**clocks)
+    world.bind("a", "n0")
+    world.is_ready(True)
+    assert world.after(10_000) is None
+
+
+def test_the_clocks_begin_again_when_its_own_order_lets_more_pods_run() -> None:
+    world = InParts(scheduling=60, startup=30)
+    world.runs_the_second()
+    assert world.after(59) is None
+    assert "all bound to nodes 60 s after" in (world.after(1) or "")
+
+
+def test_pods_of_a_later_part_have_the_startup_clock_once_they_are_bound() -> None:
+    world = InParts(scheduling=60, startup=600)
+    world.runs_the_second()
+    world.bind("a", "n0", "n0")
+    world.is_ready(False, held_back=0)
+    assert world.after(599) is None
+    assert "startupTimeoutSeconds" in (world.after(1) or "")
+
+
+def test_the_first_part_is_waited_for_as_any_start() -> None:
+    world = InParts(scheduling=60, startup=600)
+    assert world.after(59) is None
+    assert "schedulingTimeoutSeconds" in (world.after(1) or "")
+
+
+def test_a_failed_start_of_a_later_part_counts_as_one() -> None:
+    world = InParts(scheduling=60)
+    world.runs_the_second()
+    world.pass_time(60)
+    (evict,) = (d for d in world.run() if isinstance(d, Evict))
+    assert evict.past is not None
+    assert (evict.past.failures, evict.past.held_back, evict.past.part_at) == (1, 0, None)
+
+
+def test_an_order_is_known_after_a_restart_of_the_controller() -> None:
+    past = PastAttempts(held_back=3, part_at=T0)
+    assert past_from_json(past_to_json(past)) == past

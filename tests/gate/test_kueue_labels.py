@@ -178,6 +178,36 @@ async def test_a_sender_of_two_labels_that_differ_is_warned_which_one_holds(
     await eventually(warned, "the warning", SECONDS)
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+async def test_a_sender_is_warned_of_marks_of_kueue_that_have_no_effect(
+    site: Site, kind: Kind, tmp_path: Path
+) -> None:
+    """On the object and on its pod templates; those that have an effect are not named."""
+    made = body(kind, "marked", ours="main")
+    made["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high"
+    made["metadata"]["annotations"] = {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "9"}
+    for template in _templates(made["spec"]):
+        template["metadata"] = {"annotations": {"kueue.x-k8s.io/podset-preferred-topology": "rack"}}
+    (tmp_path / "marked.json").write_text(json.dumps(made))
+
+    async def warned() -> bool:
+        code, said = await site.kubectl("apply", "--dry-run=server", "-f", str(tmp_path / "marked.json"))
+        assert code == 0, said
+        assert "priority-class" not in said
+        return (
+            "queuectl does not read provreq.kueue.x-k8s.io/maxRunDurationSeconds, "
+            "kueue.x-k8s.io/podset-preferred-topology: topology-aware placement is not supported yet"
+        ) in said
+
+    await eventually(warned, "the warning", SECONDS)
+
+
+def _templates(spec: Json) -> list[Json]:
+    """The pod templates of an object; of several, the first."""
+    replicas = spec.get("pytorchReplicaSpecs")
+    return [next(iter(replicas.values()))["template"]] if replicas else [spec["template"]]
+
+
 async def test_an_object_with_neither_label_is_not_managed(site: Site) -> None:
     made = await site.tenant.request("POST", JOB.path(), JOB.body("free", queue=None, suspend=False))
     assert not JOB.suspended(made)

@@ -124,3 +124,61 @@ def test_the_template_of_a_group_is_found_by_its_place() -> None:
     path = ("spec", "replicatedJobs", 1, "template", "spec", "template")
     assert isinstance(JOB_SET.podsets, Templates)
     assert JOB_SET.podsets.template("workers", 1) == path
+
+
+def in_two_steps(status: str = "Complete", **spec: Any) -> dict[str, Any]:
+    """One pod prepares; two workers of two pods each start after it."""
+    obj = job_set(("first", 1, 1), ("workers", 2, 2))
+    obj["spec"]["suspend"] = False
+    obj["spec"]["replicatedJobs"][1]["dependsOn"] = [{"name": "first", "status": status}]
+    obj["spec"] |= spec
+    return obj
+
+
+def readiness(obj: Json) -> tuple[bool | None, int]:
+    """Whether the pods that may run are ready, and how many its own order holds back."""
+    event = observe(JOB_SET, obj)
+    assert event is not None
+    return event.observation.ready, event.observation.held_back
+
+
+@pytest.mark.parametrize(
+    ("status", "first", "workers", "expected"),
+    [
+        ("Complete", {"active": 1}, {}, (False, 4)),
+        ("Complete", {"active": 1, "ready": 1}, {}, (True, 4)),
+        ("Complete", {"succeeded": 1}, {}, (False, 0)),
+        ("Complete", {"succeeded": 1}, {"active": 2, "ready": 1}, (False, 0)),
+        ("Complete", {"succeeded": 1}, {"active": 2, "ready": 2}, (True, 0)),
+        ("Ready", {"active": 1}, {}, (False, 4)),
+        ("Ready", {"active": 1, "ready": 1}, {}, (False, 0)),
+        ("Ready", {"active": 1, "ready": 1}, {"active": 2, "ready": 2}, (True, 0)),
+        ("Ready", {"active": 1}, {"active": 2, "ready": 2}, (False, 0)),
+    ],
+)
+def test_jobs_that_wait_for_others_of_their_job_set_are_not_unready(
+    status: str, first: Json, workers: Json, expected: tuple[bool, int]
+) -> None:
+    obj = with_status(in_two_steps(status), first=dict(first), workers=dict(workers))
+    assert readiness(obj) == expected
+
+
+def test_jobs_that_start_in_order_are_not_unready_before_their_turn() -> None:
+    obj = job_set(("first", 1, 1), ("second", 1, 2), ("third", 1, 3))
+    obj["spec"] |= {"suspend": False, "startupPolicy": {"startupPolicyOrder": "InOrder"}}
+    ready = {"active": 1, "ready": 1}
+    assert readiness(with_status(obj, first={"active": 1}, second={}, third={})) == (False, 5)
+    assert readiness(with_status(obj, first=ready, second={}, third={})) == (False, 3)
+    assert readiness(with_status(obj, first=ready, second=ready, third={})) == (False, 0)
+    assert readiness(with_status(obj, first=ready, second=ready, third=ready)) == (True, 0)
+
+
+def test_jobs_that_wait_for_others_are_charged_from_the_start() -> None:
+    assert counts(in_two_steps()) == {"first": 1, "workers": 4}
+
+
+def test_pods_that_a_restart_makes_again_are_not_expected_on_nodes_while_they_have_ended() -> None:
+    obj = with_status(in_two_steps(failurePolicy={"maxRestarts": 1}), first={"succeeded": 1}, workers={})
+    event = observe(JOB_SET, obj)
+    assert event is not None
+    assert (event.observation.reclaimable, event.observation.not_bound) == ((), 1)

@@ -182,3 +182,44 @@ def test_pods_of_a_ray_job_are_found_without_the_name_of_its_cluster() -> None:
         "batch.kubernetes.io/job-name=train",
     ]
     assert "ray.io/cluster" in RAY_JOB.pod_selectors(None, "train", UID)
+
+
+COLLECTED = {
+    "default": ({}, {"cpu": 50, "memory": 64 * MI}),
+    "own": (
+        {"resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}},
+        {"cpu": 1000, "memory": 1024 * MI},
+    ),
+    "none": ({"resources": {}}, {}),
+}
+
+
+@pytest.mark.parametrize("kind", ["RayJob", "RayCluster", "RayService"])
+@pytest.mark.parametrize(("options", "more"), COLLECTED.values(), ids=COLLECTED)
+def test_the_collector_of_a_history_server_is_charged_in_head_and_workers(
+    kind: str, options: Json, more: dict[str, int]
+) -> None:
+    obj = sample(JOB_KINDS[kind], workers=3)
+    spec = obj["spec"]
+    cluster = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        group["template"]["spec"]["containers"] = [container({"cpu": "2", "memory": "2Gi"})]
+    without = charged(obj)
+    cluster["historyServerOptions"] = {"collectorOptions": options}
+    found = charged(obj)
+    for name in ("head", "workers"):
+        count, requests = without[name]
+        assert found[name] == (count, {key: value + more.get(key, 0) for key, value in requests.items()})
+    assert {name: pods for name, pods in found.items() if "submitter" in name} == {
+        name: pods for name, pods in without.items() if "submitter" in name
+    }
+
+
+@pytest.mark.parametrize("options", [1, [], "yes", {"resources": 1}])
+def test_malformed_options_of_a_collector_are_named(options: object) -> None:
+    obj = sample(RAY_CLUSTER, workers=1)
+    obj["spec"]["historyServerOptions"] = {"collectorOptions": options}
+    event = observe(RAY_CLUSTER, obj)
+    assert event is not None
+    assert event.workload.problem is not None
+    assert "spec.historyServerOptions.collectorOptions" in str(event.workload.problem.detail)

@@ -245,6 +245,18 @@ async def test_pods_keep_a_stopped_job_alive_until_they_end(site: Site) -> None:
     assert await site.cluster.anything_alive(ref)
 
 
+async def test_pods_beyond_a_number_are_alive_until_they_end_also_of_an_object_that_runs(site: Site) -> None:
+    obj = await site.job("fewer", suspend=False)
+    uid, ref = obj["metadata"]["uid"], effect(obj).workload.ref
+    pods = api_path("", "v1", "pods", NAMESPACE)
+    for number in range(3):
+        await _pod(site, f"fewer-{number}", {"batch.kubernetes.io/controller-uid": uid}, uid)
+    await _pod(site, "another", {"batch.kubernetes.io/controller-uid": uid}, "another-uid")
+    assert [await site.cluster.anything_alive(ref, at_most=most) for most in (0, 2, 3)] == [True, True, False]
+    await _patch(site, f"{pods}/fewer-0/status", {"status": {"phase": "Failed"}})
+    assert [await site.cluster.anything_alive(ref, at_most=most) for most in (1, 2)] == [True, False]
+
+
 async def test_an_announcement_made_twice_is_one_event(site: Site) -> None:
     ref = effect(await site.job("told")).workload.ref
     notice = Notice(ref, "Pending", "WaitingForQuota: requests 8 gpu, short by 3", key="5", at=AT)

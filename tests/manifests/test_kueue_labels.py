@@ -64,9 +64,12 @@ def test_the_component_lets_the_controller_read_one_lease_and_nothing_else() -> 
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
 
-def test_two_labels_that_differ_give_a_warning_and_are_not_refused() -> None:
-    (binding,) = [item for item in documents(COMPONENT) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
-    assert binding["spec"]["validationActions"] == ["Warn"]
+def test_labels_that_differ_or_have_no_effect_give_a_warning_and_are_not_refused() -> None:
+    bindings = [item for item in documents(COMPONENT) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert {item["metadata"]["name"]: item["spec"]["validationActions"] for item in bindings} == {
+        "queuectl-kueue-labels": ["Warn"],
+        "queuectl-kueue-ignored": ["Warn"],
+    }
 
 
 @pytest.mark.parametrize("beside", ["mutating", "webhook"])

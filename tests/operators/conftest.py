@@ -1,4 +1,7 @@
-"""Sites with real operators. The MPI operator has one of its own: its MPIJob has the name of another's."""
+"""Sites with real operators.
+
+The MPI operator has one of its own: its MPIJob has the name of another's. So has each further version of one.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,23 @@ import pytest_asyncio
 from queuectl.sandbox.control_plane import find_assets
 from tests.conftest import CELL
 from tests.operators.matrix import Matrix, Place, places
-from tests.operators.programs import JOBSET, KUBERAY, MPI_OPERATOR, TRAINER, TRAINING_OPERATOR, find_operators
+from tests.operators.programs import (
+    JOBSET,
+    KUBERAY,
+    MPI_OPERATOR,
+    TRAINER,
+    TRAINER_2_3,
+    TRAINING_OPERATOR,
+    find_operators,
+)
 from tests.operators.site import Site, served
 
 NO_OPERATORS = "QUEUECTL_OPERATORS is not set: no kind is tried on its real operator"
-PROGRAMS = {"all": (TRAINING_OPERATOR, JOBSET, TRAINER, KUBERAY), "mpi": (MPI_OPERATOR,)}
+PROGRAMS = {
+    "all": (TRAINING_OPERATOR, JOBSET, TRAINER, KUBERAY),
+    "mpi": (MPI_OPERATOR,),
+    "trainer-2.3": (JOBSET, TRAINER_2_3),
+}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -35,6 +50,11 @@ async def site(
         pytest.skip("KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped")
     if binaries is None:
         pytest.skip(NO_OPERATORS)
+    missing = [one.name for one in PROGRAMS[request.param] if not (binaries / one.name).exists()]
+    if missing:
+        pytest.skip(
+            f"QUEUECTL_OPERATORS has no {', '.join(missing)}: .ci/operators/build.sh makes further versions"
+        )
     folder = tmp_path_factory.mktemp("operators")
     async with served(request.param, folder, assets, binaries, PROGRAMS[request.param]) as found:
         yield found

@@ -35,7 +35,7 @@ def places(site: str) -> list[Place]:
         Place(subject.row.name, step)
         for step in (*STEPS, OUTAGE)
         for subject in SUBJECTS
-        if subject.site == site and without_meaning(subject, step) is None
+        if subject.on(site) and without_meaning(subject, step) is None
     ]
 
 

@@ -137,6 +137,7 @@ TRAINING_OPERATOR = Program("training-operator", _training_operator)
 MPI_OPERATOR = Program("mpi-operator", _mpi_operator)
 JOBSET = Program("jobset", _configured("jobset.x-k8s.io"), webhooks=True)
 TRAINER = Program("trainer", _configured("trainer.kubeflow.org"), webhooks=True)
+TRAINER_2_3 = Program("trainer-2.3", _configured("trainer.kubeflow.org"), webhooks=True)
 KUBERAY = Program("kuberay", _kuberay)
 
 

@@ -40,6 +40,8 @@ from tests.job_kinds import JOB_KINDS
 from tests.operators.kinds import SUBJECTS
 from tests.operators.programs import (
     NAMESPACE,
+    TRAINER,
+    TRAINER_2_3,
     Operator,
     Program,
     needed_by_training_operator,
@@ -75,9 +77,14 @@ class CountingCluster(KubeCluster):
         """By the UID of the object; those that found something alive."""
 
     async def anything_alive(
-        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+        self,
+        ref: ObjectRef,
+        *,
+        counts: int = 0,
+        unreachable: Set[str] = frozenset(),
+        at_most: int | None = None,
     ) -> bool:
-        alive = await super().anything_alive(ref, counts=counts, unreachable=unreachable)
+        alive = await super().anything_alive(ref, counts=counts, unreachable=unreachable, at_most=at_most)
         self.looks[ref.uid] += alive
         return alive
 
@@ -167,7 +174,7 @@ async def served(
         site.absent = frozenset(kind for kind, state in reflecting.kinds().items() if not state.installed)
         await _install_operators(site)
         for subject in SUBJECTS:
-            if subject.site == name:
+            if subject.on(name):
                 await eventually(partial(_in_force, tenant, subject), f"the gate on {subject}", SECONDS)
         yield site
 
@@ -290,5 +297,5 @@ async def _install_operators(site: Site) -> None:
     for operator in site.operators.values():
         await operator.install()
         await operator.start()
-    if "trainer" in site.operators:
+    if not {TRAINER.name, TRAINER_2_3.name}.isdisjoint(site.operators):
         await installer.apply(runtimes())

@@ -62,6 +62,8 @@ class Subject:
     """It has whole pod templates."""
     webhooks: bool = False
     """No object of this kind can be changed while its operator is down."""
+    also: tuple[str, ...] = ()
+    """Further sites, with other versions of its operator."""
     retries_late: bool = False
     """Its operator may look at it minutes late while parts of a deleted object of its name are left."""
     without: Mapping[str, str] = field(default_factory=dict)
@@ -69,6 +71,10 @@ class Subject:
 
     def __str__(self) -> str:
         return self.row.name
+
+    def on(self, site: str) -> bool:
+        """Whether it is tried on this site."""
+        return site == self.site or site in self.also
 
     @property
     def leader(self) -> str:

@@ -18,7 +18,7 @@ AT_ONCE = 24
 
 @pytest.mark.parametrize("site", PROGRAMS, ids=lambda name: f"site={name}", indirect=True, scope="session")
 async def test_charges_equal_the_requests_of_real_pods(site: Site, figures: list[str]) -> None:
-    shapes = [shape for shape in SHAPES if shape.subject.site == site.name]
+    shapes = [shape for shape in SHAPES if shape.subject.on(site.name)]
     free = asyncio.Semaphore(AT_ONCE)
 
     async def compare(shape: Shape) -> str | None:

@@ -56,6 +56,7 @@ def train_job(**without: Any) -> Subject:
     return Subject(
         row=JOB_KINDS["TrainJob"],
         site="all",
+        also=("trainer-2.3",),
         sizes={"node": 2},
         make=_train_job,
         container="node",

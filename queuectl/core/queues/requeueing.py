@@ -25,7 +25,16 @@ def ran(past: PastAttempts, admitted_at: datetime, now: datetime) -> PastAttempt
     """Return `past` after an attempt that was admitted at `admitted_at` and ends at `now` (L17)."""
     run = max(timedelta(), now - admitted_at) // timedelta(milliseconds=1)
     run_ms = past.run_ms + run
-    return replace(past, run_ms=run_ms, barred=None, until=None, bound_at=None, unready_at=None)
+    return replace(
+        past,
+        run_ms=run_ms,
+        barred=None,
+        until=None,
+        bound_at=None,
+        unready_at=None,
+        held_back=0,
+        part_at=None,
+    )
 
 
 def run_ends(past: PastAttempts, limit: int, admitted_at: datetime) -> datetime:
