@@ -101,8 +101,8 @@ class DeviceClaims:
     def uncharged(self, namespace: str, claims: Iterable[PodClaim]) -> str | None:
         """Return why what a claim requests cannot be charged any more; None: it can, or is as it was.
 
-        `claims`: with the requests that the ledger has. Without them, only a request without a fixed number of
-        devices counts: what else cannot be charged may follow from the configuration.
+        `claims`: with the requests that the ledger has. Without them, only a request without a fixed number
+        of devices counts: what else cannot be charged may follow from the configuration.
         """
         for claim in claims:
             now = self._known.get(key_of(namespace, claim))
