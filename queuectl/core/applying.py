@@ -227,6 +227,7 @@ def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
     entry.recorded = facts(entry)
     entry.pods_gone = entry.counting_pods = entry.start_refused = entry.dispatched = False
     entry.resized, entry.generation = NOT_RESIZED, None
+    entry.marked_before = entry.observation.release if entry.observation is not None else None
     entry.unacknowledged = None if attempt.debt else Verb.START
     state.pods_changed.add(entry.id)  # also where as many are ready as before, which no reader was told
 
@@ -386,7 +387,7 @@ def thaw(state: State, root: str, snapshot: LedgerSnapshot) -> None:
 
 def _take_observation(entry: Entry, known: Entry) -> None:
     entry.workload, entry.observation, entry.gone = known.workload, known.observation, known.gone
-    entry.recent = known.recent
+    entry.recent, entry.marked_before = known.recent, known.marked_before
 
 
 def _under(state: State, what: str) -> list[Entry]:

@@ -12,6 +12,7 @@ from queuectl.core.model import (
     NO_OPTIONS,
     NO_PAST_ATTEMPTS,
     Attempt,
+    ForcedRelease,
     ObjectRef,
     Observation,
     Phase,
@@ -102,6 +103,7 @@ class Entry:
         "local_queue",
         "loose_pods",
         "lost",
+        "marked_before",
         "no_room",
         "observation",
         "order",
@@ -135,6 +137,8 @@ class Entry:
         self.workload: Workload | None = None
         """None: the ledger has it, but its object has not been observed since the start of the controller."""
         self.observation: Observation | None = None
+        self.marked_before: ForcedRelease | None = None
+        """The release mark of its object when its open attempt was admitted: it releases nothing (L28)."""
         self.phase = Phase.PENDING
         self.recent: tuple[Remark, ...] = ()
         """The last events and decisions, oldest first; RECENT at most."""

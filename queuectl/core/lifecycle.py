@@ -190,7 +190,8 @@ def _adoption(entry: Entry, directory: Directory) -> Adopt:
     if directory.gate is None:
         why = f"was started{by} while no gate was in force"
         return Adopt(why, Reason(code=Code.BYPASS, detail=f"it {why}"))
-    return Adopt(f"was let past the gate{by}")
+    why = f": {entry.observation.bypass_reason}" if entry.observation.bypass_reason else ""
+    return Adopt(f"was let past the gate{by}{why}")
 
 
 def forgotten(entry: Entry) -> Attempt | None:
@@ -457,9 +458,9 @@ def _while_pods_exist(entry: Entry, attempt: Attempt) -> Release | Probe | None:
 
 
 def _forced(entry: Entry, attempt: Attempt) -> Release | None:
-    """An admin releases its quota although pods of it may exist (L28)."""
+    """An admin releases its quota although pods of it may exist (L28): by a mark from after its admission."""
     mark = entry.observation.release if entry.observation is not None else None
-    if mark is None or mark.attempt != attempt.number:
+    if mark is None or mark.attempt != attempt.number or mark == entry.marked_before:
         return None
     why = f"by force, by {mark.by}: {mark.reason}"
     return Release(entry.id, entry.ref, attempt.number, why)

@@ -195,7 +195,9 @@ class Observation:
     admission: Attempt | None = None
     """The attempt in its reserved-admission annotation."""
     bypassed_by: str | None = None
-    """The user or client that started it past the admission policy, if that is recorded on the object."""
+    """The user that started it past its queue, if that is recorded on the object."""
+    bypass_reason: str | None = None
+    """Why, as that user said."""
     started_at: datetime | None = None
     """Start time in its status; None: not set."""
     ended_at: datetime | None = None

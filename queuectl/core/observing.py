@@ -33,7 +33,7 @@ from queuectl.core.events import (
     WorkloadObserved,
 )
 from queuectl.core.lifecycle import remaining
-from queuectl.core.model import ConfigKey, ObjectRef, Observation, Verb, Workload, WorkloadId
+from queuectl.core.model import ConfigKey, ForcedRelease, ObjectRef, Observation, Verb, Workload, WorkloadId
 from queuectl.core.pod_limits import NamespaceQuota, namespace_of
 from queuectl.core.pod_numbers import Resized, grown, larger
 from queuectl.core.policy import Context, Gate, LocalQueue, LocalQueueName, Node, ResourceFlavor
@@ -325,9 +325,15 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
     _note_changes(state, entry, workload, observation)
     entry.held_known = entry.held_known and entry.workload == workload
     entry.workload = workload
+    entry.marked_before = entry.marked_before if last else _mark_of_unknown_age(entry, observation)
     entry.observation, entry.gone = observation, False
     entry.remember(state.clock, "observed", observation)
     batch.entries[entry.id] = entry
+
+
+def _mark_of_unknown_age(entry: Entry, observation: Observation) -> ForcedRelease | None:
+    """Return the mark that its object may have had before it was adopted: no start of ours has removed it."""
+    return observation.release if entry.attempt is not None and entry.attempt.debt else None
 
 
 def _observe_child(state: State, workload: Workload, observation: Observation) -> None:

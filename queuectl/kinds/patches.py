@@ -21,7 +21,7 @@ from queuectl.kinds.podsets import Operation, Path, Templates
 from queuectl.kinds.steering import add, directives, labelling, pointer
 from queuectl.kinds.stopped import render as render_stop
 from queuectl.kinds.workloads import has_room, observation
-from queuectl.kinds.written import ADMISSION_ANNOTATION, STOPPED_ANNOTATION
+from queuectl.kinds.written import ADMISSION_ANNOTATION, RELEASE_ANNOTATION, STOPPED_ANNOTATION
 
 REPORTER: Final = "queuectl.dev/controller"
 MAX_NOTE: Final = 1024
@@ -48,6 +48,9 @@ def start(kind: JobKind, effect: Effect) -> list[Operation]:
         patch.append(add(("metadata", "annotations"), {ADMISSION_ANNOTATION: annotation}))
     if seen.stopped is not None:
         patch.append(_remove(("metadata", "annotations", STOPPED_ANNOTATION)))
+    if seen.release is not None and seen.release.attempt >= effect.key.attempt:
+        # It cannot be about what starts only now: what is there later was written later (L28).
+        patch.append(_remove(("metadata", "annotations", RELEASE_ANNOTATION)))
     patch += _resize(effect)
     patch += (
         _steer(kind.podsets, effect) if isinstance(kind.podsets, Templates) else kind.podsets.steer(effect)

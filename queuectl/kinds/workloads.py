@@ -47,6 +47,7 @@ from queuectl.kinds.stopped import parse as stopped_attempt
 from queuectl.kinds.written import (
     ADMISSION_ANNOTATION,
     BYPASS_ANNOTATION,
+    REASON_OF_BYPASS,
     RELEASE_ANNOTATION,
     STOPPED_ANNOTATION,
     SUBMITTER_ANNOTATION,
@@ -208,6 +209,7 @@ def _observation(
         quiet=status.quiet,
         admission=marks.admission.attempt if marks.admission else None,
         bypassed_by=_short((annotations or {}).get(BYPASS_ANNOTATION), MAX_NAME) or None,
+        bypass_reason=_short((annotations or {}).get(REASON_OF_BYPASS), MAX_REASON) or None,
         started_at=started_at,
         ended_at=ended_at,
         ready=status.ready,

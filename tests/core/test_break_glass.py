@@ -64,6 +64,16 @@ def test_a_workload_that_was_admitted_before_is_charged_as_debt_in_the_name_of_t
     assert admit.attempt.assignment.usage()
 
 
+def test_the_reason_of_the_user_is_recorded_with_its_name() -> None:
+    world = World(queue("cq", 4), local_queue("lq", "cq"))
+    before = evicted(world)
+    started = observed(HELD, suspended=False, generation=4, admission=before, bypassed_by="boss")
+    world.tell(
+        replace(started, observation=replace(started.observation, bypass_reason="the demo is at noon"))
+    )
+    assert adopted(world)[0].detail == "was let past the gate by boss: the demo is at noon"
+
+
 def test_of_two_users_the_last_one_is_named() -> None:
     world = World(queue("cq", 4), local_queue("lq", "cq"))
     before = evicted(world)

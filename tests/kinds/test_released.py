@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from queuectl.core.model import ForcedRelease, WorkloadId
+from queuectl.kinds import patches
 from queuectl.kinds.released import MAX_RELEASE, parse, render
+from queuectl.kinds.written import RELEASE_ANNOTATION
+from tests.job_kinds import JOB_KINDS
+from tests.kinds.job_objects import job
+from tests.kinds.patching import applied
+from tests.kube.sites import effect
 
 UID = WorkloadId("0b4e")
 
@@ -35,3 +41,14 @@ def test_what_is_written_is_read(by: str, reason: str) -> None:
 )
 def test_what_is_malformed_or_of_another_workload_counts_for_nothing(text: object) -> None:
     assert parse(text, UID) is None
+
+
+@pytest.mark.parametrize(("attempt", "stays"), [(1, False), (2, False), (None, True)])
+def test_a_start_removes_a_mark_for_an_attempt_that_is_not_over(attempt: int | None, stays: bool) -> None:
+    """So what names an attempt while it is open was written after its start."""
+    obj = job()
+    uid = WorkloadId(obj["metadata"]["uid"])
+    text = render(uid, ForcedRelease(attempt, "ann", "scrap")) if attempt else "of another form"
+    obj["metadata"]["annotations"] = {RELEASE_ANNOTATION: text}
+    started = applied(obj, patches.start(JOB_KINDS["Job"], effect(obj, "Job", kinds=JOB_KINDS)))
+    assert (RELEASE_ANNOTATION in started["metadata"]["annotations"]) is stays

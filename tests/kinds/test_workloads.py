@@ -107,12 +107,13 @@ def test_labels_and_annotations_of_users_are_read() -> None:
         "queuectl.dev/hold": "true",
         "queuectl.dev/reserved-submitter": "ann\x00e",
         "queuectl.dev/reserved-bypass": "root",
+        "queuectl.dev/bypass": "the demo is at noon",
     }
     event = _seen(obj)
     assert event.workload.hold
     assert event.workload.priority_class == "urgent"
     assert event.workload.submitter == "ann\ufffde"
-    assert event.observation.bypassed_by == "root"
+    assert (event.observation.bypassed_by, event.observation.bypass_reason) == ("root", "the demo is at noon")
     assert event.observation.annotated
     assert event.workload.pod_sets[0].priority_class == "pods"
     assert event.workload.pod_sets[0].runtime_class == "kata"
