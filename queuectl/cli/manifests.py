@@ -34,7 +34,8 @@ def manifests(options: Options, *, components: tuple[str, ...], folder: Path | N
     files = made(kinds.registry)
     if folder is None:
         left_out = set(_OPTIONAL) - set(components)
-        printed = [text for name, text in files.items() if name.partition("/")[0] not in left_out]
+        objects = {name: text for name, text in files.items() if not name.endswith("kustomization.yaml")}
+        printed = [text for name, text in objects.items() if name.partition("/")[0] not in left_out]
         click.echo("---\n".join(printed), nl=False)
         return
     for name, text in files.items():

@@ -53,7 +53,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.policy import Gate
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
-from queuectl.kinds.context import GATE
+from queuectl.kinds.gate import GATE
 from queuectl.ports import Ledger, LedgerUnavailable, Notice
 
 log = logging.getLogger(__name__)
@@ -200,6 +200,7 @@ class Mirror:
                     quiet=True if over else None,
                     admission=None,
                     bypassed_by=None,
+                    bypass_reason=None,
                     ready=None if seen.suspended else seen.ready,
                     pods_ready=None if seen.suspended else seen.pods_ready,
                 ),

@@ -12,15 +12,12 @@ from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
 from queuectl.core.events import ContextGone, ContextObserved
 from queuectl.core.model import ConfigKey
 from queuectl.core.pod_limits import LimitRange, NamespaceQuota
-from queuectl.core.policy import Context, Gate, Namespace, Node, PriorityClass, RuntimeClass, Taint
+from queuectl.core.policy import Context, Namespace, Node, PriorityClass, RuntimeClass, Taint
 from queuectl.core.resources import Amounts, BadQuantity, amounts, parse_quantity
 from queuectl.kinds.device_claims import resource_claim, resource_claim_template
 from queuectl.kinds.fields import BadField, Json, checked, clean, integer, mapping, objects, timestamp
 from queuectl.kinds.jobs import condition_times, conditions
 from queuectl.kinds.namespace_limits import limit_range, resource_quota
-
-GATE: Final = "queuectl-jobs"
-"""Name of the validating policy that keeps labelled workloads suspended."""
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 """API servers label each Namespace with its name."""
@@ -43,8 +40,6 @@ class ContextKind:
     type: type[Context]
     read: Callable[[Json], Context]
     """Raises BadField."""
-    only: str | None = None
-    """Name of the only object that is read; None: all."""
     namespaced: bool = False
     """The name of its values is `NAMESPACE/NAME`."""
     devices: bool = False
@@ -60,15 +55,14 @@ class ContextKind:
         return "/".join(parts)
 
     def observe(self, obj: Json) -> Context | None:
-        """The object's value; None if it is malformed or not relevant."""
+        """The object's value; None if it is malformed."""
         try:
-            value = self.read(obj)
+            return self.read(obj)
         except BadField:
             return None
-        return value if self.only in (None, value.name) else None
 
     def event(self, obj: Json) -> ContextObserved | None:
-        """None if the object is malformed or not relevant."""
+        """None if the object is malformed."""
         value = self.observe(obj)
         if value is None or self.kept is None:
             return None if value is None else ContextObserved(value)
@@ -167,11 +161,6 @@ def _time(text: object) -> datetime | None:
         return None
 
 
-def _gate(obj: Json) -> Gate:
-    metadata = mapping(obj, "metadata", "")
-    return Gate(_name(obj), timestamp(metadata.get("creationTimestamp"), "metadata.creationTimestamp"))
-
-
 def _name(obj: Json) -> str:
     return checked(mapping(obj, "metadata", "").get("name"), "metadata.name")
 
@@ -255,15 +244,6 @@ _ROWS: Final = (
         resource_claim_template,
         namespaced=True,
         devices=True,
-    ),
-    ContextKind(
-        "ValidatingAdmissionPolicy",
-        "admissionregistration.k8s.io",
-        "v1",
-        "validatingadmissionpolicies",
-        Gate,
-        _gate,
-        only=GATE,
     ),
 )
 

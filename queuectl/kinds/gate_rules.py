@@ -1,7 +1,7 @@
 """CEL for the gate's policies, from the rows of a registry.
 
-What depends on the kind is chosen by `request.resource`, which does not change when an object is converted
-from one version to another.
+A policy about all kinds chooses what depends on the kind by `request.resource`, which does not change when an
+object is converted from one version to another.
 """
 
 from __future__ import annotations
@@ -20,12 +20,7 @@ _RESERVED: Final = re.compile(
     "|true|var|void|while"
 )
 """Words that CEL does not accept as the name of a field."""
-FIELD: Final = "field"
-"""Variable with the key in which kinds with otherwise equal expressions differ, such as `tfReplicaSpecs`."""
-
-Names = Mapping[str, str]
-"""Expressions for keys; without an entry, the key itself."""
-Text = Callable[[JobKind, Names], str]
+Text = Callable[[JobKind], str]
 """An expression for a kind."""
 
 
@@ -33,10 +28,10 @@ def by_kind(rows: Sequence[JobKind], text: Text) -> str:
     """One expression for all kinds: each with its own, the first kind's for all others."""
     alike: dict[str, list[JobKind]] = {}
     for row in rows:
-        alike.setdefault(text(row, {_key(row): FIELD}), []).append(row)
-    first, *others = ((members, _common(members, text)) for members in alike.values())
-    chosen = "".join(f"{about(members, rows)} ? {found} : " for members, found in others)
-    return f"({chosen}{first[1]})"
+        alike.setdefault(text(row), []).append(row)
+    (first, _), *others = alike.items()
+    chosen = "".join(f"{about(members, rows)} ? {own} : " for own, members in others)
+    return f"({chosen}{first})"
 
 
 def about(members: Sequence[JobKind], rows: Sequence[JobKind]) -> str:
@@ -55,22 +50,9 @@ def about(members: Sequence[JobKind], rows: Sequence[JobKind]) -> str:
     return parts[0] if len(parts) == 1 else f"({' || '.join(parts)})"
 
 
-def _common(members: Sequence[JobKind], text: Text) -> str:
-    """The expression of kinds that differ at most in their key."""
-    if len({text(row, {}) for row in members}) == 1:
-        return text(members[0], {})
-    keys = {row.resource: _key(row) for row in members}
-    common = text(members[0], {_key(members[0]): FIELD})
-    return f"[{keys}[request.resource.resource + '.' + request.resource.group]].map({FIELD}, {common})[0]"
-
-
-def _key(row: JobKind) -> str:
-    return row.podsets.groups[0].parent[-1] if isinstance(row.podsets, Templates) else ""
-
-
 def suspend(row: JobKind, holder: str) -> str:
     """The optional value of the field that suspends an object."""
-    return _optional(holder, row.suspend, {})
+    return _optional(holder, row.suspend)
 
 
 def suspend_applied(row: JobKind) -> str:
@@ -90,9 +72,9 @@ def asked(row: JobKind) -> str:
         return "false"
     if not isinstance(sign.of, str):
         below = sign.of[1:]
-        told = f"key == {below[0]!r} && {_optional('object', sign.of, {})} == optional.of({value!r})"
+        told = f"key == {below[0]!r} && {_optional('object', sign.of)} == optional.of({value!r})"
         one, other = (f"o[{place}].status[?key].orValue({{}})" for place in (0, 1))
-        return f"{told} && {_kept([below[1:]], {}, one, other)}" if below[1:] else told
+        return f"{told} && {_kept([below[1:]], one, other)}" if below[1:] else told
     of = f"type == {sign.of!r}"
     return (
         "key == 'conditions' && [[object, oldObject].map(o, o.?status.?conditions.orValue([]))].all(both,"
@@ -121,49 +103,49 @@ def _shows(sign: Sign, holder: str) -> str:
     if isinstance(sign.of, str):
         condition = f"condition.type == {sign.of!r} && condition.status == {sign.value!r}"
         return f"{holder}.?status.?conditions.orValue([]).exists(condition, {condition})"
-    return f"{_optional(holder, sign.of, {})} == optional.of({sign.value!r})"
+    return f"{_optional(holder, sign.of)} == optional.of({sign.value!r})"
 
 
-def parts(row: JobKind, names: Names, holder: str) -> str:
+def parts(row: JobKind, holder: str) -> str:
     """What has a number of pods and a pod template in an object: a list of maps."""
     if not isinstance(row.podsets, Templates):
         return "[]"
     groups = row.podsets.groups
     # Podsets of two groups are never taken for each other.
     named = [(group, f"{place}/" if len(groups) > 1 else "") for place, group in enumerate(groups)]
-    return " + ".join(_parts(group, names, holder, prefix) for group, prefix in named)
+    return " + ".join(_parts(group, holder, prefix) for group, prefix in named)
 
 
-def _parts(group: PodGroup, names: Names, holder: str, prefix: str) -> str:
-    found = _optional(holder, group.parent, names)
+def _parts(group: PodGroup, holder: str, prefix: str) -> str:
+    found = _optional(holder, group.parent)
     if group.each is None:
         part = _part(group, "one", repr(prefix + group.name))
         if group.optional:
             return f"({found}.hasValue() ? [{found}.value()] : []).map(one, {part})"
         return f"[{found}.orValue({{}})].map(one, {part})"
     if group.each.key:
-        name = _optional("one", (group.each.key,), {}) + ".orValue('')"
+        name = _optional("one", (group.each.key,)) + ".orValue('')"
         return f"{found}.orValue([]).map(one, {_part(group, 'one', _prefixed(prefix, name))})"
-    entry = f"{_plain(holder, group.parent, names)}[name]"
+    entry = f"{_plain(holder, group.parent)}[name]"
     return f"{found}.orValue({{}}).map(name, {_part(group, entry, _prefixed(prefix, 'name'))})"
 
 
-def template_annotations(row: JobKind, names: Names) -> str:
+def template_annotations(row: JobKind) -> str:
     """The annotations of all pod templates of an object: a list of maps."""
     if not isinstance(row.podsets, Templates):
         return "[]"
-    return " + ".join(_annotations(group, names) for group in row.podsets.groups)
+    return " + ".join(_annotations(group) for group in row.podsets.groups)
 
 
-def _annotations(group: PodGroup, names: Names) -> str:
+def _annotations(group: PodGroup) -> str:
     below = (*group.template, "metadata", "annotations")
-    found = _optional("object", group.parent, names)
+    found = _optional("object", group.parent)
     if group.each is None:
-        return f"[{_optional('object', (*group.parent, *below), names)}.orValue({{}})]"
+        return f"[{_optional('object', (*group.parent, *below))}.orValue({{}})]"
     if group.each.key:
-        return f"{found}.orValue([]).map(one, {_optional('one', below, {})}.orValue({{}}))"
-    entry = f"{_plain('object', group.parent, names)}[name]"
-    return f"{found}.orValue({{}}).map(name, {_optional(entry, below, {})}.orValue({{}}))"
+        return f"{found}.orValue([]).map(one, {_optional('one', below)}.orValue({{}}))"
+    entry = f"{_plain('object', group.parent)}[name]"
+    return f"{found}.orValue({{}}).map(name, {_optional(entry, below)}.orValue({{}}))"
 
 
 def _prefixed(prefix: str, name: str) -> str:
@@ -171,8 +153,8 @@ def _prefixed(prefix: str, name: str) -> str:
 
 
 def _part(group: PodGroup, entry: str, name: str) -> str:
-    spec = _optional(entry, (*group.template, "spec"), {})
-    labels = _optional(entry, (*group.template, "metadata", "labels"), {})
+    spec = _optional(entry, (*group.template, "spec"))
+    labels = _optional(entry, (*group.template, "metadata", "labels"))
     pods = " * ".join(_count(count, entry) for count in group.counts) or "1"
     return (
         f"{{'name': dyn({name}), 'pods': dyn({pods}), 'spec': {spec}.orValue({{}}),"
@@ -181,22 +163,19 @@ def _part(group: PodGroup, entry: str, name: str) -> str:
 
 
 def _count(count: Count, entry: str) -> str:
-    value = f"{_optional(entry, count.path, {})}.orValue({count.default})"
+    value = f"{_optional(entry, count.path)}.orValue({count.default})"
     for bound, choice in ((count.at_least, "max"), (count.at_most, "min")):
         if bound:
-            value = f"[{value}, {_optional(entry, bound, {})}.orValue({value})].{choice}()"
+            value = f"[{value}, {_optional(entry, bound)}.orValue({value})].{choice}()"
     return value
 
 
-def fixed(row: JobKind, names: Names, new: str, old: str) -> str:
+def fixed(row: JobKind, new: str, old: str) -> str:
     """Whether the further fields that do not change while it runs are the same in both objects."""
     if not isinstance(row.podsets, Templates):
         both = f"[[{new}, {old}], [{old}, {new}]]"
-        return f"{both}.all(o, {_kept((row.suspend[1:],), names, 'o[0].spec', 'o[1].spec')})"
-    return (
-        " && ".join(f"{_optional(new, path, names)} == {_optional(old, path, names)}" for path in row.fixed)
-        or "true"
-    )
+        return f"{both}.all(o, {_kept((row.suspend[1:],), 'o[0].spec', 'o[1].spec')})"
+    return " && ".join(f"{_optional(new, path)} == {_optional(old, path)}" for path in row.fixed) or "true"
 
 
 def refused(row: JobKind) -> str:
@@ -205,7 +184,7 @@ def refused(row: JobKind) -> str:
     return f"({texts}'')" if texts else "''"
 
 
-def kept(row: JobKind, names: Names, one: str, other: str) -> str:
+def kept(row: JobKind, one: str, other: str) -> str:
     """Whether the spec `other` has what the spec `one` has, but for what a start or a stop writes.
 
     Pod templates are left out: `templates` lists them.
@@ -214,10 +193,10 @@ def kept(row: JobKind, names: Names, one: str, other: str) -> str:
     if isinstance(row.podsets, Templates):
         places += [group.places(()) for group in row.podsets.groups]
     places += row.counts
-    return _kept([place[1:] for place in places], names, one, other)
+    return _kept([place[1:] for place in places], one, other)
 
 
-def _kept(places: Sequence[Place], names: Names, one: str, other: str) -> str:
+def _kept(places: Sequence[Place], one: str, other: str) -> str:
     """Each place starts below `one`; an empty one is all of it."""
     below: dict[Step, list[Place]] = {}
     for place in places:
@@ -225,19 +204,19 @@ def _kept(places: Sequence[Place], names: Names, one: str, other: str) -> str:
     match next(iter(below)):
         case Each() as each:
             named = {key: rest for key, rest in below.items() if isinstance(key, str)}
-            return _kept_each(each, below[each], named, names, one, other)
+            return _kept_each(each, below[each], named, one, other)
         case Numbered(limit) as numbered:
-            inside = _kept(below[numbered], names, f"{one}[place]", f"{other}[place]")
+            inside = _kept(below[numbered], f"{one}[place]", f"{other}[place]")
             places_of = f"{[*range(limit)]}.all(place, place >= size({one}) || {inside})"
             return f"size({one}) == size({other}) && size({one}) <= {limit} && {places_of}"
         case Own() as own:
             return _kept_but_own(own, one, other)
-    keys = ", ".join(names.get(str(key)) or repr(key) for key in below)
+    keys = ", ".join(repr(key) for key in below)
     found = [f"{one}.all(key, key in [{keys}] || {one}[?key] == {other}[?key])"]
     for key, rest in below.items():
         if () not in rest:
-            inside_both = (_optional(holder, (str(key),), names) for holder in (one, other))
-            found.append(_kept(rest, names, *(f"{value}.orValue({_empty(rest)})" for value in inside_both)))
+            inside_both = (_optional(holder, (str(key),)) for holder in (one, other))
+            found.append(_kept(rest, *(f"{value}.orValue({_empty(rest)})" for value in inside_both)))
     return " && ".join(found)
 
 
@@ -249,7 +228,7 @@ def _empty(below: Sequence[Place]) -> str:
 
 def _kept_but_own(own: Own, one: str, other: str) -> str:
     """All entries but queuectl's own, which holds only what it may."""
-    ours = f"{_plain('entry', (own.key,), {})} == {own.value!r}"
+    ours = f"{_plain('entry', (own.key,))} == {own.value!r}"
     others = [f"{holder}.filter(entry, !({ours}))" for holder in (one, other)]
     inside = _only([(own.key,), *own.holds], f"{one}.filter(entry, {ours})[0]")
     return f"{others[0]} == {others[1]} && (!{one}.exists(entry, {ours}) || {inside})"
@@ -266,30 +245,28 @@ def _only(places: Sequence[Place], holder: str) -> str:
     found = [f"{holder}.all(key, key in [{', '.join(map(repr, below))}])"]
     for key, rest in below.items():
         if () not in rest:
-            found.append(_only(rest, f"{_optional(holder, (str(key),), {})}.orValue({_empty(rest)})"))
+            found.append(_only(rest, f"{_optional(holder, (str(key),))}.orValue({_empty(rest)})"))
     return " && ".join(found)
 
 
-def _kept_each(
-    each: Each, rest: list[Place], named: Mapping[str, list[Place]], names: Names, one: str, other: str
-) -> str:
+def _kept_each(each: Each, rest: list[Place], named: Mapping[str, list[Place]], one: str, other: str) -> str:
     """Of every entry: those of a list are in the same order. `named`: further places in entries of a map."""
     if not each.key:
         entries = (f"{one}[name]", f"{other}[name]")
-        inside = _kept(rest, names, *entries)
+        inside = _kept(rest, *entries)
         for name, more in named.items():
-            inside = f"(name == {name!r} ? {_kept([*rest, *more], names, *entries)} : {inside})"
+            inside = f"(name == {name!r} ? {_kept([*rest, *more], *entries)} : {inside})"
         return f"{one}.all(name, name in {other} && {inside})"
-    key = _plain("entry", (each.key,), {})
+    key = _plain("entry", (each.key,))
     same = f"same{key.removeprefix('entry')}"
-    inside = _kept(rest, names, "entry", "same")
+    inside = _kept(rest, "entry", "same")
     return (
         f"{one}.map(entry, {key}) == {other}.map(entry, {key})"
         f" && {one}.all(entry, {other}.exists(same, {same} == {key} && {inside}))"
     )
 
 
-def counted(row: JobKind, names: Names) -> str:
+def counted(row: JobKind) -> str:
     """Whether numbers of pods change only by a start with fewer, which records those before, and back.
 
     `marks`: the reserved-admission annotations of both objects.
@@ -298,7 +275,7 @@ def counted(row: JobKind, names: Names) -> str:
         return "true"
     # Now, before, as recorded now, as recorded before; -1 where there is none.
     fields = ", ".join(
-        f"[{_optional('object', path, names)}.orValue(-1), {_optional('oldObject', path, names)}.orValue(-1)]"
+        f"[{_optional('object', path)}.orValue(-1), {_optional('oldObject', path)}.orValue(-1)]"
         f" + marks.map(mark, dyn(int((mark.find('\"{pointer(path)}\":[0-9]+') + ':-1').split(':')[1])))"
         for path in row.counts
     )
@@ -310,27 +287,27 @@ def counted(row: JobKind, names: Names) -> str:
     )
 
 
-def templates(row: JobKind, names: Names) -> str:
+def templates(row: JobKind) -> str:
     """A list of all pod templates: each with the one before."""
     if not isinstance(row.podsets, Templates):
         return "[]"
-    return " + ".join(_templates(group, names) for group in row.podsets.groups)
+    return " + ".join(_templates(group) for group in row.podsets.groups)
 
 
-def _templates(group: PodGroup, names: Names) -> str:
-    new, old = (_optional(holder, group.parent, names) for holder in ("object", "oldObject"))
+def _templates(group: PodGroup) -> str:
+    new, old = (_optional(holder, group.parent) for holder in ("object", "oldObject"))
     if group.each is None:
-        new, old = (_optional(value, group.template, {}) for value in (new, old))
+        new, old = (_optional(value, group.template) for value in (new, old))
         return f"[[{new}.orValue({{}}), {old}.orValue({{}})]]"
     if not group.each.key:
         pair = ", ".join(
-            _plain(f"{_plain(holder, group.parent, names)}[name]", group.template, {})
+            _plain(f"{_plain(holder, group.parent)}[name]", group.template)
             for holder in ("object", "oldObject")
         )
         return f"{new}.orValue({{}}).map(name, [{pair}])"
-    key = _plain("", (group.each.key,), {})
-    before = _plain(f"{old}.value().filter(same, same{key} == entry{key})[0]", group.template, {})
-    return f"{new}.orValue([]).map(entry, [{_plain('entry', group.template, {})}, {before}])"
+    key = _plain("", (group.each.key,))
+    before = _plain(f"{old}.value().filter(same, same{key} == entry{key})[0]", group.template)
+    return f"{new}.orValue([]).map(entry, [{_plain('entry', group.template)}, {before}])"
 
 
 def by_controller_of_owner(rows: Sequence[JobKind]) -> str:
@@ -348,17 +325,17 @@ def _one_of(values: Sequence[str]) -> str:
     return f"== '{values[0]}'" if len(values) == 1 else f"in [{', '.join(map(repr, values))}]"
 
 
-def _optional(holder: str, path: Sequence[str], names: Names) -> str:
+def _optional(holder: str, path: Sequence[str]) -> str:
     """The optional value at a path."""
     for key in path:
-        holder += f".?{key}" if key not in names and _selectable(key) else f"[?{names.get(key) or repr(key)}]"
+        holder += f".?{key}" if _selectable(key) else f"[?{key!r}]"
     return holder
 
 
-def _plain(holder: str, path: Sequence[str], names: Names) -> str:
+def _plain(holder: str, path: Sequence[str]) -> str:
     """The value at a path that is there."""
     for key in path:
-        holder += f".{key}" if key not in names and _selectable(key) else f"[{names.get(key) or repr(key)}]"
+        holder += f".{key}" if _selectable(key) else f"[{key!r}]"
     return holder
 
 

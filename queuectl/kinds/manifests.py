@@ -1,14 +1,14 @@
 """The manifests that name kinds of jobs, made from a registry: policies, webhook rules, rights.
 
 Each file is a template with `@{NAME}` where something depends on the kinds. A name on a line of its own
-stands for several lines.
+stands for several lines. One template becomes a file for each kind: the policy of that kind.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,17 +36,47 @@ WIDTH: Final = 100
 """Columns of what stands for a name, without its indent."""
 _LINES: Final = re.compile(r"^( *)@\{(\w+)\}$", re.MULTILINE)
 _NAME: Final = re.compile(r"@\{(\w+)\}")
+KIND_POLICY: Final = "gate/kinds/kind.yaml"
+"""The template of the policy of one kind."""
 _HEAD: Final = "# Made from the registry of kinds by `make manifests`: change queuectl/kinds/templates/{}.\n"
 
 
 def manifests(kinds: KindRegistry) -> dict[str, str]:
     """The text of each file, by its path below `manifests`."""
-    values = _values(kinds)
-    return {
-        name: _HEAD.format(name) + _filled((TEMPLATES / name).read_text(), values)
+    values = _values(kinds.rows)
+    made = {
+        name: _made(name, values)
         for path in sorted(TEMPLATES.rglob("*.yaml"))
-        if (name := path.relative_to(TEMPLATES).as_posix())
+        if (name := path.relative_to(TEMPLATES).as_posix()) != KIND_POLICY
     }
+    folder = KIND_POLICY.rpartition("/")[0]
+    of_kinds = {
+        f"{folder}/{file_name(rows[0])}": _made(KIND_POLICY, _of_kind(rows) | _by_owner(kinds.rows))
+        for rows in resources(kinds.rows)
+    }
+    return {**made, **of_kinds}
+
+
+def resources(rows: Sequence[JobKind]) -> list[tuple[JobKind, ...]]:
+    """The rows of each resource: those of several versions are one."""
+    found: dict[str, list[JobKind]] = {}
+    for row in rows:
+        found.setdefault(row.resource, []).append(row)
+    return [tuple(same) for same in found.values()]
+
+
+def policy_name(row: JobKind) -> str:
+    """The name of the policy of a kind, and of its binding: a group without a dot is Kubernetes' own."""
+    return f"queuectl-{row.plural}.{row.group}" if "." in row.group else f"queuectl-{row.plural}"
+
+
+def file_name(row: JobKind) -> str:
+    """The file with the policy of a kind."""
+    return policy_name(row).removeprefix("queuectl-") + ".yaml"
+
+
+def _made(name: str, values: Mapping[str, str]) -> str:
+    return _HEAD.format(name) + _filled((TEMPLATES / name).read_text(), values)
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
@@ -56,10 +86,10 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     return _NAME.sub(lambda found: values[found[1]], _LINES.sub(lines, text))
 
 
-def _values(kinds: KindRegistry) -> dict[str, str]:
-    rows = kinds.rows
+def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
+    """What stands for each name in the files about all kinds."""
+    files = (f"- {file_name(same[0])}" for same in resources(rows))
     return {
-        "objects_and_status": _rules(rows, ("", "/status"), "CREATE, UPDATE"),
         "everything_below": _rules(rows, ("", "/*"), "CREATE, UPDATE, DELETE"),
         "scales": _rules(tuple(row for row in rows if row.scale), ("/scale",), "UPDATE"),
         "created": _rules(rows, ("",), "CREATE"),
@@ -68,28 +98,42 @@ def _values(kinds: KindRegistry) -> dict[str, str]:
         "sent_to_webhook": _rules(rows, ("",), "CREATE, UPDATE", "scope: Namespaced"),
         "rights": _rights(rows, "", "get, list, watch, patch"),
         "rights_on_status": _rights(rows, "/status", "patch"),
-        **{name: _expression(text) for name, text in _expressions(rows).items()},
+        "policy_files": "\n".join(files),
+        "suspend": _expression(by_kind(rows, lambda row: suspend(row, "object"))),
+        "suspend_before": _expression(by_kind(rows, lambda row: suspend(row, "oldObject"))),
+        "suspend_applied": _expression(by_kind(rows, lambda row: suspend_applied(row))),
+        "template_annotations": _expression(by_kind(rows, template_annotations)),
+        "marks_of_kueue": _expression(str(sorted(KUEUE_MARKS))),
+        **_by_owner(rows),
     }
 
 
-def _expressions(rows: tuple[JobKind, ...]) -> dict[str, str]:
-    """What the policies say about the objects of each kind, in CEL."""
+def _by_owner(rows: tuple[JobKind, ...]) -> dict[str, str]:
+    return {"by_controller_of_owner": _expression(by_controller_of_owner(rows))}
+
+
+def _of_kind(rows: tuple[JobKind, ...]) -> dict[str, str]:
+    """What stands for each name in the policy of one kind: `rows` are its versions, which have one form."""
+    row = rows[0]
+    texts = {
+        "suspend": suspend(row, "object"),
+        "suspend_before": suspend(row, "oldObject"),
+        "ended_before": ended(row, "oldObject"),
+        "parts": parts(row, "o"),
+        "fixed": fixed(row, "object", "oldObject"),
+        "refused": refused(row),
+        "kept": kept(row, "o[0].spec", "o[1].spec"),
+        "counted": counted(row),
+        "templates": templates(row),
+        "asked": asked(row),
+    }
     return {
-        "suspend": by_kind(rows, lambda row, _: suspend(row, "object")),
-        "suspend_before": by_kind(rows, lambda row, _: suspend(row, "oldObject")),
-        "suspend_path": by_kind(rows, lambda row, _: repr(".".join(row.suspend))),
-        "suspend_applied": by_kind(rows, lambda row, _: suspend_applied(row)),
-        "ended_before": by_kind(rows, lambda row, _: ended(row, "oldObject")),
-        "parts": by_kind(rows, lambda row, names: parts(row, names, "o")),
-        "fixed": by_kind(rows, lambda row, names: fixed(row, names, "object", "oldObject")),
-        "refused": by_kind(rows, lambda row, _: refused(row)),
-        "kept": by_kind(rows, lambda row, names: kept(row, names, "o[0].spec", "o[1].spec")),
-        "counted": by_kind(rows, counted),
-        "templates": by_kind(rows, templates),
-        "template_annotations": by_kind(rows, template_annotations),
-        "marks_of_kueue": str(sorted(KUEUE_MARKS)),
-        "asked": by_kind(rows, lambda row, _: asked(row)),
-        "by_controller_of_owner": by_controller_of_owner(rows),
+        "policy": policy_name(row),
+        "plural": row.plural,
+        "resource": row.resource,
+        "suspend_path": ".".join(row.suspend),
+        "everything_below": _rules(rows, ("", "/*"), "CREATE, UPDATE, DELETE"),
+        **{name: _expression(f"({text})") for name, text in texts.items()},
     }
 
 

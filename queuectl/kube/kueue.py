@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from queuectl.kinds.context import GATE
 from queuectl.kinds.fields import BadField, Json, mapping, text, timestamp
+from queuectl.kinds.gate import GATE, QUEUED
 from queuectl.kinds.labels import KUEUE_QUEUE_LABEL
 from queuectl.kube.errors import NotFound
 from queuectl.kube.session import Session, api_path
@@ -43,7 +43,10 @@ async def gated(session: Session) -> bool | None:
     except NotFound:
         return None
     conditions = (policy.get("spec") or {}).get("matchConditions") or ()
-    return any(KUEUE_QUEUE_LABEL in str(condition.get("expression")) for condition in conditions)
+    return any(
+        condition.get("name") == QUEUED and KUEUE_QUEUE_LABEL in str(condition.get("expression"))
+        for condition in conditions
+    )
 
 
 def _held(lease: Json, session: Session) -> str | None:

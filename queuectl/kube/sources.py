@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -15,6 +15,7 @@ from queuectl.core.policy import Node
 from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
 from queuectl.kinds.device_slices import GROUP, DeviceSlices, device_taint_rule
 from queuectl.kinds.fields import Json
+from queuectl.kinds.gate import BINDING, GATE_LABEL, POLICY, GateWatch
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.labels import OWN, QueueLabels
 from queuectl.kinds.pods import POD_QUERY, pod_event
@@ -89,6 +90,7 @@ def sources(
     return (
         *(_policy(kind) for kind in POLICY_KINDS.values()),
         *(_context(kind) for kind in context if nodes or kind.type is not Node),
+        *_gate(GateWatch(kinds, honoured)),
         *((_pods(),) if nodes else ()),
         *(device_sources(devices) if nodes and devices else ()),
         *(_jobs(kind, kinds, honoured) for kind in kinds),
@@ -175,12 +177,37 @@ def _context(kind: ContextKind) -> Source[Event]:
     return Source(
         name=kind.name,
         path=api_path(kind.group, kind.version, kind.plural),
-        query={"fieldSelector": f"metadata.name={kind.only}"} if kind.only else {},
         key=kind.name_of,
         seen=kind.event,
         gone=lambda name, _: kind.gone(str(name)),
         optional=kind.namespaced,  # without them, pods may be refused after an admission
     )
+
+
+def _gate(watch: GateWatch) -> Iterator[Source[Event]]:
+    """The policies of the gate, and their bindings."""
+
+    def source(kind: str, plural: str) -> Source[Event]:
+        def seen(obj: Json) -> list[Event]:
+            if (problem := watch.problem(kind, obj)) is not None:
+                _log.error("the gate is not in force: %s %s: %s", kind, name_of(obj), problem)
+            return watch.observe(kind, obj)
+
+        def gone(name: Key, _: str) -> list[Event]:
+            _log.error("%s %s of the gate was removed", kind, name)
+            return watch.gone(kind, str(name))
+
+        return Source(
+            name=kind,
+            path=api_path("admissionregistration.k8s.io", "v1", plural),
+            query={"labelSelector": GATE_LABEL},
+            key=name_of,
+            seen=seen,
+            gone=gone,
+        )
+
+    yield source(POLICY, "validatingadmissionpolicies")
+    yield source(BINDING, "validatingadmissionpolicybindings")
 
 
 def _policy(kind: PolicyKind) -> Source[Event]:

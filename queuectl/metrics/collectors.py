@@ -208,7 +208,9 @@ class Health(Collector):
             report.slow_stops,
         )
         yield _one(
-            "gate_installed", "1 if the policy queuectl-jobs is installed.", float(report.gate_installed)
+            "gate_installed",
+            "1 if each policy of the gate and its binding is as this version makes it.",
+            float(report.gate_installed),
         )
         count, oldest = sampled.unsettled()
         yield _one("effects_unsettled", "Committed Kubernetes writes that are not finished.", count)

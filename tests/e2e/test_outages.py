@@ -25,7 +25,10 @@ ADMISSION = "queuectl.dev/reserved-admission"
 LEADS = "leading with epoch"
 AWAY = 5.0
 """Seconds that an outage lasts after its effects are visible."""
-LET_GO = {"spec": {"suspend": False}}
+LET_GO = {
+    "metadata": {"annotations": {"queuectl.dev/bypass": "the demo is at noon"}},
+    "spec": {"suspend": False},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -280,6 +283,7 @@ async def test_an_admin_may_bypass_the_gate_in_an_emergency_and_a_tenant_may_not
     history = await site.rest(f"/workloads/{NAMESPACE}/Job/urgent/history")
     adopted = next(row for row in history["items"] if row["verdict"] == "Admitted")
     who = "was let past the gate by admin" if site.control_plane == "real" else "was let past the gate"
+    assert "the demo is at noon" in json.dumps(adopted), adopted
     assert who in json.dumps(adopted), adopted
     await eventually("it runs", lambda: _running_pods(world, "urgent"))
     # Nothing else may start while the quota is in debt, and nothing is stopped because of it.

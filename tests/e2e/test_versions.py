@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.every_versi
 LABEL = "example.com/accelerator"
 SUBMITTER = "queuectl.dev/reserved-submitter"
 BYPASS = "queuectl.dev/reserved-bypass"
+REASONED = {"metadata": {"annotations": {"queuectl.dev/bypass": "the demo is at noon"}}}
 FLAVOR_OF_PODS = {"Job": "batch.kubernetes.io/job-name", "PyTorchJob": "training.kubeflow.org/job-name"}
 
 
@@ -100,5 +101,5 @@ async def test_a_user_that_bypasses_the_queue_is_recorded(world: World, tenant: 
             content_type="application/merge-patch+json",
         )
     assert refusal.value.status == 403
-    let_go = await world.merge("urgent", nested(SUSPEND[kind], False), kind)
+    let_go = await world.merge("urgent", nested(SUSPEND[kind], False) | REASONED, kind)
     assert let_go["metadata"]["annotations"][BYPASS] == "admin"

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.podsets import Templates
 from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, ApiError
 from tests import definitions
@@ -64,6 +65,11 @@ class Objects:
     def _name(self, name: str) -> str:
         """Both kinds of MPIJob are the same objects here."""
         return f"{name}-{self.row.version}"
+
+    @property
+    def policy(self) -> str:
+        """The name of the policy of its kind."""
+        return policy_name(self.row)
 
     def path(self, name: str = "", subresource: str = "") -> str:
         row, name = self.row, self._name(name) if name else ""
@@ -141,7 +147,7 @@ async def _in_force(objects: Objects) -> bool:
     except ApiError as error:
         if error.status not in (403, 404, 503):
             raise
-        return error.status == 403 and not objects.site.mutating and "queuectl-jobs" in str(error)
+        return error.status == 403 and not objects.site.mutating and objects.policy in str(error)
     return SUBMITTER in (made["metadata"].get("annotations") or {})
 
 

@@ -12,9 +12,11 @@ from typing import Any
 
 import yaml
 
+from queuectl.kinds.manifests import policy_name
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import CONTROLLER_USER, ControlPlane
 from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, ApiError
+from tests.job_kinds import JOB_KINDS
 from tests.rights import grant
 from tests.sandbox.polling import eventually
 
@@ -25,6 +27,7 @@ ADMISSION = "queuectl.dev/reserved-admission"
 SUBMITTER = "queuectl.dev/reserved-submitter"
 AUTHOR = "queuectl.dev/reserved-author"
 BYPASS = "queuectl.dev/reserved-bypass"
+REASON = "queuectl.dev/bypass"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 IN_FORCE_SECONDS = 60
@@ -52,6 +55,11 @@ class Kind:
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def policy(self) -> str:
+        """The name of its policy."""
+        return policy_name(JOB_KINDS[self.name])
 
     def path(self, name: str = "", subresource: str = "") -> str:
         parts = ["apis", self.group, "v1", "namespaces", NAMESPACE, self.plural, name, subresource]
@@ -138,6 +146,11 @@ def nested(path: tuple[str, ...], value: object) -> Json:
     body: Json = {}
     put(body, path, value)
     return body
+
+
+def by_hand(path: tuple[str, ...], reason: str = "the demo is at noon") -> Json:
+    """A merge patch that starts an object past its queue: the field, and the reason in the same request."""
+    return nested(path, False) | {"metadata": {"annotations": {REASON: reason}}}
 
 
 def pointer(path: tuple[str, ...]) -> str:
@@ -262,9 +275,13 @@ async def _in_force(site: Site) -> None:
     """A policy takes effect some seconds after it is created: send dry runs until all policies apply."""
     probe = {"dryRun": "All"}
     for kind in KINDS:
-        await _until(partial(_gated, site, kind, probe), f"queuectl-jobs on {kind}")
+        await _until(partial(_gated, site, kind, probe), f"{kind.policy} on {kind}")
         made = partial(site.controller.request, "POST", kind.path(), kind.body("probe"), query=probe)
-        await _until(partial(_denied, made, "queuectl-self"), f"queuectl-self on {kind}")
+        await _until(partial(_denied, made, kind.policy), f"{kind.policy} for the controller")
+        unqueued = partial(
+            site.controller.request, "POST", kind.path(), kind.body("probe", queue=None), query=probe
+        )
+        await _until(partial(_denied, unqueued, "queuectl-self"), f"queuectl-self on {kind}")
     queues = "/apis/queuectl.dev/v1beta1/clusterqueues"
     lent = partial(site.admin.request, "POST", queues, _overlent(), query=probe)
     await _until(partial(_denied, lent, "queuectl-policies"), "queuectl-policies")
@@ -294,9 +311,7 @@ async def _gated(site: Site, kind: Kind, probe: Mapping[str, str]) -> bool:
         if SUBMITTER not in (made["metadata"].get("annotations") or {}):
             return False
         body["metadata"]["annotations"] = {ADMISSION: "x"}
-    return await _denied(
-        partial(site.tenant.request, "POST", kind.path(), body, query=probe), "queuectl-jobs"
-    )
+    return await _denied(partial(site.tenant.request, "POST", kind.path(), body, query=probe), kind.policy)
 
 
 async def _authored(site: Site, probe: Mapping[str, str]) -> bool:

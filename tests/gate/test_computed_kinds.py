@@ -58,7 +58,7 @@ async def test_the_controller_starts_and_stops_an_object_again_and_again(objects
         found = await objects.patch("controller", "runs", start)
         assert not objects.row.suspended(found)
         refusal = await _refused(objects.merge("tenant", "runs", CHANGES[objects.row.name]))
-        assert "queuectl-jobs" in refusal
+        assert objects.policy in refusal
         stop = patches.first_stop(objects.row, _effect(objects, found, Verb.STOP))
         assert stop is not None
         found = await objects.patch("controller", "runs", stop.body)
@@ -85,8 +85,8 @@ async def test_the_controller_writes_nothing_else_into_a_status(objects: Objects
     sign = objects.row.seen.sign.of
     for path in (("status", "other"), (*sign[:-1], "errorMessage")):
         change = nested(path, "x")
-        assert "queuectl-self" in await _refused(objects.merge("controller", "told", change, "status"))
-    assert "queuectl-self" in await _refused(
+        assert objects.policy in await _refused(objects.merge("controller", "told", change, "status"))
+    assert objects.policy in await _refused(
         objects.merge("controller", "told", nested(tuple(sign), "Failed"), "status")
     )
     assert told["status"]
@@ -108,7 +108,7 @@ async def test_the_controller_writes_nothing_else_into_a_status(objects: Objects
 async def test_the_controller_changes_nothing_else_of_a_spec(objects: Objects, change: Json) -> None:
     name = f"own-{abs(hash(str(change))) % 10**6}"
     await objects.create(name)
-    assert "queuectl-self" in await _refused(objects.merge("controller", name, {"spec": change}), 403, 422)
+    assert objects.policy in await _refused(objects.merge("controller", name, {"spec": change}), 403, 422)
 
 
 @pytest.mark.parametrize("kind", ["AppWrapper"])
@@ -122,7 +122,7 @@ async def test_the_controller_changes_no_component_but_what_is_added_to_its_pods
         ("/spec/components/-", {"template": {"apiVersion": "v1", "kind": "Pod"}}),
     ):
         change: list[Json] = [{"op": "add", "path": path, "value": value}]
-        assert "queuectl-self" in await _refused(objects.patch("controller", "components", change)), path
+        assert objects.policy in await _refused(objects.patch("controller", "components", change)), path
 
 
 @pytest.mark.parametrize("kind", ["TrainJob"])
@@ -149,7 +149,7 @@ async def test_the_entry_of_the_controller_holds_scheduling_fields_alone(
     if allowed:
         assert await objects.merge("controller", name, change)
     else:
-        assert "queuectl-self" in await _refused(objects.merge("controller", name, change))
+        assert objects.policy in await _refused(objects.merge("controller", name, change))
 
 
 @pytest.mark.parametrize("kind", ["SparkApplication"])
@@ -169,7 +169,7 @@ async def test_an_application_that_cannot_be_queued_is_refused_with_the_field(
     body = objects.body("refused")
     body["spec"] |= spec
     refusal = await _refused(objects.site.tenant.request("POST", objects.path(), body))
-    assert "queuectl-jobs" in refusal
+    assert objects.policy in refusal
     assert words in refusal
 
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from queuectl.cli.commands import main
 from queuectl.core.events import Result
 from queuectl.core.model import Verb
+from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.session import Session
@@ -92,7 +93,7 @@ async def _in_force(site: Site) -> bool:
     try:
         made = await site.create(TRAINING, "probe", suspend=False)
     except ApiError as error:
-        return error.status == 403 and not site.mutating and "queuectl-jobs" in str(error)
+        return error.status == 403 and not site.mutating and policy_name(KIND) in str(error)
     await site.admin.request("DELETE", TRAINING.path("probe"))
     return SUBMITTER in (made["metadata"].get("annotations") or {})
 
@@ -104,7 +105,7 @@ async def test_no_request_of_a_tenant_changes_a_pending_object(site: Site, way: 
     refusal = await tried(WAITING[way](site, TRAINING, name))
     assert TRAINING.facts(await site.get(TRAINING, name)) == before
     assert before["suspended"]
-    assert "queuectl-jobs" in refusal or way in NOT_BY_THE_GATE
+    assert policy_name(KIND) in refusal or way in NOT_BY_THE_GATE
 
 
 @pytest.mark.parametrize("way", RUNNING)
@@ -114,7 +115,7 @@ async def test_a_running_object_keeps_what_it_was_charged_for(site: Site, way: s
     attempt, words = RUNNING[way]
     refusal = await tried(attempt(site, TRAINING, name))
     assert TRAINING.facts(await site.get(TRAINING, name)) == before
-    assert "queuectl-jobs" in refusal
+    assert policy_name(KIND) in refusal
     assert words in refusal
 
 
@@ -158,7 +159,7 @@ async def test_the_controller_starts_and_stops_an_object_and_writes_nothing_else
         assert TRAINING.suspended(await site.get(TRAINING, "ours"))
         image = {"op": "add", "path": "/spec/driver/template/spec/containers/0/image", "value": "evil:1"}
         write = site.controller.request("PATCH", TRAINING.path("ours"), [image], content_type=JSON_PATCH)
-        assert "queuectl-self" in await tried(write)
+        assert policy_name(KIND) in await tried(write)
     finally:
         await session.close()
 

@@ -82,6 +82,30 @@ async def test_another_queue_stays_the_one_that_its_user_chose(defaulting: Site,
     assert made["metadata"]["labels"] == {QUEUE: "main"}
 
 
+async def test_an_empty_label_is_no_way_out_of_the_default_queue(defaulting: Site, kind: Kind) -> None:
+    for suspend in (True, False):
+        refusal = await tried(defaulting.create(kind, "sneaks", suspend=suspend, queue=""))
+        assert "its queue label is empty" in refusal or f"set {'.'.join(kind.suspend)} to true" in refusal
+    await defaulting.create(kind, "emptied-by-default", queue="default")
+    for queue in ("", None):
+        patch: Json = {"metadata": {"labels": {QUEUE: queue}}}
+        refusal = await tried(defaulting.merge(defaulting.tenant, kind, "emptied-by-default", patch))
+        assert kind.policy in refusal
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+async def test_no_right_takes_new_work_out_of_the_default_queue(
+    defaulting: Site, kind: Kind, suspend: bool
+) -> None:
+    body = kind.body("by-admin", suspend=suspend, queue=None)
+    create = defaulting.admin.request("POST", kind.path(), body)
+    assert ("queuectl-default-queue" in await tried(create)) is not defaulting.mutating
+    if defaulting.mutating:
+        made = await defaulting.get(kind, "by-admin")
+        assert (made["metadata"]["labels"], kind.suspended(made)) == ({QUEUE: "default"}, True)
+        await defaulting.admin.request("DELETE", kind.path("by-admin"))
+
+
 @on_mutating
 @pytest.mark.parametrize("way", WAITING)
 async def test_no_request_of_a_tenant_takes_work_out_of_the_default_queue(

@@ -12,7 +12,8 @@ import pytest_asyncio
 
 from queuectl.core.events import Result
 from queuectl.core.model import Verb
-from queuectl.kinds.labels import KUEUES_TOO
+from queuectl.kinds.gate import GATE_LABEL, GateWatch
+from queuectl.kinds.labels import KUEUES_TOO, OWN
 from queuectl.kube import kueue
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.session import Session
@@ -30,6 +31,7 @@ from tests.gate.site import (
     nested,
     served,
 )
+from tests.gate.test_in_force import PATHS
 from tests.job_kinds import JOB_KINDS
 from tests.kube.sites import effect
 from tests.manifests.kueue_labels import put_in_force
@@ -50,9 +52,9 @@ async def site(
     async with served(folder, assets, pytorch_crd, emulated=None, mutating=False) as found:
         await put_in_force(found.admin)
         for kind in KINDS:
-            await eventually(partial(_gated, found, kind), f"queuectl-jobs on {kind}", SECONDS)
+            await eventually(partial(_gated, found, kind), f"{kind.policy} on {kind}", SECONDS)
             await found.admin.request("POST", kind.path(), body(kind, "probe", kueues="main"))
-            await eventually(partial(_ours_may, found, kind), f"queuectl-self on {kind}", SECONDS)
+            await eventually(partial(_ours_may, found, kind), f"{kind.policy} for the controller", SECONDS)
             await _delete(found, kind, "probe")
         yield found
 
@@ -69,7 +71,7 @@ async def _gated(site: Site, kind: Kind) -> bool:
     try:
         await site.tenant.request("POST", kind.path(), made, query={"dryRun": "All"})
     except ApiError as error:
-        return "queuectl-jobs" in str(error)
+        return kind.policy in str(error)
     return False
 
 
@@ -231,3 +233,24 @@ async def test_the_mutating_policy_suspends_an_object_with_kueue_s_label_at_its_
             return kind.suspended(made) and made["metadata"]["annotations"][SUBMITTER] == "tenant"
 
         await eventually(suspended, f"queuectl-suspend on {kind}", SECONDS)
+
+
+async def test_the_gate_with_both_labels_is_in_force_for_a_controller_that_honours_both(site: Site) -> None:
+    both, own = GateWatch(JOB_KINDS, KUEUES_TOO), GateWatch(JOB_KINDS, OWN)
+    for kind, path in PATHS.items():
+        found = await site.admin.request("GET", path, query={"labelSelector": GATE_LABEL})
+        for obj in found["items"]:
+            both.observe(kind, obj)
+            own.observe(kind, obj)
+    assert both.missing() == []
+    assert own.missing()
+
+
+@pytest.mark.parametrize("label", NAMES)
+async def test_an_empty_label_is_no_label_whichever_it_is(site: Site, label: str) -> None:
+    with pytest.raises(ApiError, match="its queue label is empty"):
+        await site.tenant.request("POST", JOB.path(), body(JOB, "empty", True, **{label: ""}))
+    await site.tenant.request("POST", JOB.path(), body(JOB, f"emptied-{label}", True, **{label: "main"}))
+    empty: Json = {"metadata": {"labels": {NAMES[label]: ""}}}
+    with pytest.raises(ApiError, match="its queue label is empty"):
+        await site.merge(site.tenant, JOB, f"emptied-{label}", empty)

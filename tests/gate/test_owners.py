@@ -100,7 +100,7 @@ async def _runs(site: Site, client: Client, kind: Kind, body: Json) -> bool:
     try:
         made = await client.request("POST", kind.path(), body, query={"dryRun": "All"})
     except ApiError as error:
-        if site.mutating or error.status != 403 or "queuectl-jobs" not in str(error):
+        if site.mutating or error.status != 403 or kind.policy not in str(error):
             raise
         return False
     return not kind.suspended(made)

@@ -86,7 +86,7 @@ async def test_the_controller_starts_with_fewer_pods_and_restores_the_number(sit
 async def test_a_user_can_not_raise_the_number_while_it_runs_but_reduce_it(site: Site, kind: Kind) -> None:
     obj = await created(site, kind, "grows")
     await write(site, kind, "grows", start(kind, obj, 4))
-    why = await refused(write(site, kind, "grows", [sets(kind, 5)], "tenant"), "queuectl-jobs")
+    why = await refused(write(site, kind, "grows", [sets(kind, 5)], "tenant"), kind.policy)
     assert "can't grow while it runs" in why
     await write(site, kind, "grows", [sets(kind, 3)], "tenant")
 
@@ -108,8 +108,8 @@ async def test_the_controller_changes_the_number_of_pods_in_no_other_way(site: S
         changed(begins, _MARK, compact(bare)),
         [{"op": "add", "path": _MARK, "value": compact(forged)}],
     ):
-        await refused(write(site, kind, "confined", patch), "queuectl-self")
+        await refused(write(site, kind, "confined", patch), kind.policy)
     running = await write(site, kind, "confined", begins)
     for count in (9, 3):
-        await refused(write(site, kind, "confined", [sets(kind, count)]), "queuectl-self")
-    await refused(write(site, kind, "confined", changed(stop(kind, running, 4), place, 9)), "queuectl-self")
+        await refused(write(site, kind, "confined", [sets(kind, count)]), kind.policy)
+    await refused(write(site, kind, "confined", changed(stop(kind, running, 4), place, 9)), kind.policy)

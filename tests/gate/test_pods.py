@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
 
+from queuectl.sandbox.client import Client
 from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
-from tests.gate.site import NAMESPACE, QUEUE, Json, Site
+from tests.gate.site import NAMESPACE, QUEUE, STRATEGIC_PATCH, Json, Site
 from tests.rights import grant
 from tests.sandbox.polling import eventually
 
@@ -26,7 +28,11 @@ WITHOUT: tuple[Json, ...] = (
 )
 
 
-def pod(name: str, labels: Json) -> Json:
+JOB: Json = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "0-0-0-0", "controller": True}
+DRIVER: Json = {**JOB, "apiVersion": "v1", "kind": "Pod"}
+
+
+def pod(name: str, labels: Json, *owners: Json) -> Json:
     def container(called: str) -> Json:
         amounts = {"cpu": "1", "memory": "1Gi"}
         return {"name": called, "image": "i", "resources": {"requests": amounts, "limits": {"memory": "2Gi"}}}
@@ -36,7 +42,8 @@ def pod(name: str, labels: Json) -> Json:
         "containers": [container("train"), container("log")],
         "initContainers": [{**container("proxy"), "restartPolicy": "Always"}],
     }
-    return {"metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}, "spec": spec}
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels, "ownerReferences": [*owners]}
+    return {"metadata": metadata, "spec": spec}
 
 
 def resized(container: str = "train", kind: str = "containers", **requests: str) -> Json:
@@ -48,7 +55,7 @@ async def pods(site: Site) -> AsyncIterator[Site]:
     """The tenant has all rights on pods; a labelled pod and one without labels."""
     rule = {"apiGroups": [""], "resources": ["pods", "pods/resize"], "verbs": ["*"]}
     await grant(site.admin, "tenant", "pods", rule, namespace=NAMESPACE)
-    await site.admin.request("POST", PODS, pod("ours", LABELS))
+    await site.admin.request("POST", PODS, pod("ours", LABELS, JOB))
     await site.admin.request("POST", PODS, pod("free", {"app": "x"}))
 
     async def in_force() -> bool:
@@ -93,13 +100,93 @@ async def test_a_pod_without_the_label_may_grow(pods: Site) -> None:
     assert await refused(pods, "free/resize?dryRun=All", resized(cpu="2"), strategic=True) == ""
 
 
-async def test_a_user_with_the_bypass_right_may_resize(pods: Site) -> None:
-    await pods.admin.request(
-        "PATCH",
-        f"{PODS}/ours/resize?dryRun=All",
-        resized(cpu="2"),
-        content_type="application/strategic-merge-patch+json",
+async def test_no_right_lets_a_request_of_a_labelled_pod_grow(pods: Site) -> None:
+    grown = pods.admin.request(
+        "PATCH", f"{PODS}/ours/resize?dryRun=All", resized(cpu="2"), content_type=STRATEGIC_PATCH
     )
+    assert "container train, cpu: 1 would become 2" in await message(grown)
+
+
+OWNERS: dict[str, tuple[Json, ...]] = {
+    "no owner": (),
+    "an owner that is not its controller": ({**JOB, "controller": False},),
+    "a forged owner": (JOB,),
+    "a forged owner that is a pod": (DRIVER,),
+}
+
+
+@pytest.mark.parametrize("owners", OWNERS)
+async def test_a_tenant_creates_no_pod_that_counts_for_a_workload(pods: Site, owners: str) -> None:
+    body = pod("forged", LABELS, *OWNERS[owners])
+    create = pods.tenant.request("POST", f"{PODS}?dryRun=All", body)
+    assert "says for which workload it is counted" in await message(create)
+
+
+async def test_no_right_makes_a_pod_without_an_owner_count_for_a_workload(pods: Site) -> None:
+    for owners in ("no owner", "an owner that is not its controller"):
+        create = pods.admin.request("POST", f"{PODS}?dryRun=All", pod("forged", LABELS, *OWNERS[owners]))
+        assert "queuectl-pods" in await message(create)
+
+
+async def test_a_tenant_creates_pods_without_the_label(pods: Site) -> None:
+    for labels in ({"app": "x"}, {QUEUE: "main"}):
+        await pods.tenant.request("POST", f"{PODS}?dryRun=All", pod("plain", labels, JOB))
+
+
+@pytest.mark.parametrize("admin", [False, True], ids=["tenant", "admin"])
+async def test_no_right_adds_the_label_to_a_pod(pods: Site, admin: bool) -> None:
+    patch: Json = {"metadata": {"labels": {WORKLOAD: "uid-1"}}}
+    client = pods.admin if admin else pods.tenant
+    change = client.request("PATCH", f"{PODS}/free?dryRun=All", patch, content_type=MERGE_PATCH)
+    assert "written by queuectl alone" in await message(change)
+
+
+async def test_a_controller_makes_labelled_pods_for_its_objects(pods: Site) -> None:
+    """One that may create pods in all namespaces."""
+    async with _account(pods, "default", "maker", namespace=None) as maker:
+        await maker.request("POST", f"{PODS}?dryRun=All", pod("made", LABELS, JOB))
+        assert "queuectl-pods" in await message(
+            maker.request("POST", f"{PODS}?dryRun=All", pod("made", LABELS))
+        )
+
+
+async def test_a_pod_makes_labelled_pods_for_itself(pods: Site) -> None:
+    """The driver of a SparkApplication makes its executors, with the service account of its namespace."""
+    async with _account(pods, NAMESPACE, "driver", namespace=NAMESPACE) as driver:
+        await driver.request("POST", f"{PODS}?dryRun=All", pod("executor", LABELS, DRIVER))
+        for owners in ((), (JOB,)):
+            create = driver.request("POST", f"{PODS}?dryRun=All", pod("executor", LABELS, *owners))
+            assert "queuectl-pods" in await message(create)
+    async with _account(pods, "default", "other", namespace=NAMESPACE) as other:
+        create = other.request("POST", f"{PODS}?dryRun=All", pod("executor", LABELS, DRIVER))
+        assert "queuectl-pods" in await message(create)
+
+
+@asynccontextmanager
+async def _account(site: Site, home: str, name: str, *, namespace: str | None) -> AsyncIterator[Client]:
+    """A service account of namespace `home` that may create pods in a namespace; None: in all."""
+    path = f"/api/v1/namespaces/{home}/serviceaccounts"
+    await site.admin.request("POST", path, {"metadata": {"name": name}})
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
+    await grant(
+        site.admin, f"system:serviceaccount:{home}:{name}", f"pods-of-{name}", rule, namespace=namespace
+    )
+    body: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = (await site.admin.request("POST", f"{path}/{name}/token", body))["status"]["token"]
+    try:
+        async with Client(site.plane.url, site.plane.ssl_context(), token) as client:
+            yield client
+    finally:
+        await site.admin.request("DELETE", f"{path}/{name}")
+
+
+async def message(attempt: Awaitable[object]) -> str:
+    """The server's message; empty if it accepted."""
+    try:
+        await attempt
+    except ApiError as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize("labels", WITHOUT, ids=str)

@@ -56,10 +56,19 @@ async def test_a_ray_job_that_cannot_be_queued_is_refused_with_its_field(
         await defined.admin.request("DELETE", objects.path("edited"))
 
 
-async def test_one_that_was_there_before_can_still_be_updated_but_not_made_worse(defined: Site) -> None:
+async def test_one_that_was_there_before_can_still_be_updated_but_not_made_worse(
+    defined: Site, operator: Client
+) -> None:
     objects = Objects(defined, CLUSTERS)
     body = _merged(objects.body("before"), {"spec": {"enableInTreeAutoscaling": True}})
-    await defined.admin.request("POST", objects.path(), body)
+    owner = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "name": "owner",
+        "uid": "0-0-0-0",
+        "controller": True,
+    }
+    await operator.request("POST", objects.path(), _merged(body, {"metadata": {"ownerReferences": [owner]}}))
     await objects.merge("tenant", "before", {"metadata": {"finalizers": ["example.com/keeps"]}})
     change = {"enableInTreeAutoscaling": False, "headGroupSpec": {"labels": {"queuectl.dev/x": "y"}}}
     with pytest.raises(ApiError, match="labels of a group that begin with"):

@@ -129,7 +129,7 @@ async def test_no_request_of_a_tenant_changes_a_pending_object(site: Site, kind:
     assert kind.facts(await site.get(kind, name)) == before
     assert before["suspended"]
     if (kind.name, way) not in NOT_BY_THE_GATE:
-        assert "queuectl-jobs" in refusal
+        assert kind.policy in refusal
 
 
 async def test_a_job_created_running_is_refused_or_suspended(site: Site, kind: Kind) -> None:
@@ -222,7 +222,7 @@ async def test_a_running_object_keeps_what_it_was_charged_for(site: Site, kind: 
     assert not before["suspended"]
     # The API server itself refuses some of these changes of a Job.
     builtin = kind.name == "Job" and way == "other pods" and "field is immutable" in refusal
-    assert builtin or ("queuectl-jobs" in refusal and words in refusal)
+    assert builtin or (kind.policy in refusal and words in refusal)
 
 
 async def test_an_added_replica_type_is_growth(site: Site, kind: Kind) -> None:

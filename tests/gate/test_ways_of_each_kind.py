@@ -14,7 +14,17 @@ import pytest
 from queuectl.kinds.jobs import JobKind
 from queuectl.sandbox.players.api import ApiError
 from tests.gate.kinds import Objects
-from tests.gate.site import ADMISSION, APPLY_PATCH, QUEUE, STRATEGIC_PATCH, Json, Site, nested, pointer
+from tests.gate.site import (
+    ADMISSION,
+    APPLY_PATCH,
+    QUEUE,
+    STRATEGIC_PATCH,
+    Json,
+    Site,
+    by_hand,
+    nested,
+    pointer,
+)
 from tests.job_kinds import JOB_KINDS
 
 KINDS: Final = tuple(row for row in JOB_KINDS if row.name not in ("Job", "PyTorchJob"))
@@ -108,7 +118,7 @@ async def test_no_request_of_a_tenant_changes_a_pending_object(objects: Objects,
     assert objects.row.suspended(made)
     refusal = await _tried(WAITING[way](objects, name))
     assert _facts(await objects.read(name)) == _facts(made)
-    assert ("queuectl-jobs" in refusal) is (way not in NOT_BY_THE_GATE)
+    assert (objects.policy in refusal) is (way not in NOT_BY_THE_GATE)
 
 
 async def test_an_object_created_running_is_suspended(objects: Objects) -> None:
@@ -117,14 +127,14 @@ async def test_an_object_created_running_is_suspended(objects: Objects) -> None:
 
 async def test_an_object_does_not_grow_while_it_runs(objects: Objects) -> None:
     made = await objects.create("grows")
-    running = await objects.merge("admin", "grows", nested(objects.row.suspend, False))
+    running = await objects.merge("admin", "grows", by_hand(objects.row.suspend))
     assert not objects.row.suspended(running)
     operation: Json = {"op": "add", "path": pointer(objects.count), "value": 9}
     if objects.count[1] not in made["spec"]:
         operation = {"op": "add", "path": pointer(objects.count[:2]), "value": {objects.count[2]: 9}}
     refusal = await _tried(_json(objects, "grows", operation))
     assert _facts(await objects.read("grows")) == _facts(running)
-    assert "queuectl-jobs" in refusal
+    assert objects.policy in refusal
 
 
 def _facts(obj: Json) -> Json:

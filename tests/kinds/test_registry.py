@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from queuectl.kinds.manifests import TEMPLATES, manifests
+from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.manifests import TEMPLATES, file_name, manifests
+from queuectl.kinds.podsets import Templates
 from queuectl.kinds.registry import KindRegistry
 from tests.job_kinds import JOB_KINDS
 from tests.manifests.rendered import MANIFESTS
@@ -74,9 +76,34 @@ def test_the_manifests_that_are_checked_in_are_those_of_the_built_in_kinds() -> 
     assert {name: (MANIFESTS / name).read_text() for name in made} == made, "run: make manifests"
 
 
-def test_a_further_kind_changes_every_file_that_names_kinds_but_the_policy_of_scales() -> None:
+def test_a_further_kind_has_a_policy_of_its_own_and_changes_every_file_that_names_kinds() -> None:
     made, more = manifests(JOB_KINDS), manifests(KindRegistry((*JOB_KINDS, OTHER)))
+    assert more.keys() - made.keys() == {"gate/kinds/jobs.example.com.yaml"}
     unchanged = {name for name in made if made[name] == more[name]}
-    assert len(made) == len(list(TEMPLATES.rglob("*.yaml")))
-    assert unchanged == {"gate/scale.yaml"}
-    assert "example.com" in more["gate/jobs.yaml"]
+    assert unchanged == {"gate/scale.yaml", "gate/pods.yaml"}
+
+
+def test_each_kind_has_one_policy_and_both_versions_of_a_kind_share_it() -> None:
+    made = manifests(JOB_KINDS)
+    names = {f"gate/kinds/{file_name(row)}" for row in JOB_KINDS}
+    assert {name for name in made if name.startswith("gate/kinds/") and "kustom" not in name} == names
+    assert len(names) == len(JOB_KINDS.rows) - 1
+    assert len(made) == len(list(TEMPLATES.rglob("*.yaml"))) - 1 + len(names)
+    assert "apiVersions: [v2beta1]" in made["gate/kinds/mpijobs.kubeflow.org.yaml"]
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in JOB_KINDS if isinstance(row.podsets, Templates)], ids=lambda row: row.name
+)
+def test_the_policy_of_a_kind_has_the_paths_of_no_other_kind(row: JobKind) -> None:
+    text = manifests(JOB_KINDS)[f"gate/kinds/{file_name(row)}"]
+    others = {path for other in JOB_KINDS for path in _fields(other)} - _fields(row)
+    assert "request.resource.group ==" not in text
+    assert {field for field in others if field in text} == set()
+
+
+def _fields(row: JobKind) -> set[str]:
+    """Names of fields that few kinds have."""
+    if not isinstance(row.podsets, Templates):
+        return set()
+    return {str(group.parent[-1]) for group in row.podsets.groups} - {"spec"}

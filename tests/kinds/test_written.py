@@ -3,10 +3,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from queuectl.core.events import ContextGone
 from queuectl.core.model import ObjectRef
 from queuectl.core.nodes.warnings import CapacityWarning, WarningCode
-from queuectl.core.policy import Condition, Gate, LocalQueueName, Namespace, Node, PriorityClass, RuntimeClass
+from queuectl.core.policy import Condition, LocalQueueName, Namespace, Node, PriorityClass, RuntimeClass
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
 from queuectl.core.resources import FlavorResource
@@ -162,14 +161,6 @@ def test_amounts_of_a_node_that_cannot_be_read_or_are_0_are_left_out() -> None:
     )
     assert isinstance(found, Node)
     assert found.allocatable == (("cpu", 8000), ("nvidia.com/gpu", 4))
-
-
-def test_of_all_admission_policies_only_the_gate_counts() -> None:
-    assert _read("ValidatingAdmissionPolicy") is None
-    assert _read("ValidatingAdmissionPolicy", name="queuectl-jobs") == Gate("queuectl-jobs", AT)
-    assert CONTEXT_KINDS["ValidatingAdmissionPolicy"].gone("queuectl-jobs") == ContextGone(
-        Gate, "queuectl-jobs"
-    )
 
 
 def test_context_that_cannot_be_read_is_ignored() -> None:

@@ -214,7 +214,7 @@ async def test_gate_and_configuration_must_agree(site: Site, caplog: pytest.LogC
         await check(HONOURED, site.session)
     await check(Settings(), site.session)
     assert not caplog.records
-    wide = {"spec": {"matchConditions": [{"name": "a", "expression": f"'{KUEUES}' in x"}]}}
+    wide = {"spec": {"matchConditions": [{"name": "queued", "expression": f"'{KUEUES}' in x"}]}}
     await site.session.patch(f"{POLICIES}/queuectl-jobs", wide)
     await check(HONOURED, site.session)
     await check(Settings(), site.session)

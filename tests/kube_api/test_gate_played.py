@@ -19,6 +19,7 @@ from tests import definitions
 from tests.definitions import PYTORCH
 from tests.gate import test_ways as ways
 from tests.gate.site import MANIFESTS, QUEUE, Kind, Site, nested
+from tests.gate.test_bypass import *  # noqa: F403
 from tests.gate.test_identities import *  # noqa: F403
 from tests.gate.test_owners import (
     test_a_child_that_the_controller_of_its_owner_makes_stays_as_it_is,
@@ -40,7 +41,7 @@ _FIRST = ("Namespace", "CustomResourceDefinition")
 
 
 def _objects(*folders: str) -> list[dict[str, Any]]:
-    texts = [path.read_text() for folder in folders for path in sorted((MANIFESTS / folder).glob("*.yaml"))]
+    texts = [path.read_text() for folder in folders for path in sorted((MANIFESTS / folder).rglob("*.yaml"))]
     found = [obj for text in texts for obj in yaml.load_all(text, yaml.CSafeLoader)]
     found = [obj for obj in found if obj and obj["kind"] != "Kustomization"]
     return sorted(found, key=lambda obj: obj["kind"] not in _FIRST)
@@ -86,17 +87,17 @@ def operator(site: Site) -> Client:
 
 async def test_without_its_binding_a_policy_is_not_in_force(site: Site, kind: Kind) -> None:
     path = f"{POLICIES}/validatingadmissionpolicybindings"
-    binding = await site.admin.request("GET", f"{path}/queuectl-jobs")
-    await site.admin.request("DELETE", f"{path}/queuectl-jobs")
+    binding = await site.admin.request("GET", f"{path}/{kind.policy}")
+    await site.admin.request("DELETE", f"{path}/{kind.policy}")
     try:
         await site.tenant.request("POST", kind.path(), kind.body("ungated"))
         started = await site.merge(site.tenant, kind, "ungated", nested(kind.suspend, False))
         assert not kind.suspended(started)
     finally:
-        binding["metadata"] = {"name": "queuectl-jobs"}
+        binding["metadata"] = {"name": kind.policy}
         await site.admin.request("POST", path, binding)
     unlabelled = {"metadata": {"labels": {QUEUE: None}}}
-    with pytest.raises(ApiError, match="ValidatingAdmissionPolicy 'queuectl-jobs'"):
+    with pytest.raises(ApiError, match=f"ValidatingAdmissionPolicy '{kind.policy}'"):
         await site.merge(site.tenant, kind, "ungated", unlabelled)
 
 

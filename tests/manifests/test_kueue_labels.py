@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from queuectl.kinds.labels import KUEUES_TOO
+from queuectl.kinds.gate import GATE_LABEL, expected
+from queuectl.kinds.labels import KUEUES_TOO, OWN
 from queuectl.kube.kueue import LEASE
 from queuectl.sandbox.control_plane import find_assets
-from tests.manifests.kueue_labels import COMPONENT, changed, patches
+from tests.job_kinds import JOB_KINDS
+from tests.manifests.kueue_labels import COMPONENT, changed, patches, selects
 from tests.manifests.rendered import MANIFESTS, NAMESPACE, Json, documents, one, rights
 
-UNQUEUED = ("queuectl-self-unqueued", "queuectl-default-queue")
+UNQUEUED = ("queuectl-self", "queuectl-default-queue")
 """Apply to the objects that all other policies ignore."""
-POLICIES = ("queuectl-jobs", "queuectl-self", "queuectl-self-unqueued", "queuectl-suspend", "queuectl-bypass")
+OTHERS = ("queuectl-scale", "queuectl-pods", "queuectl-policies", "queuectl-authors")
+"""Policies of these folders that do not depend on the label of a queue."""
 FOLDERS = ("gate", "mutating", "webhook", "default-queue")
 
 
@@ -32,9 +35,9 @@ def _queued(item: Json) -> str:
 
 def test_gate_policy_and_webhook_apply_to_the_same_objects() -> None:
     every = changed([item for name in FOLDERS for item in documents(MANIFESTS / name)])
-    touched = {(kind, name) for kind, name, _ in patches()}
-    found = [item for item in every if (item["kind"], item["metadata"]["name"]) in touched]
-    assert len(found) == len(touched)
+    found = [item for item in every if any(selects(target, item) for target, _ in patches())]
+    policies = [item for item in every if item["kind"].endswith(("AdmissionPolicy", "WebhookConfiguration"))]
+    assert {item["metadata"]["name"] for item in policies if item not in found} == set(OTHERS)
     (looked_at,) = {_queued(item) for item in found if item["metadata"]["name"] not in UNQUEUED}
     for label in KUEUES_TOO.queue:
         assert f"'{label}'" in looked_at
@@ -54,6 +57,16 @@ def test_the_component_changes_nothing_else_of_the_gate() -> None:
             for rule in (before.get("spec") or {}).get("validations", ()):
                 if "queuectl.dev/queue-name" not in str(rule):
                     assert rule in after["spec"]["validations"], kept
+
+
+def test_the_controller_expects_the_policies_as_the_component_makes_them() -> None:
+    made = {
+        (item["kind"], item["metadata"]["name"]): item["spec"]
+        for item in changed(documents(MANIFESTS / "gate"))
+        if GATE_LABEL in item["metadata"].get("labels", {})
+    }
+    assert expected(JOB_KINDS, KUEUES_TOO) == made
+    assert expected(JOB_KINDS, OWN) != made
 
 
 def test_the_component_lets_the_controller_read_one_lease_and_nothing_else() -> None:
@@ -97,7 +110,9 @@ async def test_the_kustomization_of_the_docs_builds(tmp_path: Path, beside: str)
     }
     plain = [item for name in ("gate", beside) for item in documents(MANIFESTS / name)]
     for item in changed(plain):
-        if item["metadata"]["name"] in POLICIES and "Binding" not in item["kind"]:
+        if item["metadata"]["name"] not in OTHERS and item["kind"].endswith(
+            ("Policy", "WebhookConfiguration")
+        ):
             assert built[item["kind"], item["metadata"]["name"]] == item
     (config,) = [
         item["data"] for (kind, name), item in built.items() if name.startswith("queuectl-controller-config")

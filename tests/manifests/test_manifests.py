@@ -12,13 +12,15 @@ import yaml
 from queuectl import __version__
 from queuectl.app import reaching
 from queuectl.core.events import PolicyObserved
-from queuectl.kinds.context import GATE
+from queuectl.kinds.gate import GATE
+from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.written import (
     ADMISSION_ANNOTATION,
     AUTHOR_ANNOTATION,
     BYPASS_ANNOTATION,
     POD_LABELS,
+    REASON_OF_BYPASS,
     RELEASE_ANNOTATION,
     RESERVED,
     SUBMITTER_ANNOTATION,
@@ -69,7 +71,11 @@ CONTROLLER_RIGHTS = {
         for verb in READ
     ),
     *(("apiextensions.k8s.io", "customresourcedefinitions", None, verb) for verb in ("list", "watch")),
-    *(("admissionregistration.k8s.io", "validatingadmissionpolicies", GATE, verb) for verb in READ),
+    *(
+        ("admissionregistration.k8s.io", f"validatingadmissionpolic{what}", None, verb)
+        for what in ("ies", "ybindings")
+        for verb in READ
+    ),
     ("events.k8s.io", "events", None, "create"),
 }
 
@@ -156,30 +162,28 @@ def test_of_the_roles_for_people_only_the_bypass_role_grants_bypass() -> None:
 @pytest.mark.parametrize("row", JOB_KINDS.rows, ids=lambda row: row.name)
 def test_every_job_kind_has_its_entries_in_the_gate(row: Any) -> None:
     policies = {
-        "queuectl-jobs": {row.plural, f"{row.plural}/status"},
+        policy_name(row): {row.plural, f"{row.plural}/*"},
         "queuectl-self": {row.plural, f"{row.plural}/*"},
-        "queuectl-self-unqueued": {row.plural, f"{row.plural}/*"},
     }
     for name, resources in policies.items():
         assert _matched(one("ValidatingAdmissionPolicy", name), row.group, row.version) >= resources
     for name in ("queuectl-suspend", "queuectl-bypass"):
         mutating = one("MutatingAdmissionPolicy", name, MANIFESTS / "mutating")
         assert row.plural in _matched(mutating, row.group, row.version)
-    assert ".".join(row.suspend) in str(one("ValidatingAdmissionPolicy", "queuectl-jobs"))
+    assert ".".join(row.suspend) in str(one("ValidatingAdmissionPolicy", policy_name(row)))
 
 
 def test_the_policies_protect_what_queuectl_writes_on_objects_of_users() -> None:
     """The one list of all labels and annotations is kinds/written."""
     for annotation in (ADMISSION_ANNOTATION, SUBMITTER_ANNOTATION, BYPASS_ANNOTATION, RELEASE_ANNOTATION):
         assert annotation.startswith(RESERVED)
-    jobs, own, pods = (
-        json.dumps(one("ValidatingAdmissionPolicy", f"queuectl-{name}")) for name in ("jobs", "self", "pods")
-    )
-    assert f"startsWith('{RESERVED}')" in jobs
-    assert f"startsWith('{RESERVED}')" in own
-    assert f"'{RELEASE_ANNOTATION}'" in jobs
-    for label in POD_LABELS:
-        assert all(f"'{label}'" in text for text in (jobs, own, pods))
+    pods = json.dumps(one("ValidatingAdmissionPolicy", "queuectl-pods"))
+    for row in JOB_KINDS:
+        own = json.dumps(one("ValidatingAdmissionPolicy", policy_name(row)))
+        assert f"startsWith('{RESERVED}')" in own
+        for annotation in (RELEASE_ANNOTATION, SUBMITTER_ANNOTATION, BYPASS_ANNOTATION, REASON_OF_BYPASS):
+            assert f"'{annotation}'" in own
+        assert all(f"'{label}'" in text for label in POD_LABELS for text in (own, pods))
     mutating = json.dumps(documents(MANIFESTS / "mutating"))
     assert set(re.findall(RESERVED + "[a-z]+", mutating)) == {SUBMITTER_ANNOTATION, BYPASS_ANNOTATION}
     for folder in ("authors", "gate"):
@@ -218,9 +222,10 @@ def test_every_policy_is_bound_denies_and_fails_closed() -> None:
 
 def test_the_gate_applies_only_to_objects_with_our_label() -> None:
     """So that a fault in the gate can't block other objects."""
-    gate = one("ValidatingAdmissionPolicy", GATE)
     selector = {"matchExpressions": [{"key": "queuectl.dev/queue-name", "operator": "Exists"}]}
-    assert gate["spec"]["matchConstraints"]["objectSelector"] == selector
+    for row in JOB_KINDS:
+        gate = one("ValidatingAdmissionPolicy", policy_name(row))
+        assert gate["spec"]["matchConstraints"]["objectSelector"] == selector
 
 
 PODS = dict(pod_specs())

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from queuectl.kinds.fields import BadField
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind, Seen, value_at
 from queuectl.kinds.labels import KUEUE_QUEUE_LABEL, KUEUES_TOO, OWN, first
+from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.owners import controlling
 from queuectl.kinds.podsets import Computed, Each, Numbered, Own, Place
 from queuectl.kinds.registry import KindRegistry
@@ -20,6 +21,7 @@ from queuectl.kinds.written import (
     ADMISSION_ANNOTATION,
     BYPASS_ANNOTATION,
     POD_LABELS,
+    REASON_OF_BYPASS,
     RELEASE_ANNOTATION,
     RESERVED,
     SUBMITTER_ANNOTATION,
@@ -30,9 +32,8 @@ from queuectl.sandbox.kubernetes.resources import Kind
 from queuectl.sandbox.kubernetes.store import Store
 from queuectl.sandbox.kubernetes.wire import Json
 
-JOBS_POLICY = "queuectl-jobs"
-SELF_POLICY = "queuectl-self"
-UNQUEUED_POLICY = "queuectl-self-unqueued"
+UNQUEUED_POLICY = "queuectl-self"
+PODS_POLICY = "queuectl-pods"
 SUSPEND_POLICY = "queuectl-suspend"
 BYPASS_POLICY = "queuectl-bypass"
 DEFAULT_QUEUE_POLICY = "queuectl-default-queue"
@@ -40,11 +41,18 @@ _DEFAULT = "default"
 _NOT_DEFAULTED = ("kube-system", "queuectl-system")
 Labels = tuple[str, ...]
 
-_REFUSED = 10
+_CONFINED = (
+    "updates jobs, and neither creates nor deletes them",
+    "writes no field of the spec but suspend, numbers of pods that it reduces and restores, and of pod "
+    "templates nodeSelector, tolerations and its own labels",
+    "writes no metadata but annotations queuectl.dev/reserved-*",
+    "takes startTime out of a status or makes Suspended Unknown, and writes nothing else there",
+)
+"""What queuectl's own service account may do: the texts of the first validation."""
+_REFUSED = 13
 """Place of the validation whose message is the reason for which an object can't be queued as it is."""
-
-# A message expression of these policies joins texts and the variable `suspendPath`.
-_CONCATENATED = re.compile(r"'([^']*)'|(variables\.suspendPath)")
+_QUEUED = "queued"
+"""Name of the condition by which manifests/kueue-labels selects objects."""
 
 
 class Gate:
@@ -77,28 +85,46 @@ class Gate:
         """`old` None creates, `new` None deletes. Raises ApiError if a policy denies it."""
         row = self._row(kind)
         if row is None:
+            self._validate_pod(kind, old, new, user)
             return
         if user.name == CONTROLLER_USER:
-            if self._in_force("validating", UNQUEUED_POLICY):
-                labels = self._labels("validating", UNQUEUED_POLICY)
-                unqueued = any(obj and not _managed(labels, None, obj) for obj in (old, new))
-                self._deny(kind, row, new or old or {}, UNQUEUED_POLICY, iter([0] if unqueued else []))
-            if self._in_force("validating", SELF_POLICY):
-                found = _beyond_duty(row, old, new, subresource)
-                self._deny(kind, row, new or old or {}, SELF_POLICY, found)
-        elif (
-            new
-            and (not _may_bypass(user) or (old and _release(new) != _release(old)))
-            and not self._by_controller_of_owner(new, user)
-        ):
+            self._confine(kind, row, old, new, subresource)
+        elif new and not self._by_controller_of_owner(new, user):
             if old is None and self._defaulted("validating", new):
                 self._deny(kind, row, new, DEFAULT_QUEUE_POLICY, iter([0]))
-            if not self._in_force("validating", JOBS_POLICY):
-                return
-            labels = self._labels("validating", JOBS_POLICY)
-            if _managed(labels, old, new):
-                found = _on_create(row, new, user) if old is None else _on_update(row, labels, old, new, user)
-                self._deny(kind, row, new, JOBS_POLICY, found)
+            if self._in_force("validating", policy := policy_name(row)):
+                labels = self._labels("validating", policy)
+                if _managed(labels, old, new):
+                    self._deny(kind, row, new, policy, _refusals(row, _Request(labels, old, new, user)))
+
+    def _confine(
+        self, kind: Kind, row: JobKind, old: Json | None, new: Json | None, subresource: str
+    ) -> None:
+        """Refuse to queuectl's own service account what is not its duty."""
+        obj = new or old or {}
+        if self._in_force("validating", UNQUEUED_POLICY):
+            labels = self._labels("validating", UNQUEUED_POLICY)
+            unqueued = any(one and not _managed(labels, None, one) for one in (old, new))
+            self._deny(kind, row, obj, UNQUEUED_POLICY, iter([0] if unqueued else []))
+        if self._in_force("validating", policy := policy_name(row)):
+            place = next(_beyond_duty(row, old, new, subresource), None)
+            if place is not None:
+                text = f"queuectl's service account {_CONFINED[place]}"
+                raise _forbidden(kind, obj, policy, text)
+
+    def _validate_pod(self, kind: Kind, old: Json | None, new: Json | None, user: User) -> None:
+        """Refuse a label that says for which workload a pod is counted. Raises ApiError."""
+        pods = (kind.group, kind.plural) == ("", "pods")
+        if not pods or new is None or not self._in_force("validating", PODS_POLICY):
+            return
+        had, has = (_own_pod_labels(obj) if obj else None for obj in (old, new))
+        if WORKLOAD_LABEL not in {**(had or {}), **(has or {})}:
+            return
+        owned = any(owner.get("controller") is True for owner in new["metadata"].get("ownerReferences") or ())
+        allowed_to = owned and allowed(user, Access("create", "", "pods"))
+        failed = 0 if old is None and not allowed_to else 2 if old is not None and had != has else None
+        if failed is not None:
+            raise _forbidden(kind, new, PODS_POLICY, self._message(PODS_POLICY, failed))
 
     def _defaulted(self, sort: str, new: Json) -> bool:
         """Does a policy of manifests/default-queue apply to a new object?"""
@@ -127,70 +153,120 @@ class Gate:
     def _labels(self, sort: str, name: str) -> Labels:
         """The labels of a policy: Kueue's too if the policy names it (manifests/kueue-labels)."""
         stored = self._store.collection(f"{sort}admissionpolicies.admissionregistration.k8s.io")["", name]
-        return (KUEUES_TOO if KUEUE_QUEUE_LABEL.encode() in stored.raw else OWN).queue
+        spec = stored.read()["spec"]
+        selector = (spec.get("matchConstraints") or {}).get("objectSelector")
+        queued = [one for one in spec.get("matchConditions") or () if one.get("name") == _QUEUED]
+        return (KUEUES_TOO if KUEUE_QUEUE_LABEL in str((selector, queued)) else OWN).queue
 
     def _deny(self, kind: Kind, row: JobKind, new: Json, policy: str, failed: Iterator[int]) -> None:
         """Refuse with the message of the first validation that failed."""
         place = next(failed, None)
-        if place is None:
-            return
+        if place is not None:
+            text = str(row.refusal(new)) if place == _REFUSED else self._message(policy, place)
+            raise _forbidden(kind, new, policy, text)
+
+    def _message(self, policy: str, place: int) -> str:
+        """The message of a validation of a stored policy."""
         stored = self._store.collection("validatingadmissionpolicies.admissionregistration.k8s.io")[
             "", policy
         ]
         validations = stored.read()["spec"].get("validations") or ()
         validation = validations[place] if place < len(validations) else {}
-        message = validation.get("message", f"failed validation {place}")
-        if place == _REFUSED:
-            message = str(row.refusal(new))
-        elif expression := validation.get("messageExpression"):
-            path = ".".join(row.suspend)
-            message = "".join(text or path for text, _ in _CONCATENATED.findall(expression))
-        text = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {message}"
-        raise kind.refusal(403, new["metadata"]["name"], f"{{}} is forbidden: {text}")
+        return str(validation.get("message", f"failed validation {place}"))
+
+
+def _forbidden(kind: Kind, obj: Json, policy: str, message: str) -> Exception:
+    text = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {message}"
+    return kind.refusal(403, obj["metadata"]["name"], f"{{}} is forbidden: {text}")
+
+
+class _Request:
+    """A write of a queued object by a user, and what is the same in all its rules."""
+
+    def __init__(self, labels: Labels, old: Json | None, new: Json, user: User) -> None:
+        self.old, self.new, self.user = old, new, user
+        self.queue, self.had_queue = _queue(labels, new), _queue(labels, old) if old else None
+        self.reserved = _reserved(new)
+        # What was written before the object had a queue label counts as new.
+        before = old["metadata"].get("annotations") or {} if old and self.had_queue is not None else {}
+        self.had_reserved = {name: value for name, value in before.items() if name.startswith(RESERVED)}
+        self.reason = (new["metadata"].get("annotations") or {}).get(REASON_OF_BYPASS)
+        self.reason_is_new = self.reason != before.get(REASON_OF_BYPASS)
+        self.may_bypass = allowed(user, Access("bypass", "queuectl.dev", "workloads"))
+
+    @property
+    def bypasses(self) -> bool:
+        """It has the right to start it past its queue, and a reason that this request writes."""
+        said = self.reason_is_new and bool((self.reason or "").strip())
+        return self.old is not None and said and self.may_bypass
 
 
 # The functions below yield indexes of failed `spec.validations`, in the order of the policy.
 
 
-def _on_create(kind: JobKind, new: Json, user: User) -> Iterator[int]:
-    if not kind.suspended(new):
-        yield 0
-    if _reserved(new) not in ({}, {SUBMITTER_ANNOTATION: user.name}):
-        yield 7
-    if kind.refusal(new):
-        yield _REFUSED
-
-
-def _on_update(kind: JobKind, labels: Labels, old: Json, new: Json, user: User) -> Iterator[int]:
-    suspended, was_suspended = kind.suspended(new), kind.suspended(old)
-    finished = kind.outcome(old) is not None
-    if was_suspended and not suspended:
+def _refusals(kind: JobKind, request: _Request) -> Iterator[int]:
+    old, new = request.old, request.new
+    suspended = kind.suspended(new)
+    runs = old is not None and not kind.suspended(old)
+    if old is None and not suspended:
         yield 1
-    if suspended and not was_suspended and not finished:
+    if old is not None and not runs and not suspended and not request.bypasses:
         yield 2
-    queue, had_queue = _queue(labels, new), _queue(labels, old)
-    if had_queue and not queue:
+    if old is not None and runs and suspended and kind.outcome(old) is None:
         yield 3
-    if not was_suspended:
-        if queue != had_queue:
-            yield 4
+    yield from _about_the_queue(request, runs)
+    if old is not None and runs:
         yield from _while_it_runs(kind, old, new)
-    if _reserved(new) | {RELEASE_ANNOTATION: ""} != _reserved(old) | {RELEASE_ANNOTATION: ""}:
-        yield 7
-    if _release(new) != _release(old) and not _may_release(new, user):
-        yield 8
-    if not was_suspended and _fixed(kind, new) != _fixed(kind, old):
-        yield 9
-    if (refusal := kind.refusal(new)) and (not had_queue or str(refusal) != str(kind.refusal(old))):
+    yield from _about_annotations(request)
+    refusal, before = kind.refusal(new), kind.refusal(old) if old else None
+    if refusal and (request.had_queue is None or str(refusal) != str(before)):
         yield _REFUSED
+
+
+def _about_the_queue(request: _Request, runs: bool) -> Iterator[int]:
+    if request.queue is None:
+        yield 4
+    if request.queue == "" and request.had_queue != "":
+        yield 5
+    if runs and request.queue != request.had_queue:
+        yield 6
+
+
+def _about_annotations(request: _Request) -> Iterator[int]:
+    if not _reserved_kept(request):
+        yield 10
+    release = request.reserved.get(RELEASE_ANNOTATION)
+    changed = release != request.had_reserved.get(RELEASE_ANNOTATION)
+    if changed and not _may_release(request.new, request.user):
+        yield 11
+    if request.reason_is_new and not request.may_bypass:
+        yield 12
+
+
+def _reserved_kept(request: _Request) -> bool:
+    """Whether the annotations of queuectl are as they were, but for those that the request may write."""
+    written = {BYPASS_ANNOTATION} if request.bypasses else set()
+    if request.had_queue is None:
+        written.add(SUBMITTER_ANNOTATION)
+    now, had = dict(request.reserved), dict(request.had_reserved)
+    if request.had_queue is not None:
+        now.pop(RELEASE_ANNOTATION, None)
+    had.pop(RELEASE_ANNOTATION, None)
+    changed = {name for name in {*now, *had} if now.get(name) != had.get(name)}
+    by = request.user.name
+    if request.bypasses and now.get(BYPASS_ANNOTATION, by) != by:
+        return False
+    return changed <= written and all(now.get(name) == by for name in changed)
 
 
 def _while_it_runs(kind: JobKind, old: Json, new: Json) -> Iterator[int]:
     parts, had = _parts(kind, new), _parts(kind, old)
     if any(name not in had or part.pods > had[name].pods for name, part in parts.items()):
-        yield 5
+        yield 7
     if any(name in had and _charged(part) != _charged(had[name]) for name, part in parts.items()):
-        yield 6
+        yield 8
+    if _fixed(kind, new) != _fixed(kind, old):
+        yield 9
 
 
 def _beyond_duty(kind: JobKind, old: Json | None, new: Json | None, subresource: str) -> Iterator[int]:
@@ -225,15 +301,11 @@ def _managed(labels: Labels, old: Json | None, new: Json) -> bool:
     return any(name in (obj["metadata"].get("labels") or {}) for obj in (old, new) if obj for name in labels)
 
 
-def _may_bypass(user: User) -> bool:
-    return allowed(user, Access("bypass", "queuectl.dev", "workloads"))
-
-
 def _may_release(obj: Json, user: User) -> bool:
     """May the user release its quota by force, and does so in its own name?"""
     if not allowed(user, Access("force-release", "queuectl.dev", "workloads")):
         return False
-    if not (text := _release(obj).get(RELEASE_ANNOTATION)):
+    if not (text := _reserved(obj).get(RELEASE_ANNOTATION)):
         return True
     whose, _, rest = text.partition(" by ")
     return whose.startswith(f"{obj['metadata']['uid']}/") and rest.startswith(f"{user.name}: ")
@@ -252,12 +324,15 @@ def _reserved(obj: Json, ours: bool = True) -> dict[str, str]:
     return {name: value for name, value in annotations.items() if name.startswith(RESERVED) is ours}
 
 
-def _release(obj: Json) -> dict[str, str]:
-    return {name: value for name, value in _reserved(obj).items() if name == RELEASE_ANNOTATION}
+def _queue(labels: Labels, obj: Json) -> str | None:
+    queue: str | None = first(labels, obj["metadata"].get("labels") or {})
+    return queue
 
 
-def _queue(labels: Labels, obj: Json) -> str:
-    return first(labels, obj["metadata"].get("labels") or {}) or ""
+def _own_pod_labels(obj: Json) -> dict[str, str]:
+    """The labels of a pod that queuectl writes."""
+    labels = obj["metadata"].get("labels") or {}
+    return {label: labels[label] for label in POD_LABELS if label in labels}
 
 
 class _Part(NamedTuple):
