@@ -117,7 +117,7 @@ def test_behind_a_preemptor_nothing_preempts_until_the_alarm() -> None:
     world.settle(generation=2)
     world.tell(observed(low, suspended=False, generation=2))
     world.submit(job("high", 4, 3, "cheap", created=3))
-    assert waits(world.run()) == {"high": Code.WAITING_FOR_HEAD}
+    assert waits(world.run()) == {"high": Code.WAITING_FOR_QUOTA}
     world.pass_time(ALARM)
     assert [d.ref.name for d in world.run() if isinstance(d, Evict)] == ["low"]
 
@@ -260,8 +260,8 @@ class Stuck:
             where = dict(entry.workload.pod_sets[0].node_selector)
             for name in [where["gpu"]] if where else QUOTA:
                 fits = max(used[name], then[name]) + asked <= QUOTA[name]
-                victims = not where and entry.reason.code is Code.WAITING_FOR_HEAD  # of its first flavor
-                assert not fits or (claimed and victims), f"{uid} fits on {name}: {entry.reason}"
+                # It may wait to preempt on its first flavor.
+                assert not fits or (claimed and not where), f"{uid} fits on {name}: {entry.reason}"
 
 
 @profiles.sequences(600)

@@ -269,7 +269,8 @@ class Cycles:
             if head.nomination.mode is Mode.NO_FIT:
                 progress |= self._refuse(head, again)
             elif heads.beside and head.nomination.victims:
-                progress |= self._refuse(head, again, heads.queue.waiting_for_head())
+                lacking = head.nomination.found.reason or heads.queue.waiting_for_head()
+                progress |= self._refuse(head, again, lacking)
             else:
                 nominated.append(head)
         return nominated, progress

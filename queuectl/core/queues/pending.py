@@ -238,8 +238,7 @@ class PendingQueue:
     def activate_behind(self) -> None:
         """Nominate again what would have preempted, had no claim of another workload been open (C7)."""
         for group in list(self.may_preempt):
-            if group.inadmissible is not None and group.inadmissible.code is Code.WAITING_FOR_HEAD:
-                self.activate(group)
+            self.activate(group)
 
     def activate_all(self) -> None:
         """Nominate all groups again, from the first flavor on."""
