@@ -14,7 +14,8 @@ from queuectl.kinds.context import CONTEXT_KINDS, as_created
 from queuectl.kinds.field_support import unsupported
 from queuectl.kinds.fields import BadField, Json
 from queuectl.kinds.jobs import conditions
-from queuectl.kinds.kueue import KUEUE, LEFT_OUT, NO_SUCH_FIELD, NOT_THERE, import_kueue
+from queuectl.kinds.kueue import LEFT_OUT, NO_SUCH_FIELD, NOT_THERE, import_kueue
+from queuectl.kinds.kueue_marks import KUEUE
 from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
 from queuectl.kinds.policy_objects import API_VERSION, GROUP
 from queuectl.kinds.registry import KindRegistry

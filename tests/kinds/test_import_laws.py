@@ -113,7 +113,7 @@ def kueue_documents(pick: random.Random) -> list[Json]:
         if pick.random() < 0.6:
             kind = pick.choice(tuple(_SPECS))
             spec = some(pick, _SPECS[kind], 0.8)
-            made = {
+            made: Json = {
                 "apiVersion": f"kueue.x-k8s.io/{pick.choice(('v1beta1', 'v1beta2'))}",
                 "kind": kind,
                 "spec": spec,
