@@ -66,7 +66,12 @@ class Neighbours(JobCluster):
         return await self.start(effect)
 
     async def anything_alive(
-        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+        self,
+        ref: ObjectRef,
+        *,
+        counts: int = 0,
+        unreachable: Set[str] = frozenset(),
+        at_most: int | None = None,
     ) -> bool:
         await self._request(ref.name)
         return False
