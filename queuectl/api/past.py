@@ -108,7 +108,7 @@ class PastStates:
             sequence=snapshot.sequence,
             committed_at=committed_at,
             read_at=committed_at,
-            epoch=0,
+            epoch=self._epoch,
             workloads=snapshot.workloads,
             configs=snapshot.configs,
             for_readers=ForReaders(capacities=snapshot.capacities),

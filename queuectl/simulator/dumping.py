@@ -16,7 +16,6 @@ from queuectl.core.model import (
     Phase,
     PodSet,
     StoredWorkload,
-    UsageSum,
     names_claim,
 )
 from queuectl.core.observing import CONFIGURATION
@@ -34,7 +33,6 @@ Document = dict[str, Any]
 
 _STORED: Final = TypeAdapter(StoredWorkload)
 _SETTINGS: Final = TypeAdapter(SchedulingConfiguration)
-_USAGE: Final = TypeAdapter(tuple[UsageSum, ...])
 
 
 class NoSuchTree(ValueError):
@@ -66,7 +64,10 @@ def dump(
             "now": now.isoformat(),
             "ledger": {
                 "scheduling": _SETTINGS.dump_python(configuration, mode="json", exclude_defaults=True),
-                "pastUsage": _USAGE.dump_python(snapshot.past_usage, mode="json"),
+                # The totals as text: readers of JSON and YAML round a number of more than 64 bits.
+                "pastUsage": [
+                    [list(one.local_queue), one.period, str(one.total)] for one in snapshot.past_usage
+                ],
             },
         },
         "objects": list(_objects(snapshot, policies, queues, {one.ref.namespace for one in workloads})),

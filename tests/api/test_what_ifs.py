@@ -162,9 +162,10 @@ async def test_pods_of_other_trees_take_room_and_do_not_end(serve: Serve) -> Non
     key = ConfigKey("ClusterQueue", "", "team-c")
     theirs = workload("theirs", 9, namespace="far", cluster_queue="team-c", phase=Phase.ADMITTED, gpus=8)
     readings.commit(theirs, configs={key: queue_spec(8)})
-    for name, owner in (("a", "uid-1"), ("b", theirs.id)):
+    for name, namespace, owner in (("a", "default", "uid-1"), ("b", "far", theirs.id)):
         there = Node(name, allocatable=((GPU, 8),))
-        readings.node(NodeFacts(name=name, node=there, pods=(PodsOnNode("ns", owner, ((GPU, 1),), 8),)))
+        pods = (PodsOnNode(namespace, owner, ((GPU, 1),), 8),)
+        readings.node(NodeFacts(name=name, node=there, pods=pods))
     rest = await serve(readings)
     body = manifest(gpus=1, labels={QUEUE_LABEL: "main", PRIORITY_LABEL: "high"})
     found = await quoted(rest, body)
@@ -332,11 +333,11 @@ async def test_policy_and_workloads_may_be_yaml(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "says"),
     [
-        ("quote", "a: 1\nb: [", 400, "body: line 2, column 5"),
+        ("quote", "a: 1\nb: [", 400, "body: line 3, column 1"),
         ("quote", "a: 1\n---\nb: 2", 400, "the body must have one object, and has 2"),
         ("quote", "- 1", 400, "the body must be one YAML object"),
         ("quote", "kind: Job\nwhen: 2026-01-01", 400, "apiVersion and kind must be one of"),
-        ("quote", "a: &x 1\nb: *x", 400, "aliases are not used here"),
+        ("quote", "a: &x 1\nb: *y", 400, "the alias *y has no anchor before it"),
         ("quote", " " * 70_000, 413, "more than 65536 bytes"),
         ("plan", "kind: Cohort", 400, "objects[0] must be an object with metadata.name"),
         ("plan", "", 400, "there is nothing to try"),
