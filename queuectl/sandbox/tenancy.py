@@ -64,7 +64,7 @@ async def _past_gate(tenant: Api, path: str, body: Object, *, mutating: bool) ->
     try:
         answer = await tenant.request("POST", path, body, query={"dryRun": "All"})
     except ApiError as error:
-        stopped = not mutating and "queuectl-jobs" in str(error)
+        stopped = not mutating and "ValidatingAdmissionPolicy 'queuectl-" in str(error)
         return "" if stopped or error.status == 404 else str(error)
     spec = answer["spec"]
     suspended = spec.get("suspend") or spec.get("runPolicy", {}).get("suspend")

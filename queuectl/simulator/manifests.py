@@ -135,7 +135,8 @@ def _converted(obj: Json, here: Path, without: list[str]) -> Json:
             raise _placed(here, note.text.removeprefix(LEFT_OUT))
         if note.text == NO_SUCH_FIELD:
             raise BadDocument((*here, *_steps(note.field)), note.text)
-        without.append(f"{note.object} {note.field}: {note.text}")
+        if note.left_out:
+            without.append(f"{note.object} {note.field}: {note.text}")
     return found.objects[0]
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code
+from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.written import SUBMITTER_ANNOTATION
 from tests.operators.cells import COVERED, Cell, Work, refusal
 from tests.operators.charges import charged, requested
@@ -26,7 +27,7 @@ async def created_running(cell: Cell) -> None:
     assert cell.subject.row.suspended(work.made)
     assert work.made["metadata"]["annotations"][SUBMITTER_ANNOTATION] == "tenant"
     await work.until("it is held", lambda: work.stored is not None)
-    assert "queuectl-jobs" in await refusal(work.start_by_force())
+    assert policy_name(cell.subject.row) in await refusal(work.start_by_force())
     await work.quiet()
     assert not work.pods()
     await work.let_go()
@@ -179,7 +180,7 @@ async def forged_owner(cell: Cell) -> None:
     body["metadata"]["ownerReferences"] = [reference | {"controller": True}]
     forged = await cell.create(body)
     assert cell.subject.row.suspended(forged.made)
-    assert "queuectl-jobs" in await refusal(forged.start_by_force())
+    assert policy_name(cell.subject.row) in await refusal(forged.start_by_force())
     later = await cell.submit("later")
     await later.runs()
     assert forged.suspended

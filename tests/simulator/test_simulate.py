@@ -194,7 +194,7 @@ def test_an_impossible_picture_is_an_error_before_the_simulation(
         ("  poisson: {perHour: 60}\n", "", "arrivals[0]: give one of every, poisson"),
         ("poisson: {perHour: 60}", "every: 0", "line 24, column 3: arrivals[0].every: 0"),
         ("until: 3600\n", "", "arrivals[0]: never stops: give count or to, or until"),
-        ("until: 3600", "until: .inf", "line 4, column 1: until: inf"),
+        ("until: 3600", "until: .inf", "line 4, column 8: inf is not a number of JSON"),
         ("until: 3600", "til: 3600", "til: there is no such field"),
         ("kind: simulation", "kind: cycle", "documents of kind cycle are not run"),
         ("nominalQuota: 4", "nominalQuota: -4", "nominalQuota"),
