@@ -351,7 +351,7 @@ def _note_size(entry: Entry, workload: Workload, now: Observation) -> None:
         return
     if entry.resized.grown is not None or larger((known, before), workload, now):
         more = grown(attempt, workload, now)
-        entry.resized = Resized(grown=more)
+        entry.resized = Resized(grown=more, void=entry.counting_pods)
 
 
 def _note_changes(state: State, entry: Entry, workload: Workload, now: Observation) -> None:
@@ -417,7 +417,8 @@ def _count(state: State, event: PodsCounted, batch: _Batch) -> None:
     entry = state.entries.get(event.workload)
     if entry is not None and entry.attempt is not None and entry.attempt.number == event.attempt:
         if event.at_most is not None:
-            entry.resized = replace(entry.resized, alive=None if event.alive else event.at_most)
+            unknown = event.alive or entry.resized.void
+            entry.resized = replace(entry.resized, alive=None if unknown else event.at_most, void=False)
         else:
             entry.pods_gone = not event.alive
         entry.counting_pods = event.alive

@@ -16,6 +16,8 @@ class Resized:
     """At most so many of its pods were alive when they were last counted; None: they were not counted."""
     grown: str | None = None
     """Why its object allows more pods than it holds quota for; None: it does not."""
+    void: bool = False
+    """A count began before its object allowed more pods again: what it finds is no proof."""
 
 
 NOT_RESIZED = Resized()

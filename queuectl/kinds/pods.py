@@ -13,7 +13,7 @@ from queuectl.core.resources import Amounts
 from queuectl.kinds.device_claims import held_claims
 from queuectl.kinds.fields import BadField, Json, clean, mapping, objects
 from queuectl.kinds.owners import controller, controls
-from queuectl.kinds.requests import RequestProblem, pod_requests
+from queuectl.kinds.requests import RequestProblem, pod_requests, readable_requests
 from queuectl.kinds.written import WORKLOAD_LABEL
 
 MAX_CONDITIONS: Final = 64
@@ -61,10 +61,13 @@ def _pod(obj: Json) -> Pod | None:
 
 
 def _owner(obj: Json, workload: str) -> PodOwner | None:
-    """Its controller; None: that is the object of its label."""
-    if controls(workload, obj):
-        return None
+    """Its controller; None: that is the object of its label.
+
+    A reference to a pod never is that object, whatever its UID: the gate lets service accounts write it.
+    """
     found = controller(obj) or {}
+    if controls(workload, obj) and (found.get("apiVersion"), found.get("kind")) != ("v1", "Pod"):
+        return None
     fields = (clean(str(found.get(key) or ""), 512) for key in ("apiVersion", "kind", "name", "uid"))
     owner = PodOwner(*fields)
     if len(_owners) >= _MOST_KEPT:
@@ -77,11 +80,11 @@ def _shared(name: object) -> str:
 
 
 def _amounts(spec: Json) -> Amounts:
-    """Nothing, if they cannot be read: the API server has checked them."""
+    """Of each resource that can be read: it runs, also where a workload could not be queued with that spec."""
     try:
         found = pod_requests(spec, "spec")
     except (RequestProblem, BadField):
-        return ()
+        found = readable_requests(spec)
     if len(_requests) >= _MOST_KEPT:
         _requests.clear()
     return _requests.setdefault(found, found)

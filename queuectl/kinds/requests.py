@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
 from queuectl.core.pod_resources import Container, PodResources, Role, pod_level_requests, requested
@@ -20,6 +21,8 @@ from queuectl.kinds.fields import BadField, Json, array, checked, clean, mapping
 
 MAX_CONTAINERS: Final = 1000
 MAX_RESOURCES: Final = 64
+_MOST_CONTAINERS: Final = 1 << 15
+"""A pod of the size that the API server accepts has fewer."""
 _POD_LEVEL: Final = ("cpu", "memory")
 
 
@@ -37,6 +40,44 @@ def pod_requests(pod: Json, path: str) -> Amounts:
     Raises RequestProblem or BadField, which name the container.
     """
     return counted(pod_resources(pod, path), path)
+
+
+def readable_requests(pod: Json) -> Amounts:
+    """Requests of a pod with spec `pod`, in base units, of each resource that `pod_requests` would read alone.
+
+    Its cost is linear in the size of `pod`. Nothing, if `pod` has not the shape of a spec.
+    """
+    try:
+        specs = _by_resource(pod)
+    except BadField:
+        return ()
+    found: dict[str, int] = {}
+    for resource, spec in specs.items():
+        with suppress(RequestProblem, BadField):
+            found |= {name: amount for name, amount in pod_requests(spec, "spec") if name == resource}
+    return tuple(sorted(found.items()))
+
+
+def _by_resource(pod: Json) -> dict[str, dict[str, Any]]:
+    """Of each resource that is requested, the spec of a pod that requests nothing else. Raises BadField."""
+    specs: dict[str, dict[str, Any]] = {}
+    for field in ("containers", "initContainers"):
+        for container in objects(pod, field, "spec", _MOST_CONTAINERS):
+            resources = mapping(container, "resources", "spec")
+            amounts = {**mapping(resources, "limits", "spec"), **mapping(resources, "requests", "spec")}
+            for name, amount in amounts.items():
+                if amount not in ("0", 0):
+                    part = {
+                        "restartPolicy": container.get("restartPolicy"),
+                        "resources": {"requests": {name: amount}},
+                    }
+                    specs.setdefault(name, {}).setdefault(field, []).append(part)
+    level = mapping(mapping(pod, "resources", "spec"), "requests", "spec")
+    for name, amount in level.items():
+        specs.setdefault(name, {})["resources"] = {"requests": {name: amount}}
+    for name, amount in mapping(pod, "overhead", "spec").items():
+        specs.setdefault(name, {})["overhead"] = {name: amount}
+    return specs
 
 
 def counted(pod: PodResources, path: str) -> Amounts:

@@ -69,7 +69,7 @@ CHANGES: Final[dict[str, Change]] = {
     "annotation `queuectl.dev/min-parallelism`": _annotation("queuectl.dev/min-parallelism", "1"),
     "label `queuectl.dev/queue-name`": _label(QUEUE, "other"),
     "label `queuectl.dev/priority-class`": _label("queuectl.dev/priority-class", "high"),
-    "label `queuectl.dev/max-run-seconds`": _label("queuectl.dev/max-run-seconds", "60"),
+    "label `queuectl.dev/max-exec-time-seconds`": _label("queuectl.dev/max-exec-time-seconds", "60"),
     "field that suspends": Change(lambda kind: kind.suspend, False),
     "number of pods": Change(lambda kind: kind.pods, 3),
     "pod template: spec": Change(lambda kind: (*kind.template, "nodeSelector"), {"pool": "mine"}),

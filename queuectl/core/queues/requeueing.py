@@ -9,7 +9,7 @@ import heapq
 import zlib
 from collections.abc import Hashable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar
 
 from queuectl.core.model import PastAttempts, WorkloadId
@@ -19,6 +19,7 @@ from queuectl.core.run_limits import MAX_RUN, RunLimit
 
 _TO_REQUEUE = 'to queue the workload again, set queuectl.dev/hold to "true" and then remove it'
 _SECOND = timedelta(seconds=1)
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def ran(past: PastAttempts, admitted_at: datetime, now: datetime) -> PastAttempts:
@@ -38,8 +39,12 @@ def ran(past: PastAttempts, admitted_at: datetime, now: datetime) -> PastAttempt
 
 
 def run_ends(past: PastAttempts, limit: int, admitted_at: datetime) -> datetime:
-    """Return when the run time over all attempts reaches `limit` seconds (L13)."""
-    return admitted_at + timedelta(milliseconds=limit * 1000 - past.run_ms)
+    """Return when the run time over all attempts reaches `limit` seconds (L13); at the latest at the last time.
+
+    `admitted_at` may be of an annotation that no controller wrote.
+    """
+    left = timedelta(milliseconds=limit * 1000 - past.run_ms)
+    return admitted_at + left if left < _LAST - admitted_at else _LAST
 
 
 def failed(
