@@ -43,7 +43,7 @@ def pod_requests(pod: Json, path: str) -> Amounts:
 
 
 def readable_requests(pod: Json) -> Amounts:
-    """Requests of a pod with spec `pod`, in base units, of each resource that `pod_requests` would read alone.
+    """Requests of a pod with spec `pod`, in base units, of each resource that could be read alone.
 
     Its cost is linear in the size of `pod`. Nothing, if `pod` has not the shape of a spec.
     """

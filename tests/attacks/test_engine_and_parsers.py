@@ -1,22 +1,20 @@
-"""Attacks of tenants on the engine and on what reads objects: each test says what holds whatever they write."""
+"""Attacks of tenants on the engine and on what reads objects: what holds whatever they write."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
 
 from queuectl.core.decisions import Admit, Evict, PodOwnerToRead, Release
-from queuectl.core.events import EffectSettled, PodObserved, PodOwnerRead, PodsCounted, Result
-from queuectl.core.model import MOST_ATTEMPTS, EffectKey, ForcedRelease, Verb, WorkloadId
+from queuectl.core.events import PodObserved, PodOwnerRead
+from queuectl.core.model import MOST_ATTEMPTS, ForcedRelease, WorkloadId
 from queuectl.core.nodes.pods import Pod, PodOwner
 from queuectl.core.reasons import Code
-from queuectl.core.resources import amounts
 from queuectl.files import BadFile, documents
 from queuectl.kinds.admission import parse as admission_of
 from queuectl.kinds.labels import KUEUES_TOO, MAX_RUN_LABEL, OWN
@@ -24,12 +22,12 @@ from queuectl.kinds.owners import controlling
 from queuectl.kinds.pods import pod_event
 from queuectl.kinds.released import parse as release_of
 from queuectl.kinds.workloads import observe
-from tests.builders import GPU, World, admitted, local_queue, observed, pod_set, queue, workload
+from tests.builders import GPU, World, admitted, local_queue, observed, queue, workload
 from tests.core.test_observed_attempts import A, attempt
 from tests.core.test_pod_numbers import Running
 from tests.core.test_pod_owners import GANG, bound, evicted, pod, reads, runs, world
 from tests.job_kinds import JOB_KINDS
-from tests.kinds.job_objects import UID, container, job, metadata
+from tests.kinds.job_objects import container, job
 
 Json = dict[str, Any]
 VICTIM: Final = "uid-of-the-victim"
@@ -302,16 +300,12 @@ def test_a_child_with_many_owners_is_still_the_child_of_its_controller() -> None
 LAUGHS: Final = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{chr(98 + n)}: &{chr(98 + n)} [{','.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(12)
 )
+DOUBLED: Final = "k0: &k0 {x: 1}\n" + "".join(
+    f"k{n}: &k{n} {{<<: [*k{n - 1}], y{n}: *k{n - 1}}}\n" for n in range(1, 64)
+)
 FILES: Final[dict[str, tuple[str, str]]] = {
     "a billion laughs": (LAUGHS, "alias"),
-    "merge keys that double": (
-        "a: &a {x: 1}\n"
-        + "".join(
-            f"k{n}: &k{n} {{<<: [*{'a' if n == 0 else f'k{n - 1}'}], y{n}: *{'a' if n == 0 else f'k{n - 1}'}}}\n"
-            for n in range(64)
-        ),
-        "",
-    ),
+    "merge keys that double": (DOUBLED, "aliases stand for more than"),
     "a tag of an application": ("!!python/object/apply:os.system ['true']", "tag"),
     "an escape of a terminal in a key": ('"\\e[2J\\e]0;x\\a": 1\n"\\e[2J\\e]0;x\\a": 2', "twice"),
     "an anchor that contains itself": ("a: &a {b: *a}", "alias"),
@@ -322,13 +316,10 @@ FILES: Final[dict[str, tuple[str, str]]] = {
 def test_a_hostile_file_of_an_import_is_an_error_of_one_line_at_a_bounded_cost(name: str) -> None:
     text, words = FILES[name]
     begin = time.process_time()
-    try:
-        found = documents(text.encode(), "policy.yaml")
-    except BadFile as error:
-        assert words in str(error)
-        assert str(error).isprintable()
-        assert str(error).startswith("policy.yaml: line ")
-    else:
-        assert not words, "it must be refused"
-        assert len(json.dumps([one.content for one in found])) < 50_000_000
+    with pytest.raises(BadFile) as refused:
+        documents(text.encode(), "policy.yaml")
+    refusal = str(refused.value)
+    assert words in refusal
+    assert refusal.isprintable()
+    assert refusal.startswith("policy.yaml: line ")
     assert time.process_time() - begin < 30

@@ -9,6 +9,7 @@ import pytest
 from queuectl.core.device_claims import PodClaim
 from queuectl.core.nodes.pods import Pod, PodOwner
 from queuectl.kinds.pods import pod_event
+from queuectl.kinds.requests import pod_requests, readable_requests
 
 Json = dict[str, Any]
 
@@ -103,12 +104,22 @@ def test_a_pod_is_not_counted_that_is(change: Json) -> None:
     assert seen({**pod(nodeName="n1"), **change}) is None
 
 
-def test_requests_that_cannot_be_read_are_not_counted() -> None:
+def test_of_requests_those_are_counted_that_can_be_read() -> None:
+    """It runs: what it takes of its node is taken, whatever else it requests."""
     obj = pod(nodeName="n1")
     obj["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "9" * 100}
     found = seen(obj)
     assert found is not None
-    assert found.requests == ()
+    assert found.requests == (("cpu", 500),)
+
+
+def test_what_is_read_of_each_resource_alone_is_what_is_read_of_all() -> None:
+    init = {"name": "i", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
+    sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"limits": {"cpu": "1"}}}
+    spec = pod(initContainers=[sidecar, init], overhead={"cpu": "250m"})["spec"]
+    assert readable_requests(spec) == pod_requests(spec, "spec")
+    level = pod(resources={"requests": {"cpu": "7"}})["spec"]
+    assert readable_requests(level) == pod_requests(level, "spec")
 
 
 def test_the_claims_of_a_pod_are_kept() -> None:
