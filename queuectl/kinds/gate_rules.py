@@ -130,6 +130,13 @@ def _parts(group: PodGroup, holder: str, prefix: str) -> str:
     return f"{found}.orValue({{}}).map(name, {_part(group, entry, _prefixed(prefix, 'name'))})"
 
 
+def entries(row: JobKind, holder: str) -> str:
+    """How many annotations and labels an object has, those of its pod templates included."""
+    own = (f"size({holder}.metadata.?{field}.orValue({{}}))" for field in ("annotations", "labels"))
+    of_pods = f"({parts(row, holder)}).map(part, size(part.labels)).sum()"
+    return " + ".join((*own, of_pods) if isinstance(row.podsets, Templates) else own)
+
+
 def template_annotations(row: JobKind) -> str:
     """The annotations of all pod templates of an object: a list of maps."""
     if not isinstance(row.podsets, Templates):

@@ -9,8 +9,8 @@ from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.registry import KindRegistry
 
 MAX_OWNERS: Final = 1 << 15
-"""ownerReferences that are read: an object of the size that the API server accepts has fewer. Users may add some
-to their pods and objects, and the one of the controller must not be missed behind them."""
+"""ownerReferences that are read: an object of the size that the API server accepts has fewer. Users may add
+some to their pods and objects, and the one of the controller must not be missed behind them."""
 
 
 class Owner(NamedTuple):

@@ -80,7 +80,7 @@ def _shared(name: object) -> str:
 
 
 def _amounts(spec: Json) -> Amounts:
-    """Of each resource that can be read: it runs, also where a workload could not be queued with that spec."""
+    """Of each resource that can be read: it runs, although no workload could be queued with that spec."""
     try:
         found = pod_requests(spec, "spec")
     except (RequestProblem, BadField):

@@ -39,7 +39,7 @@ def ran(past: PastAttempts, admitted_at: datetime, now: datetime) -> PastAttempt
 
 
 def run_ends(past: PastAttempts, limit: int, admitted_at: datetime) -> datetime:
-    """Return when the run time over all attempts reaches `limit` seconds (L13); at the latest at the last time.
+    """Return when the run time over all attempts reaches `limit` seconds (L13); at most `_LAST`.
 
     `admitted_at` may be of an annotation that no controller wrote.
     """
