@@ -137,6 +137,13 @@ def entries(row: JobKind, holder: str) -> str:
     return " + ".join((*own, of_pods) if isinstance(row.podsets, Templates) else own)
 
 
+def listed(row: JobKind, holder: str) -> str:
+    """How many pod templates an object has in lists: each is looked up in the list of the other object."""
+    groups = row.podsets.groups if isinstance(row.podsets, Templates) else ()
+    keyed = (group for group in groups if group.each is not None and group.each.key)
+    return " + ".join(f"size({_optional(holder, group.parent)}.orValue([]))" for group in keyed) or "0"
+
+
 def template_annotations(row: JobKind) -> str:
     """The annotations of all pod templates of an object: a list of maps."""
     if not isinstance(row.podsets, Templates):

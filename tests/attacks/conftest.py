@@ -10,7 +10,7 @@ import pytest_asyncio
 from queuectl.sandbox.control_plane import find_assets
 from tests.api.conftest import rest, serve  # noqa: F401 (fixtures)
 from tests.definitions import PYTORCH
-from tests.gate.conftest import NO_ASSETS
+from tests.gate.conftest import NO_ASSETS, defined  # noqa: F401 (a fixture)
 from tests.gate.site import NAMESPACE, Site, served
 from tests.rights import bind
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, ApiError
+from tests.gate.kinds import Objects
 from tests.gate.site import (
     ADMISSION,
     APPLY_PATCH,
@@ -26,12 +27,14 @@ from tests.gate.site import (
     Kind,
     Site,
     by_hand,
+    look,
     nested,
     pointer,
     put,
 )
 from tests.gate.test_pods import pod
 from tests.gate.test_ways import name_of, tried
+from tests.job_kinds import JOB_KINDS
 from tests.rights import all_rights
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -408,3 +411,43 @@ async def test_a_service_account_that_a_tenant_impersonates_starts_nothing(site:
     found = await site.get(kind, "impersonated")
     assert kind.suspended(found)
     assert set(found["metadata"].get("annotations") or {}) <= {SUBMITTER}
+
+
+LISTS: Final[dict[str, tuple[str, ...]]] = {
+    "JobSet": ("spec", "replicatedJobs"),
+    "RayCluster": ("spec", "workerGroupSpecs"),
+    "RayJob": ("spec", "rayClusterSpec", "workerGroupSpecs"),
+}
+
+
+def _of_many(objects: Objects, count: int) -> Json:
+    path = LISTS[objects.row.name]
+    body = objects.body(f"many-{count}")
+    key = "name" if objects.row.name == "JobSet" else "groupName"
+    last = look(body, path)[-1]
+    put(body, path, [{**last, key: f"w{number}"} for number in range(count)])
+    return body
+
+
+@pytest.mark.parametrize("site", [False], ids=["site=validating"], indirect=True)
+@pytest.mark.parametrize("name", LISTS)
+async def test_no_number_of_pod_templates_keeps_an_object_from_its_start_and_its_stop(
+    defined: Site, name: str
+) -> None:
+    """The most that may be queued is started, and stopped also after its tenant has annotated it."""
+    objects = Objects(defined, JOB_KINDS[name])
+    refusal = await tried(defined.tenant.request("POST", objects.path(), _of_many(objects, 201)))
+    assert "at most 200" in refusal
+    await defined.tenant.request("POST", objects.path(), _of_many(objects, 200))
+    for mark, suspended in (("admission", False), ("stopped", True)):
+        annotations = (await objects.read("many-200"))["metadata"].get("annotations")
+        patch: list[Json] = [{"op": "add", "path": "/metadata/annotations", "value": {}}] * (not annotations)
+        key = ("metadata", "annotations", f"queuectl.dev/reserved-{mark}")
+        patch += [
+            {"op": "add", "path": pointer(key), "value": "{}"},
+            {"op": "add", "path": pointer(objects.row.suspend), "value": suspended},
+        ]
+        await objects.patch("controller", "many-200", patch)
+        many = {f"a{n}": "" for n in range(9_000)}
+        await objects.merge("tenant", "many-200", nested(ENTRIES["annotations"], many))
+    assert look(await objects.read("many-200"), objects.row.suspend) is True
