@@ -396,7 +396,7 @@ async def test_a_missing_database_is_a_mismatch_that_says_what_to_do(server: Emb
         with pytest.raises(SchemaMismatch, match=r'"nowhere" does not exist.*queuectl migrate'):
             await PostgresLedger(pool, "c").load()
     async with connection_pool(server.database_url("postgres")) as pool:
-        with pytest.raises(SchemaMismatch, match="queuectl migrate"):
+        with pytest.raises(SchemaMismatch, match="start this program again, it says what to do"):
             await PostgresLedger(pool, "c").take_epoch("test")
 
 
