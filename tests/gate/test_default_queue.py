@@ -97,13 +97,14 @@ async def test_an_empty_label_is_no_way_out_of_the_default_queue(defaulting: Sit
 async def test_no_right_takes_new_work_out_of_the_default_queue(
     defaulting: Site, kind: Kind, suspend: bool
 ) -> None:
-    body = kind.body("by-admin", suspend=suspend, queue=None)
+    name = f"by-admin-{suspend}".lower()
+    body = kind.body(name, suspend=suspend, queue=None)
     create = defaulting.admin.request("POST", kind.path(), body)
     assert ("queuectl-default-queue" in await tried(create)) is not defaulting.mutating
     if defaulting.mutating:
-        made = await defaulting.get(kind, "by-admin")
+        made = await defaulting.get(kind, name)
         assert (made["metadata"]["labels"], kind.suspended(made)) == ({QUEUE: "default"}, True)
-        await defaulting.admin.request("DELETE", kind.path("by-admin"))
+        await defaulting.admin.request("DELETE", kind.path(name))
 
 
 @on_mutating

@@ -209,7 +209,8 @@ async def test_pods_count_that_lost_their_labels_while_they_ran_and_whose_job_wa
     cluster.pods.open.set()
     session = cluster.site.session
     async with asyncio.timeout(120):
-        started = await _started(cluster, await cluster.site.job("stripped", parallelism=1, completions=1))
+        await cluster.site.job("stripped", parallelism=1, completions=1)
+        started = await _started(cluster, await _seen(cluster, "stripped"))
         ref = effect(started).workload.ref
 
         async def pods() -> list[dict[str, Any]]:
