@@ -21,8 +21,8 @@ FOR_EVER = 86_400
 READ = {
     *("jobs", "pytorchjobs", "customresourcedefinitions"),
     *("namespaces", "priorityclasses", "runtimeclasses", "limitranges", "resourcequotas"),
-    *("validatingadmissionpolicies", "clusterqueues", "cohorts", "localqueues", "resourceflavors"),
-    "workloadpriorityclasses",
+    *("validatingadmissionpolicies", "validatingadmissionpolicybindings", "workloadpriorityclasses"),
+    *("clusterqueues", "cohorts", "localqueues", "resourceflavors"),
 }
 """The rights that an observer needs by docs/operations.md, for the kinds that are installed."""
 

@@ -116,7 +116,7 @@ class Stage:
             command = f"script --quiet --return --command {shlex.quote(command)} /dev/null"
         while True:
             code, said = await self._shell.type(exports + command, answers=answers, seconds=LINE_SECONDS)
-            problem = f"exit code {code}\n{said}" if code else _unlike(line.prints, said)
+            problem = f"exit code {code}\n{said}" if code != told.exits else _unlike(line.prints, said)
             if not problem or time.monotonic() > end:
                 return problem
             await asyncio.sleep(_PAUSE_SECONDS)

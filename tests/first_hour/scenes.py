@@ -48,7 +48,7 @@ class Scene:
 
 
 SCENES: Final = (
-    Scene("observe", README, (Block("Try it without risk"),)),
+    Scene("observe", README, (Block("Try it without risk"), "kubectl label job NAME")),
     Scene(
         "install",
         README,
@@ -95,6 +95,7 @@ SCENES: Final = (
             Block("1. Create a database"),
             Block("2. Install queuectl"),
             "queuectl rebuild",
+            "queuectl verify --cluster",
         ),
     ),
     Scene(
@@ -155,6 +156,8 @@ class How:
     """Repeated until it succeeds: it is about what happens in the background."""
     document: str = ""
     """Only there."""
+    exits: int = 0
+    """Its exit code."""
     not_on_small: str = ""
     """Why it is not typed on the small API."""
 
@@ -194,10 +197,12 @@ HOW: Final[Sequence[How]] = (
         before=_LONG,
     ),
     How("kubectl patch job NAME", before="kubectl create job train --image=busybox:1.37"),
+    How("kubectl label job NAME", before="kubectl create job train --image=busybox:1.37"),
+    How("queuectl verify --cluster", add=f"{_DATABASE} --kubeconfig ~/.kube/config"),
     How("queuectl verify", add=_DATABASE),
     How("queuectl rebuild", add=f"{_DATABASE} --kubeconfig ~/.kube/config", before=_LOST),
     How("queuectl import kueue", add=" -f ../kueue.yaml"),
-    How("queuectl import slurm", add=" -f tests/kinds/slurm/department.txt"),
+    How("queuectl import slurm", add=" -f tests/kinds/slurm/department.txt", exits=3),
     How("queuectl test", add=" docs/examples/policy-tests.yaml -p docs/examples/policy"),
     How("queuectl simulate", add=f" {_LARGE}"),
     How("kubectl queue", add=" get workloads", document=INSTALL),
@@ -211,6 +216,8 @@ REPLACED: Final[Mapping[str, str]] = {
     "postgresql://…": "{url}",
     "PASSWORD@HOST/queuectl?sslmode=verify-full&sslrootcert=system": "{password}@{host}/queuectl",
     "patch job NAME": "patch job train",
+    "label job NAME": "label job train",
+    "queue-name=QUEUE": "queue-name=main",
     "manifests FOLDER": "manifests manifests",
     "--server URL": "--server {rest}",
 }

@@ -192,9 +192,11 @@ def test_nothing_of_an_import_from_kueue_is_lost_in_silence() -> None:
                 continue
             fewer = [*documents[:number], without(document, path), *documents[number + 1 :]]
             assert kueue_result(fewer) != result, f"{'.'.join(map(str, path))} is lost in silence: {document}"
-        for one in documents:
-            fewer = [other for other in documents if other is not one]
-            assert kueue_result(fewer) != result, f"a document is lost in silence: {one}"
+        for document in documents:
+            if document.keys() == {"apiVersion", "kind"}:
+                continue  # a Configuration without a setting asks for nothing
+            fewer = [other for other in documents if other is not document]
+            assert kueue_result(fewer) != result, f"a document is lost in silence: {document}"
     assert checked > examples(5000) * 3
 
 

@@ -77,8 +77,9 @@ async def test_a_kind_is_read_while_its_definition_is_there_and_asked_for_at_no_
         assert seen.lists("PyTorchJob") == [frozenset()]
         assert not seen.requests["list", "pytorchjobs"]
         await site.create(CRDS, PYTORCH_CRD)
-        await seen.until(lambda: len(seen.lists("PyTorchJob")) == 2)
-        assert seen.reflectors.kinds()["PyTorchJob"] == (True, ("v1",), None)
+        # A server shows the definition before it serves the kind.
+        await seen.until(lambda: seen.reflectors.kinds()["PyTorchJob"] == (True, ("v1",), None))
+        await seen.until(lambda: seen.lists("PyTorchJob")[1:][-1:] == [frozenset()])
         assert seen.reflectors.kinds()["TFJob"] == (False, (), None)
         assert not seen.requests["list", "tfjobs"]
         created = await site.create(pytorch_jobs(), pytorch_job("torch"))
