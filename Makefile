@@ -21,22 +21,22 @@ test test-quick test-long: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) ## all tests, on all cores (options for pytest in ARGS; for a debugger WORKERS=0)
 	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
 
-QUICK := core kinds conformance controller simulator kube kube_api webhook metrics
+QUICK := unit/core unit/kinds unit/conformance unit/controller unit/simulator integration/kube integration/kube_api unit/webhook unit/metrics
 
 test-quick: $(STAMP) ## tests that need no database and no control plane, with few examples; some two minutes on two cores
-	@HYPOTHESIS_PROFILE=quick KUBEBUILDER_ASSETS= $(PY) -m pytest -n $(WORKERS) $(QUICK:%=tests/%) --ignore tests/metrics/test_expressions.py $(ARGS)
+	@HYPOTHESIS_PROFILE=quick KUBEBUILDER_ASSETS= $(PY) -m pytest -n $(WORKERS) $(QUICK:%=tests/%) --ignore tests/unit/metrics/test_expressions.py $(ARGS)
 
 test-long: $(STAMP) ## faults under load on a real control plane; takes 40 minutes (options in ARGS)
-	@$(PY) -m tests.chaos $(ARGS)
+	@$(PY) -m tests.acceptance.chaos $(ARGS)
 
 test-demo: $(STAMP) ## the sandbox's example for ten minutes, and after a restart (options in ARGS)
-	@$(PY) -m tests.demo $(ARGS)
+	@$(PY) -m tests.acceptance.demo $(ARGS)
 
 first-hour: $(STAMP) ## type the commands of README and docs/install.md in an empty home (options in ARGS)
-	@$(PY) -m tests.first_hour $(ARGS)
+	@$(PY) -m tests.acceptance.first_hour $(ARGS)
 
-mutants: $(STAMP) ## apply each planted bug of tests/mutants and check that a test detects it; takes many minutes (names in ARGS)
-	@$(PY) -m tests.mutants $(ARGS)
+mutants: $(STAMP) ## apply each planted bug of tests/acceptance/mutants and check that a test detects it; takes many minutes (names in ARGS)
+	@$(PY) -m tests.acceptance.mutants $(ARGS)
 
 lint: $(STAMP) ## check style, types and imports: ruff, mypy, import-linter; TypeScript for the web page, if npm is there
 	@$(PY) -m ruff check .

@@ -17,11 +17,11 @@ from benchmarks.months import DAY, KINDS, START, Class, Month, arrival, at_once
 from benchmarks.profiles import Samples, sampled
 from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report
+from queuectl.answers.forecast.backtest import held, started
+from queuectl.answers.forecast.forecast import WINDOW, Forecast, Interval, Known, Unknown
+from queuectl.answers.forecast.run_times import known_at
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
-from queuectl.readings import PastLife, PastLives
-from queuectl.simulator.backtest import held, started
-from queuectl.simulator.forecast import WINDOW, Forecast, Interval, Known, Unknown
-from queuectl.simulator.run_times import known_at
+from queuectl.ports.reader import PastLife, PastLives
 
 TIMES: Final = 60
 """Times in each month at which something waits."""

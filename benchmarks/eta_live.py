@@ -36,13 +36,13 @@ from benchmarks.progress import console as aside
 from benchmarks.report import Detail, Figure, Report
 from benchmarks.rest import SAYS_URL
 from benchmarks.site import Site, says, site, until
-from queuectl.app.reading import scheduling
-from queuectl.ledger.as_of import LedgerPast
+from queuectl.answers.forecast.forecast import WINDOW, Interval
+from queuectl.answers.forecast.run_times import known_at
+from queuectl.app.api import scheduling
+from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import connection_pool
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.processes import spawn
-from queuectl.simulator.forecast import WINDOW, Interval
-from queuectl.simulator.run_times import known_at
 
 Object = dict[str, Any]
 

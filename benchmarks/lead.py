@@ -27,9 +27,9 @@ from queuectl.core.engine import Engine
 from queuectl.core.events import Event, Listed, WorkloadObserved
 from queuectl.core.model import WorkloadId
 from queuectl.core.policy import AdmissionFairSharing, SchedulingConfiguration
-from queuectl.ledger import schema
+from queuectl.ledger.admin import schema
 from queuectl.ledger.pool import connection_pool
-from queuectl.ledger.postgres import PostgresLedger
+from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.sandbox.postgres import EmbeddedPostgres
 
 DECISIONS = 10_000_000

@@ -25,9 +25,9 @@ from benchmarks.report import Detail, Figure, Goal, Report, percentile
 from benchmarks.worlds import World, job
 from queuectl.core.decisions import Admit, Plan
 from queuectl.core.model import EffectKey
-from queuectl.ledger import schema
+from queuectl.ledger.admin import schema
 from queuectl.ledger.pool import connection_pool
-from queuectl.ledger.postgres import PostgresLedger
+from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.sandbox.postgres import EmbeddedPostgres
 
 BATCHES = {1: 1_000, 10: 4_000, 100: 20_000, 1000: 20_000}

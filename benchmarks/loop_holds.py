@@ -19,14 +19,14 @@ from typing import Any, Final
 
 from aiohttp.test_utils import TestClient, TestServer
 
+from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.api.server import application
 from queuectl.api.view import View
 from queuectl.core.model import ConfigKey, Phase
 from queuectl.kinds.policy import parse_policy
-from queuectl.simulator.what_ifs import TriedWhatIfs
-from tests.api.canned import EPOCH_START, WAITS, CannedReadings, local_spec, queue_spec, workload
-from tests.api.test_what_ifs import manifest
 from tests.job_kinds import JOB_KINDS
+from tests.unit.api.canned import EPOCH_START, WAITS, CannedReadings, local_spec, queue_spec, workload
+from tests.unit.api.test_what_ifs import manifest
 
 WORKLOADS: Final = 50_000
 QUEUES: Final = 1_000

@@ -16,9 +16,9 @@ from queuectl.core.model import EffectKey, ObjectRef, PodSet, Workload, Workload
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.policy import policy_event
 from queuectl.ledger.memory import MemoryLedger
-from queuectl.simulator.arrivals import Arrival, milliseconds
-from queuectl.simulator.playing import Play
-from queuectl.simulator.rebuilding import SOURCE
+from queuectl.scenarios.arrivals import Arrival, milliseconds
+from queuectl.scenarios.rebuilt_engine import SOURCE
+from queuectl.simulation.player import Play
 
 GPU: Final = "nvidia.com/gpu"
 DAY: Final = 86_400.0

@@ -19,11 +19,11 @@ from benchmarks.report import Detail, Figure, Goal, Report, median
 from benchmarks.worlds import World, job
 from queuectl.core.model import Workload
 from queuectl.core.policy import DEFAULT_CONFIGURATION
-from queuectl.ledger import schema
-from queuectl.ledger.as_of import LedgerPast
+from queuectl.ledger.admin import schema
+from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import Pool, connection_pool
-from queuectl.ledger.postgres import PostgresLedger
-from queuectl.ledger.queries import LedgerReadings
+from queuectl.ledger.read.queries import LedgerReadings
+from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.sandbox.postgres import EmbeddedPostgres
 
 OPEN: Final = 12_000

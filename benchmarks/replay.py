@@ -11,7 +11,7 @@ from benchmarks.machine import memory
 from benchmarks.months import QUOTA, START, Month, at_once, team
 from benchmarks.progress import bar
 from benchmarks.report import Figure, Report
-from queuectl.simulator.replaying import Past, replayed
+from queuectl.answers.replay import Past, replayed
 
 MIB: Final = 1 << 20
 SIZE: Final = 18

@@ -13,20 +13,20 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.months import DAY, QUOTA, Recorded, arrivals
 from benchmarks.objects import gang_job, shared_queues
+from queuectl.answers.forecast.endings import LEAST_ENDINGS
 from queuectl.core.decisions import Plan
 from queuectl.core.events import ConfigurationObserved, Event
 from queuectl.core.model import EffectKey
 from queuectl.kinds.batch_job import JOB
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.policy import policy_event
+from queuectl.kinds.reserved_keys import SUBMITTER_ANNOTATION
 from queuectl.kinds.workloads import observe
-from queuectl.kinds.written import SUBMITTER_ANNOTATION
 from queuectl.ledger.pool import connection_pool
-from queuectl.ledger.postgres import PostgresLedger
-from queuectl.readings import PastLife
+from queuectl.ledger.write.postgres import PostgresLedger
+from queuectl.ports.reader import PastLife
 from queuectl.sandbox.control_plane import TENANT_USER
-from queuectl.simulator.arrivals import Arrival, milliseconds
-from queuectl.simulator.endings import LEAST_ENDINGS
+from queuectl.scenarios.arrivals import Arrival, milliseconds
 
 Object = dict[str, Any]
 

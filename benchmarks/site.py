@@ -18,7 +18,7 @@ import asyncpg
 
 from benchmarks.machine import child_named, cpu_seconds
 from benchmarks.objects import NODE_GPUS, NODES, Object, gpu_nodes, rights, training_job
-from queuectl.ledger import schema
+from queuectl.ledger.admin import schema
 from queuectl.sandbox import tenancy
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import queuectl.app.leading
-import queuectl.app.reading  # noqa: F401 - imports are not part of the profile
 from benchmarks.profiles import sampled
 from queuectl.cli import main
 

@@ -139,7 +139,9 @@ def _report_kinds(terminalreporter: pytest.TerminalReporter) -> None:
                 if name == CELL and (word == "failed" or report.when == "call"):
                     outcomes[tuple(place)] = word
     if outcomes:
-        from tests.operators.matrix import table  # the modules behind it are loaded only when they are needed
+        from tests.acceptance.operators.matrix import (
+            table,  # the modules behind it are loaded only when they are needed
+        )
 
         terminalreporter.section("kinds on their operators")
         for line in table(outcomes):

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from queuectl.sandbox.client import Client
-from tests.sandbox.polling import eventually
+from tests.integration.sandbox.polling import eventually
 
 Json = dict[str, Any]
 _GROUP = "rbac.authorization.k8s.io"

@@ -17,13 +17,13 @@ _SITE: Final = re.compile(r"^(?P<folder>[^:]+)/[^:]+::.*\[.*?\bsite=(?P<site>[\w
 _PLANE: Final = re.compile(r"^(?P<file>[^:]+)::.*\[(?:.*-)?(?P<plane>small|real|in_process|as-1\.\d+)[-\]]")
 
 LONGEST: Final = (
-    "tests/operators",
-    "tests/e2e",
-    "tests/gate",
-    "tests/kube_api",
-    "tests/benchmarks",
-    "tests/ledger",
-    "tests/kube",
+    "tests/acceptance/operators",
+    "tests/acceptance/e2e",
+    "tests/acceptance/gate",
+    "tests/integration/kube_api",
+    "tests/acceptance/benchmarks",
+    "tests/integration/ledger",
+    "tests/integration/kube",
 )
 """Folders with the groups that start first, so that no long group is the last one to run."""
 

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 from aiohttp.test_utils import TestClient, TestServer
 
 import queuectl
+from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.api.server import application
 from queuectl.api.view import View
 from queuectl.controller.loop import Controller
@@ -33,18 +34,17 @@ from queuectl.kinds.policy import parse_policy
 from queuectl.kube.reflectors import reflectors
 from queuectl.kube.session import api_path
 from queuectl.kube.sources import sources
+from queuectl.ledger.admin.schema import migrate
 from queuectl.ledger.pool import connection_pool
-from queuectl.ledger.postgres import PostgresLedger
-from queuectl.ledger.schema import migrate
+from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.metrics.counting import Counting
 from queuectl.metrics.registry import Metrics
 from queuectl.sandbox.postgres import EmbeddedPostgres
-from queuectl.simulator.what_ifs import TriedWhatIfs
-from tests.api.canned import two_teams
 from tests.builders import World, local_queue, observed, policy, queue, workload
+from tests.integration.kube.sites import NAMESPACE, Site, job, jobs, small
+from tests.integration.ledger.places import reachable_folder
 from tests.job_kinds import JOB_KINDS
-from tests.kube.sites import NAMESPACE, Site, job, jobs, small
-from tests.ledger.places import reachable_folder
+from tests.unit.api.canned import two_teams
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 _ROOT: Final = str(Path(queuectl.__file__).parent) + "/"

@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 from playwright.sync_api import Browser, Page
 
 from docs.pictures.drawing import ROOT, SUBJECT, NotMade
-from tests.api.canned import AWAY, CannedReadings
-from tests.page.chromium import find_program, launched
-from tests.page.serving import Site, serving
-from tests.page.stories import busy, crowded
+from tests.acceptance.page.chromium import find_program, launched
+from tests.acceptance.page.serving import Site, serving
+from tests.acceptance.page.stories import busy, crowded
+from tests.unit.api.canned import AWAY, CannedReadings
 
 HERE: Final = Path(__file__).resolve().parent
 PNG_BYTES: Final = 300_000

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from queuectl.api import answer_schemas, waits
-from queuectl.api.attribution import Account, account, accounts
-from queuectl.api.fairness import fair_amount
+from queuectl.answers import waits
+from queuectl.answers.attribution import Account, account, accounts
+from queuectl.answers.fair_amount import fair_amount
+from queuectl.answers.queue_states import QueueState
+from queuectl.answers.state import State
+from queuectl.answers.statements import HOUR
+from queuectl.api import answer_schemas
 from queuectl.api.identity import Allowed
-from queuectl.api.queue_states import QueueState
-from queuectl.api.state import State
-from queuectl.api.statements import HOUR
 from queuectl.core.model import StoredWorkload
 from queuectl.core.quota.shares import dominant_share, shares_fairly
 from queuectl.core.resources import FlavorResource
-from queuectl.readings import PreemptionRow
+from queuectl.ports.reader import PreemptionRow
 
 
 def waited(

@@ -7,14 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from queuectl.api import answer_documents as documents
-from queuectl.api import answer_schemas, query, schemas, waits
-from queuectl.api.asking import Endpoint, Question, Source, committed, may_get
-from queuectl.api.identity import CLUSTER_QUEUES, COHORTS
-from queuectl.api.lives import PAGE, PAGES, decisions_on
-from queuectl.api.problems import Refusal, bad_request, not_found
-from queuectl.api.state import OVER
-from queuectl.api.statements import (
+from queuectl.answers import waits
+from queuectl.answers.state import OVER
+from queuectl.answers.statements import (
     MOST_ACCOUNTS,
     MOST_LOANS,
     MOST_PAIRS,
@@ -27,10 +22,16 @@ from queuectl.api.statements import (
     total,
     totals,
 )
+from queuectl.api import answer_documents as documents
+from queuectl.api import answer_schemas, query, schemas
+from queuectl.api.identity import CLUSTER_QUEUES, COHORTS
+from queuectl.api.lives import PAGE, PAGES, decisions_on
+from queuectl.api.problems import Refusal, bad_request, not_found
+from queuectl.api.requests import Endpoint, Question, Source, committed, may_get
 from queuectl.api.view import Sight
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
-from queuectl.readings import MOST_HELD, PastHolds, PreemptionRow, TooMuchHistory
+from queuectl.ports.reader import MOST_HELD, PastHolds, PreemptionRow, TooMuchHistory
 
 Found = TypeVar("Found")
 

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from pydantic import Field
 
+from queuectl.answers.waits import Cause
 from queuectl.api.schemas import AMOUNT, Committed, Document
-from queuectl.api.waits import Cause
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code, Limit
 

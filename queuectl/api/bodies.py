@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import Any, Final
 
-from queuectl.api.asking import Question
 from queuectl.api.problems import bad_request
+from queuectl.api.requests import Question
 from queuectl.files import BadFile, documents, listed, refuse_deep
 
 _NAME: Final = "body"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from queuectl.answers.state import State
 from queuectl.api import capacity_documents as documents
 from queuectl.api import capacity_schemas as schemas
 from queuectl.api import query
-from queuectl.api.asking import Endpoint, Question, Source, committed, may_get, page
 from queuectl.api.identity import CLUSTER_QUEUES, FLAVORS, WORKLOADS
 from queuectl.api.problems import not_found
+from queuectl.api.requests import Endpoint, Question, Source, committed, may_get, page
 from queuectl.api.schemas import Committed, Page
-from queuectl.api.state import State
 from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.policy import ResourceFlavor
 from queuectl.core.redaction import Readable

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from queuectl.api import bodies, query
 from queuectl.api.answer_routes import always
-from queuectl.api.asking import Endpoint, Question, Source, committed
 from queuectl.api.change_schemas import Changed, ChangedField
 from queuectl.api.identity import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from queuectl.api.problems import Refusal, bad_request, not_found
-from queuectl.changes import ChangeRefused, Changes, Verb, Wanted, WantedSize
-from queuectl.kinds.fields import MAX_COUNT
+from queuectl.api.requests import Endpoint, Question, Source, committed
+from queuectl.kinds.json_fields import MAX_COUNT
+from queuectl.ports.changes import ChangeRefused, Changes, Verb, Wanted, WantedSize
 
 MAX_BODY: Final = 4096
 MAX_REASON: Final = 200

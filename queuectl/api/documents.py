@@ -8,20 +8,20 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
+from queuectl.answers.advice import advice
+from queuectl.answers.binding_limits import Binding, ahead_of, binding
+from queuectl.answers.lending import Lent
+from queuectl.answers.policies import cohort_condition, nominal_quota
+from queuectl.answers.queue_states import QueueState
+from queuectl.answers.state import LocalQueueState, State, Under
 from queuectl.api import schemas
-from queuectl.api.advice import advice
-from queuectl.api.binding import Binding, ahead_of, binding
-from queuectl.api.lending import Lent
-from queuectl.api.policies import cohort_condition, nominal_quota
-from queuectl.api.queue_states import QueueState
 from queuectl.api.readiness import readiness
-from queuectl.api.state import LocalQueueState, State, Under
 from queuectl.core import model, policy
 from queuectl.core.decisions import Verdict
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.redaction import Readable, named_in, redacted
 from queuectl.core.resources import FlavorResource
-from queuectl.readings import DecisionRow
+from queuectl.ports.reader import DecisionRow
 
 MAX_HOLDERS: Final = 5
 NEXT_HOLDERS: Final = 100

@@ -8,17 +8,17 @@ from typing import Final
 
 from pydantic import Field
 
+from queuectl.answers.state import OVER
 from queuectl.api import schemas
 from queuectl.api.answer_routes import always, now
-from queuectl.api.asking import Endpoint, Question, Source, committed, while_asked
 from queuectl.api.limits import Turns
 from queuectl.api.lives import Times, decisions_on, times
 from queuectl.api.problems import unavailable
-from queuectl.api.state import OVER
+from queuectl.api.requests import Endpoint, Question, Source, committed, while_asked
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import Phase, StoredWorkload
-from queuectl.ports import LedgerUnavailable, NotStored, SchemaMismatch
-from queuectl.readings import Forecasts, StartForecast
+from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
+from queuectl.ports.reader import Forecasts, StartForecast
 
 FORECAST_SECONDS: Final = 60.0
 """How long one forecast may take, with the time that it waits for others."""

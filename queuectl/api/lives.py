@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from queuectl.api.asking import Source
+from queuectl.api.requests import Source
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import WorkloadId
-from queuectl.readings import DecisionRow
+from queuectl.ports.reader import DecisionRow
 
 PAGE: Final = 1000
 PAGES: Final = 10

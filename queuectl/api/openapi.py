@@ -12,9 +12,9 @@ from pydantic.json_schema import models_json_schema
 
 from queuectl import __version__
 from queuectl.api import own_page
-from queuectl.api.asking import Endpoint
 from queuectl.api.problems import CONTENT_TYPE
 from queuectl.api.query import Parameter
+from queuectl.api.requests import Endpoint
 from queuectl.api.schemas import Health, Problem
 
 _NAME_IN_PATH: Final = re.compile(r"{(\w+)}")

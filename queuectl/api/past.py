@@ -9,15 +9,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
+from queuectl.answers.past_demand import demands_of
+from queuectl.answers.state import Configure, Parse, State
 from queuectl.api.limits import Turns
-from queuectl.api.past_demand import demands_of
 from queuectl.api.problems import Refusal, bad_request, unavailable
-from queuectl.api.state import Configure, Parse, State
 from queuectl.api.view import Sight
 from queuectl.core.capacity import Demand
 from queuectl.core.model import ForReaders, LedgerSnapshot
-from queuectl.ports import LedgerUnavailable, NotStored, SchemaMismatch
-from queuectl.readings import Past, Reading
+from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
+from queuectl.ports.reader import Past, Reading
 
 Found = TypeVar("Found")
 

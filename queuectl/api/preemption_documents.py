@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from queuectl.answers.exposure import Threat
 from queuectl.api import preemption_schemas as schemas
 from queuectl.api.answer_documents import Readable
-from queuectl.api.exposure import Threat
 from queuectl.api.identity import Allowed
 from queuectl.core.model import StoredWorkload
 from queuectl.core.reasons import PreemptionCause
 from queuectl.core.redaction import redacted
-from queuectl.readings import PreemptionRow
+from queuectl.ports.reader import PreemptionRow
 
 
 def preemption(row: PreemptionRow, namespaces: Allowed, readable: Readable) -> schemas.Preemption:

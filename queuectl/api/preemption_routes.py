@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from queuectl.answers.exposure import threats
 from queuectl.api import preemption_documents as documents
 from queuectl.api import preemption_schemas, query, schemas
 from queuectl.api.answer_routes import always, now, readable_nodes
-from queuectl.api.asking import Endpoint, Question, Source, committed, page
-from queuectl.api.exposure import threats
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS
 from queuectl.api.problems import bad_request, not_found
+from queuectl.api.requests import Endpoint, Question, Source, committed, page
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.redaction import named_in
-from queuectl.readings import PreemptionRow
+from queuectl.ports.reader import PreemptionRow
 
 SCAN_ROWS: Final = 1000
 SCANS: Final = 5

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from queuectl.api import documents, query, schemas
-from queuectl.api.asking import Endpoint, Question, Source, committed, may_get, page
 from queuectl.api.identity import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, Allowed
 from queuectl.api.problems import not_found
+from queuectl.api.requests import Endpoint, Question, Source, committed, may_get, page
 from queuectl.core.policy import LocalQueueName
 
 PAGE = (query.AS_OF, query.LIMIT, query.NEXT)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from queuectl.answers.state import State
 from queuectl.api import schemas
-from queuectl.api.state import State
 from queuectl.core.model import ConfigKey, Phase, StoredWorkload
 from queuectl.core.pods_ready import running_clock
 from queuectl.core.policy import ClusterQueue

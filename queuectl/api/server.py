@@ -15,33 +15,33 @@ from typing import Any, Final
 from aiohttp import ClientError, web
 from aiohttp.typedefs import Middleware
 
-from queuectl import listener
+from queuectl.answers.state import Configure
 from queuectl.api import docs_page, openapi, own_page, query
 from queuectl.api.answer_routes import AnswerRoutes
-from queuectl.api.answering import Answering
-from queuectl.api.asking import Endpoint, Question, Source, controller
+from queuectl.api.authorization import Reviewer
 from queuectl.api.capacity_routes import CapacityRoutes
 from queuectl.api.change_routes import ChangeRoutes
+from queuectl.api.connection import Answering
 from queuectl.api.forecast_routes import ForecastRoutes
+from queuectl.api.hooks import SILENT, Observer
 from queuectl.api.identity import Caller, Identify, given_token, unrestricted
 from queuectl.api.limits import Limits
-from queuectl.api.observing import SILENT, Observer
 from queuectl.api.page import add_page
 from queuectl.api.past import PastStates
 from queuectl.api.preemption_routes import PreemptionRoutes
 from queuectl.api.problems import CANDID, Handler, Refusal, bad_request, problems, unavailable
 from queuectl.api.query import Cursors, KnownKinds
 from queuectl.api.queue_routes import QueueRoutes
-from queuectl.api.reviewing import Reviewer
+from queuectl.api.requests import Endpoint, Question, Source, controller
 from queuectl.api.schemas import Committed, Health
-from queuectl.api.state import Configure
 from queuectl.api.tunnel import add_tunnel
 from queuectl.api.view import View
 from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes
-from queuectl.changes import Changes
 from queuectl.kinds.policy import parse_policy
-from queuectl.readings import SILENT_SECONDS, Forecasts, Readings, WhatIfs
+from queuectl.net import listener
+from queuectl.ports.changes import Changes
+from queuectl.ports.reader import SILENT_SECONDS, Forecasts, Readings, WhatIfs
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 LISTENING: Final = listener.Limits(connections=512, handshake_seconds=5.0)

@@ -9,7 +9,7 @@ from typing import Final
 from queuectl.api import documents
 from queuectl.core.entries import Remark
 from queuectl.core.redaction import Readable
-from queuectl.readings import DecisionRow, EffectRow, StoryRows
+from queuectl.ports.reader import DecisionRow, EffectRow, StoryRows
 
 LIMIT: Final = 20
 """Remarks of one story, and decisions that are read for it."""

@@ -15,7 +15,7 @@ from typing import Final
 from aiohttp import web
 
 from queuectl.api.problems import Refusal
-from queuectl.relaying import CHUNK, relay
+from queuectl.net.relay import CHUNK, relay
 
 PATH: Final = "/tunnel"
 MOST: Final = 96

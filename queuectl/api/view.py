@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from queuectl.api.state import Configure, Parse, State
-from queuectl.ports import LedgerUnavailable, SchemaMismatch
-from queuectl.readings import GONE_KEPT, Readings
+from queuectl.answers.state import Configure, Parse, State
+from queuectl.ports.ledger import LedgerUnavailable, SchemaMismatch
+from queuectl.ports.reader import GONE_KEPT, Readings
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
+from queuectl.answers.exposure import Threat
 from queuectl.api import documents
 from queuectl.api import what_if_schemas as schemas
-from queuectl.api.exposure import Threat
 from queuectl.api.schemas import Condition
 from queuectl.core.model import PodSet, StoredWorkload
 from queuectl.core.reasons import PreemptionCause
@@ -25,8 +25,8 @@ from queuectl.core.what_if import (
     Start,
     Tried,
 )
-from queuectl.kinds.fitting import Smaller, asked
 from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.pod_sizes import Smaller, asked
 
 MOST_AFFECTED: Final = 1000
 """Workloads that one plan names."""

@@ -8,23 +8,24 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
-from queuectl.api import basis, bodies, documents, query, schemas, what_if_schemas
+from queuectl.answers import trial_snapshot as basis
+from queuectl.answers.exposure import threats
+from queuectl.answers.quote import ahead, borrowed, started
+from queuectl.api import bodies, documents, query, schemas, what_if_schemas
 from queuectl.api import what_if_documents as what_if
 from queuectl.api.answer_routes import always, now
-from queuectl.api.asking import Endpoint, Question, Source, committed, while_asked
-from queuectl.api.exposure import threats
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS
 from queuectl.api.limits import Turns
 from queuectl.api.problems import Refusal, bad_request, not_found, unavailable
-from queuectl.api.quoting import ahead, borrowed, started
+from queuectl.api.requests import Endpoint, Question, Source, committed, while_asked
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.events import PolicyGone, PolicyInvalid, PolicyObserved
 from queuectl.core.model import ConfigKey, Workload
 from queuectl.core.redaction import named_in, redacted
-from queuectl.kinds.fields import BadField
+from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.policy import POLICY_KINDS, policy_event
-from queuectl.kinds.trying import as_created
-from queuectl.readings import NotAtRest, WhatIfs
+from queuectl.kinds.sample import as_created
+from queuectl.ports.reader import NotAtRest, WhatIfs
 
 MAX_MANIFEST: Final = 256 * 1024
 """Bytes of one object."""

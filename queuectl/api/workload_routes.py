@@ -8,19 +8,20 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
-from queuectl.api import documents, lending, query, schemas, story
-from queuectl.api.asking import HEARTBEAT_SECONDS, Endpoint, Question, Source, committed, page
+from queuectl.answers import lending
+from queuectl.answers.lending import Lent
+from queuectl.answers.parts import in_parts
+from queuectl.answers.state import OVER, State
+from queuectl.api import documents, query, schemas, story
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller
-from queuectl.api.lending import Lent
-from queuectl.api.parts import in_parts
 from queuectl.api.problems import bad_request, not_found
 from queuectl.api.query import Cursor
-from queuectl.api.state import OVER, State
+from queuectl.api.requests import HEARTBEAT_SECONDS, Endpoint, Question, Source, committed, page
 from queuectl.api.view import Sight
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
 from queuectl.core.reasons import Reason
 from queuectl.core.redaction import named_in
-from queuectl.readings import DecisionRow
+from queuectl.ports.reader import DecisionRow
 
 AHEAD: Final = 3
 """How many of the workloads before it in the pending queue are named."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queuectl.ports import is_observed
+from queuectl.ports.ledger import is_observed
 from queuectl.settings import ConfigurationError
 
 

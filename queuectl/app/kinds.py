@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from queuectl.kinds.builtin import BUILT_IN
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.registry import KindRegistry
-from queuectl.ports import KindState
+from queuectl.ports.cluster import KindState
 
 if TYPE_CHECKING:
     from queuectl.kinds.configured import KindRow

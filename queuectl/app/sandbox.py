@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 
 from queuectl.kinds.registry import KindRegistry
-from queuectl.ledger import schema
+from queuectl.ledger.admin import schema
 from queuectl.ledger.pool import connection_pool
-from queuectl.ledger.queries import LedgerReadings
+from queuectl.ledger.read.queries import LedgerReadings
 from queuectl.sandbox.run import Options, Parts, run
 from queuectl.screen.terminal import can_show
 

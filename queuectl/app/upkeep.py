@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queuectl.ledger import schema
-from queuectl.ledger import verify as verifying
+from queuectl.ledger.admin import schema
+from queuectl.ledger.admin import verify as verifying
 from queuectl.settings import Settings
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from queuectl.certificates.checking import CertificateError, Material, check
 from queuectl.certificates.sources import Source
-from queuectl.ports import ClusterUnavailable
+from queuectl.ports.cluster import ClusterUnavailable
 
 log = logging.getLogger(__name__)
 

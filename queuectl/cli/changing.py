@@ -15,8 +15,8 @@ from queuectl.cli.progress import waiting
 from queuectl.cli.resources import split
 
 if TYPE_CHECKING:
-    from queuectl.app.changing import Change
-    from queuectl.kinds.fields import Json
+    from queuectl.changes.edit import Change
+    from queuectl.kinds.json_fields import Json
     from queuectl.kube.session import Session
 
 _POLL_SECONDS: Final = 0.5
@@ -107,7 +107,7 @@ def force_release(
     given to other workloads. Needs the right to force-release workloads.queuectl.dev, as ClusterRole
     queuectl-admin has it, and to patch the object.
     """
-    from queuectl.app import changing
+    from queuectl.changes import edit as changing
 
     given = contexts.namespace(options, namespace)
     kind, name = split(workload)
@@ -175,7 +175,8 @@ def _change_hold(
     reason: str | None,
     wait: float | None,
 ) -> None:
-    from queuectl.app import changing, consequences
+    from queuectl.changes import consequences
+    from queuectl.changes import edit as changing
 
     namespace = contexts.namespace(options, given)
     kind, name = split(workload)
@@ -248,7 +249,8 @@ def _change_stop(
     *,
     wait: float | None,
 ) -> None:
-    from queuectl.app import changing, consequences
+    from queuectl.changes import consequences
+    from queuectl.changes import edit as changing
 
     kind, slash, name = queue.partition("/")
     if not slash or not name:

@@ -45,9 +45,9 @@ def dump(
     add `expect` to make it a test (docs/policy-tests.md). Reads the ledger, not REST.
     """
     settings, _, _ = options.connected(cluster=False)
-    from queuectl.app import dumping
-    from queuectl.ports import NotStored
-    from queuectl.simulator.dumping import NoSuchTree
+    from queuectl.app import dump as dumping
+    from queuectl.ports.ledger import NotStored
+    from queuectl.scenarios.dump import NoSuchTree
 
     try:
         found = call(

@@ -12,13 +12,13 @@ from queuectl.cli.arguments import kind_and_name
 from queuectl.cli.changing import REASON
 from queuectl.cli.moving import targeted
 from queuectl.cli.options import NotGood, Options, with_options
-from queuectl.kinds.fields import MAX_COUNT
+from queuectl.kinds.json_fields import MAX_COUNT
 
 if TYPE_CHECKING:
-    from queuectl.app.changing import WorkloadTarget
-    from queuectl.app.fitting import Fit
+    from queuectl.changes.edit import WorkloadTarget
+    from queuectl.changes.fit import Fit
     from queuectl.core.model import PodSet
-    from queuectl.kinds.fitting import Size
+    from queuectl.kinds.pod_sizes import Size
     from queuectl.kube.session import Session
 
 _NUMBER: Final = click.IntRange(min=1, max=MAX_COUNT)
@@ -73,8 +73,9 @@ def fit(
     """
     if (gpus is None and pods is None) != to_start:
         raise click.UsageError("give --gpus N, --pods N or both, or --to-start")
-    from queuectl.app import consequences, fitting, refusals
-    from queuectl.kinds.fitting import CannotFit, sized
+    from queuectl.changes import consequences, refusals
+    from queuectl.changes import fit as fitting
+    from queuectl.kinds.pod_sizes import CannotFit, sized
 
     target = targeted(options, workload, namespace)
     size = (
@@ -100,7 +101,7 @@ def _to_start(
     options: Options, target: WorkloadTarget, pod_set: str | None
 ) -> Callable[[Sequence[PodSet]], Size]:
     """The size that REST finds, of this podset if one is named. Raises NotGood: it starts anyway."""
-    from queuectl.kinds.fitting import Smaller, largest
+    from queuectl.kinds.pod_sizes import Smaller, largest
 
     server = rest.connect(options, namespace=target.namespace)
     path = ("workloads", target.namespace or "", target.kind.lower(), target.name, "counterfactuals")
@@ -116,7 +117,7 @@ def _to_start(
 
 
 def _say(target: WorkloadTarget, done: Fit, options: Options, *, dry_run: bool) -> None:
-    from queuectl.app import consequences
+    from queuectl.changes import consequences
 
     found = done.found
     if options.output != "table":

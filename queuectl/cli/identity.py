@@ -96,7 +96,7 @@ class Identity:
             return self.cluster.own_token()
         import asyncio
 
-        from queuectl.app.connecting import bearer_token
+        from queuectl.kube.connections import bearer_token
 
         return asyncio.run(bearer_token(self.kubeconfig, self.context))
 

@@ -17,7 +17,7 @@ from queuectl.files import read as read_file
 from queuectl.kubernetes_yaml import dump_all
 
 if TYPE_CHECKING:
-    from queuectl.kinds.imports import Imported
+    from queuectl.importers.result import Imported
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
@@ -78,7 +78,7 @@ def kueue(names: tuple[str, ...]) -> Imported:
     queuectl import kueue -f kueue.yaml -f configuration.yaml > policy.yaml
     """
     from queuectl.app.kinds import built_in
-    from queuectl.kinds.kueue import import_kueue
+    from queuectl.importers.kueue import import_kueue
 
     return import_kueue(documents_of(names), built_in().registry)
 
@@ -97,8 +97,8 @@ def slurm(names: tuple[str, ...]) -> Imported:
     { scontrol show partition; scontrol show node; sacctmgr -P show qos; } > slurm.txt
     queuectl import slurm -f slurm.txt -f accounts.cfg > policy.yaml
     """
-    from queuectl.kinds.slurm import import_slurm
-    from queuectl.kinds.slurm_text import BadSlurm, read
+    from queuectl.importers.slurm import import_slurm
+    from queuectl.importers.slurm_text import BadSlurm, read
 
     try:
         records, wrong = [], []

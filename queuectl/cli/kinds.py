@@ -15,8 +15,8 @@ from queuectl.cli.options import Failure, NotGood, Options, with_options
 from queuectl.cli.printing import NOTHING, Column, amount, printable
 
 if TYPE_CHECKING:
-    from queuectl.app.surveying import Surveyed
-    from queuectl.kinds.trying import Tried
+    from queuectl.app.kind_survey import Surveyed
+    from queuectl.kinds.sample import Tried
 
 _COLUMNS: Final = (
     Column("NAME"),
@@ -55,8 +55,8 @@ def _given(options: Options) -> dict[str, Any]:
 
 
 def _survey(options: Options) -> list[Surveyed]:
-    from queuectl.app.connecting import session_to
-    from queuectl.app.surveying import survey
+    from queuectl.app.kind_survey import survey
+    from queuectl.kube.connections import session_to
     from queuectl.kube.errors import ApiError, BadKubeconfig
 
     rows, kubeconfig = options.all_kinds(), contexts.announced(options)
@@ -114,7 +114,7 @@ def check(options: Options, *, files: tuple[str, ...]) -> None:
     Their podsets, pods and requests, and why one cannot be queued. No cluster is asked. Exit code 1 if a row
     is malformed, or an object cannot be queued.
     """
-    from queuectl.kinds.trying import tried
+    from queuectl.kinds.sample import tried
 
     rows = options.all_kinds()
     found = [tried(rows.registry, content) for _, content in documents_of(files)]

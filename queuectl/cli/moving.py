@@ -13,8 +13,8 @@ from queuectl.cli.options import Options, with_options
 from queuectl.cli.resources import split
 
 if TYPE_CHECKING:
-    from queuectl.app.changing import WorkloadTarget
-    from queuectl.kinds.fields import Json
+    from queuectl.changes.edit import WorkloadTarget
+    from queuectl.kinds.json_fields import Json
     from queuectl.kube.session import Session
 
 
@@ -37,7 +37,8 @@ def move(options: Options, workload: str, queue: str, namespace: str | None, rea
     Its priority and creation time stay, and these order it there. One that runs stays where it is charged:
     `hold` it first.
     """
-    from queuectl.app import consequences, moving
+    from queuectl.changes import consequences
+    from queuectl.changes import move as moving
 
     target = targeted(options, workload, namespace)
 
@@ -73,7 +74,8 @@ def priority(
     """
     if (name is None) == (not unset):
         raise click.UsageError("give either --class NAME or --unset")
-    from queuectl.app import consequences, moving
+    from queuectl.changes import consequences
+    from queuectl.changes import move as moving
 
     target = targeted(options, workload, namespace)
 
@@ -88,7 +90,7 @@ def priority(
 
 
 def targeted(options: Options, workload: str, given: str | None) -> WorkloadTarget:
-    from queuectl.app import changing
+    from queuectl.changes import edit as changing
 
     namespace = contexts.namespace(options, given)
     kind, name = split(workload)

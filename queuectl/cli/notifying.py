@@ -21,7 +21,7 @@ def notifier(options: Options) -> None:
     One process sends; further ones stand by. It reads the ledger, and needs no cluster.
     """
     settings, _, _ = options.connected(cluster=False)
-    from queuectl.app import notifying
+    from queuectl.app import notifier as notifying
 
     serve(notifying.run_notifier(settings))
 
@@ -35,7 +35,7 @@ def notifications(options: Options, name: str | None) -> None:
     Reads the ledger directly, not REST. With --test exit code 1 if the sink does not accept the message.
     """
     settings, _, _ = options.connected(cluster=False)
-    from queuectl.app import notifying
+    from queuectl.app import notifier as notifying
 
     if name is not None:
         _test(options, settings, name)
@@ -48,7 +48,7 @@ def notifications(options: Options, name: str | None) -> None:
 
 
 def _test(options: Options, settings: Any, name: str) -> None:
-    from queuectl.app import notifying
+    from queuectl.app import notifier as notifying
     from queuectl.notifications.delivery import SinkFailed
 
     try:

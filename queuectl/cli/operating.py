@@ -52,7 +52,7 @@ def call(
 
 def serve(work: Coroutine[Any, Any, None]) -> None:
     """Run a server process."""
-    from queuectl.event_loop import new_event_loop
+    from queuectl.net.event_loop import new_event_loop
 
     call(work, log_level=logging.INFO, event_loop=new_event_loop)
 
@@ -68,13 +68,8 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 def _failure(error: BaseException) -> Failure | None:
     from queuectl.certificates.checking import CertificateError
     from queuectl.kube.errors import ApiError, BadKubeconfig
-    from queuectl.ports import (
-        ClusterUnavailable,
-        LedgerRefused,
-        LedgerUnavailable,
-        LostLeadership,
-        SchemaMismatch,
-    )
+    from queuectl.ports.cluster import ClusterUnavailable
+    from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, LostLeadership, SchemaMismatch
     from queuectl.settings import ConfigurationError
 
     if isinstance(error, Failure):
@@ -105,11 +100,11 @@ def controller(options: Options, *, observe: bool) -> None:
     """Run the controller, the process that admits workloads: it decides, records and acts."""
     settings, kubeconfig, context = options.connected(cluster=True)
     if observe:
-        from queuectl.app import observing
+        from queuectl.app import observer as observing
 
         serve(observing.run_observer(settings, kubeconfig, context))
         return
-    from queuectl.app import leading
+    from queuectl.app import controller as leading
 
     serve(leading.run_controller(settings, kubeconfig, context))
 
@@ -119,7 +114,7 @@ def controller(options: Options, *, observe: bool) -> None:
 def api(options: Options) -> None:
     """Serve queues, workloads and reasons over REST, read-only."""
     settings, kubeconfig, context = options.connected(cluster=True)
-    from queuectl.app import reading
+    from queuectl.app import api as reading
 
     serve(reading.run_api(settings, kubeconfig, context))
 
@@ -167,7 +162,7 @@ def verify(options: Options, *, from_checkpoint: bool, cluster: bool) -> None:
 
     findings = list(call(upkeep.verify(settings, from_checkpoint=from_checkpoint)))
     if cluster:
-        from queuectl.app import comparing
+        from queuectl.app import verify_cluster as comparing
 
         findings += call(comparing.compare(settings, kubeconfig, context))
     if options.output != "table":
@@ -191,7 +186,7 @@ def _plain(finding: object) -> object:
 def rebuild(options: Options) -> None:
     """Restore the open holds of a lost ledger from the workloads in the cluster. Stops none of them."""
     settings, kubeconfig, context = options.connected(cluster=True)
-    from queuectl.app import rebuilding
+    from queuectl.app import rebuild as rebuilding
 
     found = call(rebuilding.rebuild(settings, kubeconfig, context))
     if options.output != "table":

@@ -11,7 +11,7 @@ from queuectl.cli.importing import texts
 from queuectl.cli.printing import printable
 
 if TYPE_CHECKING:
-    from queuectl.simulator.manifests import Manifests
+    from queuectl.scenarios.manifests import Manifests
 
 T = TypeVar("T")
 
@@ -28,8 +28,8 @@ policy_option: Final = click.option(
 
 def read_policies(names: tuple[str, ...], wrong: list[str]) -> Manifests:
     """The manifests of all files, the later before the earlier. Errors are added to `wrong`."""
-    from queuectl.simulator.manifests import Manifests
-    from queuectl.simulator.reading import read_policy
+    from queuectl.scenarios.manifests import Manifests
+    from queuectl.scenarios.reader import read_policy
 
     policy = Manifests()
     for given in read_each(names, read_policy, wrong):
@@ -42,7 +42,7 @@ def read_policies(names: tuple[str, ...], wrong: list[str]) -> Manifests:
 def read_each(names: tuple[str, ...], read: Callable[[bytes, str], T], wrong: list[str]) -> Iterator[T]:
     """The results of `read` for each file; errors are added to `wrong`."""
     from queuectl.files import BadFile
-    from queuectl.simulator.reading import BadScenarios
+    from queuectl.scenarios.reader import BadScenarios
 
     for name in names:
         try:

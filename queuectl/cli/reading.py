@@ -188,8 +188,8 @@ def _show(options: Options, resource: Resource) -> Show | None:
 
 def _own_name(options: Options) -> str:
     """The user's name in the cluster. Raises Failure."""
-    from queuectl.app.connecting import own_name
     from queuectl.cli.operating import call
+    from queuectl.kube.connections import own_name
 
     found = call(own_name(contexts.place(options).kubeconfig, options.context))
     if found is None:

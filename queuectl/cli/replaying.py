@@ -69,11 +69,11 @@ def replay(
         check_picture(picture)
     policy = _policy(policies)
     settings, _, _ = options.connected(cluster=False)
-    from queuectl.app.replaying import past_since
-    from queuectl.ports import NotStored
-    from queuectl.readings import TooMuchHistory
-    from queuectl.simulator.playing import NeverEnds
-    from queuectl.simulator.replaying import replayed
+    from queuectl.answers.replay import replayed
+    from queuectl.app.replay import past_since
+    from queuectl.ports.ledger import NotStored
+    from queuectl.ports.reader import TooMuchHistory
+    from queuectl.simulation.player import NeverEnds
 
     try:
         past = call(past_since(settings, cluster=cluster, since=since))
@@ -104,7 +104,7 @@ def _policy(names: tuple[str, ...]) -> Sequence[Event]:
 
 
 def _draw(found: Document, path: Path) -> None:
-    from queuectl.simulator.picture import draw
+    from queuectl.simulation.picture import draw
 
     try:
         draw(found["before"], path, found["after"])
@@ -135,7 +135,7 @@ _HOURS: Final = (
 
 
 def _show(found: Document) -> None:
-    from queuectl.simulator.replaying import unknown
+    from queuectl.answers.replay import unknown
 
     click.echo(f"From {found['since']} to {found['until']}: {found['workloads']} workloads")
     click.echo()

@@ -35,7 +35,7 @@ def observe(options: Options, since: Any, cluster: str | None, decisions: bool) 
     Reads the ledger of `queuectl controller --observe` directly, not REST.
     """
     settings, _, _ = options.connected(cluster=False)
-    from queuectl.app import reporting
+    from queuectl.shadow import report as reporting
 
     found = call(reporting.report(settings, cluster=cluster, since=since, decisions=decisions))
     if options.output != "table":

@@ -51,9 +51,9 @@ def simulate(options: Options, file: str, policies: tuple[str, ...], picture: Pa
 
 def _played(file: str, policies: tuple[str, ...]) -> Document:
     from queuectl.files import BadFile
-    from queuectl.simulator.playing import NeverEnds
-    from queuectl.simulator.reading import BadScenarios
-    from queuectl.simulator.staging import play, read_simulation
+    from queuectl.scenarios.reader import BadScenarios
+    from queuectl.simulation.player import NeverEnds
+    from queuectl.simulation.stage import play, read_simulation
 
     wrong: list[str] = []
     policy = read_policies(policies, wrong)
@@ -84,7 +84,7 @@ def check_picture(path: Path) -> None:
     if not path.parent.is_dir():
         raise Failure(f"--picture {path}: there is no folder {path.parent}")
     try:
-        import queuectl.simulator.picture  # noqa: F401
+        import queuectl.simulation.picture  # noqa: F401
     except ModuleNotFoundError as error:
         raise Failure(
             f"--picture needs {error.name}, which is not installed: pip install 'queuectl[pictures]'"
@@ -92,7 +92,7 @@ def check_picture(path: Path) -> None:
 
 
 def _draw(found: Document, path: Path) -> None:
-    from queuectl.simulator.picture import draw
+    from queuectl.simulation.picture import draw
 
     try:
         draw(found, path)

@@ -16,9 +16,9 @@ from queuectl.cli.rest import Document
 from queuectl.cli.waiting import follow
 
 if TYPE_CHECKING:
-    from queuectl.app.changing import Target
-    from queuectl.app.submitting import Submission
-    from queuectl.kinds.fields import Json
+    from queuectl.changes.edit import Target
+    from queuectl.changes.submit import Submission
+    from queuectl.kinds.json_fields import Json
     from queuectl.kube.session import Session
 
 
@@ -65,7 +65,7 @@ def submit(
 def submissions_of(
     file: str, queue: str | None, priority: str | None, given: str | None, options: Options
 ) -> list[Submission]:
-    from queuectl.app import submitting
+    from queuectl.changes import submit as submitting
     from queuectl.files import BadFile
 
     default = contexts.namespace(options, given)
@@ -89,7 +89,8 @@ def submissions_of(
 
 def _create(options: Options, found: list[Submission]) -> list[Document]:
     """Create them in order, and print each one that is created."""
-    from queuectl.app import changing, submitting
+    from queuectl.changes import edit as changing
+    from queuectl.changes import submit as submitting
 
     made: list[Document] = []
 
@@ -138,7 +139,8 @@ def _follow(reader: Reader, made: Document, options: Options) -> None:
 @with_options
 def cancel(options: Options, workload: str, namespace: str | None, yes: bool) -> None:
     """Delete a workload that is pending or runs, and its pods. It asks before it ends one that runs."""
-    from queuectl.app import changing, consequences
+    from queuectl.changes import consequences
+    from queuectl.changes import edit as changing
 
     namespace = contexts.namespace(options, namespace)
     kind, name = split(workload)
@@ -156,7 +158,7 @@ def cancel(options: Options, workload: str, namespace: str | None, yes: bool) ->
 
 
 def _say_cancelled(target: Target, *, ran: bool, options: Options) -> None:
-    from queuectl.app import consequences
+    from queuectl.changes import consequences
 
     if options.output != "table":
         named = {"kind": target.kind, "namespace": target.namespace, "name": target.name}

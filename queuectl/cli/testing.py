@@ -17,8 +17,8 @@ from queuectl.cli.printing import Column, printable
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from queuectl.simulator.judging import Verdict
-    from queuectl.simulator.reading import Scenario
+    from queuectl.scenarios.reader import Scenario
+    from queuectl.scenarios.verdicts import Verdict
 
 _COLUMNS: Final = (
     Column("RESULT"),
@@ -48,7 +48,7 @@ def test(
 
     Exit code 1 if a decision is not as expected, 2 if a document cannot be read.
     """
-    from queuectl.simulator.judging import judge
+    from queuectl.scenarios.verdicts import judge
 
     scenarios = _read(names, policies, needs_expect=not shown)
     verdicts = [judge(scenario) for scenario in scenarios]
@@ -80,8 +80,8 @@ def test(
 
 def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bool) -> list[Scenario]:
     """All documents of all files. Raises Failure with all their errors."""
-    from queuectl.simulator.documents import Cycle, Preemption
-    from queuectl.simulator.reading import read_scenarios
+    from queuectl.scenarios.documents import Cycle, Preemption
+    from queuectl.scenarios.reader import read_scenarios
 
     found: list[Scenario] = []
     wrong: list[str] = []
@@ -100,7 +100,7 @@ def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bo
 
 
 def _write(verdicts: list[Verdict], path: Path) -> None:
-    from queuectl.simulator import junit
+    from queuectl.scenarios import junit
 
     try:
         junit.write(verdicts, path)

@@ -16,7 +16,7 @@ from queuectl.cli.options import Failure, NotGood, Options
 from queuectl.cli.printing import printable
 
 if TYPE_CHECKING:
-    from queuectl.app.changing import Target
+    from queuectl.changes.edit import Target
     from queuectl.kube.session import Session
 
 NAMESPACE: Final = click.option(
@@ -31,7 +31,7 @@ Aimed = TypeVar("Aimed", bound="Target")
 
 def target(make: Callable[[], Aimed]) -> Aimed:
     """The result of `make`. Raises Failure for a BadTarget."""
-    from queuectl.app.changing import BadTarget
+    from queuectl.changes.edit import BadTarget
 
     try:
         return make()
@@ -66,7 +66,7 @@ def run(options: Options, of: Target, work: Callable[[Session], Awaitable[None]]
     kubeconfig = contexts.announced(options)
 
     async def session() -> None:
-        from queuectl.app.connecting import session_to
+        from queuectl.kube.connections import session_to
 
         async with session_to(kubeconfig, options.context) as opened, explained(opened, of):
             await work(opened)
@@ -77,7 +77,8 @@ def run(options: Options, of: Target, work: Callable[[Session], Awaitable[None]]
 @contextlib.asynccontextmanager
 async def explained(session: Session, of: Target) -> AsyncIterator[None]:
     """Refusals with messages that say what to do next."""
-    from queuectl.app import changing, consequences, refusals
+    from queuectl.changes import consequences, refusals
+    from queuectl.changes import edit as changing
     from queuectl.kube.errors import Conflict, Forbidden, NotFound, Unauthorized
 
     try:

@@ -18,7 +18,7 @@ from itertools import count
 from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount
 from queuectl.core.events import EffectSettled, Event, PodsCounted, Result
 from queuectl.core.model import Effect, EffectKey, Verb, WorkloadId
-from queuectl.ports import Cluster, ClusterUnavailable, Notice, WriteDenied
+from queuectl.ports.cluster import Cluster, ClusterUnavailable, Notice, WriteDenied
 
 log = logging.getLogger(__name__)
 

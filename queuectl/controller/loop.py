@@ -12,15 +12,16 @@ from typing import TypeVar
 
 from queuectl.controller.effects import WORKERS, Lanes
 from queuectl.controller.notices import PATIENCE, Notices, missed, slow_stops
+from queuectl.controller.quarantine import SetAside
 from queuectl.controller.reports import Observer, Reports
-from queuectl.controller.set_aside import SetAside
 from queuectl.core.decisions import Plan, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
 from queuectl.core.inbox import Inbox
 from queuectl.core.model import NOTHING_FOR_READERS, EffectKey, ForReaders
 from queuectl.core.transitions import IllegalTransition
-from queuectl.ports import Cluster, Ledger, LedgerRefused, LedgerUnavailable, PlanFailed
+from queuectl.ports.cluster import Cluster
+from queuectl.ports.ledger import Ledger, LedgerRefused, LedgerUnavailable, PlanFailed
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from queuectl.core.nodes.predictions import Miss
 from queuectl.core.reasons import Reason
 from queuectl.core.redaction import redacted
 from queuectl.core.slow_stops import SlowStop
-from queuectl.ports import Notice
+from queuectl.ports.cluster import Notice
 
 PATIENCE: Final = 5.0
 """Seconds that a workload waits before an Event says why."""

@@ -15,7 +15,7 @@ from queuectl.core.engine import Engine
 from queuectl.core.events import Result
 from queuectl.core.model import EffectKey, PendingLine
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
-from queuectl.ports import Cluster
+from queuectl.ports.cluster import Cluster
 
 
 class Observer(Protocol):

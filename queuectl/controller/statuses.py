@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from queuectl.core.policy import Condition, LocalQueueName
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
-from queuectl.ports import ClusterUnavailable
+from queuectl.ports.cluster import ClusterUnavailable
 
 Name = LocalQueueName | str
 Report = TypeVar("Report", bound=LocalQueueReport | ClusterQueueReport)

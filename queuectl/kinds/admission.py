@@ -16,7 +16,7 @@ import orjson
 from queuectl.core.model import Assignment, Attempt, AttemptState, PodSetAssignment, WorkloadId
 from queuectl.core.policy import ResourceFlavor, Toleration
 from queuectl.core.resources import MAX_AMOUNT, amounts
-from queuectl.kinds.fields import (
+from queuectl.kinds.json_fields import (
     BadField,
     Json,
     checked,

@@ -8,11 +8,11 @@ from typing import Any, Final
 from queuectl.core.model import Effect, Outcome
 from queuectl.kinds.admission import additions
 from queuectl.kinds.components import MAX_COMPONENTS, pod_sets
-from queuectl.kinds.fields import Json
 from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Seen, Sign, Status, conditions, value_at
+from queuectl.kinds.json_fields import Json
 from queuectl.kinds.node_constraints import toleration_json
 from queuectl.kinds.podsets import Computed, Numbered, Operation
-from queuectl.kinds.steering import STARTED, add, pod_labels
+from queuectl.kinds.start_patch import STARTED, add, pod_labels
 
 _PHASE: Final = ("status", "phase")
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from queuectl.core.model import Outcome
-from queuectl.kinds.fields import MAX_COUNT, BadField, Json, integer, mapping, shown
 from queuectl.kinds.jobs import CountAnnotations, Elastic, Ending, JobKind, PodLabel, Sign, Status
+from queuectl.kinds.json_fields import MAX_COUNT, BadField, Json, integer, mapping, shown
 from queuectl.kinds.podsets import Count, PodGroup, Templates
-from queuectl.kinds.steering import LABELLED
+from queuectl.kinds.start_patch import LABELLED
 
 _INDEXES: Final = re.compile(r"(?:\d{1,6}(?:-\d{1,6})?,){0,100000}\d{1,6}(?:-\d{1,6})?", re.ASCII)
 _WHOLE: Final = re.compile(r"\d{1,10}", re.ASCII)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from queuectl.kinds.fields import BadField, Json, clean, shown
+from queuectl.kinds.json_fields import BadField, Json, clean, shown
 
 OBJECT: Final = "object"
 DEVICE: Final = "device"

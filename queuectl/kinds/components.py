@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from queuectl.kinds.fields import BadField, Json, array, checked, integer, mapping, objects
 from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.json_fields import BadField, Json, array, checked, integer, mapping, objects
 from queuectl.kinds.podsets import Count, PodGroup, Pods, Templates
-from queuectl.kinds.written import POD_LABELS
+from queuectl.kinds.reserved_keys import POD_LABELS
 
 MAX_COMPONENTS: Final = 64
 MAX_POD_SETS: Final = 64

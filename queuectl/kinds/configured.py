@@ -19,13 +19,13 @@ from pydantic import (
 
 from queuectl.core.model import Outcome
 from queuectl.kinds import cel
-from queuectl.kinds.fields import clean, kind_of
+from queuectl.kinds.config_model import Section
 from queuectl.kinds.invalid import problems_of
 from queuectl.kinds.jobs import BY_CONDITION, Ending, JobKind, PodLabel, Refusal, Seen, Sign
+from queuectl.kinds.json_fields import clean, kind_of
 from queuectl.kinds.podsets import Count, Each, PodGroup, Templates
 from queuectl.kinds.progress import Progress
-from queuectl.kinds.section import Section
-from queuectl.kinds.steering import LABELLED
+from queuectl.kinds.start_patch import LABELLED
 
 _STEP: Final = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\['([^'\]\x00-\x1f]{1,253})'\]")
 MAX_STEPS: Final = 12

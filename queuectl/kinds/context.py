@@ -15,8 +15,8 @@ from queuectl.core.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.policy import Context, Namespace, Node, PriorityClass, RuntimeClass, Taint
 from queuectl.core.resources import Amounts, BadQuantity, amounts, parse_quantity
 from queuectl.kinds.device_claims import resource_claim, resource_claim_template
-from queuectl.kinds.fields import BadField, Json, checked, clean, integer, mapping, objects, timestamp
 from queuectl.kinds.jobs import condition_times, conditions
+from queuectl.kinds.json_fields import BadField, Json, checked, clean, integer, mapping, objects, timestamp
 from queuectl.kinds.namespace_limits import limit_range, resource_quota
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"

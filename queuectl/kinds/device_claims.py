@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
-from queuectl.kinds.fields import BadField, Json, checked, clean, integer, mapping, objects, text
+from queuectl.kinds.json_fields import BadField, Json, checked, clean, integer, mapping, objects, text
 
 GENERATED: Final = "resource.kubernetes.io/pod-claim-name"
 """Annotation of ResourceClaims that Kubernetes makes from a template for one pod."""

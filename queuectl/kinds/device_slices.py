@@ -16,7 +16,7 @@ from queuectl.core.device_slices import Device, DeviceTaintRule, ResourceSlice
 from queuectl.core.events import ContextGone, ContextObserved
 from queuectl.core.resources import CPU, BadQuantity, parse_quantity
 from queuectl.kinds.cel import DEVICE, INTEGERS, BadExpression, check, first_selecting
-from queuectl.kinds.fields import BadField, Json, checked, integer, mapping, objects, shown, text
+from queuectl.kinds.json_fields import BadField, Json, checked, integer, mapping, objects, shown, text
 
 GROUP: Final = "resource.k8s.io"
 MAX_DEVICES: Final = 128

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from queuectl.kinds.fields import Json
+from queuectl.kinds.json_fields import Json
 
 NO_CHECKS: Final = "admission checks are not supported yet"
 NO_TOPOLOGY: Final = "topology-aware placement is not supported yet"

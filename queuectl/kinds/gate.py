@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from queuectl.core.events import ContextGone, ContextObserved, Event
 from queuectl.core.policy import Gate
-from queuectl.kinds.fields import BadField, Json, mapping, timestamp
+from queuectl.kinds.json_fields import BadField, Json, mapping, timestamp
 from queuectl.kinds.labels import KUEUE_QUEUE_LABEL, QueueLabels
 from queuectl.kinds.manifests import manifests
 from queuectl.kinds.registry import KindRegistry

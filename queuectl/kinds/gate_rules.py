@@ -12,7 +12,7 @@ from typing import Final
 
 from queuectl.kinds.jobs import Ending, JobKind, Sign
 from queuectl.kinds.podsets import Count, Each, Numbered, Own, Place, PodGroup, Step, Templates
-from queuectl.kinds.steering import pointer
+from queuectl.kinds.start_patch import pointer
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED: Final = re.compile(

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from queuectl.kinds.fields import clean, kind_of
+from queuectl.kinds.json_fields import clean, kind_of
 
 Path = tuple[int | str, ...]
 

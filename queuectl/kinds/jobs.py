@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from queuectl.core.model import Outcome
 from queuectl.kinds.cel import first_true
-from queuectl.kinds.fields import BadField, Json, mapping, objects, timestamp
+from queuectl.kinds.json_fields import BadField, Json, mapping, objects, timestamp
 from queuectl.kinds.podsets import Computed, Templates
 
 QUEUE_LABEL: Final = "queuectl.dev/queue-name"

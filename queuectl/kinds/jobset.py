@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from queuectl.core.model import Outcome
-from queuectl.kinds.fields import MAX_COUNT, BadField, Json, checked, integer, mapping, objects
 from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Sign, Status
+from queuectl.kinds.json_fields import MAX_COUNT, BadField, Json, checked, integer, mapping, objects
 from queuectl.kinds.podsets import MAX_ENTRIES, Count, Each, PodGroup, Templates
-from queuectl.kinds.steering import LABELLED
+from queuectl.kinds.start_patch import LABELLED
 
 _JOBS: Final = Count(("replicas",))
 _PODS: Final = Count(("template", "spec", "parallelism"), at_most=("template", "spec", "completions"))

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from queuectl.core.model import Outcome
-from queuectl.kinds.fields import BadField, Json, integer, mapping
 from queuectl.kinds.jobs import (
     CountAnnotations,
     Elastic,
@@ -22,8 +21,9 @@ from queuectl.kinds.jobs import (
     conditions,
     value_at,
 )
+from queuectl.kinds.json_fields import BadField, Json, integer, mapping
 from queuectl.kinds.podsets import Count, Each, PodGroup, Pods, Templates
-from queuectl.kinds.steering import LABELLED
+from queuectl.kinds.start_patch import LABELLED
 
 _ENDS: Final = (
     Ending(Sign("Succeeded"), Outcome.SUCCEEDED),

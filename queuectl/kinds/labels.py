@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from queuectl.core.model import Workload
 from queuectl.core.run_limits import MAX_RUN
-from queuectl.kinds.fields import Json, mapping
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, CountAnnotations
+from queuectl.kinds.json_fields import Json, mapping
 
 MAX_RUN_LABEL: Final = MAX_RUN
 """Seconds that it may run, summed over all attempts."""

@@ -19,7 +19,7 @@ from queuectl.core.pod_limits import (
 )
 from queuectl.core.pod_resources import Listed
 from queuectl.core.resources import CPU, PODS, BadQuantity, parse_quantity
-from queuectl.kinds.fields import Json, array, checked, clean, mapping, objects
+from queuectl.kinds.json_fields import Json, array, checked, clean, mapping, objects
 
 MAX_ITEMS: Final = 64
 MAX_RESOURCES: Final = 256

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from queuectl.core.policy import Requirement, Toleration
-from queuectl.kinds.fields import Json, array, checked, integer, mapping, objects, pairs, text
+from queuectl.kinds.json_fields import Json, array, checked, integer, mapping, objects, pairs, text
 
 MAX_ENTRIES: Final = 512
 """Of one node selector or list of tolerations."""

@@ -13,15 +13,15 @@ from queuectl.core.redaction import redacted
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.kinds.admission import render, rfc3339
-from queuectl.kinds.fields import Json, clean
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
+from queuectl.kinds.json_fields import Json, clean
 from queuectl.kinds.labels import queued_by
 from queuectl.kinds.pod_counts import held_pods, to_reduce
 from queuectl.kinds.podsets import Operation, Path, Templates
-from queuectl.kinds.steering import add, directives, labelling, pointer
-from queuectl.kinds.stopped import render as render_stop
+from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, RELEASE_ANNOTATION, STOPPED_ANNOTATION
+from queuectl.kinds.start_patch import add, directives, labelling, pointer
+from queuectl.kinds.stop_annotation import render as render_stop
 from queuectl.kinds.workloads import has_room, observation
-from queuectl.kinds.written import ADMISSION_ANNOTATION, RELEASE_ANNOTATION, STOPPED_ANNOTATION
 
 REPORTER: Final = "queuectl.dev/controller"
 MAX_NOTE: Final = 1024

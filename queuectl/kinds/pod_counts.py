@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from queuectl.core.model import Effect, PodCount
 from queuectl.kinds.admission import Admission
-from queuectl.kinds.fields import MAX_COUNT, Json
 from queuectl.kinds.jobs import Elastic, JobKind, value_at
-from queuectl.kinds.steering import pointer
+from queuectl.kinds.json_fields import MAX_COUNT, Json
+from queuectl.kinds.start_patch import pointer
 
 
 def reduced(

@@ -11,10 +11,10 @@ from queuectl.core.model import WorkloadId
 from queuectl.core.nodes.pods import Pod, PodOwner
 from queuectl.core.resources import Amounts
 from queuectl.kinds.device_claims import held_claims
-from queuectl.kinds.fields import BadField, Json, clean, mapping, objects
+from queuectl.kinds.json_fields import BadField, Json, clean, mapping, objects
 from queuectl.kinds.owners import controller, controls
 from queuectl.kinds.requests import RequestProblem, pod_requests, readable_requests
-from queuectl.kinds.written import WORKLOAD_LABEL
+from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
 
 MAX_CONDITIONS: Final = 64
 MAX_MESSAGE: Final = 1024

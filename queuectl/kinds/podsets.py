@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from queuectl.core.model import Effect
-from queuectl.kinds.fields import MAX_COUNT, BadField, Json, checked, integer, mapping, objects, text
+from queuectl.kinds.json_fields import MAX_COUNT, BadField, Json, checked, integer, mapping, objects, text
 from queuectl.kinds.requests import with_init_container
 
 Path = tuple[str | int, ...]

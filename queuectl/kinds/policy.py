@@ -51,11 +51,11 @@ from queuectl.core.resources import BadQuantity, parse_quantity
 from queuectl.kinds import policy_objects as objects
 from queuectl.kinds import policy_schema as schema
 from queuectl.kinds.field_support import unsupported
-from queuectl.kinds.fields import Json, clean
 from queuectl.kinds.flavor_nodes import FlavorNodesModel
 from queuectl.kinds.invalid import dotted, problems_of
+from queuectl.kinds.json_fields import Json, clean
+from queuectl.kinds.reserved_keys import AUTHOR_ANNOTATION
 from queuectl.kinds.workloads import MAX_NAME
-from queuectl.kinds.written import AUTHOR_ANNOTATION
 
 _DETAIL: Final = 500
 _DIVISIBLE: Final = ("cpu", "memory", "ephemeral-storage")

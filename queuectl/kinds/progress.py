@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from queuectl.kinds.fields import MAX_COUNT, BadField, Json
 from queuectl.kinds.jobs import Ending, Sign, Status, conditions, value_at
+from queuectl.kinds.json_fields import MAX_COUNT, BadField, Json
 from queuectl.kinds.podsets import Templates
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from queuectl.core.model import Outcome
-from queuectl.kinds.fields import BadField, Json, array, integer, mapping
 from queuectl.kinds.jobs import (
     Copies,
     Ending,
@@ -22,9 +21,10 @@ from queuectl.kinds.jobs import (
     conditions,
     value_at,
 )
+from queuectl.kinds.json_fields import BadField, Json, array, integer, mapping
 from queuectl.kinds.podsets import Count, Each, PodGroup, Pods, Templates
 from queuectl.kinds.requests import MAX_CONTAINERS
-from queuectl.kinds.steering import LABELLED
+from queuectl.kinds.start_patch import LABELLED
 
 _SUBMITS_BY_JOB: Final = "K8sJobMode"
 _SUBMITS_FROM_HEAD: Final = "SidecarMode"

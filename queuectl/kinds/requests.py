@@ -17,7 +17,7 @@ from queuectl.core.resources import (
     format_amount,
     parse_quantity,
 )
-from queuectl.kinds.fields import BadField, Json, array, checked, clean, mapping, objects, text
+from queuectl.kinds.json_fields import BadField, Json, array, checked, clean, mapping, objects, text
 
 MAX_CONTAINERS: Final = 1000
 MAX_RESOURCES: Final = 64

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from queuectl.core.model import Effect, Outcome
-from queuectl.kinds.fields import BadField, Json, mapping, pairs
 from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Refusal, Seen, Sign, Status, value_at
+from queuectl.kinds.json_fields import BadField, Json, mapping, pairs
 from queuectl.kinds.podsets import STEERED, Computed, Operation
+from queuectl.kinds.reserved_keys import POD_LABELS
 from queuectl.kinds.spark_pods import DRIVER, EXECUTOR, MAX_PROPERTIES, executors, pod_sets
-from queuectl.kinds.steering import STARTED, directives, labelling
-from queuectl.kinds.written import POD_LABELS
+from queuectl.kinds.start_patch import STARTED, directives, labelling
 
 _STATE: Final = ("status", "applicationState", "state")
 _FIXED: Final = "leave it out: quota is given for spec.executor.instances, and that number does not change"

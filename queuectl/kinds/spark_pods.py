@@ -11,7 +11,7 @@ import re
 from typing import Any, Final, NamedTuple
 
 from queuectl.core.resources import BadQuantity, parse_quantity
-from queuectl.kinds.fields import BadField, Json, checked, integer, mapping, objects, pairs, shown, text
+from queuectl.kinds.json_fields import BadField, Json, checked, integer, mapping, objects, pairs, shown, text
 from queuectl.kinds.podsets import Pods
 
 MAX_PROPERTIES: Final = 1024

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from queuectl.core.model import Effect, Outcome, PodSetAssignment, WorkloadId
 from queuectl.kinds.admission import additions, parse
-from queuectl.kinds.fields import Json, checked, mapping, objects
 from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Sign
 from queuectl.kinds.jobset import JOB_SET
+from queuectl.kinds.json_fields import Json, checked, mapping, objects
 from queuectl.kinds.node_constraints import NodeConstraints, toleration_json
 from queuectl.kinds.podsets import STEERED, Computed, Each, NotYet, Operation, Own, Pods
-from queuectl.kinds.steering import STARTED, add, pod_labels, pointer
-from queuectl.kinds.written import ADMISSION_ANNOTATION, POD_LABELS
+from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, POD_LABELS
+from queuectl.kinds.start_patch import STARTED, add, pod_labels, pointer
 
 MANAGER: Final = "queuectl.dev/manager"
 _PATCHES: Final = ("spec", "runtimePatches")

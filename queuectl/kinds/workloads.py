@@ -24,7 +24,9 @@ from queuectl.core.model import (
 from queuectl.core.reasons import Code, Reason
 from queuectl.kinds.admission import Admission, parse
 from queuectl.kinds.device_claims import pod_claims
-from queuectl.kinds.fields import (
+from queuectl.kinds.force_release_annotation import parse as forced_release
+from queuectl.kinds.jobs import Elastic, JobKind, Status
+from queuectl.kinds.json_fields import (
     MAX_COUNT,
     BadField,
     Json,
@@ -34,17 +36,14 @@ from queuectl.kinds.fields import (
     text,
     timestamp,
 )
-from queuectl.kinds.jobs import Elastic, JobKind, Status
 from queuectl.kinds.labels import KUEUES_TOO, MAX_RUN_LABEL, OWN, QueueLabels, first
 from queuectl.kinds.node_constraints import read_constraints, required_affinity
 from queuectl.kinds.owners import controlling
 from queuectl.kinds.pod_counts import as_requested, elastic, reduced
 from queuectl.kinds.podsets import Computed, NotYet, Pods, text_at
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
-from queuectl.kinds.released import parse as forced_release
 from queuectl.kinds.requests import RequestProblem, counted, not_charged, pod_resources
-from queuectl.kinds.stopped import parse as stopped_attempt
-from queuectl.kinds.written import (
+from queuectl.kinds.reserved_keys import (
     ADMISSION_ANNOTATION,
     BYPASS_ANNOTATION,
     REASON_OF_BYPASS,
@@ -52,6 +51,7 @@ from queuectl.kinds.written import (
     STOPPED_ANNOTATION,
     SUBMITTER_ANNOTATION,
 )
+from queuectl.kinds.stop_annotation import parse as stopped_attempt
 
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"
 REASON_ANNOTATION: Final = "queuectl.dev/reason"

@@ -32,7 +32,7 @@ from queuectl.kube.errors import (
 from queuectl.kube.liveness import Liveness
 from queuectl.kube.objects import child_row, object_path, read_child, read_object
 from queuectl.kube.session import JSON_PATCH, Object, Session, api_path
-from queuectl.ports import ClusterUnavailable, Notice, WriteDenied
+from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from queuectl.core.events import Listed
-from queuectl.kinds.fields import Json
+from queuectl.kinds.json_fields import Json
 from queuectl.kube.definition import Definition
 from queuectl.kube.errors import ApiError, NotFound
 from queuectl.kube.reflector import Reflector, Timings

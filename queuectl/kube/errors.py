@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from queuectl.ports import ClusterUnavailable
+from queuectl.ports.cluster import ClusterUnavailable
 
 MAX_MESSAGE: Final = 500
 _MAX_RETRY_AFTER: Final = 300.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from queuectl.kinds.fields import BadField, Json, mapping, text, timestamp
 from queuectl.kinds.gate import GATE, QUEUED
+from queuectl.kinds.json_fields import BadField, Json, mapping, text, timestamp
 from queuectl.kinds.labels import KUEUE_QUEUE_LABEL
 from queuectl.kube.errors import NotFound
 from queuectl.kube.session import Session, api_path

@@ -22,7 +22,7 @@ from typing import Any, Final
 from queuectl.kinds.admission import rfc3339
 from queuectl.kube.errors import ApiError, BadKubeconfig
 from queuectl.kube.session import Object, Session, api_path
-from queuectl.ports import ForeignLedger
+from queuectl.ports.ledger import ForeignLedger
 
 _log: Final = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from typing import Any, Final
 from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.nodes.pods import PodOwner
 from queuectl.kinds.admission import parse
-from queuectl.kinds.fields import Json
 from queuectl.kinds.jobs import Copies, JobKind, PodLabel, value_at
+from queuectl.kinds.json_fields import Json
 from queuectl.kinds.owners import controller, controls
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, STOPPED_ANNOTATION, WORKLOAD_LABEL
 from queuectl.kinds.workloads import finished
-from queuectl.kinds.written import ADMISSION_ANNOTATION, STOPPED_ANNOTATION, WORKLOAD_LABEL
 from queuectl.kube.objects import child_row, read_child, read_object
 from queuectl.kube.session import Object, Session, api_path
 

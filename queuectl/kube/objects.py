@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from queuectl.core.model import ObjectRef
-from queuectl.kinds.fields import Json
 from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.json_fields import Json
 from queuectl.kinds.owners import controls
 from queuectl.kinds.podsets import Computed
 from queuectl.kinds.registry import KindRegistry

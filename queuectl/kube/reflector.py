@@ -17,7 +17,7 @@ from typing import Any, Final, Generic
 
 from queuectl.core.events import Listed
 from queuectl.core.model import WorkloadId
-from queuectl.kinds.fields import Json
+from queuectl.kinds.json_fields import Json
 from queuectl.kube.definition import Definition
 from queuectl.kube.errors import ApiError, Forbidden, Gone, NotFound, Unavailable, from_status
 from queuectl.kube.session import JSON, METADATA, METADATA_LIST, Object, Session

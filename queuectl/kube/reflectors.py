@@ -11,7 +11,7 @@ from queuectl.kube.definitions import Definitions
 from queuectl.kube.reflector import Reflector, Timings
 from queuectl.kube.session import Session
 from queuectl.kube.sources import Source
-from queuectl.ports import KindState
+from queuectl.ports.cluster import KindState
 
 
 class Reflectors:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from queuectl.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from queuectl.kube.session import JSON_PATCH, Object, Session, api_path
-from queuectl.ports import ClusterUnavailable, WriteDenied
+from queuectl.ports.cluster import ClusterUnavailable, WriteDenied
 
 BUNDLE_KEY: Final = "ca.crt"
 """Key in the ConfigMap."""

@@ -14,9 +14,9 @@ from queuectl.core.model import ConfigKey, WorkloadId
 from queuectl.core.policy import Node
 from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
 from queuectl.kinds.device_slices import GROUP, DeviceSlices, device_taint_rule
-from queuectl.kinds.fields import Json
 from queuectl.kinds.gate import BINDING, GATE_LABEL, POLICY, GateWatch
 from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.json_fields import Json
 from queuectl.kinds.labels import OWN, QueueLabels
 from queuectl.kinds.pods import POD_QUERY, pod_event
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event

@@ -11,7 +11,7 @@ import aiohttp
 from yarl import URL
 
 from queuectl.kube.errors import Unavailable, from_answer
-from queuectl.relaying import CHUNK
+from queuectl.net.relay import CHUNK
 
 CONNECT_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 1.0

@@ -1,4 +1,4 @@
-"""Answers from rows of history in memory: what ledger/answers.py asks Postgres for."""
+"""Answers from rows of history in memory: what ledger/read/answers.py asks Postgres for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from queuectl.core.model import Assignment, ConfigKey, ForReaders, WorkloadId
 from queuectl.core.node_facts import NodeFacts
 from queuectl.core.reasons import Code
 from queuectl.ledger.codec import pod_sets_from_json
-from queuectl.ledger.folded import HoldLine
-from queuectl.readings import (
+from queuectl.ledger.write.row_types import HoldLine
+from queuectl.ports.reader import (
     GONE_KEPT,
     MOST_HELD,
     MOST_STARTS,

@@ -41,8 +41,13 @@ from queuectl.ledger.codec import (
     reason_from_json,
     reason_to_json,
 )
-from queuectl.ledger.fold import Beside, Fold, decision_reason
-from queuectl.ledger.folded import (
+from queuectl.ledger.history.past_capacity import flavors_of
+from queuectl.ledger.history.past_lives import lives_in_memory
+from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT
+from queuectl.ledger.memory_past import snapshot_at
+from queuectl.ledger.shapes import as_stored
+from queuectl.ledger.write.plan_rows import Beside, Fold, decision_reason
+from queuectl.ledger.write.row_types import (
     AttemptChange,
     HoldLine,
     NewAttempt,
@@ -52,13 +57,8 @@ from queuectl.ledger.folded import (
     Segment,
     WorkloadChange,
 )
-from queuectl.ledger.memory_past import snapshot_at
-from queuectl.ledger.past_capacity import flavors_of
-from queuectl.ledger.past_lives import lives_in_memory
-from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
-from queuectl.ledger.shapes import as_stored
-from queuectl.ports import LedgerRefused, LedgerUnavailable, LostLeadership, NotStored
-from queuectl.readings import (
+from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, LostLeadership, NotStored
+from queuectl.ports.reader import (
     DecisionRow,
     EffectRow,
     PastHolds,

@@ -9,9 +9,9 @@ from typing import Protocol
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import ConfigKey, EffectKey, LedgerSnapshot, PodSet, StoredWorkload, WorkloadId
 from queuectl.core.reasons import Code
-from queuectl.ledger.past_states import Said, as_of
-from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
-from queuectl.readings import DecisionRow, EffectRow
+from queuectl.ledger.history.past_states import Said, as_of
+from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT
+from queuectl.ports.reader import DecisionRow, EffectRow
 
 
 class Rows(Protocol):

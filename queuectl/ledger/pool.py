@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from queuectl.ports import LedgerRefused, LedgerUnavailable, LedgerUnfit, PlanFailed, SchemaMismatch
+from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, LedgerUnfit, PlanFailed, SchemaMismatch
 
 P = ParamSpec("P")
 T = TypeVar("T")

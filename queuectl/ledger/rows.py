@@ -32,7 +32,7 @@ from queuectl.ledger.codec import (
     reason_or_none,
 )
 from queuectl.ledger.shapes import Shapes
-from queuectl.readings import DecisionRow, EffectRow
+from queuectl.ports.reader import DecisionRow, EffectRow
 
 _ATTEMPT: Final = (*("number", "state", "cluster_queue", "admitted_at", "sequence", "debt", "pod_sets"),)
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from queuectl.listener import Limits, guarded, serving
 from queuectl.metrics.exposition import CONTENT_TYPE, Exposition
+from queuectl.net.listener import Limits, guarded, serving
 
 Check = Callable[[], str | None]
 """None: passed; else the problem."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from queuectl.core.reports import ClusterReport
-from queuectl.ports import KindState
+from queuectl.ports.cluster import KindState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

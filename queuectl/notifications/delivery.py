@@ -17,8 +17,8 @@ from typing import Final, Protocol
 
 from queuectl.notifications.messages import Message, about, gap
 from queuectl.notifications.rules import Selection, selected
-from queuectl.outbox import Cursor, Occurrences, Outbox
-from queuectl.ports import LedgerUnavailable
+from queuectl.ports.ledger import LedgerUnavailable
+from queuectl.ports.outbox import Cursor, Occurrences, Outbox
 
 log = logging.getLogger(__name__)
 

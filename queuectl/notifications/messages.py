@@ -10,7 +10,7 @@ from typing import Any, Final
 from queuectl.core.reasons import Reason, utc
 from queuectl.core.redaction import Readable, redacted
 from queuectl.notifications.rules import Event, waited
-from queuectl.outbox import Deleted, Occurrence, ToldStart
+from queuectl.ports.outbox import Deleted, Occurrence, ToldStart
 
 MAX_TEXT: Final = 2_000
 """Characters of the text of a message, and of each reason in it."""

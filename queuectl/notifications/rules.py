@@ -9,7 +9,7 @@ from enum import StrEnum
 from queuectl.core.decisions import Verdict
 from queuectl.core.reasons import Code, Family
 from queuectl.core.redaction import Readable
-from queuectl.outbox import Occurrence
+from queuectl.ports.outbox import Occurrence
 
 
 class Event(StrEnum):

@@ -15,9 +15,9 @@ from typing import Final
 from queuectl.core.model import WorkloadId
 from queuectl.notifications.delivery import Observer, Sink, SinkFailed
 from queuectl.notifications.messages import moved
-from queuectl.outbox import ToldStart, ToldStarts
-from queuectl.ports import LedgerUnavailable, NotStored, SchemaMismatch
-from queuectl.readings import Forecasts
+from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
+from queuectl.ports.outbox import ToldStart, ToldStarts
+from queuectl.ports.reader import Forecasts
 
 log = logging.getLogger(__name__)
 

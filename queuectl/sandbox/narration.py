@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.resources import format_amount
-from queuectl.ports import LedgerUnavailable
-from queuectl.readings import DecisionRow, Readings
+from queuectl.ports.ledger import LedgerUnavailable
+from queuectl.ports.reader import DecisionRow, Readings
 from queuectl.sandbox.endpoints import Endpoints
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from queuectl.kinds.registry import KindRegistry
-from queuectl.ports import LedgerUnavailable
-from queuectl.readings import Readings
+from queuectl.ports.ledger import LedgerUnavailable
+from queuectl.ports.reader import Readings
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, ControlPlaneError
 from queuectl.sandbox.endpoints import Endpoints, SandboxError, choose_ports, locked, port_of

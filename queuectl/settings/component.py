@@ -23,9 +23,9 @@ from pydantic import (
 
 from queuectl.core.policy import HALF_LIVES
 from queuectl.files import BadFile, Document, Places, documents, read
-from queuectl.kinds.fields import kind_of
+from queuectl.kinds.config_model import Section
 from queuectl.kinds.invalid import Problem, problems_of
-from queuectl.kinds.section import Section
+from queuectl.kinds.json_fields import kind_of
 from queuectl.settings.notifications import MAX_SINKS, NotificationSettings
 from queuectl.settings.scheduling import DAY, SchedulingSettings
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 import orjson
 
 from queuectl.kinds.admission import CONTROLLER_USER
-from queuectl.kinds.fields import BadField, Json, mapping, text
 from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.json_fields import BadField, Json, mapping, text
 from queuectl.kinds.labels import may_queue
 from queuectl.kinds.podsets import Operation
 from queuectl.kinds.registry import KindRegistry
-from queuectl.kinds.steering import pointer
-from queuectl.kinds.written import BYPASS_ANNOTATION, SUBMITTER_ANNOTATION
+from queuectl.kinds.reserved_keys import BYPASS_ANNOTATION, SUBMITTER_ANNOTATION
+from queuectl.kinds.start_patch import pointer
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _MAX_UID: Final = 253

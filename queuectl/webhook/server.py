@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from queuectl.kinds.registry import KindRegistry
-from queuectl.listener import Limits, body_of, connection_of
+from queuectl.net.listener import Limits, body_of, connection_of
 from queuectl.webhook.mutation import BadReview, answered
 
 log = logging.getLogger(__name__)

@@ -9,15 +9,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from queuectl.kinds.fields import BadField
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind, Seen, value_at
+from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.labels import KUEUE_QUEUE_LABEL, KUEUES_TOO, OWN, first
 from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.owners import controlling
 from queuectl.kinds.podsets import Computed, Each, Numbered, Own, Place
 from queuectl.kinds.registry import KindRegistry
-from queuectl.kinds.steering import pointer
-from queuectl.kinds.written import (
+from queuectl.kinds.reserved_keys import (
     ADMISSION_ANNOTATION,
     BYPASS_ANNOTATION,
     POD_LABELS,
@@ -27,6 +26,7 @@ from queuectl.kinds.written import (
     SUBMITTER_ANNOTATION,
     WORKLOAD_LABEL,
 )
+from queuectl.kinds.start_patch import pointer
 from queuectl.sandbox.kubernetes.identities import CONTROLLER_USER, Access, User, allowed
 from queuectl.sandbox.kubernetes.resources import Kind
 from queuectl.sandbox.kubernetes.store import Store

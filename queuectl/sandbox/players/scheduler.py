@@ -15,7 +15,7 @@ from typing import Any, Final
 from queuectl.core.matching import meets, tolerated
 from queuectl.core.policy import Requirement, Taint, Toleration
 from queuectl.core.resources import Amounts, BadQuantity, parse_quantity
-from queuectl.kinds.fields import BadField
+from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.node_constraints import stored_toleration
 from queuectl.kinds.requests import RequestProblem, pod_requests
 from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Clock, Object

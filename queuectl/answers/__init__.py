@@ -1,0 +1,1 @@
+"""Answers to readers, computed from one committed state or from history. Pure."""

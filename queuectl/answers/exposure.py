@@ -1,0 +1,122 @@
+"""Whether a running workload may be preempted now, and by which queues (docs/answers.md, A8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from queuectl.answers.parts import in_parts
+from queuectl.answers.queue_states import QueueState
+from queuectl.answers.state import State
+from queuectl.core.model import Phase, StoredWorkload, WorkloadId
+from queuectl.core.policy import ClusterQueue, PreemptionPolicy
+from queuectl.core.quota.shares import shares_fairly
+from queuectl.core.quota.tree import QuotaNode, QuotaTree
+from queuectl.core.reasons import PreemptionCause
+from queuectl.core.resources import FlavorResource
+
+
+@dataclass(frozen=True, slots=True)
+class Threat:
+    """Pending workloads of one ClusterQueue that may preempt a workload."""
+
+    cluster_queue: str
+    cause: PreemptionCause
+    """The rule by which they would."""
+    policy: PreemptionPolicy
+    pending: int
+    """How many wait now that the policy allows to, and that request what it holds."""
+    protected_until: datetime | None
+    """End of its minimum run time against this cause; None: it is over, or there is none."""
+
+
+async def threats(workload: StoredWorkload, state: State, now: datetime) -> list[Threat]:
+    """By ClusterQueue, its own first; empty for a workload that is not admitted."""
+    attempt = workload.attempt
+    if attempt is None or workload.phase is not Phase.ADMITTED:
+        return []
+    home = state.queues.get(attempt.assignment.cluster_queue)
+    if home is None:
+        return []
+    held = [cell for cell, amount in attempt.assignment.usage().items() if amount]
+    found = [one async for one in _own(workload, home, held, state)] if home.queue else []
+    others = (one for one in state.in_tree_of(home.name) if one.name != home.name)
+    for other in sorted(others, key=lambda one: one.name):
+        found += [one async for one in _other(workload, home, other, held, state)]
+        await asyncio.sleep(0)
+    return [_protected(one, home.queue, attempt.admitted_at, now) for one in found]
+
+
+async def _own(
+    workload: StoredWorkload, home: QueueState, held: list[FlavorResource], state: State
+) -> AsyncIterator[Threat]:
+    assert home.queue is not None
+    policy = home.queue.preemption.within_cluster_queue
+    if policy is PreemptionPolicy.NEVER:
+        return
+    newer = policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
+    pending = 0
+    async for one in _waiting(home, state, held):
+        equal = newer and one.priority == workload.priority and _older(one, workload)
+        pending += one.priority > workload.priority or equal
+    yield Threat(home.name, PreemptionCause.IN_CLUSTER_QUEUE, policy, pending, None)
+
+
+def _older(one: StoredWorkload, other: StoredWorkload) -> bool:
+    return int(one.created_at.timestamp()) < int(other.created_at.timestamp())
+
+
+async def _other(
+    workload: StoredWorkload, home: QueueState, other: QueueState, held: list[FlavorResource], state: State
+) -> AsyncIterator[Threat]:
+    """Another queue may take only what the workload's queue borrows, at each level up to the common one."""
+    policy = other.queue.preemption.reclaim_within_cohort if other.queue else PreemptionPolicy.NEVER
+    if policy is PreemptionPolicy.NEVER:
+        return
+    tree = state.tree_of(other.name)
+    lender = tree.queue(other.name)
+    lent = [cell for cell in held if _borrowed(tree, tree.queue(home.name), lender, cell)]
+    if not lent:
+        return
+    pending = 0
+    async for one in _waiting(other, state, lent):
+        pending += policy is PreemptionPolicy.ANY or one.priority > workload.priority
+    yield Threat(other.name, _cause(tree, lender, lent, other, state), policy, pending, None)
+
+
+def _borrowed(tree: QuotaTree, node: QuotaNode, lender: QuotaNode, cell: FlavorResource) -> bool:
+    above, number = set(lender.path()), tree.cell(cell)
+    return all(at.borrows(number) for at in node.path() if at not in above)
+
+
+def _cause(
+    tree: QuotaTree, lender: QuotaNode, lent: Iterable[FlavorResource], other: QueueState, state: State
+) -> PreemptionCause:
+    if any(lender.usage[number] < lender.subtree[number] for number in map(tree.cell, lent)):
+        return PreemptionCause.IN_COHORT_RECLAMATION
+    if shares_fairly(tree, lender, state.configuration):
+        return PreemptionCause.IN_COHORT_FAIR_SHARING
+    if other.queue is not None and other.queue.preemption.borrow_within_cohort is not None:
+        return PreemptionCause.IN_COHORT_RECLAIM_WHILE_BORROWING
+    return PreemptionCause.IN_COHORT_RECLAMATION
+
+
+async def _waiting(
+    queue: QueueState, state: State, cells: Iterable[FlavorResource]
+) -> AsyncIterator[StoredWorkload]:
+    """Its pending workloads that request one of these resources."""
+    resources = {cell.resource for cell in cells}
+    async for _, place in in_parts(queue.workloads.order):
+        one = state.workloads[WorkloadId(place[-1])]
+        if any(name in resources for pods in one.pod_sets for name, _ in pods.requests):
+            yield one
+
+
+def _protected(one: Threat, queue: ClusterQueue | None, admitted_at: datetime, now: datetime) -> Threat:
+    seconds = queue.preemption.min_run_time.seconds(one.cause) if queue else 0
+    until = admitted_at + timedelta(seconds=seconds)
+    if not seconds or until <= now:
+        return one
+    return Threat(one.cluster_queue, one.cause, one.policy, one.pending, until)

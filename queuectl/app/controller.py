@@ -1,0 +1,362 @@
+"""`queuectl controller`: leads, decides and writes to Kubernetes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from queuectl.app import kueue
+from queuectl.app.kinds import Kinds, job_kinds
+from queuectl.app.signals import stop_on_signals
+from queuectl.app.verifier import comparisons
+from queuectl.controller.loop import Controller
+from queuectl.core.engine import Engine
+from queuectl.core.events import ConfigurationObserved, Event
+from queuectl.kube.cluster import KubeCluster
+from queuectl.kube.connections import open_session, session_to
+from queuectl.kube.errors import NotFound
+from queuectl.kube.lease import KubeLease
+from queuectl.kube.reflectors import Reflectors, reflectors
+from queuectl.kube.session import Session, cluster_id
+from queuectl.kube.sources import sources
+from queuectl.ledger.admin import schema
+from queuectl.ledger.admin.partitions import drop_history, ensure_partitions
+from queuectl.ledger.pool import Pool, connection_pool
+from queuectl.ledger.read.queries import installation
+from queuectl.ledger.write.postgres import PostgresLedger
+from queuectl.metrics.counting import Counting
+from queuectl.metrics.endpoint import serve as serve_metrics
+from queuectl.metrics.registry import Metrics
+from queuectl.metrics.sampled import Sampled
+from queuectl.ports.cluster import Cluster, ClusterUnavailable, Lease
+from queuectl.ports.ledger import (
+    ForeignLedger,
+    Ledger,
+    LedgerRefused,
+    LedgerUnavailable,
+    LedgerUnfit,
+    SchemaMismatch,
+)
+from queuectl.settings import ConfigurationError, Settings
+
+Found = TypeVar("Found")
+log = logging.getLogger(__name__)
+
+_LAG_EVERY = 0.5
+_FIRST_WAIT, _LAST_WAIT = 0.5, 10.0
+"""Seconds between two tries at a start."""
+STEP_DOWN_SECONDS = 30.0
+"""How long a leader with a Lease waits for the ledger before it hands the Lease on."""
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""A task that runs beside the controller."""
+
+
+Emit = Callable[[Iterable[Event]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Parts of a controller: for the real cluster, or for an observed one."""
+
+    key: str
+    """Cluster id of its rows in the ledger."""
+    ledger: Ledger
+    cluster: Cluster
+    receiver: Callable[[Emit], Emit]
+    """From the controller's receiver of events, makes the one for the reflectors."""
+    lease: Lease
+    nodes: bool = True
+    """Nodes limit admissions. Not where it observes: pods do not tell to which workload they belong."""
+    beside: tuple[Work, ...] = ()
+    """Tasks that run while it leads."""
+
+
+class Startup:
+    """Progress of a start: for /readyz, and to know what a signal has to stop."""
+
+    def __init__(self) -> None:
+        self.waits_for = "starting"
+        self.controller: Controller | None = None
+        self.reflecting: Reflectors | None = None
+        self.stands_by = False
+        """Another process holds the lease: this one is ready to take over."""
+
+    def begin(self) -> None:
+        """Nothing was started yet, or all of it has stopped."""
+        self.controller = self.reflecting = None
+
+    def unready(self) -> str | None:
+        """Why it is not ready; None: it is."""
+        controller, reflecting = self.controller, self.reflecting
+        if controller is None or reflecting is None:
+            return self.waits_for
+        if controller.ready or self.stands_by:
+            return None
+        silent = sorted(name for name, age in reflecting.ages().items() if age is None)
+        return f"not read yet: {', '.join(silent)}" if silent else "the ledger was not read yet"
+
+
+async def run_controller(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
+    """Lead until SIGTERM or SIGINT. Raises ConfigurationError, SchemaMismatch, LostLeadership, OSError."""
+    kinds = job_kinds(settings)
+
+    async def make_parts(pool: Pool, session: Session, cluster: str, metrics: Metrics) -> Parts:
+        lease: Lease = NoElection()
+        if settings.controller.lease is not None:
+            ledger = await installation(pool)
+            lease = _lease(settings.controller.lease, ledger, kubeconfig, context, metrics)
+        await kueue.check(settings, session)
+        watching = settings.compatibility.kueue_labels
+        return Parts(
+            key=cluster,
+            ledger=PostgresLedger(pool, cluster, settings=settings.scheduling.configuration()),
+            cluster=KubeCluster(session, kinds.registry, honoured=kueue.honoured(settings)),
+            receiver=lambda emit: emit,
+            lease=lease,
+            beside=(lambda: kueue.watch(session),) if watching else (),
+        )
+
+    await run(settings, kinds, kubeconfig, context, make_parts)
+
+
+async def run(
+    settings: Settings,
+    kinds: Kinds,
+    kubeconfig: Path | None,
+    context: str | None,
+    make_parts: Callable[[Pool, Session, str, Metrics], Awaitable[Parts]],
+) -> None:
+    """Lead until SIGTERM or SIGINT. Waits for a ledger or an API server that is unavailable.
+
+    A leader that has stepped down starts anew: it does not ask for the Lease before it reaches the ledger.
+    """
+    metrics, startup = Metrics(), Startup()
+
+    async def work() -> None:
+        while await turn():
+            log.warning("stepped down: waiting for the ledger, then for the lease")
+            startup.begin()
+            metrics.stepped_down()
+
+    async def turn() -> bool:
+        url = settings.database_url
+        await _patiently(startup, "the ledger", lambda: _checked(url))
+        async with session_to(kubeconfig, context) as session, connection_pool(url) as pool:
+            session.answered = metrics.kubernetes_answered
+            cluster = await _patiently(startup, "the API server", lambda: cluster_id(session))
+            parts = await _patiently(
+                startup, "ledger and API server", lambda: make_parts(pool, session, cluster, metrics)
+            )
+            return await _run_parts(settings, kinds, parts, session, pool, metrics, startup)
+
+    async with asyncio.TaskGroup() as tasks:
+        beside = [
+            tasks.create_task(_measure_lag(metrics)),
+            tasks.create_task(_serve_metrics(settings, metrics, startup)),
+        ]
+        leading = tasks.create_task(work())
+
+        def stop() -> None:
+            controller = startup.controller
+            if controller is not None and controller.leads:
+                controller.stop()
+            else:
+                leading.cancel()  # there is nothing to finish
+
+        stop_on_signals(stop)
+        await asyncio.wait([leading])
+        for task in beside:
+            task.cancel()
+
+
+async def _run_parts(
+    settings: Settings,
+    kinds: Kinds,
+    parts: Parts,
+    session: Session,
+    pool: Pool,
+    metrics: Metrics,
+    startup: Startup,
+) -> bool:
+    """Lead once. Returns whether the controller has stepped down."""
+    scheduling = settings.scheduling.configuration()
+    devices = scheduling.resources.device_classes
+    watched = sources(kinds.registry, kueue.honoured(settings), devices=devices, nodes=parts.nodes)
+    core = Engine(frozenset(source.name for source in watched), scheduling)
+    controller = Controller(
+        ledger=parts.ledger,
+        cluster=parts.cluster,
+        engine=core,
+        observer=Counting(metrics),
+        holder=_holder(),
+        budget=settings.controller.budget,
+        workers=settings.controller.effects,
+        status_seconds=settings.controller.status_seconds,
+        event_seconds=settings.controller.event_seconds,
+        step_down_seconds=None if isinstance(parts.lease, NoElection) else STEP_DOWN_SECONDS,
+    )
+    controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
+    reflecting = reflectors(session, parts.receiver(controller.emit), watched)
+    startup.controller, startup.reflecting = controller, reflecting
+    metrics.observe(
+        Sampled(
+            leads=lambda: controller.leads,
+            lease_age=parts.lease.age if isinstance(parts.lease, KubeLease) else None,
+            silence=reflecting.ages,
+            kinds=lambda: {**kinds.malformed, **reflecting.kinds()},
+            cluster_report=core.cluster_report,
+            unsettled=controller.unsettled,
+        )
+    )
+
+    async def upkeep() -> None:
+        await _keep_up(settings, pool)
+
+    async def verify() -> None:
+        await _verify(settings, parts.key, metrics)
+
+    startup.stands_by = True
+    try:
+        await parts.lease.acquire()
+    except ForeignLedger as error:
+        raise ConfigurationError(f"database.url: {error}") from error
+    startup.stands_by = False
+    await lead(parts.lease, controller, reflecting.run, upkeep, verify, *parts.beside)
+    return controller.stepped_down
+
+
+async def _checked(url: str) -> None:
+    """Raises LedgerUnavailable, SchemaMismatch, and ConfigurationError if the database is unfit."""
+    try:
+        await schema.check(url, writing=True)
+    except LedgerUnfit as error:
+        raise ConfigurationError(f"database.url: {error}") from error
+
+
+async def _patiently(startup: Startup, what: str, call: Callable[[], Awaitable[Found]]) -> Found:
+    """Repeat a call until it succeeds; nothing else can be done before."""
+    delay = _FIRST_WAIT
+    while True:
+        startup.waits_for = f"waiting for {what}"
+        try:
+            return await call()
+        except (LedgerUnavailable, ClusterUnavailable, NotFound) as error:
+            startup.waits_for = f"waiting for {what}: {error}"
+            log.warning("waiting for %s, nothing is decided before: %s", what, error)
+        await asyncio.sleep(delay)
+        delay = min(delay * 2, _LAST_WAIT)
+
+
+async def _keep_up(settings: Settings, pool: Pool) -> None:
+    """Every minute: make partitions ahead of time, and drop the history that is no longer kept."""
+    while True:
+        await asyncio.sleep(settings.controller.verify_seconds)
+        await _attempted("partitions not made ahead", ensure_partitions(pool))
+        if settings.database.keep_months is not None:
+            dropping = drop_history(pool, settings.database.keep_months)
+            await _attempted("old history not dropped", dropping)
+
+
+async def _verify(settings: Settings, cluster: str, metrics: Metrics) -> None:
+    """Compare the ledger with its own history again and again, in a process of its own."""
+    seconds = settings.controller.verify_seconds
+    while True:
+        async with contextlib.aclosing(comparisons(settings.database_url, cluster, seconds)) as found:
+            async for findings in found:
+                if findings is None:
+                    continue
+                metrics.ledger_findings([finding.code for finding in findings])
+                for finding in findings:
+                    log.error("the ledger does not agree with its history: %s", finding)
+        log.error("the process that compares the ledger with its history ended: starting it again")
+        await asyncio.sleep(seconds)
+
+
+async def _attempted(otherwise: str, work: Awaitable[Found]) -> Found | None:
+    """Log failures: users have to correct them, and decisions do not depend on this work."""
+    try:
+        return await work
+    except (LedgerUnavailable, LedgerRefused, SchemaMismatch) as error:
+        log.warning("%s: %s", otherwise, error)
+        return None
+
+
+async def lead(lease: Lease, controller: Controller, *beside: Work) -> None:
+    """The lease is ours: run until the controller has stopped."""
+
+    async def heed() -> None:
+        await lease.lost()
+        log.error("the lease is lost: stopping")
+        controller.stop()
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            leading = tasks.create_task(controller.run(), name="controller")
+            others = [tasks.create_task(work()) for work in (heed, *beside)]
+            await asyncio.wait([leading])
+            for task in others:
+                task.cancel()
+    finally:
+        await lease.release()
+
+
+class NoElection:
+    """The Lease of a single controller: without leader election, only by the epoch in the ledger."""
+
+    async def acquire(self) -> None:
+        return
+
+    async def lost(self) -> None:
+        await asyncio.Event().wait()
+
+    async def release(self) -> None:
+        return
+
+
+def _lease(
+    name: str, ledger: str, kubeconfig: Path | None, context: str | None, metrics: Metrics
+) -> KubeLease:
+    namespace, _, name = name.partition("/")
+
+    async def connect() -> Session:
+        session = await open_session(kubeconfig, context)
+        session.answered = metrics.kubernetes_answered
+        return session
+
+    return KubeLease(connect, namespace=namespace, name=name, holder=_holder(), ledger=ledger)
+
+
+async def _measure_lag(metrics: Metrics) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        before = loop.time()
+        await asyncio.sleep(_LAG_EVERY)
+        metrics.loop_lag(max(0.0, loop.time() - before - _LAG_EVERY))
+
+
+async def _serve_metrics(settings: Settings, metrics: Metrics, startup: Startup) -> None:
+    await serve_metrics(
+        metrics,
+        host=settings.controller.listen.host,
+        port=settings.controller.listen.port,
+        healthy=lambda: None,
+        ready=startup.unready,
+        started=lambda url: log.info("metrics and probes at %s", url),
+    )
+
+
+@functools.cache
+def _holder() -> str:
+    """Unlike that of every other process, also of one in another container with the same host name."""
+    return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"

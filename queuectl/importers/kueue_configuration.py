@@ -1,0 +1,174 @@
+"""Kueue's own configuration: what of it becomes policy, and where each other setting is in queuectl's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+from queuectl.importers.kueue_marks import KUEUE
+from queuectl.importers.result import Note
+from queuectl.kinds.json_fields import clean
+from queuectl.kinds.registry import KindRegistry
+from queuectl.kubernetes_yaml import BadYaml, load
+
+_GROUP: Final = f"config.{KUEUE}"
+_SECONDS: Final[Mapping[str, int | Fraction]] = {"h": 3600, "m": 60, "s": 1, "ms": Fraction(1, 1000)}
+_DURATION: Final = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ms|h|m|s))+")
+_DURATION_PART: Final = re.compile(r"([0-9.]+)(ms|h|m|s)")
+_OPERATIONS: Final = "docs/operations.md describes queuectl's own configuration"
+_PROCESS: Final = "it is about Kueue's own process; " + _OPERATIONS
+_PODS_READY: Final = "scheduling.waitForPodsReady"
+_USAGE: Final = "scheduling.admissionFairSharing"
+_RESOURCES: Final = "scheduling.resources"
+# By path: the setting of the same meaning, with a value of the same form.
+_SAME: Final = {
+    "waitForPodsReady.timeout": f"{_PODS_READY}.timeoutSeconds",
+    "waitForPodsReady.requeuingStrategy.timestamp": f"{_PODS_READY}.requeuingTimestamp",
+    "waitForPodsReady.requeuingStrategy.backoffLimitCount": f"{_PODS_READY}.requeuingBackoffLimitCount",
+    "waitForPodsReady.requeuingStrategy.backoffBaseSeconds": f"{_PODS_READY}.requeuingBackoffBaseSeconds",
+    "waitForPodsReady.requeuingStrategy.backoffMaxSeconds": f"{_PODS_READY}.requeuingBackoffMaxSeconds",
+    "admissionFairSharing.usageHalfLifeTime": f"{_USAGE}.usageHalfLifeSeconds",
+    "admissionFairSharing.usageSamplingInterval": f"{_USAGE}.usageSamplingIntervalSeconds",
+    "admissionFairSharing.resourceWeights": f"{_USAGE}.resourceWeights",
+    "resources.excludeResourcePrefixes": f"{_RESOURCES}.excludeResourcePrefixes",
+    "resources.transformations": f"{_RESOURCES}.transformations",
+    "resources.deviceClassMappings": f"{_RESOURCES}.deviceClassMappings",
+}
+_OTHERWISE: Final = {
+    "waitForPodsReady.enable": f"it is on where `{_PODS_READY}.timeoutSeconds` is set",
+    "waitForPodsReady.recoveryTimeout": "set spec.waitForPodsReady.recoveryTimeoutSeconds of ClusterQueues",
+    "waitForPodsReady.blockAdmission": "other workloads are admitted while the pods of one start",
+    "integrations.externalFrameworks": "add a row to `kinds` of the configuration for each (docs/kinds.md)",
+    "integrations.labelKeysToCopy": "there are no Workload objects that labels are copied to",
+    "integrations.podOptions": "plain pods are not queued",
+    "manageJobsWithoutQueueName": "apply manifests/default-queue: where a namespace has a LocalQueue named "
+    "default, work without a queue label queues there (docs/install.md)",
+    "managedJobsNamespaceSelector": "set it as namespaceSelector of the policies of manifests/default-queue "
+    "(docs/install.md)",
+    "featureGates": "they are Kueue's: docs/from-kueue.md says which features are here",
+    "multiKueue": "queuectl manages one cluster",
+    "objectRetentionPolicies": "set `database.keepMonths` for the ledger; there are no Workload objects",
+}
+_FRAMEWORKS: Final = "integrations.frameworks"
+
+
+def configurations(
+    document: Mapping[str, Any], name: str
+) -> tuple[list[tuple[str, Mapping[str, Any]]], list[Note]]:
+    """Each Configuration in the object with its name: the object itself, or in the data of a ConfigMap.
+
+    With notes on what else is in that ConfigMap. Empty: there is none.
+    """
+    if _is_configuration(document):
+        return [("Configuration", document)], []
+    data = document.get("data")
+    if document["kind"] != "ConfigMap" or document["apiVersion"] != "v1" or not isinstance(data, Mapping):
+        return [], []
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    notes: list[Note] = []
+    for key, text in data.items():
+        inner = list(_inside(text))
+        if inner:
+            found += (("Configuration", content) for content in inner)
+        else:
+            notes.append(Note(name, clean(f"data.{key}", 200), "is not Kueue's Configuration: left out"))
+    return found, notes if found else []
+
+
+def _inside(text: Any) -> Iterator[Mapping[str, Any]]:
+    if not isinstance(text, str) or _GROUP not in text:
+        return
+    try:
+        for content, _ in load(text.encode("utf-8", "replace")):
+            if _is_configuration(content):
+                yield content
+    except BadYaml:
+        return
+
+
+def _is_configuration(content: Any) -> bool:
+    if not isinstance(content, Mapping) or content.get("kind") != "Configuration":
+        return False
+    return str(content.get("apiVersion")).partition("/")[0] == _GROUP
+
+
+def fair_sharing(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Fair sharing as a root Cohort says it; None: it is off."""
+    sharing = document.get("fairSharing")
+    if not isinstance(sharing, Mapping) or sharing.get("enable") is False:
+        return None
+    fair: dict[str, Any] = {"enabled": True}
+    if strategies := sharing.get("preemptionStrategies"):
+        fair["preemptionStrategies"] = strategies
+    return fair
+
+
+def notes_of(name: str, document: Mapping[str, Any], kinds: KindRegistry) -> Iterator[Note]:
+    """A note on each setting, with the one of queuectl that does the same."""
+    for field in sorted(map(str, document.keys() - {"apiVersion", "kind", "metadata"})):
+        value = document[field]
+        if field == "fairSharing":
+            yield from _sharing(name, value)
+            continue
+        for path, inner in _settings(field, value):
+            if path == _FRAMEWORKS:
+                yield from _frameworks(name, inner, kinds)
+            else:
+                yield Note(name, clean(path, 200), _where(path, inner))
+
+
+def _sharing(name: str, value: Any) -> Iterator[Note]:
+    known = {"enable", "preemptionStrategies"}
+    text = "converted to Cohort.spec.fairSharing of each root cohort"
+    if not isinstance(value, Mapping):
+        yield Note(name, "fairSharing", "is not an object: fair sharing is off")
+        return
+    yield Note(name, "fairSharing", text, left_out=False)
+    for field in sorted(map(str, value.keys() - known)):
+        yield Note(name, clean(f"fairSharing.{field}", 200), "there is no such setting here")
+
+
+def _settings(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The settings below a path: those that are named above, else the first level."""
+    deeper = any(known.startswith(f"{path}.") for known in (*_SAME, *_OTHERWISE, _FRAMEWORKS))
+    if deeper and isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _settings(f"{path}.{key}", inner)
+    else:
+        yield path, value
+
+
+def _where(path: str, value: Any) -> str:
+    if path in _SAME:
+        shown = json.dumps(_converted(value), ensure_ascii=False)
+        return clean(f"set `{_SAME[path]}`: {shown} in queuectl's configuration", 500)
+    if path in _OTHERWISE:
+        return _OTHERWISE[path]
+    section = path.partition(".")[0]
+    return (
+        f"there is no such setting here: {_OPERATIONS}" if "." in path else _OTHERWISE.get(section, _PROCESS)
+    )
+
+
+def _converted(value: Any) -> Any:
+    """A duration in seconds; anything else as it is."""
+    if not isinstance(value, str) or not _DURATION.fullmatch(value):
+        return value
+    parts = _DURATION_PART.findall(value)
+    return round(sum(Fraction(number) * _SECONDS[unit] for number, unit in parts))
+
+
+def _frameworks(name: str, value: Any, kinds: KindRegistry) -> Iterator[Note]:
+    """A note on each kind that Kueue manages and queuectl does not queue."""
+    if not isinstance(value, list):
+        yield Note(name, _FRAMEWORKS, "is not a list: left out")
+        return
+    queued = {f"{row.group or 'core'}/{row.kind}".lower() for row in kinds}
+    for framework in value:
+        if str(framework).lower() not in queued:
+            what = clean(str(framework), 100)
+            text = f"{what} is not queued here: such work runs without waiting (docs/kinds.md)"
+            yield Note(name, _FRAMEWORKS, text)

@@ -1,0 +1,221 @@
+"""Which settings of Slurm have no counterpart, and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from queuectl.importers.result import Note
+from queuectl.importers.slurm_text import Field, Kind, Record, fields_of
+from queuectl.importers.slurm_values import ranges_of, unset
+
+_RUN_TIME: Final = "set spec.maxExecutionTime (default, ceiling) of the queues of its accounts"
+_MEMORY: Final = "pods set their requests; a LimitRange of the namespace gives defaults and maxima"
+_PER_JOB: Final = "no queue limits the size of one workload"
+_JOBS: Final = "no queue limits the number of workloads; a quota of the resource pods limits their pods"
+_PER_USER: Final = "limits are those of accounts, not of users"
+_PER_CLASS: Final = "a WorkloadPriorityClass has no limits: use a ClusterQueue of its own"
+_BUDGET: Final = "there are no budgets of resource hours: past usage orders users, it stops none"
+_RBAC: Final = "rights are those of Kubernetes: RBAC decides who creates workloads in a namespace"
+_ANY_PRIORITY: Final = "any workload may name any WorkloadPriorityClass"
+_ORDER: Final = "priority comes from WorkloadPriorityClasses alone"
+_NODES: Final = "the pod scheduler places pods: use requests, affinity and taints"
+_WEIGHTS: Final = "set scheduling.admissionFairSharing.resourceWeights, which hold for the whole cluster"
+_WCKEYS: Final = "there are no work keys: label the workloads"
+_NOTHING: Final = "has no counterpart"
+
+_GROUP: Final = "not carried over: take its flavors out of the ClusterQueues of all other accounts"
+
+# Beside the values that Slurm prints for "not set" and "no limit" (slurm_values.unset).
+_NONE: Final[frozenset[str]] = frozenset()
+_OFF: Final = frozenset({"NO", "0", "1", "ALL", "00:00:00"})
+
+
+class _Setting(NamedTuple):
+    instead: str
+    neutral: frozenset[str] = _NONE
+    """Values that ask for nothing."""
+
+
+_PARTITION: Final[Mapping[str, _Setting]] = {
+    "AllowGroups": _Setting(_GROUP, _OFF),
+    "AllowQos": _Setting(_ANY_PRIORITY, _OFF),
+    "DenyQos": _Setting(_ANY_PRIORITY),
+    "AllocNodes": _Setting(_RBAC, _OFF),
+    "QoS": _Setting("a partition has no limits of its own: set borrowingLimit of its flavors"),
+    "DefaultTime": _Setting(_RUN_TIME),
+    "MaxTime": _Setting(_RUN_TIME),
+    "GraceTime": _Setting("set terminationGracePeriodSeconds of the pods", _OFF),
+    "MaxNodes": _Setting(_PER_JOB),
+    "MinNodes": _Setting(_PER_JOB, _OFF),
+    "MaxCPUsPerNode": _Setting(_NODES),
+    "MaxCPUsPerSocket": _Setting(_NODES),
+    "ExclusiveUser": _Setting(_NODES, _OFF),
+    "ExclusiveTopo": _Setting(_NODES, _OFF),
+    "LLN": _Setting(_NODES, _OFF),
+    "OverSubscribe": _Setting(_NODES, _OFF),
+    "DisableRootJobs": _Setting(_RBAC, _OFF),
+    "Hidden": _Setting("flavors and ClusterQueues are seen by all that may read them", _OFF),
+    "RootOnly": _Setting(_GROUP, _OFF),
+    "Exclusive": _Setting(_NODES, _OFF),
+    "PowerDownOnIdle": _Setting(_NODES, _OFF),
+    "CpuBind": _Setting(_NODES),
+    "ResumeTimeout": _Setting(_NODES, frozenset({"GLOBAL"})),
+    "SuspendTimeout": _Setting(_NODES, frozenset({"GLOBAL"})),
+    "SuspendTime": _Setting(_NODES, frozenset({"GLOBAL"})),
+    "SelectTypeParameters": _Setting(_NODES),
+    "ReqResv": _Setting("there are no reservations", _OFF),
+    "PriorityJobFactor": _Setting(_ORDER, _OFF),
+    "OverTimeLimit": _Setting(_RUN_TIME),
+    "State": _Setting("a flavor is not stopped: `queuectl stop` stops queues", frozenset({"UP"})),
+    "JobDefaults": _Setting(_MEMORY),
+    "DefMemPerCPU": _Setting(_MEMORY),
+    "DefMemPerNode": _Setting(_MEMORY),
+    "MaxMemPerCPU": _Setting(_MEMORY),
+    "MaxMemPerNode": _Setting(_MEMORY),
+    "Alternate": _Setting(_NOTHING),
+    "TRESBillingWeights": _Setting(_WEIGHTS),
+}
+_QOS: Final[Mapping[str, _Setting]] = {
+    "GraceTime": _Setting("set terminationGracePeriodSeconds of the pods", _NONE | {"00:00:00"}),
+    "PreemptExemptTime": _Setting("set spec.preemption.minRunTime of ClusterQueues", _NONE | {"00:00:00"}),
+    "PreemptMode": _Setting(
+        "victims are suspended and pending again", _NONE | {"cluster", "REQUEUE", "requeue"}
+    ),
+    "UsageFactor": _Setting("all workloads count alike", _NONE | {"1.000000", "1", "1.0"}),
+    "UsageThres": _Setting("a low share orders workloads, it stops none"),
+    "Flags": _Setting("a WorkloadPriorityClass has no flags: what does not fit waits, with a reason"),
+    "MaxWall": _Setting(_RUN_TIME),
+    "MaxWallDurationPerJob": _Setting(_RUN_TIME),
+    "MaxTRESPerJob": _Setting(_PER_JOB),
+    "MaxTRESPerUser": _Setting(_PER_USER),
+    "MaxJobsPerUser": _Setting(_PER_USER),
+    "MaxSubmitJobsPerUser": _Setting(_PER_USER),
+    "GrpSubmitJobs": _Setting(_PER_CLASS),
+    "GrpTRES": _Setting(_PER_CLASS),
+    "GrpJobs": _Setting(_PER_CLASS),
+    "GrpSubmit": _Setting(_PER_CLASS),
+    "GrpWall": _Setting(_BUDGET),
+    "GrpTRESMins": _Setting(_BUDGET),
+    "GrpTRESRunMins": _Setting(_BUDGET),
+    "MaxTRES": _Setting(_PER_JOB),
+    "MinTRES": _Setting(_PER_JOB),
+    "MaxTRESPerNode": _Setting(_PER_JOB),
+    "MaxTRESMins": _Setting(_BUDGET),
+    "MaxTRESPU": _Setting(_PER_USER),
+    "MaxJobsPU": _Setting(_PER_USER),
+    "MaxSubmitPU": _Setting(_PER_USER),
+    "MaxTRESPA": _Setting(_PER_CLASS),
+    "MaxJobsPA": _Setting(_PER_CLASS),
+    "MaxSubmitPA": _Setting(_PER_CLASS),
+}
+_ASSOCIATION: Final[Mapping[str, _Setting]] = {
+    "QOS": _Setting(_ANY_PRIORITY, _NONE | {"normal"}),
+    "DefaultQOS": _Setting("workloads without the label have priority 0", _NONE | {"normal"}),
+    "AdminLevel": _Setting(_RBAC),
+    "DefaultWCKey": _Setting(_WCKEYS),
+    "WCKeys": _Setting(_WCKEYS),
+    "Classification": _Setting(_NOTHING),
+    "Coordinator": _Setting(_RBAC),
+    "Partition": _Setting("an account may use the same flavors as a whole"),
+    "Priority": _Setting(_ORDER),
+    "MaxJobs": _Setting(_JOBS),
+    "MaxJobsAccrue": _Setting(_JOBS),
+    "MaxSubmitJobs": _Setting(_JOBS),
+    "GrpJobs": _Setting(_JOBS),
+    "GrpJobsAccrue": _Setting(_JOBS),
+    "GrpSubmitJobs": _Setting(_JOBS),
+    "GrpSubmit": _Setting(_JOBS),
+    "MaxTRESPerJob": _Setting(_PER_JOB),
+    "MaxTRESPerNode": _Setting(_PER_JOB),
+    "MaxWallDurationPerJob": _Setting(_RUN_TIME),
+    "GrpWall": _Setting(_BUDGET),
+    "GrpTRESMins": _Setting(_BUDGET),
+    "GrpTRESRunMins": _Setting(_BUDGET),
+    "MaxTRESMins": _Setting(_BUDGET),
+    "MaxTRESMinsPerJob": _Setting(_BUDGET),
+}
+_NODE: Final[Mapping[str, _Setting]] = {
+    "CoreSpecCount": _Setting("quota includes these cores: what nodes reserve is set for the kubelet", _OFF),
+    "MemSpecLimit": _Setting("quota includes this memory: what nodes reserve is set for the kubelet", _OFF),
+    "AvailableFeatures": _Setting("label the nodes with the features that pods select"),
+    "Owner": _Setting(_RBAC),
+    "MCS_label": _Setting(_RBAC),
+}
+"""All other fields of nodes are facts, and no settings."""
+_SETTINGS: Final[Mapping[Kind, Mapping[str, _Setting]]] = {
+    Kind.PARTITION: _PARTITION,
+    Kind.NODE: _NODE,
+    Kind.QOS: _QOS,
+    Kind.CLUSTER: {
+        **_ASSOCIATION,
+        "Fairshare": _Setting("the root Cohort has no share", _OFF),
+        "GrpTRES": _Setting("set nominalQuota of the root Cohort"),
+    },
+    Kind.ACCOUNT: _ASSOCIATION,
+    Kind.USER: {**_ASSOCIATION, "GrpTRES": _Setting(_PER_USER)},
+}
+_PARTITION_USED: Final = frozenset(
+    {
+        *("PartitionName", "AllowAccounts", "DenyAccounts", "Default", "PriorityTier", "PreemptMode"),
+        *("Nodes", "NodeSets", "TotalCPUs", "TotalNodes", "TRES"),
+    }
+)
+_USED: Final[Mapping[Kind, frozenset[str]]] = {
+    # What is carried over, or is a fact about the cluster and no setting.
+    Kind.PARTITION: _PARTITION_USED,
+    Kind.NODE: frozenset(),
+    Kind.QOS: frozenset({"Name", "Priority", "Preempt", "Description", "Descr", "ID"}),
+    Kind.CLUSTER: frozenset(),
+    Kind.ACCOUNT: frozenset({"Fairshare", "GrpTRES", "Description", "Organization"}),
+    Kind.USER: frozenset({"Fairshare", "DefaultAccount"}),
+}
+
+
+class Notes:
+    """Notes on places in files. Equal ones are one note with all their lines."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
+        self._kept: set[str] = set()
+        """Texts of notes on what is carried over."""
+
+    def add(self, record: Record, field: str, text: str, *, left_out: bool = True) -> None:
+        """On a field of the record, or (empty) on the record."""
+        if not left_out:
+            self._kept.add(text)
+        given = record.fields.get(field) or Field("", record.line)
+        what = f"{record.kind} {record.name}" + (f" {field}={given.value}" if field else "")
+        places = self._found.setdefault((record.file, f"{record.kind} {field}".strip(), text), [])
+        places.append((given.line, what))
+
+    def settings(self, records: Iterable[Record]) -> None:
+        """All settings that have no counterpart."""
+        for record in records:
+            if record.kind is Kind.USER and record.name == record.parent == "root":
+                continue
+            for name, field in fields_of(record):
+                if name in _USED[record.kind]:
+                    continue
+                setting = _SETTINGS[record.kind].get(name, _Setting(_NOTHING, _OFF))
+                if record.kind is Kind.NODE and name not in _NODE:
+                    continue
+                if field.value not in setting.neutral and not unset(field.value):
+                    self.add(record, name, setting.instead)
+
+    def all(self) -> tuple[Note, ...]:
+        """By file and line."""
+        found = sorted(self._found.items(), key=lambda one: (one[0][0], min(one[1])))
+        return tuple(
+            _note(file, general, text, places)._replace(left_out=text not in self._kept)
+            for (file, general, text), places in found
+        )
+
+
+def _note(file: str, general: str, text: str, places: list[tuple[int, str]]) -> Note:
+    lines = {line for line, _ in places}
+    if len(places) == 1:
+        ((line, what),) = places
+        return Note(f"{file}: line {line}:", what, text)
+    word = "line" if len(lines) == 1 else "lines"
+    return Note(f"{file}: {word} {ranges_of(lines)}:", f"{general} ({len(places)} times)", text)

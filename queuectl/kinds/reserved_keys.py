@@ -1,0 +1,35 @@
+"""Every label and annotation that queuectl, its policies and its command line reserve, on objects and pods.
+
+The policies of manifests/gate confine queuectl's own service account to the annotations with this prefix and
+to the labels of pods; tests/acceptance/manifests compares them with this list.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queuectl.kinds.jobs import QUEUE_LABEL
+
+RESERVED: Final = "queuectl.dev/reserved-"
+"""Prefix of annotations that users may not write."""
+
+ADMISSION_ANNOTATION: Final = RESERVED + "admission"
+"""On an admitted object, written by the controller: kinds/admission."""
+STOPPED_ANNOTATION: Final = RESERVED + "stopped"
+"""On an object that queuectl stopped, until its next start, written by the controller: kinds/stopped."""
+SUBMITTER_ANNOTATION: Final = RESERVED + "submitter"
+"""On an object, written at its creation by the mutating policy or the webhook: the user that created it."""
+RELEASE_ANNOTATION: Final = RESERVED + "release"
+"""On an object, written by an admin that the gate lets do so: kinds/released."""
+BYPASS_ANNOTATION: Final = RESERVED + "bypass"
+"""On an object, written by the mutating policy or the webhook: the user that started it past the queue."""
+REASON_OF_BYPASS: Final = "queuectl.dev/bypass"
+"""On an object, written by a user that may bypass, in the request that starts it past the queue: why."""
+
+AUTHOR_ANNOTATION: Final = RESERVED + "author"
+"""On a policy object, written by the mutating policy whenever its spec changes: the user that wrote it."""
+
+WORKLOAD_LABEL: Final = "queuectl.dev/workload"
+"""On pod templates, and so on pods, written at each start: the id of the workload."""
+POD_LABELS: Final = (QUEUE_LABEL, WORKLOAD_LABEL)
+"""Labels on pod templates, written at each start. On an object itself its user writes the first."""

@@ -1,0 +1,62 @@
+"""What a start adds to an object so that its pods get the nodes and the labels of their admission."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queuectl.core.model import Effect, PodSetAssignment
+from queuectl.kinds.admission import additions
+from queuectl.kinds.jobs import QUEUE_LABEL, PodLabel
+from queuectl.kinds.node_constraints import NodeConstraints, toleration_json
+from queuectl.kinds.podsets import Operation, Path
+from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
+
+LABELLED: Final = PodLabel(WORKLOAD_LABEL, uid=True)
+"""Of the pods of every start. The gate lets no user take it off, so it counts without any other label."""
+STARTED: Final = LABELLED._replace(sure=True)
+"""The same, where owners do not tell whose pods are, or not for long."""
+
+
+def pointer(path: Path) -> str:
+    """A JSON pointer (RFC 6901)."""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
+
+
+def add(path: Path, value: object) -> Operation:
+    return {"op": "add", "path": pointer(path), "value": value}
+
+
+def pod_labels(effect: Effect) -> dict[str, str]:
+    """Of every pod."""
+    return {QUEUE_LABEL: effect.workload.queue, WORKLOAD_LABEL: effect.workload.id}
+
+
+def directives(pod_set: PodSetAssignment, holder: Path, effect: Effect) -> list[Operation]:
+    """The user's own scheduling fields with the flavors' on top, as fields of what is at `holder`.
+
+    Fields that both leave empty, and that no former admission can have set, are not written.
+    """
+    own = NodeConstraints(pod_set.node_selector, pod_set.tolerations)
+    added = additions(pod_set, effect.flavors)
+    wanted = own.steered(added)
+    before = effect.observation.admission is not None
+    patch = []
+    if before or added.node_selector:
+        patch.append(add((*holder, "nodeSelector"), dict(wanted.node_selector)))
+    if before or added.tolerations:
+        patch.append(add((*holder, "tolerations"), [toleration_json(item) for item in wanted.tolerations]))
+    return patch
+
+
+def labelling(pod_set: PodSetAssignment, metadata: Path, effect: Effect) -> list[Operation]:
+    """Labels of the pods of a podset, as a field of what is at `metadata`.
+
+    Those of a former attempt are replaced.
+    """
+    labels = pod_labels(effect)
+    unlabelled = dict(effect.observation.unlabelled)
+    if pod_set.name not in unlabelled:
+        return [add((*metadata, "labels", name), value) for name, value in labels.items()]
+    if unlabelled[pod_set.name]:
+        return [add((*metadata, "labels"), labels)]
+    return [add(metadata, {"labels": labels})]

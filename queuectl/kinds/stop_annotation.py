@@ -1,0 +1,72 @@
+"""The reserved-stopped annotation: why queuectl stopped a workload, by which rule and at what cost.
+
+The stop patch writes it, the next start removes it. All users of the namespace can read it, so it names no
+workload of another namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from queuectl.core.model import Effect, WorkloadId
+from queuectl.core.reasons import Code, Reason
+from queuectl.core.redaction import redacted
+from queuectl.kinds.admission import rfc3339
+from queuectl.kinds.json_fields import BadField, clean, integer
+
+MAX_STOPPED = 4_000
+"""Longest annotation that is read, in characters."""
+_MAX_DETAIL = 300
+_SECOND = timedelta(seconds=1)
+
+
+def render(effect: Effect) -> str:
+    """The annotation's text for a stop, compact and in a fixed order."""
+    attempt, eviction = effect.attempt, effect.eviction
+    found: dict[str, Any] = {"workload": attempt.workload, "attempt": attempt.number}
+    if eviction is not None:
+        seconds = max(timedelta(), eviction.at - attempt.admitted_at) // _SECOND
+        devices = _devices(effect)
+        found |= {
+            "at": rfc3339(eviction.at),
+            **_words(redacted(eviction.reason, (effect.workload.ref.namespace,))),
+            "ranSeconds": seconds,
+            "deviceSeconds": {name: amount * seconds for name, amount in devices.items()},
+        }
+    return orjson.dumps(found).decode()
+
+
+def _words(reason: Reason) -> dict[str, str]:
+    words = {"code": reason.code.value}
+    if reason.cause is not None:
+        words["rule"] = reason.cause.value
+    if reason.by is not None:
+        words["by"] = reason.by
+    if reason.node is not None:
+        words["node"] = reason.node
+    if reason.detail is not None and reason.code is not Code.PREEMPTED:
+        words["detail"] = clean(reason.detail, _MAX_DETAIL)
+    return words
+
+
+def _devices(effect: Effect) -> dict[str, int]:
+    """What it held of extended resources, such as GPUs."""
+    held = effect.attempt.assignment.resources()
+    return {name: amount for name, amount in sorted(held.items()) if "/" in name}
+
+
+def parse(annotation: object, workload: WorkloadId) -> int | None:
+    """The attempt whose stop it records; None if it is malformed or of another workload."""
+    if not isinstance(annotation, str) or len(annotation) > MAX_STOPPED:
+        return None
+    try:
+        read = orjson.loads(annotation)
+        if not isinstance(read, Mapping) or read.get("workload") != workload:
+            return None
+        return integer(read, "attempt", "", default=None, low=1)
+    except (orjson.JSONDecodeError, UnicodeEncodeError, BadField, RecursionError):
+        return None

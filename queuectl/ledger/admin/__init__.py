@@ -1,0 +1,1 @@
+"""Migration, verification, rebuilding and retention of the ledger."""

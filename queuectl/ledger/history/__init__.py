@@ -1,0 +1,1 @@
+"""What rows of history say: replay, past states, past usage."""

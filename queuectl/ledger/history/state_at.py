@@ -1,0 +1,283 @@
+"""The state of the ledger as it was stored at an earlier time, from rows alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ARRAY, BigInteger, Row, Text, and_, case, cast, func, literal, or_, select
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuectl.core.decisions import Verdict
+from queuectl.core.model import (
+    ConfigKey,
+    EffectKey,
+    LedgerSnapshot,
+    Phase,
+    StoredWorkload,
+    UsageSum,
+    Verb,
+    WorkloadId,
+)
+from queuectl.core.node_facts import NodeFacts
+from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
+from queuectl.core.reasons import Code
+from queuectl.ledger import tables as t
+from queuectl.ledger.arrays import CLOCK
+from queuectl.ledger.codec import Parsed, reason_or_none
+from queuectl.ledger.history.past_capacity import capacities_at, first_capacity, flavors_of
+from queuectl.ledger.history.past_lives import first_and_last, last_decision, past_lives
+from queuectl.ledger.history.past_states import Said, as_of
+from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT, past_usage
+from queuectl.ledger.pool import ledger_call, reading, stream
+from queuectl.ledger.published_facts import nodes_now
+from queuectl.ledger.rows import stored_workload, workloads_with_attempts
+from queuectl.ledger.shapes import Shapes
+from queuectl.ports.ledger import LedgerUnavailable, NotStored
+from queuectl.ports.reader import PastLives, PastRevision, TooMuchHistory
+
+_TIMEOUT: Final = 20.0
+"""Seconds for each statement, and for what is computed between two."""
+
+MOST_REVISED: Final = 256 << 20
+"""Characters of the revisions of policy and context in one answer. An equal spec counts once."""
+EACH_REVISION: Final = 512
+"""Counted for each revision, besides its spec."""
+
+Configure = Callable[[str], SchedulingConfiguration]
+"""The configuration of the component as canonical JSON to its section `scheduling`; raises ValueError."""
+
+
+class LedgerPast:
+    """readings.PastWork over a pool made by `create_pool`, for one cluster."""
+
+    def __init__(self, pool: AsyncEngine, cluster_id: str, configure: Configure) -> None:
+        self._pool = pool
+        self._cluster = cluster_id
+        self._configure = configure
+        self._shapes = Shapes(cluster_id)
+
+    @ledger_call
+    async def at(self, when: datetime | None) -> LedgerSnapshot:
+        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+            nodes: tuple[NodeFacts, ...] = ()
+            if when is None:
+                when = (await connection.execute(CLOCK, {"p_cluster": self._cluster})).scalar_one()
+                nodes = await nodes_now(connection, self._cluster)
+            last, now = await self._last_decision(connection, when)
+            configs = await self._configs(connection, last)
+            settings = configuration_of(configs, self._configure)
+            return LedgerSnapshot(
+                sequence=last,
+                now=now,
+                workloads=tuple(await self._workloads(connection, last, now, settings.preemptions_count_for)),
+                configs=tuple(configs),
+                effects=tuple(await self._effects(connection, last, when)),
+                past_usage=await self._past_usage(connection, last, now, settings),
+                nodes=nodes,
+                capacities=await capacities_at(connection, self._cluster, when, flavors_of(configs)),
+            )
+
+    @ledger_call
+    async def first_capacity(self) -> datetime | None:
+        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+            return await first_capacity(connection, self._cluster)
+
+    @ledger_call
+    async def nodes_now(self) -> tuple[NodeFacts, ...]:
+        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+            return await nodes_now(connection, self._cluster)
+
+    @ledger_call
+    async def past_lives(self, *, since: datetime, known: PastLives | None = None) -> PastLives:
+        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+            found = await past_lives(connection, self._cluster, since, self._shapes, known)
+        if found is None:
+            raise LedgerUnavailable(f"the ledger has no decision on cluster {self._cluster} yet")
+        return found
+
+    @ledger_call
+    async def revisions(self, *, since: datetime) -> tuple[list[PastRevision], int]:
+        """Return what was created or changed after `since`, in order, and how many objects were deleted and
+        are gone. An equal spec is in memory once. Raises TooMuchHistory."""
+        row = t.config_revision.c
+        query = (
+            select(row.from_at, row.to_at, row.kind, row.namespace, row.name)
+            .add_columns(case((row.from_at > since, row.spec)).label("spec"))
+            .where(row.cluster_id == self._cluster, or_(row.from_at > since, row.to_at > since))
+            .order_by(row.from_seq, row.kind, row.namespace, row.name)
+        )
+        gone: dict[ConfigKey, bool] = {}
+        keys: dict[ConfigKey, ConfigKey] = {}
+        specs: dict[str, str] = {}
+        found: list[PastRevision] = []
+        size = 0
+        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+            async for at, to_at, *names, spec in stream(connection, query):
+                key = ConfigKey(*names)
+                key = keys.setdefault(key, key)
+                gone[key] = to_at is not None
+                size += EACH_REVISION
+                if spec is not None:
+                    size += len(spec) if spec not in specs else 0
+                    found.append(PastRevision(at, key, specs.setdefault(spec, spec)))
+                if size > MOST_REVISED:
+                    limit = f"{MOST_REVISED >> 20} MiB"
+                    raise TooMuchHistory(
+                        f"policy and context changed by more than {limit} since {since}: ask for less"
+                    )
+        return found, sum(gone.values())
+
+    async def _last_decision(self, connection: AsyncConnection, when: datetime) -> tuple[int, datetime]:
+        """Sequence and time of the last decision at `when` or before. Raises NotStored."""
+        found = await last_decision(connection, self._cluster, lambda row: row.now <= when)
+        if found is None:
+            first, _ = await first_and_last(connection, self._cluster)
+            if first is None:
+                raise LedgerUnavailable(f"the ledger has no decision on cluster {self._cluster} yet")
+            raise NotStored(when, first.now)
+        return found.sequence, found.now
+
+    async def _configs(self, connection: AsyncConnection, last: int) -> Sequence[tuple[ConfigKey, str]]:
+        row = t.config_revision.c
+        query = (
+            select(row.kind, row.namespace, row.name, row.spec)
+            .where(row.cluster_id == self._cluster, row.from_seq <= last)
+            .where(or_(row.to_seq.is_(None), row.to_seq > last))
+            .order_by(row.kind, row.namespace, row.name)
+        )
+        rows = await connection.execute(query)
+        return [(ConfigKey(kind, namespace, name), spec) for kind, namespace, name, spec in rows]
+
+    async def _workloads(
+        self, connection: AsyncConnection, last: int, now: datetime, counts_for: timedelta
+    ) -> Sequence[StoredWorkload]:
+        row = t.workload.c
+        ended_later = and_(~row.open, row.closed_seq > last, row.closed_at >= now)
+        query = (
+            workloads_with_attempts()
+            .where(row.cluster_id == self._cluster, row.queued_seq <= last, or_(row.open, ended_later))
+            .order_by(row.arrival, row.id)
+        )
+        rows = (await connection.execute(query)).all()
+        lives = [(one.id, one.queued_seq) for one in rows]
+        parsed = Parsed()
+        decisions = await self._decisions(connection, [*_changed(rows, last)], last, now, parsed)
+        preempted = await self._preempted(connection, lives, last, now - counts_for, now)
+        queued = (one for found in decisions.values() for one in found if one.verdict == Verdict.QUEUED)
+        ids = {one.shape for one in rows} | {str(one.payload.get("shape", "")) for one in queued}
+        await self._shapes.read(connection, ids)
+
+        def then() -> list[StoredWorkload]:
+            shapes = self._shapes
+            stored = (stored_workload(one, shapes, parsed) for one in rows)
+            return [
+                as_of(one, decisions.get(one.id, ()), shapes.get, preempted.get(one.id, ()))
+                if one.id in decisions or one.id in preempted
+                else one
+                for one in stored
+            ]
+
+        # Beside the event loop: with thousands of workloads this takes a second.
+        return await asyncio.to_thread(then)
+
+    async def _decisions(
+        self,
+        connection: AsyncConnection,
+        lives: Sequence[tuple[str, int]],
+        last: int,
+        now: datetime,
+        parsed: Parsed,
+    ) -> dict[str, list[Said]]:
+        """Of each workload the last decision of each verdict, with and without what attempts left."""
+        row, life = t.decision.c, _lives(lives)
+        key = (row.workload, row.verdict, row.payload.has_key("past"))
+        query = (
+            select(row.workload, row.sequence, row.now, row.verdict, row.attempt)
+            .add_columns(cast(row.reason, Text), cast(row.payload, Text))
+            .ext(distinct_on(*key))
+            .select_from(life.join(t.decision, row.workload == life.c.id))
+            .where(row.cluster_id == self._cluster, row.sequence >= life.c.first)
+            .where(row.sequence <= last, row.now <= now)
+            .order_by(*key, row.sequence.desc())
+        )
+        found: defaultdict[str, list[Said]] = defaultdict(list)
+        rows = (await connection.execute(query)).all()
+        for workload, sequence, at, verdict, attempt, reason, payload in rows:
+            one = Said(sequence, at, verdict, attempt, parsed(reason_or_none, reason), parsed(dict, payload))
+            found[workload].append(one)
+        return found
+
+    async def _preempted(
+        self,
+        connection: AsyncConnection,
+        lives: Sequence[tuple[str, int]],
+        last: int,
+        since: datetime,
+        now: datetime,
+    ) -> dict[str, tuple[datetime, ...]]:
+        """When each was preempted since then, oldest first: the last PREEMPTIONS_KEPT (P11)."""
+        row, life = t.decision.c, _lives(lives)
+        query = (
+            select(row.workload, row.now)
+            .select_from(life.join(t.decision, row.workload == life.c.id))
+            .where(row.cluster_id == self._cluster, row.sequence >= life.c.first, row.sequence <= last)
+            .where(row.now >= since, row.now <= now, row.verdict == Verdict.EVICTED.value)
+            .where(row.reason["code"].astext == Code.PREEMPTED.value)
+            .order_by(row.sequence)
+        )
+        times: defaultdict[str, list[datetime]] = defaultdict(list)
+        for workload, at in await connection.execute(query):
+            times[workload].append(at)
+        return {workload: tuple(found[-PREEMPTIONS_KEPT:]) for workload, found in times.items()}
+
+    async def _effects(self, connection: AsyncConnection, last: int, when: datetime) -> Iterable[EffectKey]:
+        """Writes that were due then, in the order of their decisions."""
+        row = t.effect.c
+        query = (
+            select(row.workload, row.attempt, row.verb)
+            .where(row.cluster_id == self._cluster, row.sequence <= last)
+            .where(or_(row.open, row.closed_at > when))
+            .order_by(row.sequence)
+        )
+        rows = await connection.execute(query)
+        return [EffectKey(WorkloadId(workload), attempt, Verb(verb)) for workload, attempt, verb in rows]
+
+    async def _past_usage(
+        self, connection: AsyncConnection, last: int, now: datetime, settings: SchedulingConfiguration
+    ) -> tuple[UsageSum, ...]:
+        sharing = settings.usage_sharing
+        if sharing is None or not sharing.half_life:
+            return ()
+        return await past_usage(connection, self._cluster, sharing, last, now, earlier=True)
+
+
+def configuration_of(
+    configs: Iterable[tuple[ConfigKey, str]], configure: Configure
+) -> SchedulingConfiguration:
+    """The section `scheduling` in force; the default where none was recorded. Raises ValueError."""
+    for key, spec in configs:
+        if key.kind == "Configuration":
+            return configure(spec)
+    return DEFAULT_CONFIGURATION
+
+
+def _changed(rows: Iterable[Row[Any]], last: int) -> Iterator[tuple[str, int]]:
+    """Yield the lives whose rows do not say what they were after decision `last`.
+
+    When an eviction was decided, and for which preemptor, no row says.
+    """
+    for row in rows:
+        if row.updated_seq > last or row.phase == Phase.EVICTING:
+            yield row.id, row.queued_seq
+
+
+def _lives(lives: Sequence[tuple[str, int]]) -> Any:
+    """Workloads with the sequence that began each, as a table. Two parameters, however many there are."""
+    ids, firsts = [id for id, _ in lives], [first for _, first in lives]
+    arrays = (literal(ids, ARRAY(Text)), literal(firsts, ARRAY(BigInteger)))
+    return func.unnest(*arrays).table_valued("id", "first", name="life").render_derived()

@@ -1,0 +1,171 @@
+"""Facts for readers, which decide nothing (docs/decisions/0026-facts-for-readers.md): stored, and read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Delete,
+    Table,
+    Text,
+    Update,
+    bindparam,
+    cast,
+    delete,
+    exists,
+    func,
+    select,
+    update,
+)
+from sqlalchemy.dialects.postgresql import JSONB, Insert
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuectl.core.capacity import QueueDemand
+from queuectl.core.model import ForReaders, PendingLine, PodsReady
+from queuectl.core.node_facts import NodeFacts
+from queuectl.ledger import tables as t
+from queuectl.ledger.arrays import CLUSTER, NOW, Columns, columns_of, rows_from
+from queuectl.ledger.capacity import capacity_from_json, capacity_to_json, demand_from_json, demand_to_json
+from queuectl.ledger.codec import cleaned, dump
+from queuectl.ledger.node_facts import facts_from_json, facts_to_json
+from queuectl.ports.reader import GONE_KEPT
+
+NUMBER: Final = bindparam("p_number", type_=BigInteger)
+"""Of the batch."""
+
+PODS_READY_ROWS: Final = Columns(*columns_of(t.pods_ready, "workload", "attempt", "ready"))
+_FRESH_PODS: Final = upsert(t.pods_ready)
+PODS_READY: Final = _FRESH_PODS.from_select(
+    *rows_from(
+        t.pods_ready,
+        PODS_READY_ROWS,
+        ("workload", "attempt", "ready"),
+        where=exists().where(
+            t.workload_open.c.cluster_id == CLUSTER,
+            t.workload_open.c.id == PODS_READY_ROWS.table.c.workload,
+        ),
+        cluster_id=CLUSTER,
+        batch=NUMBER,
+    )
+).on_conflict_do_update(
+    index_elements=[t.pods_ready.c.cluster_id, t.pods_ready.c.workload],
+    set_={name: _FRESH_PODS.excluded[name] for name in ("attempt", "ready", "batch")},
+)
+
+
+class Facts(NamedTuple):
+    """A table with one JSON value for each name."""
+
+    rows: Columns
+    statement: Insert
+
+
+def _facts(table: Table, name: str, value: str) -> Facts:
+    """A row that would not change is not written."""
+    rows = Columns(*columns_of(table, name, value))
+    fresh = upsert(table)
+    statement = fresh.from_select(
+        *rows_from(table, rows, (name, value), cluster_id=CLUSTER, batch=NUMBER)
+    ).on_conflict_do_update(
+        index_elements=[table.c.cluster_id, table.c[name]],
+        set_={column: fresh.excluded[column] for column in (value, "batch")},
+        where=table.c[value].is_distinct_from(fresh.excluded[value]),
+    )
+    return Facts(rows, statement)
+
+
+def _history(table: Table, name: str, value: str) -> Facts:
+    """A row for each time; of two commits at one time the later one counts."""
+    rows = Columns(*columns_of(table, name, value))
+    fresh = upsert(table)
+    statement = fresh.from_select(
+        *rows_from(table, rows, (name, value), cluster_id=CLUSTER, at=NOW)
+    ).on_conflict_do_update(
+        index_elements=[table.c.cluster_id, table.c[name], table.c.at],
+        set_={value: fresh.excluded[value]},
+    )
+    return Facts(rows, statement)
+
+
+LINES: Final = _facts(t.pending_line, "cluster_queue", "workloads")
+CAPACITIES: Final = _facts(t.flavor_capacity, "flavor", "capacity")
+PAST_CAPACITIES: Final = _history(t.past_capacity, "flavor", "capacity")
+DEMANDS: Final = _facts(t.queue_demand, "cluster_queue", "demand")
+NODES: Final = _facts(t.node, "name", "facts")
+_GONE: Final = cast({}, JSONB)
+NO_OTHER_NODES: Final = (
+    update(t.node)
+    .where(
+        t.node.c.cluster_id == CLUSTER,
+        t.node.c.name != func.all(bindparam("p_names", type_=ARRAY(Text))),
+        t.node.c.facts != _GONE,
+    )
+    .values(facts=_GONE, batch=NUMBER)
+)
+LONG_GONE: Final = delete(t.node).where(
+    t.node.c.cluster_id == CLUSTER, t.node.c.facts == _GONE, t.node.c.batch <= NUMBER
+)
+NO_PODS_READY: Final = delete(t.pods_ready).where(
+    t.pods_ready.c.cluster_id == CLUSTER,
+    t.pods_ready.c.workload == func.any(bindparam("p_workloads", type_=ARRAY(Text))),
+)
+
+
+def facts_of(found: ForReaders) -> Iterator[tuple[Facts, list[tuple[str, str]]]]:
+    """Yield what to store in which table: names, and JSON texts. Tables without a row are left out."""
+    told: tuple[tuple[Facts, list[tuple[str, object]]], ...] = (
+        (LINES, [(one.cluster_queue, one.workloads) for one in found.lines]),
+        (CAPACITIES, [(one.flavor, capacity_to_json(one)) for one in found.capacities]),
+        (PAST_CAPACITIES, [(one.flavor, capacity_to_json(one)) for one in found.past_capacities]),
+        (DEMANDS, [(one.cluster_queue, demand_to_json(one.demand)) for one in found.demands]),
+        (NODES, [(one.name, facts_to_json(one)) for one in found.nodes]),
+    )
+    for facts, rows in told:
+        if rows:
+            ordered = sorted(rows, key=lambda row: row[0])
+            yield facts, [(name, dump(cleaned(value))) for name, value in ordered]
+
+
+def dropped(found: ForReaders, number: int) -> Iterator[tuple[Update | Delete, dict[str, object]]]:
+    """Yield what drops nodes, each with its parameters: those of an earlier controller, and those long gone.
+
+    A reader learns that a node is gone by a row that says so, and reads all again if it comes too late.
+    """
+    if found.all_nodes is not None:
+        yield NO_OTHER_NODES, {"names": list(found.all_nodes), "number": number}
+    if any(one.gone for one in found.nodes):
+        yield LONG_GONE, {"number": number - GONE_KEPT}
+
+
+async def nodes_now(connection: AsyncConnection, cluster: str) -> tuple[NodeFacts, ...]:
+    """Those that are there, by name."""
+    row = t.node.c
+    query = select(row.name, row.facts).where(row.cluster_id == cluster, row.facts != _GONE)
+    found = await connection.execute(query)
+    return tuple(sorted((facts_from_json(*one) for one in found), key=lambda one: one.name))
+
+
+async def facts_after(connection: AsyncConnection, cluster: str, batch: int) -> ForReaders:
+    """Those that batches after number `batch` have stored."""
+
+    async def newer(table: Table, *columns: str) -> list[tuple[Any, ...]]:
+        query = select(*(table.c[name] for name in columns))
+        query = query.where(table.c.cluster_id == cluster, table.c.batch > batch)
+        return [tuple(row) for row in await connection.execute(query)]
+
+    ready = await newer(t.pods_ready, "workload", "attempt", "ready")
+    lines = await newer(t.pending_line, "cluster_queue", "workloads")
+    capacities = await newer(t.flavor_capacity, "flavor", "capacity")
+    demands = await newer(t.queue_demand, "cluster_queue", "demand")
+    nodes = await newer(t.node, "name", "facts")
+    return ForReaders(
+        tuple(PodsReady(*row) for row in ready),
+        tuple(PendingLine(name, tuple(found)) for name, found in lines),
+        tuple(capacity_from_json(*row) for row in capacities),
+        tuple(QueueDemand(name, demand_from_json(found)) for name, found in demands),
+        tuple(facts_from_json(*row) for row in nodes),
+    )

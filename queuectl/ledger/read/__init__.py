@@ -1,0 +1,1 @@
+"""Reading the ledger: states, history, and the outbox of notifications."""

@@ -1,0 +1,1 @@
+"""Plans of the engine as rows of Postgres."""

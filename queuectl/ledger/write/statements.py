@@ -1,0 +1,323 @@
+"""The statements of a commit: each takes any number of rows as arrays, one per column.
+
+Parameters with a single value are named `p_NAME`, arrays `a_COLUMN`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    Text,
+    and_,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.sql.dml import Insert, Update
+
+from queuectl.ledger import tables as t
+from queuectl.ledger.arrays import CLUSTER, NOW, Columns, columns_of, parameter, rows_from
+
+_TEXT, _INT, _BOOL = Text(), BigInteger(), Boolean()
+
+
+# --- leadership
+
+FENCE: Final = (
+    update(t.leadership)
+    .where(
+        t.leadership.c.cluster_id == CLUSTER,
+        t.leadership.c.epoch == parameter("epoch", _INT),
+        t.leadership.c.holder == parameter("holder", _TEXT),
+        or_(t.leadership.c.now.is_(None), t.leadership.c.now <= NOW),
+    )
+    .values(
+        sequence=t.leadership.c.sequence + parameter("rows", _INT),
+        batches=t.leadership.c.batches + 1,
+        now=NOW,
+    )
+    .returning(t.leadership.c.sequence, t.leadership.c.config_sequence, t.leadership.c.batches)
+)
+"""Locks the cluster's row for this transaction, checks epoch and holder, and numbers the decisions."""
+
+CONFIGURED: Final = (
+    update(t.leadership)
+    .where(t.leadership.c.cluster_id == CLUSTER)
+    .values(config_sequence=parameter("config_sequence", _INT))
+)
+
+NEW_BATCH: Final = (
+    upsert(t.batch)
+    .values(
+        cluster_id=CLUSTER,
+        id=parameter("batch", _TEXT),
+        number=parameter("number", _INT),
+        first_sequence=parameter("first", _INT),
+        epoch=parameter("epoch", _INT),
+    )
+    .on_conflict_do_nothing()
+    .returning(t.batch.c.id)
+)
+KNOWN_BATCH: Final = select(t.batch.c.first_sequence).where(
+    t.batch.c.cluster_id == CLUSTER, t.batch.c.id == parameter("batch", _TEXT)
+)
+FORGET_BATCHES: Final = delete(t.batch).where(
+    t.batch.c.cluster_id == CLUSTER, t.batch.c.number <= parameter("number", _INT)
+)
+
+# --- history
+
+_DECISION_NAMES: Final = (
+    *("sequence", "verdict", "config_version", "workload"),
+    *("namespace", "kind", "name", "uid", "attempt", "reason", "payload"),
+)
+DECISION_ROWS: Final = Columns(*columns_of(t.decision, *_DECISION_NAMES))
+DECISIONS: Final = insert(t.decision).from_select(
+    *rows_from(
+        t.decision,
+        DECISION_ROWS,
+        _DECISION_NAMES,
+        cluster_id=CLUSTER,
+        now=NOW,
+        epoch=parameter("epoch", _INT),
+        cycle=parameter("cycle", _INT),
+        payload_version=parameter("payload_version", t.decision.c.payload_version.type),
+        rules_version=parameter("rules_version", t.decision.c.rules_version.type),
+    )
+)
+
+# --- workloads
+
+_SEEN_NAMES: Final = (
+    *("id", "namespace", "kind", "name", "uid", "queue", "cluster_queue", "priority", "created_at"),
+    *("arrival", "submitter", "labels", "shape", "past", "options", "queued_seq"),
+)
+_SEEN_AGAIN: Final = (*("queue", "cluster_queue", "priority", "labels", "shape", "past", "options"),)
+SEEN_ROWS: Final = Columns(*columns_of(t.workload, *_SEEN_NAMES))
+
+
+def _seen() -> Insert:
+    source = rows_from(
+        t.workload_open,
+        SEEN_ROWS,
+        _SEEN_NAMES,
+        cluster_id=CLUSTER,
+        phase=cast("Pending", Text),
+        attempts=cast(0, BigInteger),
+        updated_seq=SEEN_ROWS.column("queued_seq"),
+        open=true(),
+    )
+    statement = upsert(t.workload_open).from_select(*source)
+    new = statement.excluded
+    return statement.on_conflict_do_update(
+        index_elements=["cluster_id", "id"],
+        set_={
+            **{name: new[name] for name in _SEEN_AGAIN},
+            "submitter": func.coalesce(new.submitter, t.workload_open.c.submitter),
+            "updated_seq": new.queued_seq,
+        },
+    )
+
+
+SEEN: Final = _seen()
+
+SHAPE_ROWS: Final = Columns(*columns_of(t.shape, "id", "pod_sets"))
+SHAPES: Final = (
+    upsert(t.shape)
+    .from_select(*rows_from(t.shape, SHAPE_ROWS, ("id", "pod_sets"), cluster_id=CLUSTER, queued_at=NOW))
+    .on_conflict_do_update(
+        index_elements=[t.shape.c.cluster_id, t.shape.c.id],
+        set_={"queued_at": NOW},
+        where=t.shape.c.queued_at < func.date_trunc("month", NOW, "UTC"),
+    )
+)
+"""A row is written at most once a month."""
+
+OBJECT_ROWS: Final = Columns(*columns_of(t.workload_object, "uid", "workload", "kind"))
+OBJECTS: Final = (
+    upsert(t.workload_object)
+    .from_select(
+        ["cluster_id", "uid", "workload", "kind", "role"],
+        select(
+            CLUSTER,
+            OBJECT_ROWS.table.c.uid,
+            OBJECT_ROWS.table.c.workload,
+            OBJECT_ROWS.table.c.kind,
+            cast("whole", Text),
+        ),
+    )
+    .on_conflict_do_nothing()
+)
+NO_OBJECTS: Final = delete(t.workload_object).where(
+    t.workload_object.c.cluster_id == CLUSTER,
+    t.workload_object.c.workload == func.any(parameter("workloads", ARRAY(Text))),
+)
+
+CHANGE_ROWS: Final = Columns(
+    ("id", _TEXT),
+    ("seq", _INT),
+    ("held", _BOOL),
+    ("phase", _TEXT),
+    ("cluster_queue", _TEXT),
+    ("opened", _INT),
+    ("reason_set", _BOOL),
+    ("reason", _TEXT),
+    ("priority", _INT),
+    ("past_set", _BOOL),
+    ("past", _TEXT),
+    ("closes", _BOOL),
+)
+
+
+def _changes() -> Update:
+    row, new = t.workload.c, CHANGE_ROWS.table.c
+    return (
+        update(t.workload)
+        .where(
+            row.cluster_id == CLUSTER,
+            row.open,
+            row.id == new.id,
+            or_(new.held.is_(None), new.held == (row.phase != "Pending")),
+            or_(new.opened.is_(None), row.attempts < new.opened),
+        )
+        .values(
+            phase=func.coalesce(new.phase, row.phase),
+            cluster_queue=func.coalesce(new.cluster_queue, row.cluster_queue),
+            attempts=func.coalesce(new.opened, row.attempts),
+            reason=case((new.reason_set, cast(new.reason, JSONB)), else_=row.reason),
+            priority=func.coalesce(new.priority, row.priority),
+            past=case((new.past_set, cast(new.past, JSONB)), else_=row.past),
+            updated_seq=new.seq,
+            open=~new.closes,
+            closed_seq=case((new.closes, new.seq)),
+            closed_at=case((new.closes, NOW)),
+        )
+    )
+
+
+CHANGES: Final = _changes()
+
+# --- attempts and holds
+
+_ATTEMPT_NAMES: Final = (
+    *("workload", "number", "cluster_queue", "admitted_at", "sequence", "debt", "pod_sets"),
+)
+ATTEMPT_ROWS: Final = Columns(*columns_of(t.attempt, *_ATTEMPT_NAMES))
+ATTEMPTS: Final = insert(t.attempt).from_select(
+    *rows_from(t.attempt, ATTEMPT_ROWS, _ATTEMPT_NAMES, cluster_id=CLUSTER, state=cast("Admitted", Text))
+)
+
+HOLD_NAMES: Final = (
+    *("workload", "attempt", "cluster_queue", "pod_set", "count", "flavor", "resource", "amount", "from_seq"),
+)
+HOLD_ROWS: Final = Columns(*columns_of(t.hold_line, *HOLD_NAMES))
+HOLDS: Final = insert(t.hold_line).from_select(
+    *rows_from(t.hold_line, HOLD_ROWS, HOLD_NAMES, cluster_id=CLUSTER, from_at=NOW)
+)
+
+MOVE_ROWS: Final = Columns(
+    ("workload", _TEXT), ("number", _INT), ("state", _TEXT), ("seq", _INT), ("closes", _BOOL)
+)
+
+
+def _moves() -> Update:
+    row, new = t.attempt.c, MOVE_ROWS.table.c
+    return (
+        update(t.attempt)
+        .where(
+            row.cluster_id == CLUSTER,
+            row.open,
+            row.workload == new.workload,
+            row.number == new.number,
+            or_(new.closes, row.state != "Evicting"),
+        )
+        .values(
+            state=new.state,
+            open=~new.closes,
+            closed_seq=case((new.closes, new.seq)),
+            closed_at=case((new.closes, NOW)),
+        )
+    )
+
+
+MOVES: Final = _moves()
+
+END_ROWS: Final = Columns(("workload", _TEXT), ("attempt", _INT), ("seq", _INT))
+END_HOLDS: Final = (
+    update(t.hold_line)
+    .where(
+        t.hold_line.c.cluster_id == CLUSTER,
+        t.hold_line.c.open,
+        t.hold_line.c.workload == END_ROWS.table.c.workload,
+        t.hold_line.c.attempt == END_ROWS.table.c.attempt,
+    )
+    .values(open=~true(), to_seq=END_ROWS.table.c.seq, closed_at=NOW)
+)
+WITHDRAW: Final = (
+    update(t.effect)
+    .where(
+        t.effect.c.cluster_id == CLUSTER,
+        t.effect.c.open,
+        t.effect.c.workload == END_ROWS.table.c.workload,
+        t.effect.c.attempt == END_ROWS.table.c.attempt,
+    )
+    .values(open=~true(), closed_at=NOW)
+)
+"""Withdraws the open effects of attempts that ended or are to be stopped."""
+
+# --- effects
+
+_EFFECT_NAMES: Final = ("sequence", "workload", "attempt", "verb")
+EFFECT_ROWS: Final = Columns(*columns_of(t.effect, *_EFFECT_NAMES))
+EFFECTS: Final = insert(t.effect).from_select(
+    *rows_from(t.effect, EFFECT_ROWS, _EFFECT_NAMES, cluster_id=CLUSTER)
+)
+
+ACKNOWLEDGED_ROWS: Final = Columns(*columns_of(t.effect, "workload", "attempt", "verb"))
+ACKNOWLEDGE: Final = (
+    update(t.effect)
+    .where(
+        t.effect.c.cluster_id == CLUSTER,
+        t.effect.c.open,
+        t.effect.c.workload == ACKNOWLEDGED_ROWS.table.c.workload,
+        t.effect.c.attempt == ACKNOWLEDGED_ROWS.table.c.attempt,
+        t.effect.c.verb == ACKNOWLEDGED_ROWS.table.c.verb,
+    )
+    .values(open=~true(), acknowledged_at=NOW, closed_at=NOW)
+)
+
+# --- policy
+
+_CONFIG_NAMES: Final = ("kind", "namespace", "name", "from_seq", "spec", "author")
+CONFIG_ROWS: Final = Columns(*columns_of(t.config_revision, *_CONFIG_NAMES))
+CONFIGS: Final = insert(t.config_revision).from_select(
+    *rows_from(t.config_revision, CONFIG_ROWS, _CONFIG_NAMES, cluster_id=CLUSTER, from_at=NOW)
+)
+
+CONFIG_END_ROWS: Final = Columns(*columns_of(t.config_revision, "kind", "namespace", "name", "to_seq"))
+END_CONFIGS: Final = (
+    update(t.config_revision)
+    .where(
+        and_(
+            t.config_revision.c.cluster_id == CLUSTER,
+            t.config_revision.c.to_seq.is_(None),
+            *(
+                t.config_revision.c[name] == CONFIG_END_ROWS.column(name)
+                for name in ("kind", "namespace", "name")
+            ),
+        )
+    )
+    .values(to_seq=CONFIG_END_ROWS.table.c.to_seq, to_at=NOW)
+)

@@ -1,0 +1,1 @@
+"""Sockets and event loops of server processes."""

@@ -1,0 +1,1 @@
+"""Scenario documents: objects, workloads, and the decisions expected for them. Pure."""

@@ -1,0 +1,369 @@
+"""Scenario documents (`format: scenario/v1`): objects, workloads, and the decisions expected for them.
+
+There is one model per kind of document that can be run; docs/policy-tests.md explains the fields. A field of
+the format that is not supported yet is marked LATER: a document with it is left out with that reason. A field
+that is in no version of the format is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
+
+from queuectl.core.model import StoredWorkload, UsageSum
+from queuectl.core.pod_resources import PodResources
+from queuectl.core.policy import (
+    DEFAULT_CONFIGURATION,
+    STRATEGIES,
+    PreemptionStrategy,
+    SchedulingConfiguration,
+)
+from queuectl.core.reasons import Code, PreemptionCause
+from queuectl.kinds.node_rules import NodeSettings
+from queuectl.kinds.requests import counted, pod_resources
+from queuectl.kinds.resource_forms import ResourceSettings
+from queuectl.scenarios.fields import (
+    LATER,
+    Amounts,
+    Duration,
+    Later,
+    Name,
+    Part,
+    Priority,
+    Quantities,
+    ReasonWord,
+    Reference,
+    Text,
+    Time,
+    Whole,
+)
+from queuectl.scenarios.nodes import MOST_NODES, MOST_PODS, NodeChange, NodeModel, PodModel
+
+FORMAT: Final = "scenario/v1"
+KINDS: Final = ("cycle", "preemption")
+"""Kinds of documents that can be run."""
+OTHER_KINDS: Final = (
+    "borrowing-on",
+    "candidate-order",
+    "dominant-share",
+    "entry-order",
+    "flavor-assignment",
+    "flavor-mode-preference",
+    "partial-admission-search",
+    "quota-available",
+    "simulation",
+    "topology-placement",
+)
+"""Other kinds of the same format, which are not run: they test a single function, or are simulated."""
+START: Final = datetime(2024, 1, 1, tzinfo=UTC)
+"""The clock of a document without `now`."""
+
+
+# --- configuration -----------------------------------------------------------------------------------
+
+
+class FairSharing(Part):
+    enabled: StrictBool = False
+    preemption_strategies: tuple[Literal[tuple(map(str, STRATEGIES))], ...] | None = None  # type: ignore[valid-type]
+
+    @property
+    def strategies(self) -> tuple[PreemptionStrategy, ...]:
+        return (
+            tuple(map(PreemptionStrategy, self.preemption_strategies))
+            if self.preemption_strategies
+            else STRATEGIES
+        )
+
+
+class AdmissionFairSharing(Part):
+    enabled: StrictBool = True
+    usage_half_life_time: Duration = 0
+    usage_sampling_interval: Duration = 300
+    resource_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    initial_usage: dict[Reference, Amounts] = Field(default_factory=dict)
+    """Decayed past usage of LocalQueues, by NAMESPACE/NAME."""
+
+
+class LedgerConfig(Part):
+    """What a dump has of the component: used instead of the other settings."""
+
+    scheduling: SchedulingConfiguration = DEFAULT_CONFIGURATION
+    past_usage: tuple[UsageSum, ...] = ()
+
+
+class Config(Part):
+    """The component's own configuration, and how the document is run."""
+
+    now: Time = START
+    cycles: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 1
+    """A cycle evaluates at most the head of each ClusterQueue."""
+    fair_sharing: FairSharing = FairSharing()
+    """For cohort trees whose root does not set it."""
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    local_queue_deleted_before_run: Later = None
+    feature_gates: dict[str, StrictBool] = Field(default_factory=dict)
+    """Kueue's feature gates; without effect."""
+    pods_ready_requeuing_timestamp: Literal["Eviction", "Creation"] = "Eviction"
+    """Order in the pending queue after an eviction because pods were not ready in time."""
+    resources: ResourceSettings = ResourceSettings()
+    """`excludeResourcePrefixes` and `transformations`, as in the configuration."""
+    nodes: NodeSettings = NodeSettings()
+    """Which nodes count as capacity, as in the configuration."""
+    resource_transformations: Later = None
+    ledger: LedgerConfig | None = None
+    """Of a dump."""
+
+
+# --- workloads ---------------------------------------------------------------------------------------
+
+
+class PodSet(Part):
+    name: Name = "main"
+    count: Whole = 1
+    min_count: Whole | None = None
+    requests: Quantities = Field(default_factory=dict)
+    """Requests of one pod."""
+    containers: tuple[dict[str, Any], ...] | None = None
+    """As in a pod; used instead of `requests`."""
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: tuple[dict[str, Any], ...] = ()
+    affinity: dict[str, Any] = Field(default_factory=dict)
+    topology_request: Later = None
+
+    @property
+    def charged(self) -> tuple[tuple[str, int], ...]:
+        """Requests of one pod, in base units. Raises RequestProblem or BadField."""
+        return counted(self.pod, self.name)
+
+    @property
+    def pod(self) -> PodResources:
+        """The resources of one pod. Raises RequestProblem or BadField."""
+        whole = {"name": "main", "resources": {"requests": self.requests}}
+        return pod_resources({"containers": self.containers or (whole,)}, self.name)
+
+
+class PodSetAdmission(Part):
+    count: Whole | None = None
+    """None: the count of the podset."""
+    flavors: dict[str, str]
+    """Flavor by resource."""
+    usage: Amounts | None = None
+    """Usage of all pods; None: their requests. With `count`, a whole number of base units for each pod."""
+    nodes: Annotated[tuple[Name, ...], Field(max_length=MOST_PODS)] = ()
+    """For each of its bound pods, the node. The others are not bound yet."""
+    topology: Later = None
+
+
+class Admission(Part):
+    cluster_queue: Name
+    pod_sets: Annotated[dict[str, PodSetAdmission], Field(min_length=1)]
+
+
+class Happened(Part):
+    reason: Text
+    at: Time
+
+
+class Reclaimable(Part):
+    name: Name
+    """Name of a podset."""
+    count: Whole
+
+
+class Workload(Part):
+    name: Name
+    namespace: Name = "default"
+    uid: Text | None = None
+    """Orders victims that are otherwise equal."""
+    queue: Name | None = None
+    """A LocalQueue of its namespace."""
+    cluster_queue: Name | None = None
+    """Instead of `queue`: the ClusterQueue in which it is pending, without a LocalQueue."""
+    priority: Priority = 0
+    created_at: Time | None = None
+    """None: older than all others, in the order of the document."""
+    pod_sets: tuple[PodSet, ...]
+    state: Literal["pending", "quotaReserved", "admitted"]
+    admission: Admission | None = None
+    quota_reserved_at: Time | None = None
+    admitted_at: Time | None = None
+    evicted: Happened | None = None
+    preempted: Happened | None = None
+    finished: Later = None
+    admission_checks: Later = None
+    annotations: Later = None
+    owners: Later = None
+    preemption_gates: Later = None
+    reclaimable_pods: tuple[Reclaimable, ...] = ()
+    """Pods that have ended for good: they are not charged."""
+    unhealthy_nodes: Later = None
+    ledger: StoredWorkload | None = None
+    """Of a dump: all that the ledger has of it, which counts instead of the fields above."""
+
+    @property
+    def reference(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def holds(self) -> bool:
+        return self.state != "pending"
+
+
+# --- expected decisions --------------------------------------------------------------------------------
+
+
+class PodSetAdmitted(Part):
+    count: Whole | None = None
+    flavors: dict[str, str] | None = None
+    usage: Amounts | None = None
+    topology: Later = None
+
+
+class Admitted(Part):
+    cluster_queue: str | None = None
+    pod_sets: dict[str, PodSetAdmitted] | None = None
+    state: Literal["quotaReserved", "admitted"] | None = None
+
+
+class Victim(Part):
+    workload: Reference
+    reason: PreemptionCause | None = None
+    by: Reference | None = None
+    cluster_queue: str | None = None
+
+
+class Evicted(Part):
+    workload: Reference
+    reason: Code | None = None
+
+
+class Expect(Part):
+    """Fields that are absent are not compared."""
+
+    admitted: dict[Reference, Admitted] | None = None
+    preempted: tuple[Victim, ...] | None = None
+    evicted: tuple[Evicted, ...] | None = None
+    finished: tuple[Reference, ...] | None = None
+    pending: dict[str, tuple[Reference, ...]] | None = None
+    """By ClusterQueue. All pending workloads are here and in `inadmissible` together."""
+    inadmissible: dict[str, tuple[Reference, ...]] | None = None
+    holding: dict[Reference, str] | None = None
+    """ClusterQueue by workload, at the end."""
+    reasons: dict[Reference, ReasonWord] | None = None
+    """Reasons of pending workloads; other workloads may have one too."""
+    skipped_preemptions: dict[str, Whole] | None = None
+    """By ClusterQueue: heads whose victims were preempted for others in the same cycle."""
+    events: Any = None
+    """Not compared."""
+
+
+class PreemptionExpect(Part):
+    preempted: tuple[Victim, ...]
+
+
+# --- documents ------------------------------------------------------------------------------------------
+
+
+class Step(Part):
+    do: Literal["cycle", "deleteWorkloads", "requeueInadmissible"] | NodeChange
+    workloads: tuple[Reference, ...] = ()
+    """Workloads to delete."""
+    nodes: Annotated[tuple[Name, ...], Field(max_length=MOST_NODES)] = ()
+    """Nodes that fail, return, are cordoned, uncordoned or removed: `nodes[].name`, or one of its nodes."""
+    expect: Expect | None = None
+
+
+class Header(Part):
+    """Fields of all documents."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    format: Literal["scenario/v1"]
+    kind: Literal[KINDS + OTHER_KINDS]  # type: ignore[valid-type]
+    id: Text | None = None
+    name: Text
+    table: Text | None = None
+    tier: Literal["core", "topology", "later"] = "core"
+
+    @property
+    def title(self) -> str:
+        return self.id or self.name
+
+
+class Document(Header):
+    """A document that can be run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tags: tuple[str, ...] = ()
+    asserted: tuple[str, ...] = ()
+    derived_from: str | None = None
+    same_preemptions_as_source: StrictBool | None = None
+    config: Config = Config()
+    objects: tuple[dict[str, Any], ...] = ()
+    """Manifests of our kinds, Kueue's kinds, Namespaces and Nodes; each replaces one of that name in other
+    files."""
+    nodes: Annotated[tuple[NodeModel, ...], Field(max_length=MOST_NODES)] = ()
+    """Nodes, in addition to those in `objects`."""
+    pods: Annotated[tuple[PodModel, ...], Field(max_length=MOST_PODS)] = ()
+    """Pods of no queue."""
+    workloads: tuple[Workload, ...]
+
+
+class Cycle(Document):
+    kind: Literal["cycle"]
+    steps: tuple[Step, ...] = ()
+    """Instead of `config.cycles`."""
+    expect: Expect | None = None
+    """None: decisions are shown, not compared."""
+
+
+class FlavorMode(Part):
+    flavor: Name
+    mode: Literal["Fit", "Preempt"]
+
+
+class PodSetAssigned(Part):
+    count: Whole | None = None
+    flavors: dict[str, FlavorMode]
+
+
+class Incoming(Part):
+    workload: Reference
+    cluster_queue: Name
+    assignment: Annotated[dict[str, PodSetAssigned], Field(min_length=1)]
+
+
+class Preemption(Document):
+    kind: Literal["preemption"]
+    incoming: Incoming
+    expect: PreemptionExpect | None = None
+
+
+MODELS: Final[dict[str, type[Cycle | Preemption]]] = {"cycle": Cycle, "preemption": Preemption}
+
+
+def not_understood(part: BaseModel, path: str = "") -> Iterator[str]:
+    """Paths of its fields that are not supported yet."""
+    for name in part.model_fields_set:
+        field, value = type(part).model_fields[name], getattr(part, name)
+        here = f"{path}{field.alias or name}"
+        if LATER in field.metadata:
+            if value is not None:
+                yield here
+        else:
+            yield from _within(value, here)
+
+
+def _within(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        yield from not_understood(value, f"{path}.")
+    elif isinstance(value, tuple):
+        for number, item in enumerate(value):
+            yield from _within(item, f"{path}[{number}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _within(item, f"{path}.{key}")

@@ -1,1 +1,0 @@
-"""Decisions without a cluster: documents that describe objects and workloads, and an engine that decides."""

@@ -1,0 +1,493 @@
+"""Outages of one part: running workloads are unchanged, pending ones wait, and both continue afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+
+import pytest
+import pytest_asyncio
+
+from queuectl.kinds.jobs import QUEUE_LABEL
+from queuectl.sandbox.control_plane import find_assets
+from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
+from queuectl.sandbox.processes import Child
+from tests.acceptance.e2e.plant import LEASE, NAMESPACE, Plant, plant
+from tests.acceptance.e2e.site import GPU, Json, eventually, job, pod_template
+from tests.acceptance.e2e.world import World
+from tests.integration.ledger.places import reachable_folder
+
+FOR_EVER = 86_400
+ADMISSION = "queuectl.dev/reserved-admission"
+LEADS = "leading with epoch"
+AWAY = 5.0
+"""Seconds that an outage lasts after its effects are visible."""
+LET_GO = {
+    "metadata": {"annotations": {"queuectl.dev/bypass": "the demo is at noon"}},
+    "spec": {"suspend": False},
+}
+
+
+@pytest.fixture(autouse=True)
+def _with_the_real_tier() -> None:
+    """These take minutes, on the small API too: they run where the real tier runs."""
+    if find_assets() is None:
+        pytest.skip("KUBEBUILDER_ASSETS is not set: outages, which take minutes, are not tried either")
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Lend = Callable[[str], AbstractAsyncContextManager[World]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lend() -> AsyncIterator[Lend]:
+    """One site of each kind for all tests, started by the first that uses it, cleared after each."""
+    async with AsyncExitStack() as stack:
+        known: dict[str, World] = {}
+
+        @asynccontextmanager
+        async def lent(kind: str) -> AsyncIterator[World]:
+            if kind not in known:
+                known[kind] = await stack.enter_async_context(_begun(kind))
+            try:
+                yield known[kind]
+            finally:
+                await _site(known[kind]).clear(known[kind])
+
+        yield lent
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def small(lend: Lend) -> AsyncIterator[World]:
+    async with lend("small") as world:
+        yield world
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def either(control_plane: str, lend: Lend) -> AsyncIterator[World]:
+    async with lend(control_plane) as world:
+        yield world
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def alone() -> AsyncIterator[World]:
+    """A site for tests after which it can't be used again."""
+    async with _begun("small") as world:
+        yield world
+
+
+@asynccontextmanager
+async def _begun(kind: str) -> AsyncIterator[World]:
+    with reachable_folder() as folder:
+        async with plant(folder, kind) as (site, world):
+            await site.begin_rest(world.api)
+            yield world
+
+
+def _site(world: World) -> Plant:
+    assert isinstance(world.site, Plant)
+    return world.site
+
+
+# --- Postgres -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outage", ["frozen", "killed"])
+async def test_while_postgres_is_down_nothing_is_admitted_and_nothing_is_stopped(
+    small: World, outage: str, figures: list[str]
+) -> None:
+    world, site = small, _site(small)
+    controller = await site.controller()
+    await _run_for_ever(world, 2)
+    load = [f"load-{number:02}" for number in range(40)]
+    for name in load:
+        await world.submit(job(name, template=pod_template(1, 0.3)))
+    await eventually("some of the load is over", lambda: _finished(world, load[:3]))
+    before = await _running_pods(world, "runs")
+    async with _postgres_outage(site, outage):
+        stale = await eventually("REST says that it is stale", lambda: _stale(site))
+        assert stale["status"] == 200
+        assert {"runs-0", "runs-1"} <= {item["name"] for item in stale["items"]}
+        history = await site.rest(f"/workloads/{NAMESPACE}/Job/runs-0/history")
+        assert history["status"] == 503
+        # By now every effect that was committed before has been sent: from here on nothing new may start.
+        gone = await _let_go(world)
+        late = ["late-0", "late-1"]
+        for name in late:
+            assert (await world.submit(job(name)))["spec"]["suspend"] is True
+        await world.submit(job("unlabelled", queue=None, template=pod_template(1, 0.3)))
+        await eventually("the unlabelled job runs to its end", lambda: _finished(world, ["unlabelled"]))
+        await _hold(AWAY)
+        assert await _let_go(world) == gone
+        older = await site.rest("/workloads")
+        assert older["stale"]
+        assert older["ageSeconds"] > stale["ageSeconds"]
+        assert await _running_pods(world, "runs") == before
+    waited = len(load) - len(gone - {"runs-0", "runs-1"})
+    assert waited > 0, "the load was over before the outage began"
+    await eventually("all that waited has run", lambda: _finished(world, [*load, *late]))
+    assert await _running_pods(world, "runs") == before
+    assert controller.returncode is None
+    await eventually("REST is up to date again", lambda: _fresh(site))
+    await _each_started_once(world, [*load, *late])
+    await site.verified()
+    figures.append(f"Postgres {outage}: stale was told at {stale['ageSeconds']:.1f} s; {waited} jobs waited")
+
+
+async def test_a_controller_asked_to_stop_while_postgres_is_frozen_stops(
+    small: World, figures: list[str]
+) -> None:
+    site = _site(small)
+    controller = await site.controller()
+    await _run_for_ever(small, 1)
+    clock = asyncio.get_running_loop().time
+    with site.postgres_frozen():
+        await small.submit(job("late"))
+        await site.says("controller", "ledger unavailable")
+        begun = clock()
+        assert await controller.stop(30) == 0, controller.tail()
+        took = clock() - begun
+    assert await _running_pods(small, "runs")
+    await site.controller("next")
+    await eventually("what came meanwhile runs", lambda: _finished(small, ["late"]))
+    await site.verified()
+    figures.append(f"SIGTERM while Postgres is frozen: the controller ends after {took:.1f} s")
+
+
+async def test_many_requests_while_postgres_is_frozen_do_not_wait_one_after_another(small: World) -> None:
+    site = _site(small)
+    await site.controller()
+    await _run_for_ever(small, 1)
+    await eventually("REST has read the ledger", lambda: _fresh(site))
+    with site.postgres_frozen():
+        async with asyncio.timeout(45):
+            path = f"/workloads/{NAMESPACE}/Job/nobody"
+            answers = await asyncio.gather(*(site.rest(path) for _ in range(20)))
+    assert {answer["status"] for answer in answers} == {503}
+
+
+async def test_a_ledger_that_refuses_its_maintenance_is_reported_and_work_continues(alone: World) -> None:
+    site = _site(alone)
+    await _spoil_next_month(site)
+    controller = await site.controller()
+    await site.says("controller", "partitions not made ahead")
+    await alone.submit(job("train"))
+    await eventually("a job runs all the same", lambda: _finished(alone, ["train"]))
+    await site.says("controller", "the ledger does not agree with its history: ")
+    assert controller.returncode is None
+
+
+# --- the API server ----------------------------------------------------------------------------------------
+
+
+async def test_while_the_api_server_is_down_nothing_is_stopped_and_afterwards_work_continues(
+    either: World,
+) -> None:
+    world, site = either, _site(either)
+    controller = await site.controller()
+    await _run_for_ever(world, 2)
+    load = [f"load-{number:02}" for number in range(20)]
+    for name in load:
+        await world.submit(job(name, template=pod_template(1, 0.3)))
+    await eventually("some of the load is over", lambda: _finished(world, load[:2]))
+    before = await _running_pods(world, "runs")
+    async with site.api_server_away():
+        await _hold(AWAY)
+        rest = await site.rest("/workloads")
+        assert rest["status"] == 200
+        assert "stale" not in rest
+    late = ["late-0", "late-1"]
+    for name in late:
+        await _submitted(world, job(name))
+    await eventually("the load has run, and what came after", lambda: _finished(world, [*load, *late]))
+    assert await _running_pods(world, "runs") == before
+    assert controller.returncode is None
+    await _each_started_once(world, [*load, *late])
+    await site.verified()
+
+
+@pytest.mark.parametrize("control_plane", ["real"], indirect=True)
+async def test_while_the_api_server_is_frozen_nothing_is_decided_on_uncertain_state(either: World) -> None:
+    world, site = either, _site(either)
+    controller = await site.controller()
+    await _run_for_ever(world, 2)
+    await world.submit(job("waits", template=pod_template(3, 0.3)))
+    await world.reason_is("waits", "WaitingForQuota")
+    before = await _running_pods(world, "runs")
+    sequence = await site.ask("SELECT sequence FROM queuectl.leadership")
+    with site.server_frozen():
+        # Longer than the timeout of any request of queuectl.
+        await _hold(15)
+        assert await site.ask("SELECT sequence FROM queuectl.leadership") == sequence
+    await world.submit(job("late"))
+    await eventually("a job made afterwards runs", lambda: _finished(world, ["late"]))
+    assert await _running_pods(world, "runs") == before
+    assert controller.returncode is None
+    await _end_pods(world, "runs-0")
+    await eventually("the pending jobs run on its quota", lambda: _finished(world, ["waits"]))
+    await site.verified()
+
+
+# --- the controller ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("postgres", ["there", "down too"])
+async def test_without_a_controller_the_gate_is_in_force_and_unlabelled_jobs_run(
+    either: World, postgres: str
+) -> None:
+    world, site = either, _site(either)
+    controller = await site.controller()
+    await _run_for_ever(world, 1)
+    await world.phase("runs-0", "Admitted")
+    before = await _running_pods(world, "runs")
+    with site.postgres_frozen() if postgres == "down too" else nullcontext():
+        controller.send(signal.SIGKILL)
+        await controller.wait()
+        assert (await world.submit(job("labelled")))["spec"]["suspend"] is True
+        await world.submit(job("unlabelled", queue=None, template=pod_template(1, 0.3)))
+        await eventually("the unlabelled job runs to its end", lambda: _finished(world, ["unlabelled"]))
+        await _refused_to_the_tenant(world, "labelled")
+        assert (await world.get("labelled"))["spec"]["suspend"] is True
+        rest = await world.workload("runs-0")
+        assert (rest["status"], rest["phase"]) == (200, "Admitted")
+        if postgres == "down too":
+            assert await eventually("REST says that it is stale", lambda: _stale(site))
+        else:
+            assert "stale" not in rest
+        await world.submit(job("urgent", template=pod_template(1, FOR_EVER)))
+        await world.merge("urgent", LET_GO)
+        await eventually("what an admin lets go runs", lambda: _running_pods(world, "urgent"))
+        assert await _running_pods(world, "runs") == before
+    await site.controller("next")
+    await eventually("the labelled job has run", lambda: _finished(world, ["labelled"]))
+    await world.phase("urgent", "Admitted")
+    assert await _running_pods(world, "runs") == before
+    await site.verified()
+
+
+async def test_an_admin_may_bypass_the_gate_in_an_emergency_and_a_tenant_may_not(either: World) -> None:
+    world, site = either, _site(either)
+    await site.controller()
+    await _run_for_ever(world, 4)
+    await world.submit(job("urgent", template=pod_template(2, 86_400)))
+    await world.reason_is("urgent", "WaitingForQuota")
+    await _refused_to_the_tenant(world, "urgent")
+    assert (await world.workload("urgent"))["phase"] == "Pending"
+    await world.merge("urgent", LET_GO)
+    await world.phase("urgent", "Admitted")
+    assert (await world.used(NAMESPACE))["a100", GPU] == 6
+    history = await site.rest(f"/workloads/{NAMESPACE}/Job/urgent/history")
+    adopted = next(row for row in history["items"] if row["verdict"] == "Admitted")
+    who = "was let past the gate by admin" if site.control_plane == "real" else "was let past the gate"
+    assert "the demo is at noon" in json.dumps(adopted), adopted
+    assert who in json.dumps(adopted), adopted
+    await eventually("it runs", lambda: _running_pods(world, "urgent"))
+    # Nothing else may start while the quota is in debt, and nothing is stopped because of it.
+    await world.submit(job("waits"))
+    await world.reason_is("waits", "WaitingForQuota")
+    assert len(await _running_pods(world, "")) == 5
+    await _end_pods(world, "urgent")
+    await world.phase("urgent", "Finished")
+    assert (await world.used(NAMESPACE))["a100", GPU] == 4
+    assert (await world.workload("waits"))["phase"] == "Pending"
+    await _end_pods(world, "runs-0")
+    await eventually("the pending jobs have run", lambda: _finished(world, ["waits"]))
+    await site.verified()
+
+
+async def test_a_second_controller_deposes_the_first_and_starts_nothing_twice(small: World) -> None:
+    world, site = small, _site(small)
+    first = await site.controller("first")
+    await site.says("first", LEADS)
+    load = [f"load-{number:02}" for number in range(30)]
+    for name in load:
+        await world.submit(job(name, template=pod_template(1, 0.2)))
+    await eventually("some of the load is over", lambda: _finished(world, load[:2]))
+    second = await site.controller("second")
+    await site.says("second", LEADS)
+    async with asyncio.timeout(30):
+        assert await first.wait() == 1
+    assert "another controller has taken over" in site.log("first")
+    assert "Traceback" not in site.log("first")
+    await eventually("all of the load has run", lambda: _finished(world, load))
+    assert second.returncode is None
+    await _each_started_once(world, load)
+    await site.verified()
+
+
+async def test_with_a_lease_one_leads_and_the_other_takes_over(either: World, figures: list[str]) -> None:
+    world, site = either, _site(either)
+    clock = asyncio.get_running_loop().time
+    first = await site.controller("first", lease=LEASE)
+    await site.says("first", LEADS)
+    second = await site.controller("second", lease=LEASE)
+    await _run_for_ever(world, 1)
+    before = await _running_pods(world, "runs")
+    load = [f"load-{number:02}" for number in range(30)]
+    for name in load:
+        await world.submit(job(name, template=pod_template(1, 0.2)))
+    await eventually("some of the load is over", lambda: _finished(world, load[:2]))
+    assert LEADS not in site.log("second")
+    begun = clock()
+    first.send(signal.SIGTERM)
+    await site.says("second", LEADS)
+    handed_on = clock() - begun
+    async with asyncio.timeout(30):
+        assert await first.wait() == 0, first.tail()
+    third = await site.controller("third", lease=LEASE)
+    await eventually("more of the load is over", lambda: _finished(world, load[:10]))
+    assert LEADS not in site.log("third")
+    begun = clock()
+    second.send(signal.SIGKILL)
+    await site.says("third", LEADS)
+    taken_over = clock() - begun
+    await eventually("all of the load has run", lambda: _finished(world, load))
+    assert await _running_pods(world, "runs") == before
+    await _each_started_once(world, load)
+    await site.verified()
+    assert await _stopped(third) == 0, third.tail()
+    figures.append(
+        f"lease on {site.control_plane}: the next leads {handed_on:.1f} s after SIGTERM of the leader, "
+        f"{taken_over:.1f} s after its SIGKILL"
+    )
+
+
+# --- queries and changes -----------------------------------------------------------------------------------
+
+
+def _postgres_outage(site: Plant, kind: str) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def freeze() -> AsyncIterator[None]:
+        with site.postgres_frozen():
+            yield
+
+    return freeze() if kind == "frozen" else site.postgres_away()
+
+
+async def _spoil_next_month(site: Plant) -> None:
+    """Drop next month's partition, and store a row of another cluster so that it can't be created again."""
+    name = await site.ask(
+        "SELECT 'queuectl.decision_' || to_char(now() + interval '1 month', 'YYYY_MM')",
+    )
+    await site.ask(f"DROP TABLE {name}")
+    await site.ask(
+        "INSERT INTO queuectl.decision (cluster_id, sequence, now, epoch, cycle, verdict, config_version, "
+        "payload, payload_version, rules_version) "
+        "VALUES ('other', 1, now() + interval '1 month', 1, 1, 'Configured', 1, '{}', 1, 1)"
+    )
+
+
+async def _hold(seconds: float) -> None:
+    """Wait: that something does not happen can only be observed over time."""
+    await asyncio.sleep(seconds)
+
+
+async def _run_for_ever(world: World, count: int) -> None:
+    for number in range(count):
+        await world.submit(job(f"runs-{number}", template=pod_template(1, FOR_EVER)))
+
+    async def look() -> bool:
+        return len(await _running_pods(world, "runs")) == count
+
+    await eventually(f"{count} jobs run", look)
+
+
+async def _jobs(world: World) -> dict[str, Json]:
+    listed = (await world.api.request("GET", world.path("Job")))["items"]
+    return {item["metadata"]["name"]: item for item in listed}
+
+
+async def _let_go(world: World) -> set[str]:
+    """Labelled jobs that are not suspended."""
+    return {
+        name
+        for name, found in (await _jobs(world)).items()
+        if QUEUE_LABEL in (found["metadata"].get("labels") or {}) and not found["spec"].get("suspend")
+    }
+
+
+async def _finished(world: World, names: list[str]) -> bool:
+    """Are these Jobs complete in the API?"""
+    try:
+        jobs = await _jobs(world)
+    except ApiError:
+        return False
+    return all(_complete(jobs[name]) for name in names)
+
+
+def _complete(found: Json) -> bool:
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Complete" and c["status"] == "True" for c in conditions)
+
+
+async def _running_pods(world: World, prefix: str) -> dict[str, str]:
+    """UIDs of running pods by name."""
+    listed = (await world.api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods"))["items"]
+    return {
+        pod["metadata"]["name"]: pod["metadata"]["uid"]
+        for pod in listed
+        if pod["metadata"]["name"].startswith(prefix) and pod["status"].get("phase") == "Running"
+    }
+
+
+async def _end_pods(world: World, prefix: str) -> None:
+    """Set running pods to Succeeded, as their kubelet would."""
+    for name in await _running_pods(world, prefix):
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/status"
+        done = {"status": {"phase": "Succeeded"}}
+        await world.api.request("PATCH", path, done, content_type=MERGE_PATCH)
+
+
+async def _submitted(world: World, body: Json) -> None:
+    """Submit it as soon as the API server accepts it."""
+
+    async def look() -> bool:
+        try:
+            await world.submit(body)
+        except ApiError:
+            return False
+        return True
+
+    await eventually("the API server serves again", look)
+
+
+async def _refused_to_the_tenant(world: World, name: str) -> None:
+    async with world.site.client("tenant") as tenant:
+        with pytest.raises(ApiError) as refusal:
+            await tenant.request("PATCH", world.path("Job", name), LET_GO, content_type=MERGE_PATCH)
+    assert refusal.value.status in (403, 422)
+    assert "queuectl" in str(refusal.value)
+
+
+async def _stale(site: Plant) -> Json | None:
+    found = await site.rest("/workloads")
+    return found if found.get("stale") else None
+
+
+async def _fresh(site: Plant) -> bool:
+    found = await site.rest("/workloads")
+    return found["status"] == 200 and "stale" not in found
+
+
+async def _each_started_once(world: World, names: list[str]) -> None:
+    """Each Job's spec was changed once, by one attempt, and that attempt is in the ledger."""
+    site = _site(world)
+    for name, found in (await _jobs(world)).items():
+        if name not in names:
+            continue
+        metadata = found["metadata"]
+        assert metadata["generation"] == 2, name
+        admission = json.loads(metadata["annotations"][ADMISSION])
+        assert admission["attempt"] == 1, name
+        question = (
+            "SELECT array_agg(sequence) FROM queuectl.decision WHERE workload = $1 AND verdict = 'Admitted'"
+        )
+        assert await site.ask(question, metadata["uid"]) == [admission["sequence"]], name
+
+
+async def _stopped(child: Child) -> int:
+    return await child.stop(30)

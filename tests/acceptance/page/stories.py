@@ -1,0 +1,104 @@
+"""Ledgers that the page shows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from queuectl.core.capacity import NO_FLAVOR, AwaitedLimit, Demand, FlavorCapacity, QueueDemand
+from queuectl.core.model import ConfigKey, Phase, StoredWorkload
+from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
+from queuectl.ports.reader import Held
+from tests.unit.api.canned import (
+    EPOCH_START,
+    GPU,
+    WAITS,
+    CannedReadings,
+    decision,
+    local_spec,
+    queue_spec,
+    workload,
+)
+
+TEAMS: Final = ("team-a", "team-b", "team-c")
+PREEMPTED: Final = Reason(
+    code=Code.PREEMPTED, cause=PreemptionCause.IN_COHORT_RECLAMATION, by="team-b/Job/owner"
+)
+IN_TREE: Final = replace(WAITS, limit=Limit.NOMINAL_QUOTA, node="Cohort/research")
+POD_SETS: Final = [{"name": "main", "count": 6, "requests": {GPU: 1}, "flavors": {GPU: "a100"}}]
+LARGE: Final = 50_000
+
+
+def queues(*names: str) -> CannedReadings:
+    """ClusterQueues of one cohort with 8 GPUs each, and a LocalQueue for each."""
+    readings = CannedReadings()
+    configs: dict[ConfigKey, str | None] = {
+        ConfigKey("ResourceFlavor", "", "a100"): json.dumps({}),
+        ConfigKey("Cohort", "", "research"): json.dumps({}),
+    }
+    for name in names:
+        configs[ConfigKey("ClusterQueue", "", name)] = queue_spec(8, cohort="research")
+        configs[ConfigKey("LocalQueue", name, "main")] = local_spec(name)
+    readings.commit(configs=configs)
+    return readings
+
+
+def of(team: str, name: str, arrival: int, **more: object) -> StoredWorkload:
+    return workload(name, arrival, namespace=team, cluster_queue=team, **more)  # type: ignore[arg-type]
+
+
+def busy() -> CannedReadings:
+    """team-a borrows 4 GPUs of team-b; one of its workloads was preempted and waits, one can never run."""
+    readings = queues(*TEAMS)
+    running = of("team-a", "train", 1, gpus=12, phase=Phase.ADMITTED)
+    waiting = of("team-a", "evaluate", 2, gpus=None, reason=IN_TREE)
+    never = of("team-a", "too-large", 3, reason=replace(IN_TREE, code=Code.EXCEEDS_MAX_QUOTA))
+    owner = of("team-b", "owner", 4, gpus=4, phase=Phase.ADMITTED)
+    ended = of("team-c", "over", 5)
+    readings.commit(running, waiting, never, owner, ended)
+    readings.end(ended)
+    lives = (
+        (waiting, "Queued", None),
+        (waiting, "Admitted", None),
+        (waiting, "Evicted", PREEMPTED),
+        (waiting, "Released", None),
+        (waiting, "Pending", IN_TREE),
+        (running, "Queued", None),
+        (running, "Admitted", None),
+        (owner, "Queued", None),
+        (owner, "Admitted", None),
+    )
+    readings.rows = [
+        replace(
+            decision(sequence, one, verdict, reason),
+            attempt=1,
+            payload={"queue": "main", "clusterQueue": one.cluster_queue, "priority": 0, "podSets": POD_SETS},
+        )
+        for sequence, (one, verdict, reason) in enumerate(lives, start=1)
+    ]
+    readings.sequence = len(readings.rows)
+    readings.silence = timedelta(seconds=20)
+    readings.capacity(FlavorCapacity(flavor=NO_FLAVOR))
+    readings.keep(EPOCH_START)
+    readings.held = [
+        Held("team-a", "a100", GPU, 12, EPOCH_START, None),
+        Held("team-b", "a100", GPU, 4, EPOCH_START + timedelta(seconds=4), None),
+    ]
+    readings.demand(
+        QueueDemand(
+            "team-a",
+            (Demand(flavor="a100", awaits=AwaitedLimit.QUOTA, workloads=1, pods=1, requests=((GPU, 6),)),),
+        )
+    )
+    return readings
+
+
+def crowded(count: int = LARGE) -> CannedReadings:
+    """That many pending workloads in one of many queues."""
+    readings = queues(*(f"queue-{number:03}" for number in range(100)))
+    readings.commit(
+        *(of("queue-000", f"job-{number:05}", number, reason=WAITS) for number in range(1, count + 1))
+    )
+    return readings

@@ -1,0 +1,323 @@
+"""Every view in Chromium: what it shows, desktop and phone, light and dark, without errors and violations."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from importlib import resources
+from typing import Any, Final
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from queuectl.core.model import Phase
+from queuectl.ports.reviews import Access
+from tests.acceptance.page.conftest import SIZES, Open
+from tests.acceptance.page.serving import Site, serving
+from tests.acceptance.page.stories import busy, of
+from tests.unit.api.canned import decision
+from tests.unit.api.reviews import CannedReviews
+
+VIEWS: Final = {
+    "": "team-a",
+    "clusterqueues/team-a": "evaluate",
+    "localqueues/team-a/main": "evaluate",
+    "workloads/team-a/Job/evaluate": "Where the wait went",
+    "workloads/team-a/Job/train": "May it be preempted",
+    "workloads": "too-large",
+    "decisions": "evaluate",
+    "preemptions": "InCohortReclamation",
+    "lending": "ClusterQueue/team-b",
+    "capacity": "no nodes",
+    "quote": "The answer appears here",
+    "plan": "The answer appears here",
+}
+"""By address: a text that is there once the data are."""
+_AXE: Final = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds: the rules of WCAG 2.2 A and AA, and its own best practices."""
+    page.evaluate(_AXE)
+    found: Any = page.evaluate("axe.run({resultTypes: ['violations']})")
+    return [
+        f"{one['id']}: {node['html'][:200]} {node['failureSummary']}"
+        for one in found["violations"]
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("address", VIEWS)
+def test_a_view_shows_its_data_fits_the_screen_and_is_accessible(
+    site: Site, open_page: Open, address: str, size: str
+) -> None:
+    page = open_page(f"{site.url}#/{address}", size=size)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        expect(page.locator("main")).to_contain_text(VIEWS[address])
+        expect(page.locator("main .loading")).to_have_count(0)
+        expect(page.locator("main .failure")).to_have_count(0)
+        assert violations(page) == [], (address, size, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+    assert page.title().endswith("queuectl")
+
+
+@pytest.mark.parametrize("address", ["workloads", "decisions"])
+def test_the_head_of_a_table_is_above_its_rows(site: Site, open_page: Open, address: str) -> None:
+    page = open_page(f"{site.url}#/{address}")
+    head, rows = page.locator("main thead").bounding_box(), page.locator("main tbody").bounding_box()
+    assert head is not None
+    assert rows is not None
+    assert head["x"] == rows["x"]
+    assert head["y"] < rows["y"]
+
+
+def test_a_queue_shows_its_line_quota_loans_and_use_over_time(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/clusterqueues/team-a")
+    line = page.get_by_role("region", name="Pending queue").get_by_role("row")
+    expect(line.nth(1)).to_contain_text("evaluate")
+    expect(line.nth(1)).to_contain_text("requests 6 nvidia.com/gpu in flavor a100, 2 available, short by 4")
+    quota = page.get_by_role("region", name="Quota").get_by_role("row").nth(1)
+    assert quota.get_by_role("cell").all_inner_texts()[2:5] == ["12", "8", "4"]
+    expect(page.get_by_text("3 gpu of a100 borrowed from ClusterQueue/team-c")).to_be_visible()
+    expect(page.locator(".chart canvas")).to_be_visible()
+    page.get_by_role("group").get_by_text("As a table").first.click()
+    rows = page.get_by_role("region", name="Use over time").get_by_role("row")
+    expect(rows).to_have_count(49)
+
+
+def test_lending_over_a_time_shows_the_use_of_all_queues_of_the_cohort(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/lending?range=24h")
+    expect(page.locator(".chart canvas")).to_be_visible()
+    page.get_by_text("As a table").click()
+    expect(page.get_by_role("region", name="Use over time").get_by_role("row")).to_have_count(25)
+    assert violations(page) == []
+
+
+def test_a_workload_shows_why_it_waits_and_its_life(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/workloads/team-a/Job/evaluate")
+    expect(page.locator("main")).to_contain_text("nominalQuota of Cohort/research")
+    expect(page.get_by_text("Position 1 of 2")).to_be_visible()
+    stretches = page.locator(".life span")
+    expect(stretches.filter(has_text="Attempt 1")).to_have_count(1)
+    expect(stretches.filter(has_text="Preempted")).to_have_count(1)
+    expect(
+        page.get_by_role("region", name="Decisions on it").get_by_role("link", name="team-b/job/owner")
+    ).to_be_visible()
+
+
+def test_facts_of_a_workload_have_a_line_each(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/workloads/team-a/Job/evaluate")
+    page.set_viewport_size({"width": 1000, "height": 900})
+    facts = page.locator("main > .facts > div")
+    expect(facts.filter(has_text="Created")).to_be_visible()
+    boxes = [box for one in facts.all() if (box := one.bounding_box())]
+    assert len({box["y"] for box in boxes}) == len({box["height"] for box in boxes}) == 1, boxes
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_part_of_a_life_without_room_for_its_label_has_none(site: Site, open_page: Open, size: str) -> None:
+    page = open_page(f"{site.url}#/workloads/team-a/Job/evaluate", size=size)
+    expect(page.locator(".life em").last).to_be_visible()
+    widths = [label["width"] for one in page.locator(".life em").all() if (label := one.bounding_box())]
+    assert widths
+    assert min(widths) > 60
+    assert len(widths) < page.locator(".life span").count(), "each has room: nothing was tried"
+
+
+def test_the_overview_names_the_oldest_pending_workloads_and_why_they_wait(
+    site: Site, open_page: Open
+) -> None:
+    page = open_page(site.url)
+    oldest = page.get_by_role("region", name="Oldest pending workloads")
+    expect(oldest.locator("tbody tr")).to_have_count(2)
+    expect(oldest.locator("tbody tr").first).to_contain_text("evaluate")
+    expect(oldest.get_by_text("ExceedsMaxQuota")).to_be_visible()
+    page.get_by_role("link", name="All pending").click()
+    expect(page).to_have_url(f"{site.url}#/workloads?phase=Pending")
+
+
+def test_search_finds_queues_and_workloads_by_keyboard(site: Site, open_page: Open) -> None:
+    page = open_page(site.url)
+    expect(page.locator("main")).to_contain_text("team-a")
+    page.keyboard.press("/")
+    page.keyboard.type("own")
+    expect(page.locator("#hits").get_by_role("option")).to_have_count(1)
+    assert violations(page) == []
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="owner", level=1)).to_be_focused()
+    assert page.url.endswith("#/workloads/team-b/Job/owner")
+
+
+def test_keyboard_reaches_the_content_and_the_theme_stays(site: Site, open_page: Open) -> None:
+    page = open_page(site.url)
+    expect(page.locator("main")).to_contain_text("team-a")
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#title")).to_be_focused()
+    page.get_by_label("Theme").select_option("dark")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+
+
+def test_filters_are_part_of_the_address(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/workloads")
+    expect(page.get_by_role("region", name="Workloads").get_by_role("row")).to_have_count(5)
+    page.get_by_label("Phase").select_option("Admitted")
+    page.get_by_label("Name contains").fill("tra")
+    with page.expect_response("**/api/v1/workloads*"):
+        pass  # the list was read again
+    expect(page.get_by_label("Name contains")).to_have_value("tra")
+    page.get_by_label("Name contains").press("Enter")
+    expect(page.get_by_role("region", name="Workloads").get_by_role("row")).to_have_count(2)
+    assert re.search(r"phase=Admitted", page.url)
+    assert re.search(r"name=tra", page.url)
+
+
+CHANGES: Final = {
+    "sequence": 9,
+    "triedAt": 9,
+    "items": [
+        {
+            "message": "request 2 nvidia.com/gpu instead of 6",
+            "displaces": [
+                {"namespace": "team-b", "kind": "Job", "name": "owner", "cause": "InCohortReclamation"},
+                {"namespace": None, "kind": None, "name": None, "cause": None},
+            ],
+        }
+    ],
+    "incomplete": ["Quota"],
+}
+
+
+def test_as_of_a_time_the_page_shows_the_state_then_until_it_returns_to_now(
+    site: Site, open_page: Open
+) -> None:
+    page = open_page(f"{site.url}#/clusterqueues/team-a")
+    expect(page.locator("main")).to_contain_text("Use over time")
+    page.locator(".asof summary").click()
+    page.get_by_role("textbox", name="Time").fill("2026-01-05T10:00:10")
+    expect(page.locator(".notices")).to_contain_text("As of 2026-01-05 10:00:10")
+    assert "asOf=2026-01-05T10%3A00%3A10Z" in page.url
+    expect(page.locator("main")).to_contain_text("evaluate")
+    expect(page.locator(".chart canvas")).to_be_visible()
+    expect(page.get_by_role("button", name="Forecast")).to_have_count(0)
+    assert violations(page) == []
+    page.get_by_role("link", name="Workloads").click()
+    expect(page.get_by_role("region", name="Workloads")).to_contain_text("too-large")
+    assert "asOf=" in page.url
+    for view, shows in (
+        ("Preemptions", "Evicted for other workloads"),
+        ("Lending", "Lender and borrower"),
+        ("Capacity", "pods of pending workloads"),
+    ):
+        with page.expect_response(lambda answer: "asOf=2026-01-05T10%3A00%3A10Z" in answer.url):
+            page.get_by_role("link", name=view).click()
+        expect(page.locator("main")).to_contain_text(shows)
+        expect(page.locator("main .failure")).to_have_count(0)
+    page.locator(".notices").get_by_role("button", name="Back to now").click()
+    expect(page.locator(".notice")).to_have_count(0)
+    assert "asOf=" not in page.url
+
+
+def test_a_tenant_that_may_not_read_the_cohort_sees_what_its_own_queue_borrows(open_page: Open) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("tenant-token", "team-a")
+    reviews.rights["tenant-token"].add(Access("get", "clusterqueues", "", "team-a"))
+    with serving(busy(), reviews) as site:
+        page = open_page(f"{site.url}#/lending", quiet=True)
+        page.get_by_role("dialog").get_by_label("Token").fill("tenant-token")
+        page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+        matrix = page.get_by_role("region", name="Lending matrix")
+        expect(matrix).to_contain_text("ClusterQueue/team-a")
+        expect(matrix).to_contain_text("objects not shown to you")
+        expect(matrix).not_to_contain_text("team-c")
+        with page.expect_response(lambda answer: "steps=24" in answer.url and answer.status == 404):
+            page.get_by_role("radiogroup", name="Time").get_by_text("24 hours").click()
+        expect(page.locator(".chart")).to_have_count(0)
+        expect(page.locator("main .failure")).to_have_count(0)
+
+
+def test_a_workload_that_starts_shows_it_at_once(open_page: Open) -> None:
+    readings = busy()
+    with serving(readings) as site:
+        page = open_page(f"{site.url}#/workloads/team-a/Job/evaluate")
+        expect(page.locator(".life span").filter(has_text="Attempt 2")).to_have_count(0)
+        started = of("team-a", "evaluate", 2, gpus=6, phase=Phase.ADMITTED)
+        readings.rows.append(
+            replace(decision(10, started, "Admitted"), attempt=2, payload={"clusterQueue": "team-a"})
+        )
+        readings.commit(started)
+        expect(page.locator(".life span").filter(has_text="Attempt 2")).to_have_count(1)
+        expect(page.locator(".badge").filter(has_text="Admitted").first).to_be_visible()
+
+
+FORECAST: Final = {
+    "sequence": 9,
+    "at": "2026-01-05T10:00:20Z",
+    "unknown": None,
+    "lowSeconds": 60,
+    "medianSeconds": 600,
+    "highSeconds": None,
+    "afterSeconds": 7200,
+    "draws": 100,
+    "calibration": {
+        "checked": 40,
+        "held": 33,
+        "since": "2026-01-01T00:00:00Z",
+        "until": "2026-01-05T00:00:00Z",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("forecast", "says"),
+    [
+        (
+            FORECAST,
+            ["in 10m00s", "from in 1m00s to after more than 2h00m", "33 of 40 such intervals held (83%)"],
+        ),
+        ({**FORECAST, "calibration": None}, ["How often such intervals held is not known yet"]),
+        ({**FORECAST, "unknown": "no run has ended yet"}, ["Unknown: no run has ended yet"]),
+    ],
+)
+def test_a_forecast_is_made_when_asked_for(
+    site: Site, open_page: Open, forecast: dict[str, Any], says: list[str]
+) -> None:
+    page = open_page("about:blank")
+    page.route("**/eta", lambda route: route.fulfill(json=forecast))
+    page.goto(f"{site.url}#/workloads/team-a/Job/evaluate")
+    page.get_by_role("button", name="Forecast").click()
+    for text in says:
+        expect(page.locator("main")).to_contain_text(text)
+    assert violations(page) == []
+
+
+def test_starts_of_the_first_pending_workloads_are_forecast_when_asked_for(
+    site: Site, open_page: Open
+) -> None:
+    page = open_page("about:blank")
+    page.route("**/evaluate/eta", lambda route: route.fulfill(json=FORECAST))
+    page.route("**/too-large/eta", lambda route: route.fulfill(json={**FORECAST, "unknown": "it never runs"}))
+    page.goto(f"{site.url}#/clusterqueues/team-a")
+    page.get_by_role("button", name="Forecast the first 2").click()
+    rows = page.get_by_role("region", name="Pending queue").locator("tbody tr")
+    expect(rows.filter(has_text="evaluate")).to_contain_text("10m00s 1m00s to > 2h00m")
+    expect(rows.filter(has_text="too-large")).to_contain_text("unknown")
+    assert violations(page) == []
+
+
+def test_changes_that_start_a_workload_are_tried_when_asked_for(site: Site, open_page: Open) -> None:
+    page = open_page("about:blank")
+    page.route("**/counterfactuals", lambda route: route.fulfill(json=CHANGES))
+    page.goto(f"{site.url}#/workloads/team-a/Job/evaluate")
+    page.get_by_role("button", name="Try changes").click()
+    expect(page.get_by_text("request 2 nvidia.com/gpu instead of 6")).to_be_visible()
+    displaced = page.locator(".options")
+    expect(displaced).to_contain_text("team-b/job/owner (InCohortReclamation), a workload not shown to you")
+    expect(page.get_by_text("Not all were tried: Quota.")).to_be_visible()
+    assert violations(page) == []

@@ -1,0 +1,400 @@
+"""Writes to a cluster, on the small API with and without sockets, and on a real kube-apiserver."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from queuectl.core.events import Result, WorkloadGone, WorkloadObserved
+from queuectl.core.model import Verb
+from queuectl.core.policy import Condition, LocalQueueName
+from queuectl.core.reasons import Code, Reason
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
+from queuectl.core.resources import FlavorResource
+from queuectl.kube.errors import NotFound, TooManyRequests
+from queuectl.kube.session import api_path, cluster_id
+from queuectl.ports.cluster import ClusterUnavailable, Notice
+from queuectl.sandbox.kubernetes.faults import Action, Fault, Faults
+from tests.integration.kube.sites import (
+    AT,
+    CRDS,
+    NAMESPACE,
+    PYTORCH_CRD,
+    SITES,
+    Site,
+    effect,
+    job,
+    jobs,
+    pytorch_job,
+    pytorch_jobs,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ANNOTATION = "queuectl.dev/reserved-admission"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=sorted(SITES))
+async def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    async with SITES[request.param](folder) as site:
+        yield site
+
+
+Flawed = tuple[Site, Faults]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["in_process", "small"])
+async def flawed(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Flawed]:
+    """A server with injected faults."""
+    async with SITES[request.param](tmp_path_factory.mktemp("flawed")) as site:
+        yield site, site.faults
+
+
+@pytest_asyncio.fixture(loop_scope="module", autouse=True)
+async def deadline() -> AsyncIterator[None]:
+    async with asyncio.timeout(30):
+        yield
+
+
+async def _patch(site: Site, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    return await site.session.patch(path, body)
+
+
+async def test_a_start_unsuspends_the_job_with_one_request(site: Site) -> None:
+    obj = await site.job("start", parallelism=2)
+    patches = site.session.requests["PATCH", 200]
+    reads = sum(count for (method, _), count in site.session.requests.items() if method == "GET")
+    settled, event = await site.cluster.start(effect(obj))
+    after = await site.session.get(jobs("start"))
+    assert (settled.result, settled.generation, event) == (Result.DONE, after["metadata"]["generation"], None)
+    assert after["spec"]["suspend"] is False
+    pod = after["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"pool": "spot"}
+    assert pod["tolerations"] == [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}]
+    assert json.loads(after["metadata"]["annotations"][ANNOTATION])["attempt"] == 1
+    assert site.session.requests["PATCH", 200] == patches + 1
+    assert sum(n for (method, _), n in site.session.requests.items() if method == "GET") == reads + 1
+
+
+async def test_a_start_sent_again_is_done_and_changes_nothing(site: Site) -> None:
+    obj = await site.job("again")
+    await site.cluster.start(effect(obj))
+    started = await site.session.get(jobs("again"))
+    settled, _ = await site.cluster.start(effect(obj))
+    assert (settled.result, settled.generation) == (Result.DONE, started["metadata"]["generation"])
+    seen, _ = await site.cluster.start(effect(started))
+    assert (seen.result, seen.generation) == (Result.DONE, started["metadata"]["generation"])
+    after = await site.session.get(jobs("again"))
+    assert after["metadata"]["resourceVersion"] == started["metadata"]["resourceVersion"]
+
+
+async def test_a_start_after_an_edit_of_the_spec_is_refused_with_the_current_object(site: Site) -> None:
+    obj = await site.job("edited")
+    await _patch(site, jobs("edited"), {"spec": {"parallelism": 7}})
+    settled, event = await site.cluster.start(effect(obj))
+    assert settled.result is Result.REFUSED
+    assert isinstance(event, WorkloadObserved)
+    assert event.workload.pod_sets[0].count == 1
+    assert event.observation.generation == obj["metadata"]["generation"] + 1
+    assert (await site.session.get(jobs("edited")))["spec"]["suspend"] is True
+
+
+async def test_an_annotation_of_another_client_does_not_prevent_a_start(site: Site) -> None:
+    obj = await site.create(jobs(), job("noted", annotations={"a": "1"}))
+    await _patch(site, jobs("noted"), {"metadata": {"annotations": {"b": "2"}}})
+    settled, _ = await site.cluster.start(effect(obj))
+    after = await site.session.get(jobs("noted"))
+    assert settled.result is Result.DONE
+    assert set(after["metadata"]["annotations"]) >= {"a", "b", ANNOTATION}
+
+
+async def test_a_first_annotation_is_not_overwritten_by_a_start(site: Site) -> None:
+    obj = await site.job("first")
+    while not obj["metadata"].get("annotations"):
+        obj = await _patch(site, jobs("first"), {"metadata": {"annotations": {"a": "1"}}})
+    before = json.loads(json.dumps(obj))
+    del before["metadata"]["annotations"]
+    before["metadata"]["resourceVersion"] = "1"
+    settled, event = await site.cluster.start(effect(before))
+    assert settled.result is Result.REFUSED
+    assert isinstance(event, WorkloadObserved)
+    assert event.observation.annotated
+    settled, _ = await site.cluster.start(effect(await site.session.get(jobs("first"))))
+    assert settled.result is Result.DONE
+    assert "a" in (await site.session.get(jobs("first")))["metadata"]["annotations"]
+
+
+async def test_a_job_that_changed_queues_is_not_started(site: Site) -> None:
+    obj = await site.job("moved")
+    await _patch(site, jobs("moved"), {"metadata": {"labels": {"queuectl.dev/queue-name": "other"}}})
+    settled, event = await site.cluster.start(effect(obj))
+    assert settled.result is Result.REFUSED
+    assert isinstance(event, WorkloadObserved)
+    assert event.workload.queue == "other"
+
+
+async def test_a_deleted_object_can_be_neither_started_nor_stopped(site: Site) -> None:
+    obj = await site.job("gone")
+    await site.session.delete(jobs("gone"), {"propagationPolicy": "Background"})
+    for verb in (Verb.START, Verb.STOP):
+        asked = effect(obj, verb=verb)
+        act = site.cluster.start if verb is Verb.START else site.cluster.stop
+        settled, event = await act(asked)
+        assert settled.result is Result.GONE
+        assert event == WorkloadGone(asked.workload.id)
+
+
+async def test_another_object_of_the_same_name_is_left_alone(site: Site) -> None:
+    obj = await site.job("twin")
+    await site.session.delete(jobs("twin"), {"propagationPolicy": "Background"})
+    twin = await site.job("twin")
+    assert (await site.cluster.start(effect(obj)))[0].result is Result.GONE
+    await _patch(site, jobs("twin"), {"spec": {"suspend": False}})
+    assert (await site.cluster.stop(effect(obj, verb=Verb.STOP)))[0].result is Result.GONE
+    after = await site.session.get(jobs("twin"))
+    assert after["metadata"]["uid"] == twin["metadata"]["uid"]
+    assert after["spec"]["suspend"] is False
+
+
+async def test_a_stop_suspends_and_the_next_start_sets_new_node_selectors(site: Site) -> None:
+    obj = await site.job("cycle")
+    await site.cluster.start(effect(obj))
+    started = await site.session.get(jobs("cycle"))
+    settled, _ = await site.cluster.stop(effect(started, verb=Verb.STOP))
+    stopped = await site.session.get(jobs("cycle"))
+    assert (settled.result, settled.generation) == (Result.DONE, stopped["metadata"]["generation"])
+    assert stopped["spec"]["suspend"] is True
+    assert (await site.cluster.stop(effect(stopped, verb=Verb.STOP)))[0].result is Result.DONE
+    settled, _ = await site.cluster.start(effect(stopped, attempt=2))
+    after = await site.session.get(jobs("cycle"))
+    assert settled.result is Result.DONE
+    assert after["spec"]["suspend"] is False
+    assert json.loads(after["metadata"]["annotations"][ANNOTATION])["attempt"] == 2
+    assert after["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "spot"}
+
+
+async def test_a_late_start_of_an_earlier_attempt_is_refused(site: Site) -> None:
+    obj = await site.job("late")
+    await site.cluster.start(effect(obj))
+    await site.cluster.stop(effect(await site.session.get(jobs("late")), verb=Verb.STOP))
+    settled, event = await site.cluster.start(effect(obj))
+    assert settled.result is Result.REFUSED
+    assert isinstance(event, WorkloadObserved)
+    assert (await site.session.get(jobs("late")))["spec"]["suspend"] is True
+
+
+async def test_a_pytorch_job_starts_and_stops_likewise(site: Site) -> None:
+    await _pytorch(site)
+    obj = await site.create(pytorch_jobs(), pytorch_job("torch"))
+    settled, _ = await site.cluster.start(effect(obj, "PyTorchJob"))
+    after = await site.session.get(pytorch_jobs("torch"))
+    assert settled.result is Result.DONE
+    assert after["spec"]["runPolicy"]["suspend"] is False
+    for replica in after["spec"]["pytorchReplicaSpecs"].values():
+        assert replica["template"]["spec"]["nodeSelector"] == {"pool": "spot"}
+    settled, _ = await site.cluster.stop(effect(after, "PyTorchJob", verb=Verb.STOP))
+    assert settled.result is Result.DONE
+    assert (await site.session.get(pytorch_jobs("torch")))["spec"]["runPolicy"]["suspend"] is True
+
+
+async def test_a_pytorch_job_without_a_run_policy_can_be_stopped(site: Site) -> None:
+    await _pytorch(site)
+    obj = await site.create(pytorch_jobs(), pytorch_job("wild", runPolicy=None))
+    settled, _ = await site.cluster.stop(effect(obj, "PyTorchJob", verb=Verb.STOP))
+    assert settled.result is Result.DONE
+    assert (await site.session.get(pytorch_jobs("wild")))["spec"]["runPolicy"] == {"suspend": True}
+
+
+async def test_a_pod_that_is_being_deleted_on_an_unreachable_node_does_not_keep_a_stopped_job_alive(
+    site: Site,
+) -> None:
+    obj = await _suspended(site, "lost")
+    uid, ref = obj["metadata"]["uid"], effect(obj).workload.ref
+    await _pod(site, "lost-0", {"batch.kubernetes.io/controller-uid": uid}, uid, node="dead", finalizer=True)
+    assert await site.cluster.anything_alive(ref, unreachable={"dead"}), "nothing has deleted it"
+    await site.session.delete(f"{api_path('', 'v1', 'pods', NAMESPACE)}/lost-0", {})
+    await _patch(site, f"{jobs('lost')}/status", {"status": {"terminating": 1}})
+    assert await site.cluster.anything_alive(ref, unreachable={"another"})
+    assert not await site.cluster.anything_alive(ref, unreachable={"dead"})
+
+
+async def test_pods_keep_a_stopped_job_alive_until_they_end(site: Site) -> None:
+    obj = await _suspended(site, "alive")
+    uid = obj["metadata"]["uid"]
+    ref = effect(obj).workload.ref
+    assert not await site.cluster.anything_alive(ref)
+    label = {"batch.kubernetes.io/controller-uid": uid}
+    await _pod(site, "alive-0", label, uid)
+    await _pod(site, "stranger", label, "another-uid")
+    assert await site.cluster.anything_alive(ref)
+    pods = api_path("", "v1", "pods", NAMESPACE)
+    await _patch(site, f"{pods}/alive-0/status", {"status": {"phase": "Failed"}})
+    assert not await site.cluster.anything_alive(ref)
+    await _patch(site, jobs("alive"), {"spec": {"suspend": False}})
+    assert await site.cluster.anything_alive(ref)
+    await site.session.delete(jobs("alive"), {"propagationPolicy": "Background"})
+    assert not await site.cluster.anything_alive(ref)
+    await _pod(site, "orphan", label, None)
+    assert await site.cluster.anything_alive(ref)
+
+
+async def test_pods_beyond_a_number_are_alive_until_they_end_also_of_an_object_that_runs(site: Site) -> None:
+    obj = await site.job("fewer", suspend=False)
+    uid, ref = obj["metadata"]["uid"], effect(obj).workload.ref
+    pods = api_path("", "v1", "pods", NAMESPACE)
+    for number in range(3):
+        await _pod(site, f"fewer-{number}", {"batch.kubernetes.io/controller-uid": uid}, uid)
+    await _pod(site, "another", {"batch.kubernetes.io/controller-uid": uid}, "another-uid")
+    assert [await site.cluster.anything_alive(ref, at_most=most) for most in (0, 2, 3)] == [True, True, False]
+    await _patch(site, f"{pods}/fewer-0/status", {"status": {"phase": "Failed"}})
+    assert [await site.cluster.anything_alive(ref, at_most=most) for most in (1, 2)] == [True, False]
+
+
+async def test_an_announcement_made_twice_is_one_event(site: Site) -> None:
+    ref = effect(await site.job("told")).workload.ref
+    notice = Notice(ref, "Pending", "WaitingForQuota: requests 8 gpu, short by 3", key="5", at=AT)
+    await site.cluster.announce(notice)
+    await site.cluster.announce(notice)
+    events = await site.session.get(
+        api_path("", "v1", "events", NAMESPACE), query={"fieldSelector": "involvedObject.name=told"}
+    )
+    assert [(item["reason"], item["message"]) for item in events["items"]] == [("Pending", notice.message)]
+    await site.cluster.announce(Notice(ref._replace(namespace="no-such"), "Pending", "m"))
+
+
+async def test_a_status_is_written_when_it_changes_and_only_then(site: Site) -> None:
+    await site.create(
+        api_path("queuectl.dev", "v1beta1", "localqueues", NAMESPACE),
+        {
+            "apiVersion": "queuectl.dev/v1beta1",
+            "kind": "LocalQueue",
+            "metadata": {"name": "main", "namespace": NAMESPACE},
+            "spec": {"clusterQueue": "gpus"},
+        },
+    )
+    ref = effect(await site.job("waits")).workload.ref
+    waiting = Waiting(ref, 1, Reason(code=Code.WAITING_FOR_QUOTA))
+    report = LocalQueueReport(
+        name=LocalQueueName(NAMESPACE, "main"),
+        cluster_queue="gpus",
+        condition=Condition(True, "Ready", "can admit"),
+        pending=1,
+        admitted=0,
+        first=(waiting,),
+    )
+    cluster = site.cluster
+    await cluster.publish_local_queue(report)
+    before = site.session.requests["PATCH", 200]
+    await cluster.publish_local_queue(report)
+    assert site.session.requests["PATCH", 200] == before
+    queue = await site.session.get(api_path("queuectl.dev", "v1beta1", "localqueues", NAMESPACE, "main"))
+    assert queue["status"]["pendingWorkloads"] == 1
+    assert queue["status"]["waiting"][0]["reason"]["code"] == "WaitingForQuota"
+    assert queue["status"]["conditions"][0]["status"] == "True"
+
+
+async def test_a_queue_that_is_gone_is_no_error(site: Site) -> None:
+    await site.cluster.publish_cluster_queue(
+        ClusterQueueReport(
+            name="no-such",
+            condition=Condition(True, "Ready", "can admit"),
+            pending=0,
+            admitted=0,
+            nominal=((FlavorResource("spot", "gpu"), 8),),
+            used=(),
+        )
+    )
+
+
+async def test_a_cluster_is_known_by_the_uid_of_kube_system(site: Site) -> None:
+    namespace = await site.session.get(api_path("", "v1", "namespaces", name="kube-system"))
+    assert await cluster_id(site.session) == namespace["metadata"]["uid"]
+
+
+# --- with injected faults, on the small API only --------------------------------------------------------
+
+
+async def test_a_start_whose_answer_is_lost_is_found_done(flawed: Flawed) -> None:
+    site, faults = flawed
+    obj = await site.job("lost")
+    faults.add(Fault(Action.LOSE_ANSWER, verb="patch", name="lost"))
+    settled, _ = await site.cluster.start(effect(obj))
+    assert settled.result is Result.DONE
+    faults.add(Fault(Action.LOSE_ANSWER, verb="patch", name="lost"))
+    started = await site.session.get(jobs("lost"))
+    assert (await site.cluster.stop(effect(started, verb=Verb.STOP)))[0].result is Result.DONE
+
+
+@pytest.mark.parametrize("code", [409, 429, 500, 503])
+async def test_a_write_is_retried_later_after_a_server_error(flawed: Flawed, code: int) -> None:
+    site, faults = flawed
+    obj = await site.job(f"trouble-{code}")
+    faults.add(Fault(Action.REFUSE, verb="patch", code=code, retry_after=7 if code == 429 else 0))
+    with pytest.raises(ClusterUnavailable) as caught:
+        await site.cluster.start(effect(obj))
+    assert caught.value.retry_after == (7 if code == 429 else None)
+    assert (await site.cluster.start(effect(obj)))[0].result is Result.DONE
+
+
+async def test_nothing_counts_as_dead_while_reads_fail(flawed: Flawed) -> None:
+    site, faults = flawed
+    ref = effect(await _suspended(site, "unsaid")).workload.ref
+    for resource in ("jobs", "pods"):
+        faults.add(Fault(Action.REFUSE, resource=resource, code=503))
+        with pytest.raises(ClusterUnavailable):
+            await site.cluster.anything_alive(ref)
+
+
+async def _suspended(site: Site, name: str) -> dict[str, Any]:
+    """A Job whose controller has seen that it is suspended."""
+    await site.job(name)
+    condition = {"type": "Suspended", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"}
+    return await _patch(site, f"{jobs(name)}/status", {"status": {"conditions": [condition]}})
+
+
+async def _pytorch(site: Site) -> None:
+    """Install the kind, and wait until it is served."""
+    try:
+        await site.session.get(f"{CRDS}/{PYTORCH_CRD['metadata']['name']}")
+    except NotFound:
+        await site.create(CRDS, PYTORCH_CRD)
+    while True:
+        try:
+            await site.session.get(pytorch_jobs())
+            return
+        except (NotFound, TooManyRequests):  # not served yet, or its storage is not ready
+            await asyncio.sleep(0.02)
+
+
+async def _pod(
+    site: Site,
+    name: str,
+    labels: dict[str, str],
+    owner: str | None,
+    *,
+    node: str | None = None,
+    finalizer: bool = False,
+) -> None:
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "alive", "controller": True}
+    await site.create(
+        api_path("", "v1", "pods", NAMESPACE),
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "labels": labels,
+                "ownerReferences": [job | {"uid": owner}] if owner else [],
+                **({"finalizers": ["example.com/held"]} if finalizer else {}),
+            },
+            "spec": {"containers": [{"name": "c", "image": "i"}], **({"nodeName": node} if node else {})},
+        },
+    )

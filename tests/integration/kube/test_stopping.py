@@ -1,0 +1,234 @@
+"""A stop suspends the attempt that it is meant for, and quota returns only on what was observed after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from queuectl.core.events import Result, WorkloadObserved
+from queuectl.core.model import Verb
+from queuectl.kube.cluster import SILENT_COUNTS, UNHEARD_COUNTS, KubeCluster
+from queuectl.kube.session import JSON_PATCH
+from queuectl.ports.cluster import ClusterUnavailable
+from tests.integration.kube.holding import holding
+from tests.integration.kube.sites import SITES, Site, effect, jobs
+from tests.job_kinds import JOB_KINDS
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ANNOTATION = "queuectl.dev/reserved-admission"
+AT = "2026-11-21T10:00:00Z"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=sorted(SITES))
+async def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    async with SITES[request.param](folder) as site:
+        yield site
+
+
+@pytest_asyncio.fixture(loop_scope="module", autouse=True)
+async def deadline() -> AsyncIterator[None]:
+    async with asyncio.timeout(30):
+        yield
+
+
+async def _get(site: Site, name: str) -> dict[str, Any]:
+    return await site.session.get(jobs(name))
+
+
+async def _started(site: Site, name: str, attempt: int = 1) -> dict[str, Any]:
+    """The Job after its start by this attempt."""
+    settled, _ = await site.cluster.start(effect(await _get(site, name), attempt=attempt))
+    assert settled.result is Result.DONE
+    return await _get(site, name)
+
+
+async def _says(site: Site, name: str, suspended: bool | None) -> dict[str, Any]:
+    """The Job after its controller has written its condition Suspended; None: it has none."""
+    condition = {"type": "Suspended", "status": str(suspended), "reason": "Job", "lastTransitionTime": AT}
+    status = {"conditions": None if suspended is None else [condition]}
+    return await site.session.patch(jobs(name) + "/status", {"status": status})
+
+
+def _condition(obj: dict[str, Any]) -> str | None:
+    found = obj.get("status", {}).get("conditions") or [{"status": None}]
+    return str(found[0]["status"]) if found[0]["status"] else None
+
+
+async def _patches(site: Site, name: str, stopped: dict[str, Any], attempt: int = 1) -> int:
+    """Patches that one stop costs, of the object as read earlier."""
+    before = site.session.requests.copy()
+    settled, event = await site.cluster.stop(effect(stopped, attempt=attempt, verb=Verb.STOP))
+    assert (settled.result, event) == (Result.DONE, None)
+    spent = site.session.requests - before
+    return sum(count for (method, _), count in spent.items() if method == "PATCH")
+
+
+# --- the fence
+
+
+async def test_a_stop_held_back_past_the_next_start_is_refused(site: Site) -> None:
+    await site.job("held-back")
+    first = await _started(site, "held-back")
+    stop = effect(first, verb=Verb.STOP)
+    with holding(site.session) as wire:
+        wire.hold = True
+        with pytest.raises(ClusterUnavailable):
+            await site.cluster.stop(stop)
+        wire.hold = False
+        assert (await site.cluster.stop(stop))[0].result is Result.DONE
+        second = await _started(site, "held-back", attempt=2)
+        assert [await late() for late in wire.held] == [422]
+    assert await _get(site, "held-back") == second
+
+
+async def test_a_stop_of_an_earlier_attempt_is_done_without_a_write(site: Site) -> None:
+    await site.job("superseded")
+    first = await _started(site, "superseded")
+    await site.cluster.stop(effect(first, verb=Verb.STOP))
+    second = await _started(site, "superseded", attempt=2)
+    assert await _patches(site, "superseded", first) == 1  # refused
+    assert await _patches(site, "superseded", second) == 0
+    assert await _get(site, "superseded") == second
+
+
+async def test_a_stop_of_an_adopted_attempt_is_sent_whatever_number_the_object_has(site: Site) -> None:
+    """Another ledger started it as its third attempt; this one adopted it later, as its first."""
+    await site.job("adopted")
+    seen = await _started(site, "adopted", attempt=3)
+    stop = effect(seen, attempt=1, verb=Verb.STOP)
+    later = replace(stop.attempt, admitted_at=stop.attempt.admitted_at + timedelta(hours=1), debt=True)
+    settled, _ = await site.cluster.stop(replace(stop, attempt=later))
+    assert settled.result is Result.DONE
+    assert (await _get(site, "adopted"))["spec"]["suspend"] is True
+
+
+async def test_a_stop_is_one_request_where_the_object_was_seen_running(site: Site) -> None:
+    await site.job("usual")
+    seen = await _started(site, "usual")
+    before = site.session.requests.copy()
+    await site.cluster.stop(effect(seen, verb=Verb.STOP))
+    assert dict(site.session.requests - before) == {("PATCH", 200): 1}
+
+
+async def test_a_stop_finds_the_attempt_whose_start_was_not_seen_yet(site: Site) -> None:
+    pending = await site.job("unseen")
+    await _started(site, "unseen")
+    assert await _patches(site, "unseen", pending) == 1
+    assert (await _get(site, "unseen"))["spec"]["suspend"] is True
+
+
+async def test_a_stop_after_an_edit_is_sent_with_the_new_generation(site: Site) -> None:
+    await site.job("resized", parallelism=3)
+    seen = await _started(site, "resized")
+    await site.session.patch(jobs("resized"), {"spec": {"parallelism": 2}})
+    assert await _patches(site, "resized", seen) == 2
+    assert (await _get(site, "resized"))["spec"]["suspend"] is True
+
+
+async def test_a_started_job_that_lost_its_annotation_is_stopped(site: Site) -> None:
+    await site.job("bare")
+    seen = await _started(site, "bare")
+    await site.session.patch(jobs("bare"), {"metadata": {"annotations": {ANNOTATION: None}}})
+    # The first is refused: it adds an annotation to others that are gone.
+    assert await _patches(site, "bare", seen) == 2
+    assert (await _get(site, "bare"))["spec"]["suspend"] is True
+
+
+async def test_a_start_of_a_job_that_lost_its_annotations_is_refused_and_not_denied(site: Site) -> None:
+    obj = await site.job("lost-all")
+    keys = set(obj["metadata"].get("annotations") or ()) | {"own"}
+    obj = await site.session.patch(jobs("lost-all"), {"metadata": {"annotations": dict.fromkeys(keys, "1")}})
+    patch = [{"op": "remove", "path": "/metadata/annotations"}]
+    bare = await site.session.patch(jobs("lost-all"), patch, content_type=JSON_PATCH)
+    if bare["metadata"].get("annotations"):
+        pytest.skip("this server keeps an annotation of its own")
+    settled, event = await site.cluster.start(effect(obj))
+    assert settled.result is Result.REFUSED
+    assert isinstance(event, WorkloadObserved)
+    assert not event.observation.annotated
+    assert (await site.cluster.start(effect(bare)))[0].result is Result.DONE
+
+
+# --- what counts as quiet
+
+
+@pytest.mark.parametrize("before", [None, False])
+async def test_a_stopped_job_is_alive_until_its_controller_says_that_it_has_seen_it(
+    site: Site, before: bool | None
+) -> None:
+    name = f"unsaid-{before}".lower()
+    await site.job(name)
+    await _started(site, name)
+    seen = await _says(site, name, before)
+    ref = effect(seen).workload.ref
+    assert await _patches(site, name, seen) == 1
+    assert await site.cluster.anything_alive(ref)
+    await _says(site, name, True)
+    assert not await site.cluster.anything_alive(ref)
+
+
+async def test_what_was_said_before_the_stop_does_not_count(site: Site) -> None:
+    await site.job("stale")
+    await _says(site, "stale", True)
+    seen = await _started(site, "stale")
+    ref = effect(seen).workload.ref
+    assert await _patches(site, "stale", seen) == 2
+    stopped = await _get(site, "stale")
+    assert _condition(stopped) == "Unknown"
+    assert await site.cluster.anything_alive(ref)
+    # Sent again, it asks nothing that is still to be answered, and asks again once it was answered.
+    assert await _patches(site, "stale", stopped) == 0
+    await _says(site, "stale", True)
+    assert not await site.cluster.anything_alive(ref)
+    assert await _patches(site, "stale", stopped) == 1
+    assert await site.cluster.anything_alive(ref)
+
+
+async def test_a_status_written_before_the_question_arrives_too_late(site: Site) -> None:
+    await site.job("late-status")
+    await _says(site, "late-status", True)
+    seen = await _started(site, "late-status")
+    await site.cluster.stop(effect(seen, verb=Verb.STOP))
+    condition = {"type": "Suspended", "status": "True", "lastTransitionTime": AT}
+    late = {
+        "metadata": {"resourceVersion": seen["metadata"]["resourceVersion"]},
+        "status": {"conditions": [condition]},
+    }
+    with pytest.raises(Exception, match="409"):
+        await site.session.patch(jobs("late-status") + "/status", late)
+    assert await site.cluster.anything_alive(effect(seen).workload.ref)
+
+
+async def test_of_a_controller_that_is_silent_for_too_long_only_pods_count(site: Site) -> None:
+    await site.job("silence")
+    await _says(site, "silence", True)
+    seen = await _started(site, "silence")
+    ref = effect(seen).workload.ref
+    assert await site.cluster.anything_alive(ref, counts=SILENT_COUNTS), "it is not even suspended"
+    await site.cluster.stop(effect(seen, verb=Verb.STOP))
+    assert await site.cluster.anything_alive(ref, counts=SILENT_COUNTS - 1)
+    assert not await site.cluster.anything_alive(ref, counts=SILENT_COUNTS)
+
+
+async def test_a_kind_without_a_controller_is_waited_for_some_seconds_only(site: Site) -> None:
+    cluster = KubeCluster(site.session, JOB_KINDS)  # as of a new process
+    await site.job("without")
+    ref = effect(seen := await _get(site, "without")).workload.ref
+    await cluster.start(effect(seen))
+    await cluster.stop(effect(await _get(site, "without"), verb=Verb.STOP))
+    assert await cluster.anything_alive(ref, counts=UNHEARD_COUNTS - 1)
+    assert not await cluster.anything_alive(ref, counts=UNHEARD_COUNTS)
+
+    await site.job("other")
+    await _says(site, "other", True)
+    await cluster.start(effect(await _get(site, "other")))
+    assert await cluster.anything_alive(ref, counts=UNHEARD_COUNTS), "it has a controller"

@@ -1,0 +1,34 @@
+"""Changes that are remembered instead of made."""
+
+from __future__ import annotations
+
+from queuectl.api.own_page import HEADER, VALUE
+from queuectl.ports.changes import ChangeRefused, FieldMade, Made, Wanted
+
+OWN_PAGE = {HEADER: VALUE}
+
+
+class CannedChanges:
+    """Implements Changes. `refusal`: raised instead."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Wanted, str | None]] = []
+        self.refusal: ChangeRefused | None = None
+        self.loss: str | None = None
+        self.fields: tuple[FieldMade, ...] = ()
+
+    async def make(self, wanted: Wanted, token: str | None) -> Made:
+        if self.refusal is not None:
+            raise self.refusal
+        self.made.append((wanted, token))
+        return Made(
+            kind=wanted.kind,
+            field="spec.stopPolicy",
+            before="None",
+            after="Hold",
+            written=True,
+            meaning=f"It means {wanted.verb}.",
+            loss=self.loss,
+            fields=self.fields,
+            reason=wanted.reason and f"{wanted.verb} by local: {wanted.reason}",
+        )

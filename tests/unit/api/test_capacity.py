@@ -1,0 +1,262 @@
+"""Capacity and demand over REST."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from queuectl.core.capacity import (
+    NO_FLAVOR,
+    AwaitedLimit,
+    Demand,
+    FlavorCapacity,
+    FreeShape,
+    QueueDemand,
+    ResourceCapacity,
+    Warned,
+)
+from queuectl.core.model import ConfigKey, PodSet
+from queuectl.core.policy import CapacityMode
+from queuectl.core.reasons import Code, Reason
+from queuectl.ports.reviews import Access
+from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, queue_spec, two_teams, workload
+from tests.unit.api.conftest import Clock, Serve
+from tests.unit.api.reviews import CannedReviews
+
+GPUS = ResourceCapacity(
+    resource=GPU,
+    mode=CapacityMode.ENFORCE,
+    allocatable=(("Ready", 4), ("Cordoned", 2)),
+    used=1,
+    unmanaged=(("kube-system", 1), ("default", 1), ("", 2)),
+    free=1,
+    shapes=(FreeShape(1, 1),),
+)
+BEYOND = Warned("QuotaBeyondNodes", GPU, f"8 {GPU} of a100 are promised, usable nodes have 4")
+STRAY = ResourceCapacity(resource=GPU, mode=CapacityMode.ENFORCE, allocatable=(("Ready", 16),))
+
+
+def readings(**fields: object) -> CannedReadings:
+    found = two_teams()
+    found.commit(configs={ConfigKey("ResourceFlavor", "", "h100"): json.dumps({"nodeLabels": {"gpu": "h"}})})
+    nodes = (("Ready", 1), ("Cordoned", 1))
+    found.capacity(FlavorCapacity(flavor="a100", nodes=nodes, resources=(GPUS,), warnings=(BEYOND,)))
+    found.capacity(
+        FlavorCapacity(flavor="h100", resources=(ResourceCapacity(resource=GPU, mode=CapacityMode.OBSERVE),))
+    )
+    return found
+
+
+async def test_a_flavor_is_told_with_what_is_promised_against_it(serve: Serve) -> None:
+    rest = await serve(readings())
+    found = await rest.get("/api/v1/capacity/a100")
+    assert found["nodes"] == {"Ready": 1, "Cordoned": 1}
+    assert found["resources"] == [
+        {
+            "resource": GPU,
+            "mode": "Enforce",
+            "nominal": 8,
+            "allocatable": {"Ready": 4, "Cordoned": 2},
+            "used": 1,
+            "unmanaged": 4,
+            "unmanagedBy": [
+                {"namespace": "kube-system", "amount": 1},
+                {"namespace": "default", "amount": 1},
+                {"namespace": None, "amount": 2},
+            ],
+            "expected": 0,
+            "free": 1,
+            "headroom": 0,
+            "shapes": [{"free": 1, "nodes": 1}],
+        }
+    ]
+    assert found["warnings"] == [
+        {
+            "code": "QuotaBeyondNodes",
+            "resource": GPU,
+            "message": f"8 {GPU} of a100 are promised, usable nodes have 4",
+        }
+    ]
+
+
+async def test_nodes_without_a_flavor_come_first(serve: Serve) -> None:
+    found = readings()
+    found.capacity(FlavorCapacity(flavor=NO_FLAVOR, nodes=(("Ready", 2),), resources=(STRAY,)))
+    rest = await serve(found)
+    items = (await rest.get("/api/v1/capacity"))["items"]
+    assert [one["flavor"] for one in items] == [None, "a100", "h100"]
+    assert items[0]["nodes"] == {"Ready": 2}
+
+
+async def test_a_tenant_sees_sums_and_names_of_own_namespaces_only(serve: Serve) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    reviews.rights["alice"].add(Access("get", "resourceflavors", "", "a100"))
+    found = readings()
+    found.capacity(FlavorCapacity(flavor=NO_FLAVOR, nodes=(("Ready", 2),), resources=(STRAY,)))
+    rest = await serve(found, reviews, Clock())
+    [item] = (await rest.get("/api/v1/capacity", token="alice"))["items"]
+    assert item["flavor"] == "a100"
+    assert item["resources"][0]["unmanagedBy"] == [
+        {"namespace": "default", "amount": 1},
+        {"namespace": None, "amount": 3},
+    ]
+
+
+async def test_a_flavor_that_is_gone_is_told_no_more(serve: Serve) -> None:
+    found = readings()
+    found.commit(configs={ConfigKey("ResourceFlavor", "", "h100"): None})
+    rest = await serve(found)
+    assert [one["flavor"] for one in (await rest.get("/api/v1/capacity"))["items"]] == ["a100"]
+    assert await rest.status("/api/v1/capacity/h100") == 404
+
+
+async def test_demand_is_told_by_queue_flavor_and_shape(serve: Serve) -> None:
+    found = readings()
+    found.commit(configs={ConfigKey("ClusterQueue", "", "team-b"): queue_spec(8, flavor="h100")})
+    one = Demand(
+        flavor="h100",
+        awaits=AwaitedLimit.ROOM,
+        workloads=2,
+        pods=16,
+        requests=(("cpu", 4000), (GPU, 8)),
+        node_selector=(("zone", "a"),),
+    )
+    found.demand(QueueDemand("team-b", (one,)))
+    rest = await serve(found)
+    items = (await rest.get("/api/v1/demand"))["items"]
+    assert [(item["clusterQueue"], len(item["demand"])) for item in items] == [("team-a", 0), ("team-b", 1)]
+    assert items[1]["demand"] == [
+        {
+            "flavor": "h100",
+            "nodeLabels": {"gpu": "h"},
+            "awaits": "Room",
+            "workloads": 2,
+            "pods": 16,
+            "requests": {"cpu": 4000, GPU: 8},
+            "nodeSelector": {"zone": "a"},
+        }
+    ]
+    found.demand(QueueDemand("team-b", ()))
+    rest = await serve(found)
+    assert (await rest.get("/api/v1/demand/team-b"))["demand"] == []
+
+
+async def test_queues_and_their_cohort_show_what_counts_of_quota_that_is_shared_out(serve: Serve) -> None:
+    found = CannedReadings()
+    configs: dict[ConfigKey, str | None] = {
+        ConfigKey("ResourceFlavor", "", "a100"): "{}",
+        ConfigKey("Cohort", "", "all"): json.dumps({"capacityShortage": "ProRata"}),
+        ConfigKey("ClusterQueue", "", "large"): queue_spec(8, cohort="all"),
+        ConfigKey("ClusterQueue", "", "small"): queue_spec(4, cohort="all"),
+        ConfigKey("ClusterQueue", "", "alone"): queue_spec(4),
+    }
+    found.commit(configs=configs)
+    found.capacity(FlavorCapacity(flavor="a100", nodes=(("Ready", 1), ("Cordoned", 1)), resources=(GPUS,)))
+    rest = await serve(found)
+
+    async def quotas() -> dict[str, tuple[int, ...]]:
+        items = (await rest.get("/api/v1/clusterqueues"))["items"]
+        items.append(await rest.get("/api/v1/cohorts/all"))
+        fields = ("nominal", "effective", "free")
+        return {item["name"]: tuple(item["flavors"][0][field] for field in fields) for item in items}
+
+    assert await quotas() == {"alone": (4, 4, 4), "all": (12, 3, 3), "large": (8, 2, 3), "small": (4, 1, 3)}
+    ready = replace(GPUS, allocatable=(("Ready", 16),))
+    found.capacity(FlavorCapacity(flavor="a100", nodes=(("Ready", 2),), resources=(ready,)))
+    await rest.view.refresh()
+    assert await quotas() == {
+        "alone": (4, 4, 4),
+        "all": (12, 12, 12),
+        "large": (8, 8, 12),
+        "small": (4, 4, 12),
+    }
+
+
+def written(when: datetime) -> str:
+    return when.isoformat().replace("+00:00", "Z")
+
+
+async def test_capacity_as_of_a_time_is_what_was_told_then_to_callers_that_may_read_it(serve: Serve) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    reviews.rights["alice"].add(Access("get", "resourceflavors", "", "a100"))
+    reviews.admin("admin")
+    found = readings()
+    found.capacity(FlavorCapacity(flavor=NO_FLAVOR, nodes=(("Ready", 2),), resources=(STRAY,)))
+    rest = await serve(found, reviews, Clock())
+    paths = ("/api/v1/capacity", "/api/v1/capacity/a100")
+    before = {(who, path): await rest.get(path, token=who) for who in ("alice", "admin") for path in paths}
+    found.keep(EPOCH_START)
+    found.capacity(FlavorCapacity(flavor="a100", nodes=(("NotReady", 2),)))
+    found.commit(configs={ConfigKey("ResourceFlavor", "", "h100"): None})
+    await rest.view.refresh()
+    for (who, path), told in before.items():
+        then = await rest.get(path, token=who, asOf=written(EPOCH_START + timedelta(seconds=30)))
+        now = await rest.get(path, token=who)
+        for key in ("items", "nodes", "resources", "warnings"):
+            assert then.get(key) == told.get(key)
+        assert now != told
+    assert len(before["alice", paths[0]]["items"]) == 1
+    asked = rest.client.get(
+        "/api/v1/capacity/h100",
+        params={"asOf": written(EPOCH_START)},
+        headers={"Authorization": "Bearer alice"},
+    )
+    await rest.refused(asked, 404)
+
+
+async def test_a_time_before_the_first_capacity_is_refused_with_the_first(serve: Serve) -> None:
+    found = readings()
+    found.keep(EPOCH_START)
+    later = EPOCH_START + timedelta(hours=1)
+    asked = {"asOf": written(EPOCH_START)}
+
+    async def refusal() -> str:
+        rest = await serve(found)
+        assert (await rest.get("/api/v1/clusterqueues", **asked))["items"], "all else is known"
+        told = [
+            await rest.refused(rest.client.get(path, params=asked), 400)
+            for path in ("/api/v1/capacity", "/api/v1/capacity/a100")
+        ]
+        assert told[0] == told[1]
+        return told[0]
+
+    unknown = f"parameter asOf: the ledger has no capacity of {EPOCH_START.isoformat()} or before: "
+    assert await refusal() == f"{unknown}none is stored yet"
+    found.capacity(FlavorCapacity(flavor=NO_FLAVOR))
+    found.keep(later)
+    assert await refusal() == f"{unknown}the first is of {later.isoformat()}"
+
+
+async def test_demand_as_of_a_time_is_of_what_was_pending_then(serve: Serve) -> None:
+    found = two_teams()
+    slow = PodSet(
+        name="main", count=3, requests=((GPU, 1),), runtime_class="kata", node_selector=(("z", "a"),)
+    )
+    room = Reason(code=Code.NO_NODE_FITS, flavor="a100", resource=GPU, requested=3)
+    one = replace(workload("sandboxed", 8, reason=replace(room, resource=GPU)), pod_sets=(slow,))
+    off = Reason(code=Code.BACKING_OFF, flavor="a100")
+    found.commit(
+        one,
+        workload("pauses", 9, reason=off),
+        configs={ConfigKey("RuntimeClass", "", "kata"): json.dumps({"overhead": {"podFixed": {"cpu": "1"}}})},
+    )
+    found.keep(EPOCH_START)
+    for over in (one, workload("waits", 3, reason=WAITS)):
+        found.end(over)
+    rest = await serve(found)
+    asked = {"asOf": written(EPOCH_START)}
+    items = (await rest.get("/api/v1/demand", **asked))["items"]
+    told = await rest.get("/api/v1/demand/team-a", **asked)
+    assert [item["demand"] for item in items] == [told["demand"], []]
+    shown = [
+        tuple(one[key] for key in ("flavor", "awaits", "workloads", "pods", "requests", "nodeSelector"))
+        for one in told["demand"]
+    ]
+    assert shown == [
+        ("a100", "Room", 1, 3, {"cpu": 1000, GPU: 1}, {"z": "a"}),
+        ("a100", "Quota", 2, 2, {GPU: 1}, {}),
+    ]
+    assert (await rest.get("/api/v1/demand/team-a"))["demand"] == [], "the controller has told nothing"

@@ -1,0 +1,125 @@
+"""The engines of what-ifs: one trial at a time, and what is not kept is freed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from dataclasses import replace
+
+import pytest
+
+from queuectl.answers import trial_snapshot as basis
+from queuectl.answers.state import State
+from queuectl.answers.what_if import trials
+from queuectl.answers.what_if.engines import KEPT, TriedWhatIfs
+from queuectl.answers.what_if.trials import Trials
+from queuectl.core.entries import Entry
+from queuectl.core.model import LedgerSnapshot, Workload, WorkloadId
+from queuectl.core.what_if import Tried
+from queuectl.kinds.policy import parse_policy
+from queuectl.ports.reader import Basis, NotAtRest
+from tests.unit.api.canned import EPOCH_START
+from tests.unit.api.test_what_ifs import ledger
+
+
+async def asked_about() -> tuple[Basis, WorkloadId]:
+    """A workload that waits, and the state to try changes on."""
+    state = State().advance(await ledger().since(0), parse_policy)
+    of = basis.of_namespace(state, EPOCH_START, "default")
+    return of, next(one.id for one in state.workloads.values() if one.ref.name == "waits")
+
+
+async def test_engines_that_are_not_kept_are_freed_without_the_garbage_collector() -> None:
+    of, waits = await asked_about()
+    trees = (frozenset({*(of.queues or ()), f"other-{number}"}) for number in range(3 * KEPT))
+    asked = [replace(of, queues=queues) for queues in trees]
+    what_ifs = TriedWhatIfs(clock=lambda: 0.0)
+    answers = [await what_ifs.counterfactuals(one, waits) for one in asked[:KEPT]]
+    gc.collect()
+    gc.disable()
+    try:
+        known = sum(isinstance(one, Entry) for one in gc.get_objects())
+        answers += [await what_ifs.counterfactuals(one, waits) for one in asked[KEPT:]]
+        what_ifs._worker.submit(int).result(30)  # an engine is freed after the answer that takes its place
+        assert sum(isinstance(one, Entry) for one in gc.get_objects()) == known
+    finally:
+        gc.enable()
+    assert answers[0].found
+    assert all(one == answers[0] for one in answers)
+
+
+async def test_a_question_that_nothing_waits_for_ends_before_the_next_one_begins() -> None:
+    of, waits = await asked_about()
+    begun, goes_on, reads = threading.Event(), threading.Event(), list[str]()
+
+    def slow() -> LedgerSnapshot:
+        begun.set()
+        assert goes_on.wait(30)
+        reads.append("first")
+        return of.snapshot()
+
+    def second() -> LedgerSnapshot:
+        reads.append("second")
+        return of.snapshot()
+
+    what_ifs = TriedWhatIfs()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(what_ifs.counterfactuals(replace(of, snapshot=slow), waits))
+        assert await asyncio.to_thread(begun.wait, 30)
+        first.cancel()
+        await asyncio.wait([first])
+        asked = replace(of, queues=frozenset({"another"}), snapshot=second)
+        following = tasks.create_task(what_ifs.counterfactuals(asked, waits))
+        await asyncio.to_thread(lambda: None)
+        assert reads == []
+        goes_on.set()
+    assert following.result().found
+    assert reads == ["first", "second"]
+
+
+async def test_a_question_that_is_cancelled_ends_with_its_next_trial_and_its_engine_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of, waits = await asked_about()
+    begun, goes_on, tried = threading.Event(), threading.Event(), list[str]()
+    with_workload = Trials.with_workload
+
+    def slow(self: Trials, workload: Workload) -> Tried:
+        tried.append("begun")
+        found = with_workload(self, workload)
+        begun.set()
+        assert goes_on.wait(30)
+        tried.append("ended")
+        return found
+
+    what_ifs = TriedWhatIfs()
+    expected = await what_ifs.counterfactuals(of, waits)
+    (kept,) = what_ifs._kept.values()
+    monkeypatch.setattr(Trials, "with_workload", slow)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(what_ifs.counterfactuals(of, waits))
+        waiting = tasks.create_task(what_ifs.counterfactuals(of, waits))
+        assert await asyncio.to_thread(begun.wait, 30)
+        for one in (task, waiting):
+            one.cancel()
+        await asyncio.wait([task, waiting])
+        monkeypatch.setattr(Trials, "with_workload", with_workload)
+        goes_on.set()
+        assert await what_ifs.counterfactuals(of, waits) == expected
+    assert tried == ["begun", "ended"]
+    assert list(what_ifs._kept.values()) == [kept]
+
+
+async def test_an_engine_in_which_a_question_failed_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of, waits = await asked_about()
+    what_ifs = TriedWhatIfs()
+    expected = await what_ifs.counterfactuals(of, waits)
+    with monkeypatch.context() as patched:
+        patched.setattr(trials, "PLANS", 0)
+        with pytest.raises(NotAtRest):
+            await what_ifs.counterfactuals(of, waits)
+    assert not what_ifs._kept
+    assert await what_ifs.counterfactuals(of, waits) == expected

@@ -1,0 +1,66 @@
+"""Parameters of the list of workloads: the pending queue by position, and names."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.api.canned import WAITS, CannedReadings, two_teams, workload
+from tests.unit.api.conftest import Rest, Serve
+from tests.unit.api.reviews import CannedReviews
+
+LINE = {"clusterqueue": "team-a", "order": "position"}
+
+
+async def names(rest: Rest, token: str | None = None, **parameters: str) -> list[str]:
+    page = await rest.get("/api/v1/workloads", token=token, **parameters)
+    return [item["name"] for item in page["items"]]
+
+
+async def test_by_position_the_list_is_the_pending_queue(rest: Rest) -> None:
+    page = await rest.get("/api/v1/workloads", **LINE)
+    assert [(item["position"], item["name"]) for item in page["items"]] == [(1, "urgent"), (2, "waits")]
+    assert page["next"] is None
+    assert await names(rest, clusterqueue="team-a") == ["small", "large", "waits", "urgent"]
+
+
+async def test_pages_of_the_pending_queue_follow_each_other(rest: Rest) -> None:
+    first = await rest.get("/api/v1/workloads", **LINE, limit="1")
+    assert [item["name"] for item in first["items"]] == ["urgent"]
+    second = await rest.get("/api/v1/workloads", **LINE, limit="1", next=first["next"])
+    assert [item["name"] for item in second["items"]] == ["waits"]
+    assert second["next"] is None
+
+
+async def test_a_tenant_sees_its_own_places_only(serve: Serve) -> None:
+    readings, reviews = two_teams(), CannedReviews()
+    readings.commit(workload("foreign", 6, namespace="other", priority=5, reason=WAITS))
+    reviews.tenant("tenant", "default")
+    rest = await serve(readings, reviews)
+    page = await rest.get("/api/v1/workloads", token="tenant", **LINE)
+    assert [(item["position"], item["name"]) for item in page["items"]] == [(1, "urgent"), (3, "waits")]
+
+
+async def test_of_a_queue_that_is_not_there_the_list_is_empty(serve: Serve) -> None:
+    rest = await serve(CannedReadings())
+    assert await names(rest, clusterqueue="none", order="position") == []
+
+
+async def test_names_are_found_by_a_part_of_them(rest: Rest) -> None:
+    assert await names(rest, name="a") == ["small", "large", "waits"]
+    assert await names(rest, **LINE, name="wai") == ["waits"]
+    assert await names(rest, name="none") == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("order=position", "parameter order=position goes with clusterqueue"),
+        ("order=position&clusterqueue=team-a&phase=Admitted", "no phase but Pending"),
+        ("order=position&clusterqueue=team-a&phase=Finished", "no phase but Pending"),
+        ("order=size", "parameter order must be one of arrival, position"),
+        ("name=", "parameter name must be 1 to 253 lower-case letters"),
+        ("name=a%20b", "parameter name must be 1 to 253 lower-case letters"),
+    ],
+)
+async def test_what_does_not_go_together_is_refused(rest: Rest, asked: str, says: str) -> None:
+    assert says in await rest.refused(rest.client.get(f"/api/v1/workloads?{asked}"), 400)

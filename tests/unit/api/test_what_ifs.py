@@ -1,0 +1,376 @@
+"""Counterfactuals and quotes: from a committed state, without a change of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from queuectl.answers import trial_snapshot as basis
+from queuectl.answers.state import State
+from queuectl.api import what_if_routes
+from queuectl.api.what_if_documents import message
+from queuectl.core.model import ConfigKey, Phase, PodSet
+from queuectl.core.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.policy import Node
+from queuectl.core.what_if import Change, ChangeKind, Start, Tried
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kinds.policy import parse_policy
+from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, local_spec, queue_spec, workload
+from tests.unit.api.conftest import Rest, bearer
+from tests.unit.api.reviews import CannedReviews
+
+Serve = Callable[..., Awaitable[Rest]]
+PREEMPTS: dict[str, Any] = {
+    "preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+}
+WAITING = "/api/v1/workloads/default/job/waits/counterfactuals"
+
+
+def ledger() -> CannedReadings:
+    """team-a uses 6 of its 8, and `waits` requests 6. team-b uses 3 of 2: it borrows for `guest`."""
+    readings = CannedReadings()
+    asked = PodSet(name="main", count=6, requests=((GPU, 1),))
+    readings.commit(
+        workload("runs", 1, phase=Phase.ADMITTED, gpus=6),
+        workload("guest", 2, namespace="other", cluster_queue="team-b", phase=Phase.ADMITTED, gpus=3),
+        replace(workload("waits", 3, reason=WAITS), pod_sets=(asked,)),
+        configs={
+            ConfigKey("ResourceFlavor", "", "a100"): "{}",
+            ConfigKey("Namespace", "", "default"): json.dumps({"labels": {}}),
+            ConfigKey("Namespace", "", "other"): json.dumps({"labels": {}}),
+            ConfigKey("ClusterQueue", "", "team-a"): queue_spec(8, cohort="all", **PREEMPTS),
+            ConfigKey("ClusterQueue", "", "team-b"): queue_spec(2, cohort="all"),
+            ConfigKey("LocalQueue", "default", "main"): local_spec("team-a"),
+            ConfigKey("LocalQueue", "default", "small"): local_spec("team-b"),
+            ConfigKey("LocalQueue", "other", "main"): local_spec("team-b"),
+            ConfigKey("WorkloadPriorityClass", "", "high"): json.dumps({"value": 50}),
+        },
+    )
+    return readings
+
+
+def manifest(pods: int = 1, gpus: int = 1, **metadata: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "x", "resources": {"limits": {GPU: str(gpus)}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "new",
+            "namespace": "default",
+            "labels": {"queuectl.dev/queue-name": "main"},
+            **metadata,
+        },
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    }
+
+
+async def quoted(rest: Rest, body: Any, token: str | None = None) -> Any:
+    answer = await rest.client.post("/api/v1/quote", json=body, headers=bearer(token))
+    assert answer.status == 200, await answer.text()
+    return await answer.json()
+
+
+LARGER = {
+    "objects": [
+        {
+            "kind": "ClusterQueue",
+            "metadata": {"name": "team-a"},
+            "spec": json.loads(queue_spec(13, cohort="all")),
+        }
+    ]
+}
+
+
+async def planned(rest: Rest, body: Any, token: str | None = None) -> Any:
+    answer = await rest.client.post("/api/v1/plan", json=body, headers=bearer(token))
+    assert answer.status == 200, await answer.text()
+    return await answer.json()
+
+
+async def test_a_plan_says_which_workloads_another_policy_admits(serve: Serve) -> None:
+    rest = await serve(ledger())
+    found = await planned(rest, LARGER)
+    assert (found["admitted"], found["evicted"], found["stranded"], found["inactive"]) == (1, 0, 0, [])
+    assert [(one["name"], one["change"]) for one in found["items"]] == [("waits", "Admitted")]
+
+
+async def test_a_plan_says_which_workloads_are_stranded_and_which_queues_stop(serve: Serve) -> None:
+    rest = await serve(ledger())
+    gone = {"deleted": [{"kind": "ResourceFlavor", "metadata": {"name": "a100"}}]}
+    found = await planned(rest, gone)
+    assert {one["clusterQueue"] for one in found["inactive"]} == {"team-a", "team-b"}
+    assert (found["evicted"], found["stranded"]) == (0, 1)
+    small = {**LARGER["objects"][0], "spec": json.loads(queue_spec(2, cohort=None))}
+    assert (await planned(rest, {"objects": [small]}))["stranded"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({}, "there is nothing to try"),
+        ({"object": []}, "'object' is not known"),
+        ({"objects": {}}, "objects must be a list"),
+        (
+            {"objects": [{"kind": "Job", "metadata": {"name": "x"}}]},
+            "objects[0].kind must be one of ClusterQueue",
+        ),
+        ({"objects": [{"kind": "Cohort"}]}, "objects[0] must be an object with metadata.name"),
+        (
+            {"objects": [{"kind": "Cohort", "metadata": {"name": "x"}, "spec": {"parentName": 1}}]},
+            "Cohort/x: spec.parentName",
+        ),
+    ],
+)
+async def test_a_bad_plan_is_refused_with_object_and_field(serve: Serve, body: Any, says: str) -> None:
+    rest = await serve(ledger())
+    assert says in await rest.refused(rest.client.post("/api/v1/plan", json=body), 400)
+
+
+async def test_a_plan_needs_the_right_to_list_all_workloads(serve: Serve) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    reviews.admin("admin")
+    rest = await serve(ledger(), reviews)
+    refused = rest.client.post("/api/v1/plan", json=LARGER, headers=bearer("alice"))
+    assert "list all workloads" in await rest.refused(refused, 403)
+    assert (await planned(rest, LARGER, "admin"))["admitted"] == 1
+
+
+async def test_a_new_workload_that_fits_would_start_now_and_nothing_is_written(serve: Serve) -> None:
+    rest = await serve(ledger())
+    before = await rest.get("/api/v1/workloads")
+    found = await quoted(rest, manifest(gpus=1))
+    assert found["now"]["starts"] == "Now"
+    assert found["now"]["admission"]["podSets"][0]["flavors"] == {GPU: "a100"}
+    assert (found["clusterQueue"], found["priority"], found["items"]) == ("team-a", 0, [])
+    assert found["reason"] is None
+    after = await rest.get("/api/v1/workloads")
+    assert after["items"] == before["items"]
+
+
+async def test_pods_of_other_trees_take_room_and_do_not_end(serve: Serve) -> None:
+    """`theirs` has all devices of node `b`, and `runs` has those of node `a`, which may be preempted."""
+    readings = ledger()
+    key = ConfigKey("ClusterQueue", "", "team-c")
+    theirs = workload("theirs", 9, namespace="far", cluster_queue="team-c", phase=Phase.ADMITTED, gpus=8)
+    readings.commit(theirs, configs={key: queue_spec(8)})
+    for name, namespace, owner in (("a", "default", "uid-1"), ("b", "far", theirs.id)):
+        there = Node(name, allocatable=((GPU, 8),))
+        pods = (PodsOnNode(namespace, owner, ((GPU, 1),), 8),)
+        readings.node(NodeFacts(name=name, node=there, pods=pods))
+    rest = await serve(readings)
+    body = manifest(gpus=1, labels={QUEUE_LABEL: "main", PRIORITY_LABEL: "high"})
+    found = await quoted(rest, body)
+    assert found["now"]["starts"] == "AfterPreemption", "to wait for pods of other trees would be in vain"
+    assert [one["name"] for one in found["now"]["displaces"]] == ["runs"]
+
+
+async def test_a_pending_workload_is_told_the_smallest_changes_that_start_it(serve: Serve) -> None:
+    rest = await serve(ledger())
+    found = await rest.get(WAITING)
+    assert found["now"]["starts"] == "NotYet"
+    assert found["triedAt"] == found["sequence"]
+    assert {one["kind"]: one["message"] for one in found["items"]} == {
+        "FewerPods": "With 2 of 6 pods in podset main it starts as soon as 1 workload is preempted",
+        "OtherPriority": "With WorkloadPriorityClass high (50, not 0) it starts as soon as 1 workload is "
+        "preempted",
+        "MoreQuota": "If nominalQuota of ClusterQueue/team-a were 12, not 8 nvidia.com/gpu of flavor a100, "
+        "it starts as soon as 1 workload is preempted",
+    }
+    (fewer,) = (one for one in found["items"] if one["kind"] == "FewerPods")
+    guest = {"namespace": "other", "kind": "Job", "name": "guest", "cause": "InCohortReclamation"}
+    assert fewer["displaces"] == [guest]
+    assert (fewer["podSet"], fewer["before"], fewer["after"]) == ("main", 6, 2)
+    fits = {one["kind"]: one["fit"] for one in found["items"]}
+    assert fits.pop("FewerPods") == {"gpus": 2, "pods": None, "podSet": None}
+    assert set(fits.values()) == {None}
+
+
+def test_a_change_that_needs_no_victim_of_its_own_waits_for_pods_that_end_already() -> None:
+    larger = Change(
+        kind=ChangeKind.MORE_QUOTA,
+        resource=GPU,
+        flavor="a100",
+        node="ClusterQueue/team-a",
+        before=8,
+        after=11,
+    )
+    assert message(larger, Tried(start=Start.AFTER_PREEMPTION)) == (
+        "If nominalQuota of ClusterQueue/team-a were 11, not 8 nvidia.com/gpu of flavor a100, it starts as "
+        "soon as the pods of workloads that are being preempted have ended"
+    )
+
+
+async def test_a_copy_has_the_trees_of_a_namespace_and_what_counts_for_their_workloads() -> None:
+    readings = ledger()
+    readings.commit(
+        workload("alone", 4, namespace="far", cluster_queue="team-c"),
+        configs={
+            ConfigKey("ClusterQueue", "", "team-c"): queue_spec(2),
+            ConfigKey("LocalQueue", "far", "main"): local_spec("team-c"),
+            ConfigKey("Namespace", "", "far"): json.dumps({"labels": {}}),
+        },
+    )
+    state = State().advance(await readings.since(0), parse_policy)
+    of = basis.of_namespace(state, EPOCH_START, "other")
+    assert of.queues == frozenset({"team-a", "team-b"})
+    found = of.snapshot()
+    assert {one.ref.name for one in found.workloads} == {"runs", "guest", "waits"}
+    everything = basis.everything(state, EPOCH_START).snapshot()
+    assert {key.name for key, _ in everything.configs if key.namespace == "far"} == {"main"}
+    left_out = {key for key, _ in everything.configs} - {key for key, _ in found.configs}
+    assert {str(key) for key in left_out} == {"ClusterQueue/team-c", "LocalQueue/far/main", "Namespace/far"}
+
+
+async def test_a_running_workload_needs_no_change(serve: Serve) -> None:
+    rest = await serve(ledger())
+    found = await rest.get("/api/v1/workloads/default/job/runs/counterfactuals")
+    assert (found["now"]["starts"], found["items"]) == ("Now", [])
+
+
+async def test_a_quote_says_which_workloads_it_would_displace_and_who_may_take_it_back(serve: Serve) -> None:
+    rest = await serve(ledger())
+    found = await quoted(rest, manifest(pods=2))
+    assert found["now"]["starts"] == "AfterPreemption"
+    assert [one["name"] for one in found["now"]["displaces"]] == ["guest"]
+    small = await quoted(rest, manifest(labels={"queuectl.dev/queue-name": "small"}))
+    assert small["now"]["starts"] == "Now"
+    assert small["borrows"] == {"a100": {GPU: 2}}
+    assert small["threats"] == [{"clusterQueue": "team-a", "cause": "InCohortReclamation", "pending": 1}]
+
+
+async def test_a_quote_of_a_workload_that_waits_names_its_place_and_what_would_help(serve: Serve) -> None:
+    rest = await serve(ledger())
+    found = await quoted(rest, manifest(pods=9))
+    assert found["now"]["starts"] in ("NotYet", "Never")
+    assert found["reason"]["message"]
+    assert found["ahead"] == 1
+    assert "FewerPods" in {one["kind"] for one in found["items"]}
+    assert {one["fit"] for one in found["items"]} == {None}, "there is no object yet"
+
+
+async def test_names_of_others_are_not_told(serve: Serve) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    rest = await serve(ledger(), reviews)
+    for found in (await rest.get(WAITING, token="alice"), await quoted(rest, manifest(pods=2), "alice")):
+        assert "guest" not in json.dumps(found)
+        assert '"other"' not in json.dumps(found)
+    small = await quoted(rest, manifest(labels={"queuectl.dev/queue-name": "small"}), "alice")
+    assert small["threats"] == [{"clusterQueue": None, "cause": "InCohortReclamation", "pending": 1}]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ([], "one JSON object"),
+        ({"kind": "Pod", "apiVersion": "v1"}, "apiVersion and kind must be one of Job"),
+        (manifest(labels={}), "metadata.labels: there is no queuectl.dev/queue-name"),
+        (manifest(namespace=None), "namespace, name or labels"),
+        (manifest(namespace="A B"), "metadata.namespace is not a name"),
+    ],
+)
+async def test_a_bad_object_is_refused_with_its_field(serve: Serve, body: Any, says: str) -> None:
+    rest = await serve(ledger())
+    assert says in await rest.refused(rest.client.post("/api/v1/quote", json=body), 400)
+
+
+async def test_a_bad_body_is_refused(serve: Serve) -> None:
+    rest = await serve(ledger())
+    post, as_json = rest.client.post, {"Content-Type": "application/json"}
+    await rest.refused(post("/api/v1/quote", data=b"{", headers=as_json), 400)
+    await rest.refused(post("/api/v1/quote", data=b"{}"), 415)
+    await rest.refused(post("/api/v1/quote", data=b" " * 300_000, headers=as_json), 413)
+    await rest.refused(rest.client.get("/api/v1/quote"), 405)
+
+
+async def test_another_tenant_s_namespace_is_not_quoted(serve: Serve) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    rest = await serve(ledger(), reviews)
+    answer = rest.client.post("/api/v1/quote", json=manifest(namespace="other"), headers=bearer("alice"))
+    await rest.refused(answer, 404)
+
+
+POLICY_YAML = """
+apiVersion: v1
+kind: List
+items:
+- kind: Cohort
+  metadata: {name: all}
+---
+kind: ClusterQueue
+metadata: {name: team-a}
+spec:
+  namespaceSelector: {}
+  cohortName: all
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors:
+    - name: a100
+      resources: [{name: nvidia.com/gpu, nominalQuota: 13}]
+"""
+AS_YAML = {"Content-Type": "application/yaml"}
+
+
+async def test_policy_and_workloads_may_be_yaml(serve: Serve) -> None:
+    rest = await serve(ledger())
+    post = rest.client.post
+    found = await (await post("/api/v1/plan", data=POLICY_YAML, headers=AS_YAML)).json()
+    assert [(one["name"], one["change"]) for one in found["items"]] == [("waits", "Admitted")]
+    quoted = await (await post("/api/v1/quote", data=yaml.safe_dump(manifest()), headers=AS_YAML)).json()
+    assert quoted["now"]["starts"] == "Now"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("quote", "a: 1\nb: [", 400, "body: line 3, column 1"),
+        ("quote", "a: 1\n---\nb: 2", 400, "the body must have one object, and has 2"),
+        ("quote", "- 1", 400, "the body must be one YAML object"),
+        ("quote", "kind: Job\nwhen: 2026-01-01", 400, "apiVersion and kind must be one of"),
+        ("quote", "a: &x 1\nb: *y", 400, "the alias *y has no anchor before it"),
+        ("quote", " " * 70_000, 413, "more than 65536 bytes"),
+        ("plan", "kind: Cohort", 400, "objects[0] must be an object with metadata.name"),
+        ("plan", "", 400, "there is nothing to try"),
+    ],
+)
+async def test_bad_yaml_is_refused_with_its_place(
+    serve: Serve, path: str, body: str, status: int, says: str
+) -> None:
+    rest = await serve(ledger())
+    answer = rest.client.post(f"/api/v1/{path}", data=body, headers=AS_YAML)
+    assert says in await rest.refused(answer, status)
+
+
+@pytest.mark.parametrize("module", ["trials", "plan"])
+async def test_a_state_that_does_not_come_to_rest_is_said_to_be_so(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    rest = await serve(ledger())
+    monkeypatch.setattr(f"queuectl.answers.what_if.{module}.PLANS", 0)
+    asked: list[tuple[str, str, Any]] = [("POST", "/api/v1/plan", LARGER)]
+    if module == "trials":
+        asked += [("GET", WAITING, None), ("POST", "/api/v1/quote", manifest())]
+    for method, path, body in asked:
+        detail = await rest.refused(rest.client.request(method, path, json=body), 503)
+        assert detail.startswith("the state cannot be tried: it does not come to rest within")
+
+
+async def test_a_plan_of_too_many_objects_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what_if_routes, "MAX_OBJECTS", 2)
+    rest = await serve(ledger())
+    some = {**LARGER, "deleted": [{"kind": "Cohort", "metadata": {"name": "all"}}]}
+    assert (await planned(rest, some))["admitted"] == 1
+    many = {**LARGER, "deleted": some["deleted"] * 2}
+    said = await rest.refused(rest.client.post("/api/v1/plan", json=many), 400)
+    assert said == "deleted: one plan tries at most 2 objects"

@@ -1,0 +1,317 @@
+"""A cluster of Jobs in memory, and a ledger. Both can fail at any boundary."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field
+
+from queuectl.core.decisions import Admit, ChildToCheck, Decision, Plan, PodOwnerToRead
+from queuectl.core.events import (
+    EffectSettled,
+    Event,
+    Listed,
+    OwnerRead,
+    PodOwnerRead,
+    Result,
+    WorkloadGone,
+    WorkloadObserved,
+)
+from queuectl.core.model import (
+    NOTHING_FOR_READERS,
+    AttemptState,
+    Effect,
+    EffectKey,
+    ForReaders,
+    LedgerSnapshot,
+    ObjectRef,
+    Outcome,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
+from queuectl.ledger.memory import MemoryLedger
+from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
+from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, PlanFailed
+from tests.builders import seen
+
+PATIENCE = 5
+"""Number of counts for which a controller is waited for that says nothing."""
+
+
+class Crash(BaseException):
+    """Simulates kill -9: no later code runs, and no handler catches it."""
+
+
+@dataclass
+class Crashes:
+    """Counts boundaries, and kills the controller at one of them."""
+
+    at: int | None = None
+    passed: list[str] = field(default_factory=list)
+
+    def boundary(self, name: str) -> None:
+        self.passed.append(name)
+        if self.at is not None and len(self.passed) == self.at:
+            raise Crash(name)
+
+
+class CrashingLedger:
+    """ports.Ledger on the ledger in memory, with a boundary before and after each write."""
+
+    def __init__(self, inner: MemoryLedger, crashes: Crashes) -> None:
+        self._inner = inner
+        self._crashes = crashes
+        self.unavailable = 0
+        """Number of calls that are refused first."""
+        self.refuses: str | None = None
+        """ClusterQueue for which admissions are refused."""
+        self.fails: Callable[[Decision], bool] = lambda decision: False
+        """Whether a plan with this decision can't be stored, although the ledger answers."""
+        self.fails_pods = False
+        """Whether no commit with ready pods can be stored."""
+        self.failed_pods = 0
+        self.lost_acks = 0
+        """Number of commits that are stored without an answer."""
+
+    async def take_epoch(self, holder: str) -> int:
+        self._crashes.boundary("before take_epoch")
+        epoch = await self._inner.take_epoch(holder)
+        self._crashes.boundary("after take_epoch")
+        return epoch
+
+    async def load(self) -> LedgerSnapshot:
+        return await self._inner.load()
+
+    async def now(self):  # type: ignore[no-untyped-def]
+        return await self._inner.now()
+
+    async def commit(
+        self,
+        plan: Plan,
+        acknowledged: Sequence[EffectKey],
+        *,
+        epoch: int,
+        batch: str,
+        for_readers: ForReaders = NOTHING_FOR_READERS,
+    ) -> int:
+        if self.unavailable:
+            self.unavailable -= 1
+            raise LedgerUnavailable("away")
+        if for_readers.pods_ready and self.fails_pods:
+            self.failed_pods += 1
+            raise PlanFailed("not these", "P0001")
+        for decision in plan.recorded:
+            if isinstance(decision, Admit) and decision.attempt.assignment.cluster_queue == self.refuses:
+                raise LedgerRefused(f"admissions to {self.refuses} are refused")
+            if self.fails(decision):
+                raise PlanFailed("I do not like it", "P0001")
+        self._crashes.boundary("before commit")
+        first = await self._inner.commit(
+            plan, acknowledged, epoch=epoch, batch=batch, for_readers=for_readers
+        )
+        if self.lost_acks:
+            self.lost_acks -= 1
+            raise LedgerUnavailable("the answer was lost")
+        self._crashes.boundary("after commit")
+        return first
+
+
+@dataclass
+class Job:
+    workload: Workload
+    suspended: bool = True
+    generation: int = 1
+    finished: Outcome | None = None
+    attempt: int | None = None
+    pods: int = 0
+    starts: list[int] = field(default_factory=list)
+    stops: int = 0
+    ready: bool | None = None
+    pods_ready: int | None = None
+    ended: int = 0
+    """Number of its pods that have ended for good."""
+
+
+class JobCluster:
+    """ports.Cluster: Jobs that run from their start until `finish`."""
+
+    def __init__(self, crashes: Crashes) -> None:
+        self.jobs: dict[WorkloadId, Job] = {}
+        self.notices: list[Notice] = []
+        self.published: list[LocalQueueReport] = []
+        self.emit: Callable[[Iterable[Event]], None] = lambda events: None
+        self.unavailable = 0
+        self.denies: str | None = None
+        """Name of a workload for which the API server denies the start."""
+        self.denials: int | None = None
+        """How many starts are denied before one is accepted; None: all."""
+        self.refuses_status_of = ""
+        """LocalQueue of which status writes are refused."""
+        self.mute = False
+        """The controller of the Jobs does not say that it has seen a stop."""
+        self.away_at: int | None = None
+        """Number of counts after which the API server is unavailable once."""
+        self.counted: asyncio.Event | None = None
+        """Counts wait for it."""
+        self.counts: list[int] = []
+        """Of each count of pods, how many it was told of before."""
+        self.unanswered = 0
+        """Number of starts that get no answer at first; `arrive` lets them through."""
+        self.late: list[Effect] = []
+        self.defect = ""
+        """Job with a start that triggers a bug."""
+        self._crashes = crashes
+
+    # --- changes by users and the cluster
+
+    def submit(self, *workloads: Workload) -> None:
+        for workload in workloads:
+            self.jobs[workload.id] = Job(workload)
+            self.emit([self.seen(workload.id)])
+
+    def edit(self, workload: Workload) -> None:
+        job = self.jobs[workload.id]
+        job.workload, job.generation = workload, job.generation + 1
+        self.emit([self.seen(workload.id)])
+
+    def finish(self, name: str) -> None:
+        job = self.jobs[WorkloadId(f"uid-{name}")]
+        assert not job.suspended
+        job.finished, job.pods = Outcome.SUCCEEDED, 0
+        self.emit([self.seen(job.workload.id)])
+
+    def tell(self, name: str, **status: bool | int | None) -> None:
+        """Change its status."""
+        job = self.jobs[WorkloadId(f"uid-{name}")]
+        for field_name, value in status.items():
+            setattr(job, field_name, value)
+        self.emit([self.seen(job.workload.id)])
+
+    def label(self, workload: Workload) -> None:
+        """Change its metadata as its user would."""
+        self.jobs[workload.id].workload = workload
+        self.emit([self.seen(workload.id)])
+
+    def delete(self, name: str) -> None:
+        job = self.jobs.pop(WorkloadId(f"uid-{name}"))
+        self.emit([WorkloadGone(job.workload.id)])
+
+    def running(self) -> list[str]:
+        jobs = self.jobs.values()
+        return sorted(j.workload.ref.name for j in jobs if not j.suspended and not j.finished)
+
+    def seen(self, workload: WorkloadId) -> WorkloadObserved:
+        job = self.jobs[workload]
+        state = seen(
+            suspended=job.suspended,
+            finished=job.finished,
+            generation=job.generation,
+            ready=job.ready,
+            reclaimable=(("main", job.ended),) if job.ended else (),
+            pods_ready=job.pods_ready,
+        )
+        return WorkloadObserved(job.workload, state)
+
+    def listed(self) -> list[Event]:
+        return [*(self.seen(workload) for workload in self.jobs), Listed("Job", frozenset(self.jobs))]
+
+    # --- ports.Cluster
+
+    async def start(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        self._maybe_away()
+        if self.denies == effect.workload.ref.name and self.denials != 0:
+            self.denials = None if self.denials is None else self.denials - 1
+            raise WriteDenied("policy x says no")
+        if effect.workload.ref.name == self.defect:
+            raise KeyError("a bug")
+        if self.unanswered:
+            self.unanswered -= 1
+            self.late.append(effect)
+            raise ClusterUnavailable("no answer in time")
+        self._crashes.boundary("before start")
+        job = self.jobs.get(effect.key.workload)
+        if job is None:
+            return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.key.workload)
+        if job.attempt == effect.key.attempt and not job.suspended:
+            return EffectSettled(effect.key, Result.DONE, job.generation), None
+        if job.generation != effect.observation.generation:
+            return EffectSettled(effect.key, Result.REFUSED), self.seen(effect.key.workload)
+        job.suspended, job.attempt, job.generation = False, effect.key.attempt, job.generation + 1
+        job.pods = effect.attempt.assignment.pods
+        job.starts.append(effect.key.attempt)
+        self._crashes.boundary("after start")
+        self.emit([self.seen(effect.key.workload)])
+        return EffectSettled(effect.key, Result.DONE, job.generation), None
+
+    async def arrive(self) -> None:
+        """Let the starts through that got no answer."""
+        for effect in self.late:
+            await self.start(effect)
+
+    async def stop(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        self._maybe_away()
+        self._crashes.boundary("before stop")
+        job = self.jobs.get(effect.key.workload)
+        if job is None:
+            return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.key.workload)
+        if not job.suspended:
+            job.suspended, job.generation, job.pods = True, job.generation + 1, 0
+            job.stops += 1
+        self._crashes.boundary("after stop")
+        self.emit([self.seen(effect.key.workload)])
+        return EffectSettled(effect.key, Result.DONE, job.generation), None
+
+    async def anything_alive(
+        self,
+        ref: ObjectRef,
+        *,
+        counts: int = 0,
+        unreachable: Set[str] = frozenset(),
+        at_most: int | None = None,
+    ) -> bool:
+        if len(self.counts) == self.away_at:
+            self.away_at, self.unavailable = None, 1
+        self._maybe_away()
+        self.counts.append(counts)
+        if self.counted is not None:
+            await self.counted.wait()
+        job = self.jobs.get(WorkloadId(ref.uid))
+        if at_most is not None:
+            return job is not None and job.pods > at_most
+        unseen = self.mute and counts < PATIENCE
+        return job is not None and (job.pods > 0 or unseen or (not job.suspended and not job.finished))
+
+    async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:
+        """Its owner, by the reference that it has."""
+        self._maybe_away()
+        if isinstance(child, PodOwnerToRead):
+            return [PodOwnerRead(child.workload, child.owner.uid, belongs=False)]
+        owner = self.jobs[child.workload].workload.owner
+        assert owner is not None
+        there = WorkloadId(owner.uid) in self.jobs
+        read = OwnerRead(
+            child.workload, WorkloadId(owner.uid) if there else None, None if there else "is not there"
+        )
+        return [self.seen(child.workload), read]
+
+    async def announce(self, notice: Notice) -> None:
+        self.notices.append(notice)
+
+    async def publish_local_queue(self, report: LocalQueueReport) -> None:
+        if report.name.name == self.refuses_status_of:
+            raise ClusterUnavailable("you may not")
+        self.published.append(report)
+
+    async def publish_cluster_queue(self, report: ClusterQueueReport) -> None:
+        pass
+
+    def _maybe_away(self) -> None:
+        if self.unavailable:
+            self.unavailable -= 1
+            raise ClusterUnavailable("away")
+
+
+def opened(snapshot: LedgerSnapshot) -> dict[str, AttemptState]:
+    """Open attempts by the name of their workload."""
+    return {w.ref.name: w.attempt.state for w in snapshot.workloads if w.attempt is not None}

@@ -1,0 +1,156 @@
+"""In which order Kubernetes writes are sent."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from queuectl.controller import effects
+from queuectl.controller.effects import Lanes
+from queuectl.core.decisions import PodsToCount
+from queuectl.core.events import EffectSettled, Event, PodsCounted, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.model import Assignment, Attempt, AttemptState, Effect, EffectKey, Verb
+from queuectl.ports.cluster import Notice
+from tests.builders import T0, seen, workload
+from tests.unit.controller.fakes import Crashes, JobCluster
+
+
+class OneAfterAnother(JobCluster):
+    """Keeps what is written, in order. The first Event waits for `answer`."""
+
+    def __init__(self) -> None:
+        super().__init__(Crashes())
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+        self.written: list[str] = []
+
+    async def announce(self, notice: Notice) -> None:
+        self.asked.set()
+        await self.answer.wait()
+        self.written.append(f"Event {notice.ref.name}")
+
+    async def start(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        self.written.append(f"start {effect.workload.ref.name}")
+        return EffectSettled(effect.key, Result.DONE, 2), None
+
+
+def start(name: str) -> Effect:
+    job = workload(name)
+    assignment = Assignment(cluster_queue="cq", pod_sets=())
+    return Effect(
+        key=EffectKey(job.id, 1, Verb.START),
+        workload=job,
+        observation=seen(),
+        attempt=Attempt(
+            workload=job.id, number=1, state=AttemptState.ADMITTED, assignment=assignment, admitted_at=T0
+        ),
+        flavors=(),
+    )
+
+
+async def test_starts_come_before_events_that_wait() -> None:
+    cluster = OneAfterAnother()
+    lanes = Lanes(cluster, lambda events: None, lambda *_, **__: None, workers=1, unreachable=frozenset)
+    events = [(workload(name).id, Notice(workload(name).ref, "Pending", "it waits")) for name in "abc"]
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        tasks.create_task(lanes.run())
+        lanes.add_notices(events)
+        await cluster.asked.wait()
+        lanes.add_effects([start("c"), start("d")])  # c has an Event that waits, d has none
+        cluster.answer.set()
+        while len(cluster.written) < 5:
+            await asyncio.sleep(0)
+        await lanes.stop()
+    assert cluster.written == ["Event a", "start c", "start d", "Event b", "Event c"]
+
+
+class NeverGone(OneAfterAnother):
+    """Its pods never end. The first count waits for `answer`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    async def anything_alive(self, *_: object, **__: object) -> bool:
+        self.looks += 1
+        self.asked.set()
+        await self.answer.wait()
+        return True
+
+
+@pytest.mark.parametrize("under_way", [True, False])
+async def test_pods_of_an_earlier_attempt_are_not_counted_after_a_start(under_way: bool) -> None:
+    cluster = NeverGone()
+    lanes = Lanes(cluster, lambda events: None, lambda *_, **__: None, workers=1, unreachable=frozenset)
+    job = workload("c")
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        if under_way:
+            tasks.create_task(lanes.run())
+            lanes.add_probes([PodsToCount(job.id, job.ref, 1)])
+            await cluster.asked.wait()
+        else:
+            lanes.add_probes([PodsToCount(job.id, job.ref, 1)])
+        lanes.add_effects([start("c")])
+        cluster.answer.set()
+        if not under_way:
+            tasks.create_task(lanes.run())
+        while not cluster.written or lanes._lanes:
+            await asyncio.sleep(0)
+        await lanes.stop()
+    assert (cluster.written, cluster.looks) == (["start c"], int(under_way))
+
+
+async def test_pods_are_counted_again_when_their_object_changes_and_its_controller_is_not_silent_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise quota would wait for the end of a pause that becomes longer with each count."""
+    asked: list[int] = []
+
+    class Ending(OneAfterAnother):
+        async def anything_alive(self, *_: object, counts: int = 0, **__: object) -> bool:
+            asked.append(counts)
+            return len(asked) < 4
+
+    monkeypatch.setattr(effects, "_FIRST_RETRY", 0.0)
+    told: list[Event] = []
+    lanes = Lanes(Ending(), told.extend, lambda *_, **__: None, workers=1, unreachable=frozenset)
+    job = workload("c")
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        tasks.create_task(lanes.run())
+        lanes.add_probes([PodsToCount(job.id, job.ref, 1)])
+        while len(asked) < 2:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(effects, "_FIRST_RETRY", 1000.0)  # of the pause after the third count
+        while lanes._lanes[job.id].pause is None or len(asked) < 3:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(effects, "_FIRST_RETRY", 0.0)
+        lanes.changed(job.id)
+        while not told:
+            await asyncio.sleep(0)
+        await lanes.stop()
+    assert (told, asked) == ([PodsCounted(job.id, 1, alive=False)], [0, 1, 2, 0])
+
+
+async def test_pods_are_counted_again_soon_if_their_object_changes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[int] = []
+
+    class Changing(NeverGone):
+        async def anything_alive(self, *_: object, **__: object) -> bool:
+            pauses.append(lanes._lanes[job.id].tries)
+            if len(pauses) < 3:
+                lanes.changed(job.id)
+                lanes.changed(job.id)
+            return len(pauses) < 5
+
+    monkeypatch.setattr(effects, "_FIRST_RETRY", 0.0)
+    lanes = Lanes(Changing(), lambda _: None, lambda *_, **__: None, workers=1, unreachable=frozenset)
+    job = workload("c")
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        tasks.create_task(lanes.run())
+        lanes.add_probes([PodsToCount(job.id, job.ref, 1)])
+        while lanes._lanes:
+            await asyncio.sleep(0)
+        await lanes.stop()
+    assert pauses == [0, 0, 0, 1, 2], "only pauses after which nothing has changed become longer"

@@ -1,0 +1,221 @@
+"""Merged events lead to the same state as all of them in order, and do not grow with their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuectl.core.engine import Engine
+from queuectl.core.events import (
+    ContextGone,
+    ContextObserved,
+    EffectSettled,
+    Event,
+    Listed,
+    PodsCounted,
+    PolicyGone,
+    PolicyInvalid,
+    Result,
+    WorkloadGone,
+)
+from queuectl.core.inbox import Inbox
+from queuectl.core.model import ConfigKey, EffectKey, Outcome, Verb, WorkloadId
+from queuectl.core.policy import Gate
+from tests.builders import T0, World, local_queue, observed, policy, queue, workload
+from tests.unit.core import profiles
+from tests.unit.core.frames import JOBS, SCRIPT, WORLD
+from tests.unit.core.running import Running
+from tests.unit.core.test_laws import play
+from tests.unit.core.trees import Dice
+
+profiles.load()
+
+HAPPENS = st.lists(st.binary(min_size=28, max_size=28), min_size=1, max_size=30)
+A = WorkloadId("uid-a")
+
+
+def merged(events: Sequence[Event]) -> list[Event]:
+    inbox = Inbox()
+    inbox.extend(events)
+    assert bool(inbox) is bool(events)
+    return inbox.events()
+
+
+def state(engine: Engine, events: Sequence[Event]) -> dict[str, object]:
+    """What the engine knows after `events`: of each workload, of policy, and what is due."""
+    other = deepcopy(engine)
+    other.handle(events)
+    assert other.check() == []
+    core = other._state
+    entries = {
+        entry.id: (
+            *(entry.workload, entry.observation, entry.gone and (entry.gone_at,), entry.phase, entry.attempt),
+            *(entry.pods_gone, entry.counting_pods, entry.start_refused, entry.start_denied),
+            *(entry.unacknowledged, entry.generation, entry.past, entry.ineligible, entry.cluster_queue),
+            *(entry.priority, core.due_steps.get(entry.id)),
+        )
+        for entry in core.entries.values()
+    }
+    return {
+        "entries": entries,
+        "specs": dict(core.specs),
+        "invalid": dict(core.directory.invalid),
+        "gate": (core.directory.gate, core.directory.gate_since),
+        "missing": set(core.missing),
+    }
+
+
+def unread(running: Running, happens: Sequence[bytes]) -> list[Event]:
+    """Perform random actions without a decision, and return their events as two channels deliver them."""
+    events: list[Event] = []
+    for one in happens:
+        dice = Dice(one)
+        what: list[Callable[[Dice], object]] = [
+            running.submit_one,
+            running.finish,
+            running.remove,
+            running.hold,
+            running.change_priority,
+            running.change_policy,
+            lambda dice: repeat(running, dice),
+            lambda dice: lose(running, dice),
+            lambda _: running.relist(),
+            lambda _: running.kill_pods(),
+            lambda dice: suspend(running, dice),
+            lambda dice: answer(running, dice),
+        ]
+        what[dice.below(len(what))](dice)
+        answers = list(running.answers)
+        running.answers.clear()
+        watch = list(running.watch)
+        running.watch.clear()
+        events += [*answers, *watch] if dice.below(2) else [*watch, *answers]
+    return events
+
+
+def repeat(running: Running, dice: Dice) -> None:
+    """An event is delivered again, or one of an older version."""
+    if uid := running.any_job(dice):
+        event = running.seen(uid)
+        older = max(0, int(event.observation.resource_version) - dice.below(6))
+        seen = replace(event.observation, resource_version=str(older))
+        running.watch.append(replace(event, observation=seen))
+
+
+def lose(running: Running, dice: Dice) -> None:
+    """A workload loses its label, and may get it again."""
+    if uid := running.any_job(dice):
+        running.version += 1
+        running.watch.append(WorkloadGone(uid, str(running.version)))
+        if dice.below(2):
+            running.write(uid, spec=False)
+
+
+def answer(running: Running, dice: Dice) -> None:
+    """Writes and probes under way have a result."""
+    for uid in list(running.probes):
+        running.count(uid)
+    for uid in list(running.effects):
+        running.settle(uid, denied=dice.below(4) == 3)
+
+
+def suspend(running: Running, dice: Dice) -> None:
+    """Another client suspends or starts a workload."""
+    if uid := running.any_job(dice):
+        suspended = not running.jobs[uid].suspended
+        running.write(uid, suspended=suspended, pods=running.jobs[uid].pods or not suspended)
+
+
+@profiles.sequences(200)
+@given(WORLD, JOBS, SCRIPT, HAPPENS)
+def test_merged_events_lead_to_the_same_state_as_all_of_them_in_order(
+    made: bytes, jobs: list[bytes], script: list[bytes], happens: list[bytes]
+) -> None:
+    running = play(made, jobs, script)
+    plan = running.plan()
+    if plan.decisions or plan.probes:
+        running._commit(plan)  # its writes are not settled yet
+    events = unread(running, happens)
+    assert state(running.engine, merged(events)) == state(running.engine, events)
+
+
+@given(st.lists(st.tuples(st.sampled_from("oxrfgl"), st.integers(0, 2), st.integers(0, 3)), max_size=400))
+def test_what_is_kept_does_not_grow_with_the_number_of_events(
+    happens: list[tuple[str, int, int]],
+) -> None:
+    one = workload("a")
+    inbox = Inbox()
+    for what, number, version in happens:
+        ref = f"{version}"
+        events: dict[str, Event] = {
+            "o": observed(one, suspended=True, generation=number + 1),
+            "x": observed(one, suspended=False, generation=number + 1),
+            "f": observed(one, suspended=False, generation=number + 1, finished=Outcome.SUCCEEDED),
+            "g": WorkloadGone(A, ref),
+            "l": Listed("Job", frozenset([A][:number])),
+            "r": policy(queue("cq", number)),
+        }
+        inbox.extend([events[what]])
+        assert len(inbox) <= 6
+
+
+def test_a_deletion_does_not_hide_the_outcome_before_it() -> None:
+    one = workload("a")
+    events: list[Event] = [observed(one), observed(one, finished=Outcome.SUCCEEDED), WorkloadGone(A, "9")]
+    assert merged(events) == events[1:]
+
+
+def test_outcomes_of_writes_are_kept_between_the_observations_around_them() -> None:
+    one = workload("a")
+    refused = EffectSettled(EffectKey(A, 1, Verb.START), Result.REFUSED)
+    counted = PodsCounted(A, 1, alive=False)
+    events: list[Event] = [observed(one), refused, observed(one, generation=2), counted]
+    assert merged([*events[:2], observed(one), *events[2:]]) == events
+
+
+def test_an_older_read_does_not_replace_a_newer_one() -> None:
+    one = workload("a")
+    newer = observed(one, generation=3)
+    assert merged([newer, observed(one, generation=2)]) == [newer]
+
+
+def test_a_spec_that_is_valid_stays_in_force_under_a_later_one_that_is_not() -> None:
+    key = ConfigKey("ClusterQueue", "", "cq")
+    valid, invalid = policy(queue("cq", 2)), PolicyInvalid(key, "no number")
+    assert merged([policy(queue("cq", 1)), valid, invalid]) == [valid, invalid]
+    assert merged([valid, invalid, PolicyGone(key)]) == [PolicyGone(key)]
+    assert merged([valid, PolicyGone(key), policy(queue("cq", 1))]) == [policy(queue("cq", 1))]
+
+
+def test_a_gate_that_is_gone_again_was_there() -> None:
+    events: list[Event] = [ContextObserved(Gate("gate", T0)), ContextGone(Gate, "gate")]
+    world = World(queue("cq", 1), local_queue("lq", "cq"))
+    world.tell(*merged(events))
+    assert world.engine._state.directory.gate_since == T0
+    assert merged([*events, ContextObserved(Gate("gate", T0))]) == [events[0]]
+
+
+def test_what_the_last_list_does_not_have_is_gone_unless_it_was_observed_later() -> None:
+    world = World(queue("cq", 0), local_queue("lq", "cq"))
+    world.submit(workload("a"))
+    world.run()
+    gone = [Listed("Job", frozenset())]
+    back = observed(workload("a"))
+    known = world.engine._state.entries
+    world.tell(*merged([*gone, back]))
+    assert not known[A].gone
+    world.tell(*merged([back, *gone]))
+    assert known[A].gone
+
+
+def test_that_it_ran_between_two_observations_is_kept() -> None:
+    """Its pods are counted again before its quota is released (L12)."""
+    one = workload("a")
+    stopped, ran = observed(one), observed(one, suspended=False, generation=2)
+    again = observed(one, generation=3)
+    assert merged([stopped, ran, again]) == [ran, again]
+    assert merged([ran, again, again]) == [ran, again]

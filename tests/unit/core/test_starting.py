@@ -1,0 +1,96 @@
+"""A newly started process goes on as the former one would have (C12): the cases; the law is in test_laws."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuectl.core.decisions import Admit
+from queuectl.core.engine import Engine
+from queuectl.core.model import Outcome, WorkloadId
+from queuectl.core.policy import Cohort, QueueingStrategy
+from queuectl.core.reasons import Code
+from tests.builders import GPU, SETTINGS, flavor, group, local_queue, queue, workload
+from tests.unit.core.running import Running
+from tests.unit.core.trees import World
+
+FIFO, STRICT = QueueingStrategy.BEST_EFFORT_FIFO, QueueingStrategy.STRICT_FIFO
+
+
+class Shared(Running):
+    """Two queues without quota of their own share the 6 GPUs of a cohort, of which 4 are in use."""
+
+    def __init__(self, strategy: QueueingStrategy = FIFO) -> None:
+        groups = [group({"default": {GPU: 0}})]
+        queues = [
+            queue(name, groups=groups, cohort="all", strategy=strategy if name == "a" else FIFO)
+            for name in ("a", "b")
+        ]
+        shared = Cohort(name="all", resource_groups=(group({"default": {GPU: 6}}),))
+        locals_ = [local_queue(name, name) for name in ("a", "b")]
+        super().__init__(World((flavor("default"), shared, *queues, *locals_), SETTINGS, ("a", "b"), 0, 0))
+        self.submit_one_of("runs", "a", 4, created=0)
+        self.come_to_rest()
+
+    def submit_one_of(self, name: str, local: str, gpus: int, *, created: int) -> None:
+        self.submit(workload(name, local, gpus, created=created))
+        self.deliver()
+
+    def admits(self, engine: Engine) -> list[str]:
+        return [one.ref.name for one in engine.decide(self.now).decisions if isinstance(one, Admit)]
+
+
+def test_what_is_refused_again_takes_no_turn_of_its_queue() -> None:
+    found = Shared()
+    found.submit_one_of("large", "a", 3, created=1)
+    found.come_to_rest()
+    for name, local in (("first", "b"), ("second", "b"), ("third", "a")):
+        found.submit_one_of(name, local, 1, created=len(found.jobs))
+    assert found.admits(found.engine) == found.admits(found.fresh()) == ["first", "third"]
+
+
+def test_what_was_refused_and_fits_now_is_admitted() -> None:
+    found = Shared()
+    found.submit_one_of("large", "a", 3, created=1)
+    found.come_to_rest()
+    found.write(WorkloadId("uid-runs"), spec=False, finished=Outcome.SUCCEEDED, quiet=True, pods=False)
+    found.submit_one_of("small", "b", 4, created=2)
+    assert found.admits(found.fresh()) == ["large"]
+    fresh = found.fresh()
+    for _ in range(20):
+        fresh.commit(plan := fresh.decide(found.now, budget=1), 1)
+        if any(isinstance(one, Admit) for one in plan.decisions):
+            return
+    raise AssertionError("what fits is judged again in each plan, and never admitted")
+
+
+@pytest.mark.parametrize("strategy", [FIFO, STRICT])
+def test_a_budget_of_one_refuses_all_again_and_then_admits(strategy: QueueingStrategy) -> None:
+    found = Shared(strategy)
+    for gpus in (3, 4, 5):
+        found.submit_one_of(f"large{gpus}", "a", gpus, created=gpus)
+    found.come_to_rest()
+    found.submit_one_of("small", "b", 1, created=9)
+    fresh = found.fresh()
+    for _ in range(20):
+        plan = fresh.decide(found.now, budget=1)
+        if any(isinstance(one, Admit) for one in plan.decisions):
+            return
+        assert plan.decisions
+        fresh.commit(plan, 1)
+    raise AssertionError("small is never admitted")
+
+
+def test_a_new_head_of_a_strict_queue_is_judged_by_itself() -> None:
+    """The head that was refused waits behind it now."""
+    found = Shared(STRICT)
+    found.submit_one_of("large", "a", 3, created=5)
+    found.come_to_rest()
+    for name, local, gpus, created in (("older", "a", 4, 1), ("first", "b", 1, 2), ("second", "b", 2, 3)):
+        found.submit_one_of(name, local, gpus, created=created)
+    fresh = found.fresh()
+    assert found.admits(fresh) == found.admits(found.engine) == ["first"]
+    for engine in (found.engine, fresh):
+        engine.commit(engine.decide(found.now), 1)
+        head = engine._state.entries[WorkloadId("uid-older")]
+        assert head.reason is not None
+        assert head.reason.code is Code.WAITING_FOR_QUOTA

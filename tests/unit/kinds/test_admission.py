@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    Effect,
+    EffectKey,
+    PodSetAssignment,
+    Verb,
+    WorkloadId,
+)
+from queuectl.core.policy import ResourceFlavor, Toleration
+from queuectl.kinds.admission import Admission, additions, parse, render
+from queuectl.kinds.node_constraints import NodeConstraints
+from queuectl.kinds.patches import first_stop, next_stop, start
+from queuectl.kinds.start_patch import pointer
+from queuectl.kinds.workloads import observe
+from tests.job_kinds import JOB_KINDS
+from tests.unit.kinds.job_objects import UID, job, pytorch_job
+from tests.unit.kinds.json_patches import applied
+
+SPOT = ResourceFlavor(
+    name="spot",
+    node_labels=(("gpu", "a100"), ("pool", "spot")),
+    tolerations=(Toleration("spot", "Exists", None, "NoSchedule"),),
+)
+CPUS = ResourceFlavor(name="cpus", node_labels=(("arch", "amd64"),))
+ANNOTATION = "queuectl.dev/reserved-admission"
+
+
+def _pod_set(name: str = "main", **more: Any) -> PodSetAssignment:
+    fields: dict[str, Any] = {
+        "count": 2,
+        "requests": (("cpu", 1500), ("nvidia.com/gpu", 8)),
+        "flavors": (("cpu", "cpus"), ("nvidia.com/gpu", "spot")),
+    }
+    return PodSetAssignment(name=name, **(fields | more))
+
+
+def _attempt(*pod_sets: PodSetAssignment, number: int = 1) -> Attempt:
+    return Attempt(
+        workload=WorkloadId(UID),
+        number=number,
+        state=AttemptState.ADMITTED,
+        assignment=Assignment(cluster_queue="gpus", pod_sets=pod_sets or (_pod_set(),)),
+        admitted_at=datetime(2026, 11, 21, 10, 0, number - 1, 123456, tzinfo=UTC),
+        sequence=7,
+    )
+
+
+def _effect(obj: dict[str, Any], kind: str, attempt: Attempt) -> Effect:
+    event = observe(JOB_KINDS[kind], obj)
+    assert event is not None
+    return Effect(
+        key=EffectKey(attempt.workload, attempt.number, Verb.START),
+        workload=event.workload,
+        observation=event.observation,
+        attempt=attempt,
+        flavors=(CPUS, SPOT),
+    )
+
+
+def test_the_annotation_has_the_whole_admission_and_reads_back() -> None:
+    own = _pod_set(node_selector=(("disk", "ssd"),), tolerations=(Toleration("x", "Exists"),))
+    text = render(_attempt(own), "main", (CPUS, SPOT))
+    assert json.loads(text) == {
+        "workload": UID,
+        "attempt": 1,
+        "sequence": 7,
+        "queue": "main",
+        "clusterQueue": "gpus",
+        "admittedAt": "2026-11-21T10:00:00.123456Z",
+        "podSets": [
+            {
+                "name": "main",
+                "count": 2,
+                "requests": {"cpu": 1500, "nvidia.com/gpu": 8},
+                "flavors": {"cpu": "cpus", "nvidia.com/gpu": "spot"},
+                "before": {
+                    "nodeSelector": {"disk": "ssd"},
+                    "tolerations": [{"key": "x", "operator": "Exists"}],
+                },
+                "added": {
+                    "nodeSelector": {"arch": "amd64", "gpu": "a100", "pool": "spot"},
+                    "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+                },
+            }
+        ],
+    }
+    read = parse(text, WorkloadId(UID))
+    assert isinstance(read, Admission)
+    assert read.attempt == _attempt(own)
+    assert read.queue == "main"
+
+
+def test_scheduling_fields_that_the_user_has_set_are_not_added() -> None:
+    own = _pod_set(node_selector=(("gpu", "a100"),), tolerations=SPOT.tolerations)
+    added = additions(own, (SPOT, CPUS))
+    assert added == NodeConstraints((("arch", "amd64"), ("pool", "spot")), ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        7,
+        "",
+        "{",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        "9" * 10_000,
+        '{"workload":"another"}',
+        "\ud800",
+        "x" * 300_000,
+    ],
+    ids=lambda value: str(value)[:12].encode("utf-8", "replace").decode() + str(len(str(value))),
+)
+def test_a_malformed_annotation_is_ignored(text: object) -> None:
+    assert parse(text, WorkloadId(UID)) is None
+
+
+@given(
+    path=st.lists(st.integers(0, 9), min_size=1, max_size=5),
+    value=st.none() | st.integers() | st.text(max_size=3) | st.lists(st.none(), max_size=1) | st.just({}),
+)
+def test_a_broken_annotation_is_read_completely_or_not_at_all(path: list[int], value: Any) -> None:
+    content = json.loads(render(_attempt(), "main", (CPUS, SPOT)))
+    holder = content
+    for step in path[:-1]:
+        keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+        inner = holder[keys[step % len(keys)]] if len(keys) else None
+        if not isinstance(inner, dict | list) or not inner:
+            break
+        holder = inner
+    keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+    holder[keys[path[-1] % len(keys)]] = value
+    read = parse(json.dumps(content), WorkloadId(UID))
+    if read is not None:
+        assert read.attempt.number >= 1
+        assert all(amount > 0 for pod in read.attempt.assignment.pod_sets for _, amount in pod.requests)
+        read.attempt.assignment.usage()
+
+
+def test_the_annotation_of_another_object_is_ignored() -> None:
+    assert parse(render(_attempt(), "main", (SPOT, CPUS)), WorkloadId("other")) is None
+
+
+def test_a_start_tests_the_expected_object_and_adds_scheduling_fields() -> None:
+    obj = job(pod={"nodeSelector": {"disk": "ssd"}}, parallelism=2)
+    own = _pod_set(node_selector=(("disk", "ssd"),))
+    patch = start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt(own)))
+    tested = {step["path"]: step["value"] for step in patch if step["op"] == "test"}
+    assert tested == {
+        "/metadata/uid": UID,
+        "/metadata/generation": 1,
+        "/metadata/labels/queuectl.dev~1queue-name": "main",
+        "/metadata/resourceVersion": "41",
+    }
+    after = applied(obj, patch)
+    pod = after["spec"]["template"]["spec"]
+    assert after["spec"]["suspend"] is False
+    assert pod["nodeSelector"] == {"disk": "ssd", "arch": "amd64", "gpu": "a100", "pool": "spot"}
+    assert pod["tolerations"] == [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}]
+    assert list(after["metadata"]["annotations"]) == [ANNOTATION]
+
+
+def test_other_annotations_survive_a_start_and_a_new_resource_version_does_not_prevent_it() -> None:
+    obj = job()
+    obj["metadata"]["annotations"] = {"note": "mine"}
+    patch = start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt()))
+    assert "/metadata/resourceVersion" not in {step["path"] for step in patch}
+    assert set(applied(obj, patch)["metadata"]["annotations"]) == {"note", ANNOTATION}
+
+
+def test_a_start_of_a_pytorch_job_adds_scheduling_fields_to_each_replica() -> None:
+    obj = pytorch_job(Master=1, Worker=3)
+    attempt = _attempt(_pod_set("master", count=1), _pod_set("worker", count=3))
+    after = applied(obj, start(JOB_KINDS["PyTorchJob"], _effect(obj, "PyTorchJob", attempt)))
+    assert after["spec"]["runPolicy"]["suspend"] is False
+    for replica in after["spec"]["pytorchReplicaSpecs"].values():
+        assert replica["template"]["spec"]["nodeSelector"]["pool"] == "spot"
+
+
+def test_a_second_admission_starts_from_the_fields_of_the_user() -> None:
+    kind = JOB_KINDS["Job"]
+    obj = job(pod={"nodeSelector": {"disk": "ssd"}})
+    own = _pod_set(node_selector=(("disk", "ssd"),))
+    started = applied(obj, start(kind, _effect(obj, "Job", _attempt(own))))
+    event = observe(kind, started)
+    assert event is not None
+    assert event.workload.pod_sets[0].node_selector == (("disk", "ssd"),)
+    assert event.workload.pod_sets[0].tolerations == ()
+    assert event.observation.admission == _attempt(own)
+
+    plain = _pod_set(
+        node_selector=(("disk", "ssd"),),
+        requests=(("cpu", 1500),),
+        flavors=(("cpu", "cpus"),),
+    )
+    again = applied(started, start(kind, _effect(started, "Job", _attempt(plain, number=2))))
+    pod = again["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"disk": "ssd", "arch": "amd64"}
+    assert pod["tolerations"] == []
+
+
+def test_fields_edited_after_the_start_belong_to_the_user() -> None:
+    obj = job()
+    started = applied(obj, start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt())))
+    started["spec"]["template"]["spec"]["nodeSelector"]["pool"] = "other"
+    event = observe(JOB_KINDS["Job"], started)
+    assert event is not None
+    assert dict(event.workload.pod_sets[0].node_selector)["pool"] == "other"
+
+
+def test_a_start_that_adds_nothing_touches_no_scheduling_field() -> None:
+    obj = job()
+    attempt = _attempt(_pod_set(requests=(("cpu", 1),), flavors=(("cpu", "plain"),)))
+    effect = _effect(obj, "Job", attempt)
+    paths = [step["path"] for step in start(JOB_KINDS["Job"], effect)]
+    assert not any(path.startswith("/spec/template/spec") for path in paths)
+
+
+OURS = {"queuectl.dev/queue-name": "main", "queuectl.dev/workload": UID}
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"annotations": {"a": "b"}}, {"labels": {"app": "x"}}])
+def test_a_start_labels_the_pods_with_queue_and_workload(metadata: dict[str, Any] | None) -> None:
+    """Whatever metadata the pod templates have: a JSON patch cannot create parents."""
+    kinds = {"Job": job(), "PyTorchJob": pytorch_job(Master=1, Worker=3)}
+    pods = {"Job": [_pod_set()], "PyTorchJob": [_pod_set("master", count=1), _pod_set("worker", count=3)]}
+    for name, obj in kinds.items():
+        for template in _templates(obj):
+            if metadata is not None:
+                template["metadata"] = deepcopy(metadata)
+        after = applied(obj, start(JOB_KINDS[name], _effect(obj, name, _attempt(*pods[name]))))
+        for template in _templates(after):
+            found = template["metadata"]
+            assert found == {**(metadata or {}), "labels": {**(metadata or {}).get("labels", {}), **OURS}}
+
+
+def test_the_next_start_replaces_the_labels_of_the_pods() -> None:
+    obj = job()
+    obj["spec"]["template"]["metadata"] = {"labels": {**OURS, "queuectl.dev/queue-name": "before"}}
+    after = applied(obj, start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt())))
+    assert after["spec"]["template"]["metadata"]["labels"] == OURS
+
+
+def _templates(obj: dict[str, Any]) -> list[dict[str, Any]]:
+    replicas = obj["spec"].get("pytorchReplicaSpecs", {"": obj["spec"]})
+    return [replica["template"] for replica in replicas.values()]
+
+
+@pytest.mark.parametrize("name", ["Job", "PyTorchJob"])
+def test_a_stop_tests_uid_and_generation(name: str) -> None:
+    kind, obj = JOB_KINDS[name], job() if name == "Job" else pytorch_job(Worker=1)
+    started = applied(
+        obj, start(kind, _effect(obj, name, _attempt(_pod_set(name="main" if name == "Job" else "worker"))))
+    )
+    write = first_stop(kind, _effect(started, name, _attempt()))
+    assert write is not None
+    assert write.subresource == ""
+    assert kind.suspended(applied(started, write.body))
+    assert {step["path"] for step in write.body if step["op"] == "test"} == {
+        "/metadata/uid",
+        "/metadata/generation",
+    }
+    started["metadata"]["generation"] += 1
+    with pytest.raises(AssertionError, match="generation"):
+        applied(started, write.body)
+
+
+def test_a_stop_adds_missing_parents_once_the_object_was_read() -> None:
+    kind, obj = JOB_KINDS["PyTorchJob"], pytorch_job(Worker=1)
+    del obj["spec"]["runPolicy"]
+    write = next_stop(kind, _effect(obj, "PyTorchJob", _attempt()), obj)
+    assert write is not None
+    assert kind.suspended(applied(obj, write.body))
+
+
+def test_an_object_last_seen_suspended_or_in_a_later_attempt_is_read_before_a_stop() -> None:
+    kind, obj = JOB_KINDS["Job"], job()
+    assert first_stop(kind, _effect(obj, "Job", _attempt())) is None
+    second = applied(obj, start(kind, _effect(obj, "Job", _attempt(number=2))))
+    first = _effect(second, "Job", _attempt())
+    assert first_stop(kind, first) is None
+    assert next_stop(kind, first, second) is None
+
+
+def test_a_stop_takes_back_what_the_status_said_before_and_nothing_else() -> None:
+    kind, obj = JOB_KINDS["Job"], job()
+    other = {"type": "SuccessCriteriaMet", "status": "False"}
+    obj["status"]["conditions"] = [other, {"type": "Suspended", "status": "True", "reason": "JobSuspended"}]
+    effect = _effect(obj, "Job", _attempt())
+    write = next_stop(kind, effect, obj)
+    assert write is not None
+    assert write.subresource == "status"
+    asked = applied(obj, write.body)
+    assert asked["status"]["conditions"][0] == other
+    assert asked["status"]["conditions"][1]["status"] == "Unknown"
+    assert asked["spec"] == obj["spec"]
+    assert next_stop(kind, effect, asked) is None
+
+
+@pytest.mark.parametrize("conditions", [None, [], [{"type": "Suspended", "status": "False"}]])
+def test_a_stop_asks_nothing_where_the_status_does_not_say_that_it_is_suspended(conditions: Any) -> None:
+    obj = job()
+    obj["status"] = {"conditions": conditions}
+    assert next_stop(JOB_KINDS["Job"], _effect(obj, "Job", _attempt()), obj) is None
+
+
+def test_special_characters_in_json_pointers_are_escaped() -> None:
+    assert pointer(("a/b~c", 0)) == "/a~1b~0c/0"

@@ -1,0 +1,264 @@
+"""Policy objects to values of the core, from the API server and from the ledger by the same models."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queuectl.core.events import PolicyInvalid, PolicyObserved
+from queuectl.core.model import ConfigKey
+from queuectl.core.policy import (
+    CapacityMode,
+    ClusterQueue,
+    Cohort,
+    FlavorNodes,
+    FlavorQuotas,
+    LabelSelector,
+    LocalQueue,
+    LocalQueueName,
+    QueueingStrategy,
+    Requirement,
+    ResourceFlavor,
+    ResourceGroup,
+    ResourceQuota,
+    StopPolicy,
+    Taint,
+    Toleration,
+    WorkloadPriorityClass,
+)
+from queuectl.core.resources import MAX_AMOUNT
+from queuectl.kinds.policy import POLICY_KINDS, BadPolicy, parse_policy, policy_event
+from tests.unit.core import profiles
+from tests.unit.kinds.policy_cases import ACCEPTED, GPU, REFUSED, REFUSED_NODES, cluster_queue, group, quota
+
+Json = dict[str, Any]
+
+
+def _observed(obj: Json) -> PolicyObserved:
+    event = policy_event(obj)
+    assert isinstance(event, PolicyObserved), event
+    return event
+
+
+def _object(kind: str, *, name: str = "one", namespace: str | None = None, **fields: object) -> Json:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": "queuectl.dev/v1beta1", "kind": kind, "metadata": metadata, **fields}
+
+
+def test_a_cluster_queue_is_read_with_amounts_in_base_units() -> None:
+    obj = cluster_queue(
+        group(["cpu", "memory", GPU], a100={"nominalQuota": 2, "borrowingLimit": 1}),
+        cohortName="research",
+        queueingStrategy="StrictFIFO",
+        stopPolicy="HoldAndDrain",
+        namespaceSelector={
+            "matchLabels": {"team": "a"},
+            "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x", "y"]}],
+        },
+    )
+    obj["spec"]["resourceGroups"][0]["flavors"][0]["resources"][1] = {
+        "name": "memory",
+        "nominalQuota": "1.5Gi",
+        "lendingLimit": "1Gi",
+    }
+    assert _observed(obj).value == ClusterQueue(
+        name="tried",
+        cohort="research",
+        resource_groups=(
+            ResourceGroup(
+                covered=("cpu", "memory", GPU),
+                flavors=(
+                    FlavorQuotas(
+                        name="a100",
+                        resources=(
+                            ("cpu", ResourceQuota(nominal=2000, borrowing_limit=1000)),
+                            ("memory", ResourceQuota(nominal=3 << 29, lending_limit=1 << 30)),
+                            (GPU, ResourceQuota(nominal=2, borrowing_limit=1)),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        namespace_selector=LabelSelector(
+            labels=(("team", "a"),), expressions=(Requirement("tier", "NotIn", ("x", "y")),)
+        ),
+        queueing_strategy=QueueingStrategy.STRICT_FIFO,
+        stop_policy=StopPolicy.HOLD_AND_DRAIN,
+    )
+
+
+@pytest.mark.parametrize(("annotation", "author"), [("ada", "ada"), ("", None), (7, None)])
+def test_the_user_that_wrote_a_spec_is_read_and_no_part_of_the_spec(annotation: object, author: str) -> None:
+    obj = _object("Cohort", spec={})
+    bare = _observed(obj)
+    obj["metadata"]["annotations"] = {"queuectl.dev/reserved-author": annotation}
+    assert bare.author is None
+    assert (_observed(obj).author, _observed(obj).spec) == (author, bare.spec)
+
+
+def test_no_namespace_selector_selects_no_namespace_and_an_empty_one_all() -> None:
+    selects_none = _observed(cluster_queue()).value
+    selects_all = _observed(cluster_queue(namespaceSelector={})).value
+    assert isinstance(selects_none, ClusterQueue)
+    assert isinstance(selects_all, ClusterQueue)
+    assert selects_none.namespace_selector is None
+    assert selects_all.namespace_selector == LabelSelector()
+
+
+NODES = {
+    "mode": "Elastic",
+    "resources": {GPU: "Enforce", "memory": "Observe"},
+    "headroom": {GPU: "8"},
+}
+
+
+@pytest.mark.parametrize("what", REFUSED_NODES)
+def test_nodes_of_a_flavor_that_the_server_refuses_are_invalid_to_the_reader_too(what: str) -> None:
+    nodes, field, _ = REFUSED_NODES[what]
+    event = policy_event(_object("ResourceFlavor", spec={"nodes": nodes}))
+    assert isinstance(event, PolicyInvalid)
+    assert event.detail.startswith(field)
+
+
+def test_headroom_that_nothing_keeps_names_the_mode_of_its_resource() -> None:
+    event = policy_event(_object("ResourceFlavor", spec={"nodes": {"headroom": {"cpu": 1}}}))
+    assert isinstance(event, PolicyInvalid)
+    assert event.detail == (
+        "spec.nodes.headroom.cpu: is kept for resources with mode Enforce only, the mode of cpu is Observe"
+    )
+
+
+def test_the_other_kinds_are_read() -> None:
+    flavor = {
+        "nodeLabels": {"b": "2", "a": "1"},
+        "nodeTaints": [{"key": "spot", "effect": "NoSchedule"}],
+        "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+        "nodes": NODES,
+    }
+    assert _observed(_object("ResourceFlavor", spec=flavor)).value == ResourceFlavor(
+        name="one",
+        node_labels=(("a", "1"), ("b", "2")),
+        node_taints=(Taint("spot", "", "NoSchedule"),),
+        tolerations=(Toleration("spot", "Exists", None, "NoExecute", 5),),
+        nodes=FlavorNodes(
+            mode=CapacityMode.ELASTIC,
+            modes=(("memory", CapacityMode.OBSERVE), (GPU, CapacityMode.ENFORCE)),
+            headroom=((GPU, 8),),
+        ),
+    )
+    queue = _object("LocalQueue", namespace="team-a", spec={"clusterQueue": "gpus", "stopPolicy": "Hold"})
+    event = _observed(queue)
+    assert event.key == ConfigKey("LocalQueue", "team-a", "one")
+    assert event.value == LocalQueue(
+        name=LocalQueueName("team-a", "one"), cluster_queue="gpus", stop_policy=StopPolicy.HOLD
+    )
+    assert _observed(_object("Cohort")).value == Cohort(name="one")
+    priority = _object("WorkloadPriorityClass", value=-5, description="last")
+    assert _observed(priority).value == WorkloadPriorityClass("one", -5)
+
+
+@pytest.mark.parametrize("what", ACCEPTED)
+def test_a_stored_spec_is_read_back_as_the_object_was(what: str) -> None:
+    event = _observed(ACCEPTED[what])
+    assert parse_policy(event.key, event.spec) == event.value
+    # Canonical: reading what was written writes the same again.
+    again = _observed({**ACCEPTED[what], "spec": json.loads(event.spec)})
+    assert again.spec == event.spec
+
+
+def test_stored_specs_of_all_kinds_read_back() -> None:
+    for obj in (
+        _object("ResourceFlavor", spec={"nodeLabels": {"a": "1"}}),
+        _object("ResourceFlavor", spec={"nodes": NODES}),
+        _object("LocalQueue", namespace="n", spec={"clusterQueue": "c"}),
+        _object("Cohort", spec={"parentName": "all", "fairSharing": {"weight": "0.5"}}),
+        _object("WorkloadPriorityClass", value=7),
+        _object("ClusterQueue", spec={}),
+    ):
+        event = _observed(obj)
+        assert parse_policy(event.key, event.spec) == event.value
+    assert set(POLICY_KINDS) == {
+        "ClusterQueue",
+        "Cohort",
+        "ResourceFlavor",
+        "WorkloadPriorityClass",
+        "LocalQueue",
+    }
+
+
+def test_the_order_of_keys_and_unset_fields_do_not_change_the_stored_spec() -> None:
+    one = _observed(cluster_queue(group(GPU, a100={"nominalQuota": 1}), cohortName="c"))
+    two = _observed(
+        cluster_queue(group(GPU, a100={"nominalQuota": 1}), stopPolicy="None", cohortName="c", unknown=5)
+    )
+    assert one.spec == two.spec
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_an_object_that_the_server_refuses_is_invalid_to_the_reader_too(what: str) -> None:
+    """An object may be older than the rule, or the server's rules may be missing."""
+    obj, _, _ = REFUSED[what]
+    event = policy_event(obj)
+    assert isinstance(event, PolicyInvalid)
+    assert event.key == ConfigKey("ClusterQueue", "", "tried")
+    assert event.detail.startswith("spec.")
+    assert len(event.detail) <= 500
+
+
+def test_the_second_path_of_a_duplicate_is_named_with_the_first() -> None:
+    event = policy_event(REFUSED["flavor in two groups"][0])
+    assert isinstance(event, PolicyInvalid)
+    assert event.detail == (
+        "spec.resourceGroups[2].flavors[1]: flavor a100 is at spec.resourceGroups[0].flavors[0] already"
+    )
+
+
+def test_an_amount_above_the_limit_is_refused_with_the_limit() -> None:
+    event = policy_event(quota(str(MAX_AMOUNT + 1)))
+    assert isinstance(event, PolicyInvalid)
+    assert str(MAX_AMOUNT) in event.detail
+
+
+def test_a_value_of_a_newer_version_is_invalid_and_raises_nothing() -> None:
+    event = policy_event(cluster_queue(stopPolicy="Pause"))
+    assert isinstance(event, PolicyInvalid)
+    assert event.detail.startswith("spec.stopPolicy: 'Pause'")
+
+
+def test_a_spec_contains_no_character_that_postgres_refuses() -> None:
+    event = _observed(_object("WorkloadPriorityClass", value=1, description="a\x00b\ud800c\x1b[31m"))
+    assert "\\u0000" not in event.spec
+    assert "\\ud800" not in event.spec
+    assert "\\u001b" not in event.spec
+
+
+def test_a_broken_stored_spec_is_reported() -> None:
+    key = ConfigKey("ClusterQueue", "", "gpus")
+    for spec in ("", "[]", '{"stopPolicy":"Pause"}'):
+        with pytest.raises(BadPolicy):
+            parse_policy(key, spec)
+    with pytest.raises(BadPolicy, match="none of ClusterQueue"):
+        parse_policy(ConfigKey("Pod", "", "x"), "{}")
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+_FIELDS = st.sampled_from(
+    ["resourceGroups", "cohortName", "namespaceSelector", "preemption", "fairSharing", "nodeLabels", "value"]
+)
+
+
+@settings(max_examples=profiles.examples(200), deadline=None)
+@given(st.sampled_from(sorted(POLICY_KINDS)), st.dictionaries(_FIELDS, _JSON, max_size=4) | _JSON)
+def test_any_object_is_either_read_or_invalid(kind: str, spec: Any) -> None:
+    obj = _object(kind, spec=spec, value=spec)
+    event = policy_event(obj)
+    if isinstance(event, PolicyObserved):
+        assert parse_policy(event.key, event.spec) == event.value

@@ -1,0 +1,413 @@
+"""What becomes of partitions, nodes, accounts, users and QOS of Slurm."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuectl.core.events import PolicyObserved
+from queuectl.importers.result import Imported
+from queuectl.importers.slurm import import_slurm
+from queuectl.importers.slurm_text import BadSlurm, read
+from queuectl.importers.slurm_values import BadValue, Names, gres_gpus, hosts, mebibytes, ranges_of, tres
+from queuectl.kinds.policy import drop_unknown, policy_event
+from tests.unit.core import profiles
+from tests.unit.kinds.slurm_sites import ASSOCIATIONS, CONDO, DEPARTMENT, PARTITIONS, university
+
+profiles.load()
+
+Json = dict[str, Any]
+PARTITION = "PartitionName=gpu\n   AllowAccounts=ALL PriorityTier=1 PreemptMode=OFF\n\n"
+NODE = "NodeName=n1 Weight=1\n   Partitions=gpu \n   CfgTRES=cpu=8,mem=16G,gres/gpu=4,gres/gpu:a100=4\n\n"
+BASE = PARTITION + NODE
+ACCOUNTS = "Cluster - 'c'\nAccount - 'ml':Fairshare=2\nParent - 'ml'\nUser - 'ann':Fairshare=1\n"
+
+
+def imported(*texts: str) -> Imported:
+    return import_slurm([record for text in texts for record in read(text.encode(), "slurm.txt")])
+
+
+def site(paths: tuple[Path, ...]) -> Imported:
+    return import_slurm([record for path in paths for record in read(path.read_bytes(), path.name)])
+
+
+def named(found: Imported, kind: str, name: str, namespace: str | None = None) -> Json:
+    (one,) = [
+        made
+        for made in found.objects
+        if (made["kind"], made["metadata"]["name"], made["metadata"].get("namespace"))
+        == (kind, name, namespace)
+    ]
+    return one
+
+
+def quotas(made: Json, field: str = "nominalQuota") -> dict[str, dict[str, Any]]:
+    """By flavor and resource, without zeros."""
+    return {
+        flavor["name"]: {one["name"]: one[field] for one in flavor["resources"] if one.get(field)}
+        for group in made["spec"].get("resourceGroups", ())
+        for flavor in group["flavors"]
+    }
+
+
+def notes(found: Imported) -> list[str]:
+    return [f"{note.object} {note.field}: {note.text}" for note in found.notes]
+
+
+@pytest.mark.parametrize("name", ["department", "condo", "university"])
+def test_every_object_of_a_site_is_valid_and_has_no_unknown_field(name: str) -> None:
+    paths = {"department": DEPARTMENT, "condo": CONDO}.get(name)
+    found = imported(university()) if paths is None else site(paths)
+    for made in found.objects:
+        event = policy_event(made)
+        assert isinstance(event, PolicyObserved), event
+        assert drop_unknown(made) == []
+
+
+def test_a_large_site_keeps_all_its_associations() -> None:
+    text = university()
+    assert (text.count("PartitionName="), text.count("User - 'user")) == (PARTITIONS, ASSOCIATIONS)
+    found = imported(text)
+    kinds = [made["kind"] for made in found.objects]
+    assert kinds.count("LocalQueue") == ASSOCIATIONS
+    assert kinds.count("ClusterQueue") == 40
+    assert kinds.count("Cohort") == 5
+    # The nodes of one type: for all, for each of four faculties that own some, and one group that owns some.
+    assert kinds.count("ResourceFlavor") == 3 * 5 + 2 + 1
+    total: dict[str, int] = {}
+    for made in found.objects:
+        if made["kind"] in ("Cohort", "ClusterQueue"):
+            for amounts in quotas(made).values():
+                total["gpu"] = total.get("gpu", 0) + amounts.get("nvidia.com/gpu", 0)
+    assert total == {"gpu": 4 * 20 * 8}, "each GPU is the quota of exactly one object"
+
+
+# --- nodes and partitions
+
+
+def test_equal_nodes_in_partitions_for_the_same_accounts_are_one_flavor() -> None:
+    found = site(DEPARTMENT)
+    flavors = {
+        made["metadata"]["name"]: made["metadata"]["annotations"]["queuectl.dev/slurm-nodes"]
+        for made in found.objects
+        if made["kind"] == "ResourceFlavor"
+    }
+    # Students may use gpu01, by the partition debug, and no other node with GPUs.
+    assert flavors == {"cpu": "cn[01-04]", "a40-debug": "gpu01", "a40-gpu": "gpu[02-03]", "a100": "dgx01"}
+    assert named(found, "ResourceFlavor", "a100")["spec"] == {"nodeLabels": {"queuectl.dev/pool": "a100"}}
+    assert list(quotas(named(found, "ClusterQueue", "students"))) == ["cpu", "a40-debug"]
+    assert list(quotas(named(found, "ClusterQueue", "vision"))) == ["cpu", "a40-debug", "a40-gpu", "a100"]
+
+
+def test_quota_is_what_nodes_have_and_belongs_to_the_root_where_all_share_it() -> None:
+    assert quotas(named(site(DEPARTMENT), "Cohort", "tux")) == {
+        "cpu": {"cpu": 256, "memory": "1030000Mi"},
+        "a40-debug": {"cpu": 64, "memory": "512000Mi", "nvidia.com/gpu": 4},
+        "a40-gpu": {"cpu": 128, "memory": "1024000Mi", "nvidia.com/gpu": 8},
+        # Its CfgTRES has no GPUs: the site does not account for them.
+        "a100": {"cpu": 128, "memory": "1031000Mi", "nvidia.com/gpu": 8},
+    }
+
+
+def test_nodes_belong_to_the_account_that_their_highest_partition_is_for() -> None:
+    found = site(CONDO)
+    assert quotas(named(found, "Cohort", "bio")) == {
+        "h100-bio": {"cpu": 512, "memory": "8388608Mi", "nvidia.com/gpu": 32}
+    }
+    assert quotas(named(found, "ClusterQueue", "physics")) == {
+        "h100-physics": {"cpu": 256, "memory": "4194304Mi", "nvidia.com/gpu": 16},
+        "h100-bio": {},
+        "mi300x": {},
+    }
+    assert quotas(named(found, "Cohort", "condo")) == {
+        "mi300x": {"cpu": 256, "memory": "2097152Mi", "amd.com/gpu": 16}
+    }
+    for owner in ("genomics", "imaging", "physics"):
+        assert named(found, "ClusterQueue", owner)["spec"]["preemption"] == {"reclaimWithinCohort": "Any"}
+    assert "preemption" not in named(found, "ClusterQueue", "guests")["spec"]
+
+
+def test_without_preemption_in_the_lower_partition_an_owner_does_not_reclaim() -> None:
+    text = CONDO[0].read_text().replace("PreemptMode=REQUEUE", "PreemptMode=OFF")
+    assert "preemption" not in named(imported(text), "ClusterQueue", "physics")["spec"]
+
+
+def test_without_accounts_there_is_one_queue_for_all() -> None:
+    found = imported(BASE)
+    assert named(found, "LocalQueue", "main", "default")["spec"] == {"clusterQueue": "slurm"}
+    assert quotas(named(found, "Cohort", "slurm"))["a100"]["nvidia.com/gpu"] == 4
+    assert named(found, "Cohort", "slurm")["spec"].get("fairSharing") is None
+
+
+# --- accounts, users, QOS
+
+
+def test_accounts_are_a_tree_with_weights_and_users_are_local_queues_of_their_namespace() -> None:
+    found = site(CONDO)
+    assert named(found, "Cohort", "condo")["spec"]["fairSharing"] == {"enabled": True}
+    assert named(found, "Cohort", "bio")["spec"]["parentName"] == "condo"
+    genomics = named(found, "ClusterQueue", "genomics")["spec"]
+    assert (genomics["cohortName"], genomics["fairSharing"]) == ("bio", {"weight": 3})
+    assert genomics["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "genomics"}}
+    assert genomics["admissionScope"] == {"admissionMode": "UsageBasedAdmissionFairSharing"}
+    assert named(found, "LocalQueue", "uma", "genomics")["spec"] == {
+        "clusterQueue": "genomics",
+        "fairSharing": {"weight": 1},
+    }
+
+
+def test_users_that_share_with_their_account_have_no_weights() -> None:
+    found = site(CONDO)
+    assert "admissionScope" not in named(found, "ClusterQueue", "physics")["spec"]
+    assert named(found, "LocalQueue", "xia", "physics")["spec"] == {"clusterQueue": "physics"}
+
+
+def test_an_account_with_users_and_accounts_below_it_is_a_cohort_and_a_queue_in_it() -> None:
+    below = "Account - 'ocr':Fairshare=5:GrpTRES=gres/gpu=2\nUser - 'bea':Fairshare=3\n"
+    found = imported(BASE + ACCOUNTS + below)
+    assert named(found, "Cohort", "ml")["spec"]["fairSharing"] == {"weight": 2}
+    own = named(found, "ClusterQueue", "ml")["spec"]
+    assert (own["cohortName"], own["fairSharing"]) == ("ml", {"weight": 4})
+    assert named(found, "ClusterQueue", "ocr")["spec"]["cohortName"] == "ml"
+
+
+def test_group_limits_become_borrowing_limits_of_the_flavors_they_name() -> None:
+    found = site(DEPARTMENT)
+    assert quotas(named(found, "ClusterQueue", "nlp-lab"), "borrowingLimit") == {
+        "cpu": {},
+        "a40-debug": {"nvidia.com/gpu": 16},
+        "a40-gpu": {"nvidia.com/gpu": 16},
+        "a100": {"nvidia.com/gpu": 4},
+    }
+    told = "department.cfg: lines 9-10: Account GrpTRES (2 times): gres/gpu: limits each flavor by itself"
+    assert f"{told}, not their sum" in notes(found)
+
+
+def test_a_limit_includes_what_the_account_owns() -> None:
+    limited = (
+        CONDO[0].read_text().replace("condo|physics|root|||1||||", "condo|physics|root|||1|||gres/gpu=20|")
+    )
+    assert quotas(named(imported(limited), "ClusterQueue", "physics"), "borrowingLimit") == {
+        "h100-physics": {"nvidia.com/gpu": 4},
+        "h100-bio": {"nvidia.com/gpu": 20},
+        "mi300x": {"amd.com/gpu": 20},
+    }
+
+
+def test_qos_are_priority_classes_and_their_preemption_goes_by_priority() -> None:
+    found = site(DEPARTMENT)
+    assert named(found, "WorkloadPriorityClass", "high")["value"] == 1000
+    assert named(found, "ClusterQueue", "vision")["spec"]["preemption"] == {
+        "reclaimWithinCohort": "LowerPriority",
+        "withinClusterQueue": "LowerPriority",
+    }
+    equal = "QOS - 'a':Priority=5:Preempt='b'\nQOS - 'b':Priority=5\n"
+    assert notes(imported(BASE + equal)) == [
+        "slurm.txt: line 8: QOS a Preempt=b: preemption goes by priority, and a is not higher than b"
+    ]
+
+
+def test_names_that_kubernetes_does_not_allow_are_changed_and_stay_unique() -> None:
+    below = "User - 'A.B':Fairshare=1\nUser - 'a-b':Fairshare=1\n"
+    found = imported(BASE + ACCOUNTS + below)
+    assert [made["metadata"]["name"] for made in found.objects if made["kind"] == "LocalQueue"] == [
+        *("ann", "a-b", "a-b-2")
+    ]
+    assert notes(found) == [
+        "slurm.txt: line 12: User A.B: other characters than a-z and 0-9 in its name are dashes here",
+        "slurm.txt: line 13: User a-b: is called a-b-2 here",
+    ]
+
+
+# --- what is not carried over
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("MaxTime=2-00:00:00", "set spec.maxExecutionTime"),
+        ("AllowQos=high", "any workload may name any WorkloadPriorityClass"),
+        ("MaxNodes=4", "no queue limits the size of one workload"),
+        ("DefMemPerCPU=4000", "a LimitRange of the namespace gives defaults"),
+        ("State=DOWN", "a flavor is not stopped"),
+        ("SomethingNew=5", "has no counterpart"),
+    ],
+)
+def test_a_setting_without_counterpart_is_noted_with_its_line(setting: str, told: str) -> None:
+    (note,) = imported(PARTITION.replace("PreemptMode=OFF", f"PreemptMode=OFF\n   {setting}") + NODE).notes
+    assert (note.object, note.field) == ("slurm.txt: line 3:", f"Partition gpu {setting}")
+    assert told in note.text
+
+
+def test_settings_that_ask_for_nothing_are_not_noted() -> None:
+    neutral = (
+        "MaxTime=UNLIMITED MaxNodes=UNLIMITED QoS=N/A AllowGroups=ALL Hidden=NO JobDefaults=(null) State=UP"
+    )
+    assert imported(PARTITION.replace("PreemptMode=OFF", neutral) + NODE + ACCOUNTS).notes == ()
+
+
+def test_equal_notes_are_one_with_all_their_lines() -> None:
+    users = "".join(f"User - 'u{number}':MaxJobs={number}\n" for number in range(1, 4))
+    (note,) = imported(BASE + ACCOUNTS + users).notes
+    assert (note.object, note.field) == ("slurm.txt: lines 12-14:", "User MaxJobs (3 times)")
+
+
+def test_nodes_that_are_down_or_in_no_partition_are_noted() -> None:
+    down = NODE.replace("Weight=1", "State=DOWN+DRAIN").replace("n1", "n2")
+    outside = NODE.replace("Partitions=gpu", "Partitions=other").replace("n1", "n3")
+    assert notes(imported(BASE + down + outside)) == [
+        "slurm.txt: line 8: Node n2 State=DOWN+DRAIN: quota is not compared with nodes: it includes this one",
+        "slurm.txt: line 13: Node n3 Partitions=other: the node is in none of these partitions: left out",
+    ]
+
+
+def test_accounts_that_a_partition_names_and_that_do_not_exist_are_noted() -> None:
+    text = (BASE + ACCOUNTS).replace("AllowAccounts=ALL", "AllowAccounts=ml,gone DenyAccounts=lost")
+    assert notes(imported(text)) == [
+        "slurm.txt: line 2: Partition gpu AllowAccounts=ml,gone: gone: no such account is in the input",
+        "slurm.txt: line 2: Partition gpu DenyAccounts=lost: lost: no such account is in the input",
+    ]
+
+
+def test_the_root_cohort_has_a_name_of_its_own() -> None:
+    below = "Parent - 'root'\nAccount - 'c'\nParent - 'c'\nAccount - 'd'\n"
+    found = imported(BASE + ACCOUNTS + below)
+    cohorts = [made for made in found.objects if made["kind"] == "Cohort"]
+    assert [(made["metadata"]["name"], made["spec"].get("parentName")) for made in cohorts] == [
+        ("c-2", None),
+        ("c", "c-2"),
+    ]
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("slurm_load_partitions: Unable to contact slurm controller\n",
+         "line 1: 'slurm_load_partitions: Unable to contact slurm controller': is no line of scontrol"),
+        (PARTITION + "NodeName=n1\n   down\n", "line 5: 'down': Node n1: FIELD=VALUE is expected"),
+        (BASE.replace("cpu=8,", "cpu=lots,"), "line 6: 'cpu=lots,mem=16G,gres/gpu=4,gres/gpu:a100=4': "
+         "Node n1: CfgTRES: 'lots' is not a whole number"),
+        (PARTITION + NODE.replace("16G", "16X"), "'16X' is not memory such as 512000M or 1.5T"),
+        (PARTITION + PARTITION + NODE, "line 4: 'gpu': Partition gpu is in slurm.txt: line 1 already"),
+        (PARTITION.replace("Tier=1", "Tier=high") + NODE, "line 2: 'high': Partition gpu: PriorityTier: "),
+        (BASE + "Account - 'x':Fairshare=many\n", "line 8: 'many': Account x: Fairshare: "),
+        (BASE + "Account - 'x':Fairshare=1000000000\n", "whole number of at most 999999999"),
+        (BASE + "Account - 'x':Description='open\n", "Account x: :OPTION=VALUE is expected"),
+        (BASE + "Account - ''\n", "Account has no name"),
+        (BASE + "Parent - 'no'\nAccount - 'x'\n", "line 9: 'no': Account x: its parent"),
+        (BASE + "Parent - 'no'\nUser - 'u'\n", "line 9: 'no': User u: there is no account"),
+        (BASE + "Name|Priority\nhigh|5|x\n", "line 9: 'high|5|x': 3 cells, the head"),
+        (BASE + "Name|Priority\nhigh|soon\n", "line 9: 'soon': QOS high: Priority: "),
+        (BASE + "Account|User|Share\nx||1\n", "line 8: 'Account|User|Share': has no column"),
+        (BASE + "JobID|State\n1|R\n", "line 8: 'JobID|State': is no head of sacctmgr show"),
+        (NODE, "there is no partition: add the output of `scontrol show partition`"),
+        (PARTITION, "there is no node in a partition: add the output of `scontrol show node`"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_an_error_with_its_file_line_and_value(text: str, told: str) -> None:
+    with pytest.raises(BadSlurm) as caught:
+        imported(text)
+    assert told in caught.value.problems[0]
+
+
+def test_accounts_in_a_circle_are_an_error() -> None:
+    circle = "Parent - 'b'\nAccount - 'a'\nParent - 'a'\nAccount - 'b'\n"
+    with pytest.raises(BadSlurm, match="its parent is not an account, or is below it"):
+        imported(BASE + circle)
+
+
+def test_all_errors_are_reported_up_to_a_limit() -> None:
+    with pytest.raises(BadSlurm) as caught:
+        imported("".join(f"bad {number}\n" for number in range(50)))
+    assert len(caught.value.problems) == 21
+    assert caught.value.problems[-1] == "30 more like these"
+
+
+def test_a_byte_that_is_not_text_is_an_error() -> None:
+    with pytest.raises(BadSlurm, match="line 2: 'ff': this byte is not UTF-8"):
+        read(b"\n\xff", "slurm.txt")
+
+
+# --- values
+
+
+def test_an_option_ends_at_the_next_option_and_not_at_a_colon() -> None:
+    line = "Account - 'x':GrpTRES=gres/gpu:a100=8,cpu=4:MaxWall=1-00:00:00:Description='a:Bc=d':QOS+='normal'"
+    (record,) = read(line.encode(), "dump")
+    assert {name: field.value for name, field in record.fields.items()} == {
+        "GrpTRES": "gres/gpu:a100=8,cpu=4",
+        "MaxWall": "1-00:00:00",
+        "Description": "a:Bc=d",
+        "QOS": "normal",
+    }
+
+
+def test_free_text_of_scontrol_is_no_field() -> None:
+    (record,) = read(
+        b"NodeName=n1 OS=Linux 5 #1 SMP Weight=3\n   Reason=Ticket=7 State=x [root@now]\n", "nodes"
+    )
+    assert record.value("OS") == "Linux 5 #1 SMP"
+    assert record.value("Weight") == "3"
+    assert record.value("Reason") == "Ticket=7 State=x [root@now]"
+    assert record.value("State") == ""
+
+
+def test_values_of_slurm() -> None:
+    assert tres("cpu=4,mem=1.5T,gres/gpu=-1,") == {"cpu": 4, "mem": 1572864}
+    assert [mebibytes(text) for text in ("1031000M", "2048K", "7", "1P")] == [1031000, 2, 7, 1 << 30]
+    assert gres_gpus("gpu:a100:8(S:0-1),gpu:2,shard:32") == {"a100": 8, "": 2}
+    assert hosts(["n2", "n1", "n10", "login", "m01", "m02", "m03"]) == "login,m[01-03],n[1-2],n10"
+    assert ranges_of([3, 1, 2, 9]) == "1-3,9"
+    names = Names()
+    assert [names.of(name) for name in ("A_b", "a-b", "--", "x" * 90)] == ["a-b", "a-b-2", "x", "x" * 60]
+    for text in ("4", "cpu=", "=4", "cpu=99999999999"):
+        with pytest.raises(BadValue):
+            tres(text)
+
+
+_WORDS = (
+    "",
+    "-1",
+    "0",
+    "99999999999",
+    "UNLIMITED",
+    "\x00",
+    "é/_",
+    "a=b",
+    "gres/gpu:x=3",
+    "parent",
+    "N/A",
+    "|",
+    "'",
+    "\n",
+)
+
+
+@given(
+    st.sampled_from([*DEPARTMENT, *CONDO]),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from(_WORDS)), min_size=1, max_size=4),
+)
+def test_a_site_with_any_value_anywhere_is_an_error_or_a_valid_policy(path: Path, changes: Any) -> None:
+    text = "".join(one.read_text() for one in (DEPARTMENT if path in DEPARTMENT else CONDO))
+    for place, word in changes:
+        values = list(re.finditer(r"(?<=[='|])[^='|\s]*", text))
+        at = values[int(place * len(values))]
+        text = text[: at.start()] + word + text[at.end() :]
+    try:
+        found = imported(text)
+    except BadSlurm:
+        return
+    keys = [
+        (made["kind"], made["metadata"].get("namespace"), made["metadata"]["name"]) for made in found.objects
+    ]
+    assert len(set(keys)) == len(keys)
+    for made in found.objects:
+        assert isinstance(policy_event(made), PolicyObserved), made

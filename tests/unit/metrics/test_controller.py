@@ -1,0 +1,336 @@
+"""The metrics of the controller."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from aiohttp.test_utils import TestClient, TestServer
+
+from queuectl.core.decisions import Admit, Evict, Keep, Plan
+from queuectl.core.events import Result
+from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
+from queuectl.core.policy import Condition
+from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.core.reports import ClusterQueueReport, ClusterReport
+from queuectl.core.resources import FlavorResource
+from queuectl.metrics.bounds import Names, summed
+from queuectl.metrics.endpoint import application
+from queuectl.metrics.registry import Metrics
+from queuectl.metrics.sampled import Sampled
+from queuectl.ports.cluster import KindState
+from tests.unit.metrics import samples
+
+NOW = datetime(2026, 1, 5, tzinfo=UTC)
+REF = ObjectRef("tenant-namespace", "Job", "tenant-name", "tenant-uid")
+
+
+def report(name: str, *, pending: int = 0) -> ClusterQueueReport:
+    why = ((Code.WAITING_FOR_QUOTA, pending),) if pending else ()
+    return ClusterQueueReport(
+        reasons=why,
+        name=name,
+        condition=Condition(True, "Ready", ""),
+        pending=pending,
+        admitted=2,
+        nominal=((FlavorResource("a100", "cpu"), 1500), (FlavorResource("a100", "memory"), 2**40)),
+        used=((FlavorResource("a100", "cpu"), 500),),
+    )
+
+
+def attempt(queue: str, number: int = 1) -> Attempt:
+    return Attempt(
+        workload=WorkloadId("tenant-uid"),
+        number=number,
+        state=AttemptState.ADMITTED,
+        assignment=Assignment(cluster_queue=queue, pod_sets=()),
+        admitted_at=NOW,
+    )
+
+
+def plan(*decisions: Admit | Evict | Keep) -> Plan:
+    return Plan(version=1, cycle=1, now=NOW, decisions=decisions)
+
+
+PROBES = Sampled(
+    leads=lambda: True,
+    lease_age=lambda: 1.0,
+    silence=dict,
+    kinds=dict,
+    cluster_report=lambda: ClusterReport(strays=(), frozen=0, set_aside=0, gate_installed=True),
+    unsettled=lambda: (0, 0.0),
+)
+
+
+def lines(metrics: Metrics) -> list[str]:
+    return metrics.render().decode().splitlines()
+
+
+def test_decisions_are_counted_by_verdict_and_reason() -> None:
+    metrics = Metrics()
+    waits = Reason(code=Code.WAITING_FOR_QUOTA)
+    plan = Plan(
+        version=1,
+        cycle=1,
+        now=NOW,
+        decisions=(
+            Keep(WorkloadId("tenant-uid"), REF, waits, recorded=True),
+            Keep(WorkloadId("b"), REF, waits, recorded=False),
+            Evict(WorkloadId("c"), REF, 1, Reason(code=Code.PREEMPTED)),
+        ),
+        work=40,
+    )
+    metrics.observe_plan(plan)
+    metrics.observe_plan(plan)
+    found = lines(metrics)
+    assert 'queuectl_decisions_total{reason="WaitingForQuota",verdict="Pending"} 2.0' in found
+    assert 'queuectl_decisions_total{reason="Preempted",verdict="Evicted"} 2.0' in found
+    assert "queuectl_workloads_evaluated_total 80.0" in found
+    assert "tenant" not in "\n".join(found)
+
+
+def test_amounts_are_in_cores_and_bytes() -> None:
+    metrics = Metrics()
+    metrics.observe_reports([report("a")])
+    metrics.flavor_capacity([samples.CAPACITY])
+    found = lines(metrics)
+    assert 'queuectl_quota_nominal{cluster_queue="a",flavor="a100",resource="cpu"} 1.5' in found
+    assert (
+        'queuectl_quota_nominal{cluster_queue="a",flavor="a100",resource="memory"} 1.099511627776e+12'
+        in found
+    )
+    assert 'queuectl_quota_used{cluster_queue="a",flavor="a100",resource="cpu"} 0.5' in found
+    assert 'queuectl_flavor_capacity{flavor="a100",resource="cpu"} 64.0' in found
+
+
+def test_what_counts_of_a_quota_is_exported_beside_it() -> None:
+    metrics = Metrics()
+    cpu, memory = (cell for cell, _ in report("a").nominal)
+    metrics.observe_reports([replace(report("a"), reduced=((cpu, 500),))])
+    found = lines(metrics)
+    assert 'queuectl_quota_nominal{cluster_queue="a",flavor="a100",resource="cpu"} 1.5' in found
+    assert 'queuectl_quota_effective{cluster_queue="a",flavor="a100",resource="cpu"} 0.5' in found
+    whole = f'{{cluster_queue="a",flavor="a100",resource="{memory.resource}"}} 1.099511627776e+12'
+    assert {f"queuectl_quota_nominal{whole}", f"queuectl_quota_effective{whole}"} <= set(found)
+
+
+def test_what_nodes_have_is_exported_by_who_uses_it() -> None:
+    metrics = Metrics()
+    metrics.flavor_capacity([samples.CAPACITY])
+    found = lines(metrics)
+    for line in (
+        'queuectl_flavor_nodes{flavor="a100",state="Ready"} 1.0',
+        'queuectl_flavor_capacity{flavor="a100",resource="cpu"} 64.0',
+        'queuectl_flavor_capacity_unusable{flavor="a100",resource="cpu",state="Cordoned"} 32.0',
+        'queuectl_flavor_used{flavor="a100",resource="cpu"} 8.0',
+        'queuectl_flavor_unmanaged{flavor="a100",resource="cpu"} 2.0',
+        'queuectl_flavor_expected{flavor="a100",resource="cpu"} 4.0',
+        'queuectl_flavor_free{flavor="a100",resource="cpu"} 50.0',
+    ):
+        assert line in found
+    assert "kube-system" not in "\n".join(found)
+
+
+def test_misses_of_predicted_room_are_counted() -> None:
+    metrics = Metrics()
+    metrics.room_predicted(3, 1)
+    metrics.room_predicted(1, 0)
+    found = lines(metrics)
+    assert "queuectl_room_admissions_total 4.0" in found
+    assert "queuectl_room_misses_total 1.0" in found
+
+
+def test_demand_is_exported_in_pods_and_in_what_they_request() -> None:
+    metrics = Metrics()
+    metrics.observe_reports([replace(report("a"), demand=(samples.DEMAND,))])
+    found = lines(metrics)
+    pods = 'queuectl_demand_pods{awaits="Room",cluster_queue="a",flavor="a100"} 16.0'
+    cores = 'queuectl_demand{awaits="Room",cluster_queue="a",flavor="a100",resource="cpu"} 8.0'
+    assert pods in found
+    assert cores in found
+
+
+def test_a_deleted_queue_leaves_no_series() -> None:
+    metrics = Metrics()
+    metrics.observe_reports([report("a", pending=3), report("b")])
+    metrics.observe_plan(plan(Admit(attempt("a"), REF, created_at=NOW)))
+    waiting = 'queuectl_pending_workloads{cluster_queue="a",reason="WaitingForQuota"} 3.0'
+    assert waiting in lines(metrics)
+    assert 'queuectl_admissions_total{cluster_queue="a"} 1.0' in lines(metrics)
+    metrics.observe_reports([report("b")], ["a"])
+    assert not any('cluster_queue="a"' in line for line in lines(metrics))
+
+
+def test_effects_start_at_zero_so_that_the_first_one_shows_in_a_rate() -> None:
+    metrics = Metrics()
+    assert 'queuectl_effects_total{result="Done",verb="Start"} 0.0' in lines(metrics)
+    metrics.effect_settled(Verb.START, Result.DONE, 0.2)
+    assert 'queuectl_effects_total{result="Done",verb="Start"} 1.0' in lines(metrics)
+    assert 'queuectl_effect_duration_seconds_count{verb="Start"} 1.0' in lines(metrics)
+
+
+def test_commits_and_leadership_are_exported() -> None:
+    metrics = Metrics()
+    metrics.committed(decisions=5, seconds=0.02, sequence=42)
+    metrics.commit_failed("unavailable")
+    metrics.epoch(7)
+    metrics.ledger_findings(["Usage", "DefaultPartition", "Gap"])
+    found = lines(metrics)
+    for line in (
+        'queuectl_ledger_commits_total{result="committed"} 1.0',
+        'queuectl_ledger_commits_total{result="unavailable"} 1.0',
+        "queuectl_ledger_sequence 42.0",
+        "queuectl_ledger_commit_decisions_sum 5.0",
+        "queuectl_leadership_epoch 7.0",
+        "queuectl_ledger_findings 2.0",
+        "queuectl_ledger_default_partitions_used 1.0",
+    ):
+        assert line in found
+
+
+def test_a_kind_that_cannot_be_read_is_marked() -> None:
+    metrics = Metrics()
+    states = {"Job": KindState(True, (), None), "TFJob": KindState(True, ("v1",), "403 no right")}
+    metrics.observe(replace(PROBES, kinds=lambda: states))
+    found = lines(metrics)
+    assert 'queuectl_kind_problem{kind="Job"} 0.0' in found
+    assert 'queuectl_kind_problem{kind="TFJob"} 1.0' in found
+
+
+def test_a_kind_without_any_message_has_an_infinite_silence() -> None:
+    metrics = Metrics()
+    metrics.observe(replace(PROBES, silence=lambda: {"Job": 1.5, "PyTorchJob": None}))
+    found = lines(metrics)
+    assert 'queuectl_reflector_silence_seconds{kind="Job"} 1.5' in found
+    assert 'queuectl_reflector_silence_seconds{kind="PyTorchJob"} +Inf' in found
+
+
+def test_two_controllers_in_one_process_do_not_share_figures() -> None:
+    first, second = Metrics(), Metrics()
+    first.epoch(3)
+    assert "queuectl_leadership_epoch 0.0" in lines(second)
+
+
+def test_every_metric_is_named_by_the_conventions_of_prometheus() -> None:
+    metrics = Metrics()
+    metrics.observe_reports([report("a")])
+    for line in lines(metrics):
+        if line.startswith("# TYPE"):
+            _, _, name, kind = line.split()
+            assert name.startswith(("queuectl_", "process_"))
+            assert name.endswith("_total") == (kind == "counter"), name
+            assert not name.endswith(("_milliseconds", "_ms", "_count", "_sum", "_bucket")), name
+
+
+def test_only_the_first_admission_of_a_workload_records_its_wait() -> None:
+    metrics = Metrics()
+    created = NOW - timedelta(seconds=20)
+    metrics.observe_plan(plan(Admit(attempt("a"), REF, created_at=created)))
+    metrics.observe_plan(plan(Admit(attempt("a", number=2), REF, created_at=created)))
+    # A workload that was running when first observed never waited.
+    metrics.observe_plan(plan(Admit(attempt("a"), REF)))
+    found = lines(metrics)
+    assert 'queuectl_admissions_total{cluster_queue="a"} 3.0' in found
+    assert 'queuectl_admission_wait_seconds_count{cluster_queue="a"} 1.0' in found
+    assert 'queuectl_admission_wait_seconds_bucket{cluster_queue="a",le="15.0"} 0.0' in found
+    assert 'queuectl_admission_wait_seconds_bucket{cluster_queue="a",le="60.0"} 1.0' in found
+
+
+def test_evictions_are_counted_by_reason_and_by_the_rule_of_a_preemption() -> None:
+    metrics = Metrics()
+    taken = Reason(code=Code.PREEMPTED, cause=PreemptionCause.IN_COHORT_RECLAMATION)
+    metrics.observe_plan(plan(Evict(WorkloadId("a"), REF, 1, taken)))
+    metrics.observe_plan(plan(Evict(WorkloadId("a"), REF, 1, Reason(code=Code.USER_HOLD))))
+    found = lines(metrics)
+    assert 'queuectl_evictions_total{cause="InCohortReclamation",reason="Preempted"} 1.0' in found
+    assert 'queuectl_evictions_total{cause="",reason="UserHold"} 1.0' in found
+
+
+def test_workloads_without_a_queue_are_counted_too() -> None:
+    metrics = Metrics()
+    standing = ClusterReport(strays=((Code.QUEUE_NOT_FOUND, 4),), frozen=2, set_aside=3, gate_installed=False)
+    metrics.observe(replace(PROBES, cluster_report=lambda: standing, unsettled=lambda: (3, 12.5)))
+    found = lines(metrics)
+    for line in (
+        'queuectl_pending_workloads{cluster_queue="",reason="QueueNotFound"} 4.0',
+        "queuectl_frozen_roots 2.0",
+        "queuectl_set_aside_workloads 3.0",
+        "queuectl_gate_installed 0.0",
+        "queuectl_effects_unsettled 3.0",
+        "queuectl_effect_oldest_age_seconds 12.5",
+        "queuectl_leading 1.0",
+        "queuectl_lease_held 1.0",
+        "queuectl_lease_renewal_age_seconds 1.0",
+    ):
+        assert line in found
+
+
+def test_a_standby_exports_no_held_lease_and_a_controller_without_a_lease_exports_no_lease_metric() -> None:
+    metrics = Metrics()
+    metrics.observe(replace(PROBES, leads=lambda: False, lease_age=lambda: None))
+    assert {
+        "queuectl_leading 0.0",
+        "queuectl_lease_held 0.0",
+        "queuectl_lease_renewal_age_seconds +Inf",
+    } <= set(lines(metrics))
+    metrics.observe(replace(PROBES, lease_age=None))
+    assert not any("lease" in line for line in lines(metrics))
+
+
+def test_ages_grow_until_the_next_event() -> None:
+    clock = [100.0]
+    metrics = Metrics(lambda: clock[0])
+    assert "queuectl_ledger_commit_age_seconds +Inf" in lines(metrics)
+    metrics.committed(decisions=1, seconds=0.01, sequence=1)
+    metrics.ledger_findings([])
+    clock[0] += 7
+    metrics.committed(decisions=1, seconds=0.01, sequence=1)
+    clock[0] += 2
+    assert "queuectl_ledger_commit_age_seconds 2.0" in lines(metrics)
+    assert "queuectl_ledger_verification_age_seconds 9.0" in lines(metrics)
+
+
+def test_requests_to_the_api_server_are_counted_as_rbac_names_them() -> None:
+    metrics = Metrics()
+    metrics.kubernetes_answered("patch", "jobs", 422, 0.01)
+    metrics.kubernetes_answered("watch", "jobs", 0, 10.0)
+    found = lines(metrics)
+    assert 'queuectl_kubernetes_requests_total{code="422",resource="jobs",verb="patch"} 1.0' in found
+    assert 'queuectl_kubernetes_requests_total{code="0",resource="jobs",verb="watch"} 1.0' in found
+    assert 'queuectl_kubernetes_request_duration_seconds_count{verb="patch"} 1.0' in found
+
+
+def test_the_number_of_series_is_bounded_and_no_count_is_lost() -> None:
+    names = Names(most=2)
+    assert [names.label(name) for name in ("a", "b", "c", "a")] == ["a", "b", "other", "a"]
+    assert (names.forget("a"), names.forget("c")) == (True, False)
+    assert names.label("c") == "c"
+    rows = [((name, "x"), 1.0) for name in "aabcd"]
+    assert summed(rows, most=2) == [(("a", "x"), 2.0), (("b", "x"), 1.0), (("other", "other"), 2.0)]
+
+
+async def test_probes_say_what_is_wrong() -> None:
+    problem: list[str | None] = [None]
+    app = application(Metrics(), healthy=lambda: None, ready=lambda: problem[0])
+    async with TestClient(TestServer(app)) as client:
+        answer = await client.get("/metrics")
+        assert (answer.status, answer.content_type) == (200, "text/plain")
+        assert "queuectl_build_info" in await answer.text()
+        assert ((await client.get("/readyz")).status, (await client.get("/healthz")).status) == (200, 200)
+        problem[0] = "not read yet: Job"
+        answer = await client.get("/readyz")
+        assert (answer.status, await answer.text()) == (503, "not read yet: Job\n")
+        assert (await client.post("/metrics")).status == 405
+
+
+def test_series_of_queues_and_sources_end_when_a_leader_steps_down_and_counters_stay() -> None:
+    metrics = Metrics()
+    metrics.observe(replace(PROBES, silence=lambda: {"Job": 3.0}))
+    metrics.observe_reports([report("team-a", pending=2)])
+    metrics.observe_plan(plan(Admit(attempt("team-a"), REF)))
+    assert any('cluster_queue="team-a"' in line and "pending" in line for line in lines(metrics))
+    assert any('kind="Job"' in line for line in lines(metrics))
+    metrics.stepped_down()
+    assert not any('cluster_queue="team-a"' in line and "pending" in line for line in lines(metrics))
+    assert not any('kind="Job"' in line for line in lines(metrics))
+    assert 'queuectl_admissions_total{cluster_queue="team-a"} 1.0' in lines(metrics)

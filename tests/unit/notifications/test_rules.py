@@ -1,0 +1,142 @@
+"""Which decisions a sink is told of, and what the message says."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from queuectl.core.decisions import Verdict
+from queuectl.core.reasons import Code, Reason
+from queuectl.notifications.messages import MAX_TEXT, about, gap
+from queuectl.notifications.rules import Event, Rule, Selection, event_of, selected
+from queuectl.ports.outbox import Deleted, Occurrence
+from queuectl.ports.reader import DecisionRow
+from tests.unit.notifications.books import CREATED, HELD, NEVER, NOW, PREEMPTED, WAITS, row
+
+STARTED, EVICTED, CAN_NEVER_RUN, START_MOVED = (Rule(event=event) for event in Event)
+AFTER_AN_HOUR = Rule(event=Event.STARTED, waited_more_than=timedelta(hours=1))
+PREEMPTIONS = Rule(event=Event.EVICTED, reasons=frozenset({Code.PREEMPTED}))
+ADMITTED = row(4, Verdict.ADMITTED)
+PREEMPTION = row(4, Verdict.EVICTED, reason=PREEMPTED)
+
+
+def found(decision: DecisionRow, waiting: timedelta | None = timedelta(minutes=5)) -> Occurrence:
+    return Occurrence(decision, "main", None if waiting is None else decision.now - waiting)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "decision", "waiting", "event"),
+    [
+        ("a start", STARTED, ADMITTED, timedelta(0), Event.STARTED),
+        (
+            "a start after a longer wait",
+            AFTER_AN_HOUR,
+            ADMITTED,
+            timedelta(hours=1, seconds=1),
+            Event.STARTED,
+        ),
+        ("a start after exactly that wait", AFTER_AN_HOUR, ADMITTED, timedelta(hours=1), None),
+        ("a start after a wait that is not known", AFTER_AN_HOUR, ADMITTED, None, None),
+        ("a workload that was found running", STARTED, row(4, Verdict.ADMITTED, debt=True), None, None),
+        ("a preemption", EVICTED, PREEMPTION, None, Event.EVICTED),
+        ("a preemption where that reason is asked for", PREEMPTIONS, PREEMPTION, None, Event.EVICTED),
+        (
+            "a hold where another reason is asked for",
+            PREEMPTIONS,
+            row(4, Verdict.EVICTED, reason=HELD),
+            None,
+            None,
+        ),
+        (
+            "what can never run",
+            CAN_NEVER_RUN,
+            row(4, Verdict.PENDING, reason=NEVER),
+            None,
+            Event.CAN_NEVER_RUN,
+        ),
+        ("what waits for quota", CAN_NEVER_RUN, row(4, Verdict.PENDING, reason=WAITS), None, None),
+        ("another event", EVICTED, ADMITTED, None, None),
+        ("a start, for a rule about no decision", START_MOVED, ADMITTED, timedelta(hours=9), None),
+        ("a new workload", STARTED, row(4, Verdict.QUEUED), None, None),
+        ("the end of an eviction", EVICTED, row(4, Verdict.RELEASED), None, None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_rule_selects(
+    name: str, rule: Rule, decision: DecisionRow, waiting: timedelta | None, event: Event | None
+) -> None:
+    assert selected(Selection(rules=(rule,)), found(decision, waiting)) is event
+
+
+@pytest.mark.parametrize(
+    ("selection", "told"),
+    [
+        (Selection((STARTED,), namespaces=frozenset({"team-a"})), True),
+        (Selection((STARTED,), namespaces=frozenset({"team-b"})), False),
+        (Selection((STARTED,), queues=frozenset({"main"})), True),
+        (Selection((STARTED,), queues=frozenset({"night"})), False),
+        (Selection((STARTED,), namespaces=frozenset({"team-a"}), queues=frozenset({"night"})), False),
+        (Selection((EVICTED, STARTED)), True),
+    ],
+)
+def test_a_sink_is_told_of_its_namespaces_and_queues_only(selection: Selection, told: bool) -> None:
+    assert (selected(selection, found(ADMITTED)) is not None) is told
+
+
+def test_a_decision_that_is_about_no_workload_is_never_told() -> None:
+    assert event_of(Occurrence(row(1, Verdict.CONFIGURED), None, None)) is None
+
+
+def test_the_receiver_of_a_namespace_gets_no_name_of_another_one() -> None:
+    own = Selection((EVICTED,), namespaces=frozenset({"team-a"}))
+    others = Reason(code=Code.NO_MATCHING_FLAVOR, by="team-c/Job/x", detail="secret-detail")
+    decision = row(4, Verdict.EVICTED, reason=Reason(code=Code.PREEMPTED, by=PREEMPTED.by, others=(others,)))
+    message = about("c", Event.EVICTED, found(decision), own.readable)
+    for text in (message.text, message.body.decode()):
+        assert "Preempted" in text
+        assert "team-b" not in text
+        assert "secret" not in text
+    everything = about("c", Event.EVICTED, found(decision), Selection((EVICTED,)).readable)
+    assert "team-b/Job/secret-project" in everything.text
+
+
+def test_the_user_that_holds_a_workload_is_named() -> None:
+    own = Selection((EVICTED,), namespaces=frozenset({"team-a"}))
+    held = about("c", Event.EVICTED, found(row(4, Verdict.EVICTED, reason=HELD)), own.readable)
+    assert held.text == "Job team-a/train was evicted, LocalQueue main: UserHold by alice"
+
+
+def test_a_message_has_the_facts_of_its_decision_and_an_id_of_cluster_and_sequence() -> None:
+    decision = row(7, Verdict.ADMITTED, at=CREATED + timedelta(hours=1, minutes=4, seconds=30))
+    message = about("uid", Event.STARTED, Occurrence(decision, "main", CREATED), frozenset({"team-a"}))
+    assert message.text == "Job team-a/train started after 1 h 4 min, LocalQueue main"
+    assert json.loads(message.body) == {
+        "id": "uid/1/7",
+        "cluster": "uid",
+        "sequence": 7,
+        "event": "Started",
+        "time": "2026-01-04T23:04:30Z",
+        "text": message.text,
+        "queue": "main",
+        "workload": {"namespace": "team-a", "kind": "Job", "name": "train", "uid": "uid-train"},
+        "attempt": 1,
+        "waitedSeconds": 3870,
+        "reason": None,
+    }
+
+
+def test_a_long_reason_is_cut_and_stays_on_one_line() -> None:
+    endless = Reason(code=Code.MISCONFIGURED, detail="line\n" * 5000)
+    decision = row(4, Verdict.PENDING, reason=endless)
+    message = about("c", Event.CAN_NEVER_RUN, found(decision), frozenset())
+    assert len(message.text) == MAX_TEXT
+    assert "\n" not in message.text
+    assert len(message.body) < 3 * MAX_TEXT
+
+
+def test_deleted_history_is_told_as_a_gap() -> None:
+    message = gap("c", Deleted(1, 5, 90), NOW)
+    assert (message.id, message.event) == ("c/1/5-90", "Gap")
+    assert "Decisions 5 to 90 were deleted" in message.text

@@ -1,0 +1,62 @@
+"""The tables of bounds in docs/threats.md: each row names its bound, its cost and a test that exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from queuectl.api import limits, query, tunnel, what_if_routes
+from queuectl.api import server as rest
+from queuectl.kinds.podsets import MAX_ENTRIES
+from queuectl.kinds.requests import MAX_CONTAINERS, MAX_RESOURCES
+from queuectl.kubernetes_yaml import MAX_NESTING
+
+ROOT = Path(__file__).parents[2]
+SECTION = "## What each caller may choose, and its bound"
+_TEST = re.compile(r"`(tests/[a-z_/]+\.py)::(test_[a-z0-9_]+)`")
+
+
+def rows() -> list[list[str]]:
+    text = (ROOT / "docs/threats.md").read_text().partition(SECTION)[2].partition("\n## ")[0]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in found if row[0] not in ("input", "---")]
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
+def test_each_input_has_a_bound_a_cost_and_a_test(row: list[str]) -> None:
+    assert len(row) == 5
+    assert all(row)
+    found = _TEST.fullmatch(row[4])
+    assert found is not None, row[4]
+    assert re.search(rf"def {found[2]}\(", (ROOT / found[1]).read_text()), row[4]
+
+
+def test_each_parameter_of_a_query_has_a_row() -> None:
+    """Those with a name of its own; other filters share a row."""
+    inputs = " ".join(row[0] for row in rows())
+    for name in ("limit", "next", "wait", "labelSelector", "since", "until", "steps", "asOf"):
+        assert f"`{name}`" in inputs, name
+
+
+def test_the_numbers_of_the_tables_are_those_of_the_code() -> None:
+    bounds = {row[0]: row[1] for row in rows()}
+    numbers = {
+        "connections": rest.LISTENING.connections,
+        "depth of a body": MAX_NESTING,
+        "objects of a plan": what_if_routes.MAX_OBJECTS,
+        "requests in work": limits.IN_WORK,
+        "requests in work of all callers": limits.IN_WORK_IN_ALL,
+        "requests that wait for changes (`wait`)": limits.WAITING,
+        "WebSockets (`/tunnel`)": tunnel.MOST,
+        "query parameters": query.MAX_FIELDS,
+        "`limit`": query.MAX_LIMIT,
+        "`next` (cursor)": query.MAX_CURSOR,
+        "podsets of an object": MAX_ENTRIES,
+        "containers of a pod template": MAX_CONTAINERS,
+        "resources, node selectors, tolerations of a pod template": MAX_RESOURCES,
+    }
+    for name, number in numbers.items():
+        assert f"{number:,}" in bounds[name], name

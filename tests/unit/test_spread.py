@@ -1,0 +1,98 @@
+"""Tests in several worker processes: what stays together, and what still reaches the report."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import NO_SKIPS
+from tests.spread import group, workers
+
+PLUGINS = ("-p", "tests.conftest", "-p", "no:asyncio", "-p", "no:schemathesis")
+PROBE = """
+import os
+import pytest
+
+@pytest.mark.parametrize("site", ["a", "b"], ids="site={}".format)
+@pytest.mark.parametrize("number", range(4))
+def test_tells_its_process(figures, site, number):
+    figures.append(f"{site} in {os.getpid()}")
+
+def test_needs_what_is_missing():
+    pytest.skip("KUBEBUILDER_ASSETS is not set: not tried")
+"""
+
+
+def test_without_a_control_plane_half_as_many_more_processes_than_cores_run() -> None:
+    assert [workers(cores) for cores in (1, 2, 3, 8)] == [2, 3, 5, 12]
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "expected"),
+    [
+        ("tests/acceptance/e2e/test_main_job.py::test_x[site=real]", "tests/acceptance/e2e on real"),
+        ("tests/acceptance/e2e/test_versions.py::test_x[site=1.33-Job]", "tests/acceptance/e2e on 1.33"),
+        (
+            "tests/acceptance/gate/test_ways.py::test_x[site=mutating-Job-PUT]",
+            "tests/acceptance/gate on mutating",
+        ),
+        (
+            "tests/acceptance/gate/test_ways.py::test_x[Job-site=mutating]",
+            "tests/acceptance/gate on mutating",
+        ),
+        ("tests/acceptance/e2e/test_kills.py::test_x[real]", "tests/acceptance/e2e/test_kills.py on real"),
+        (
+            "tests/acceptance/e2e/test_writes.py::test_x[as-1.33]",
+            "tests/acceptance/e2e/test_writes.py on as-1.33",
+        ),
+        ("tests/acceptance/e2e/test_outages.py::test_x[frozen]", "tests/acceptance/e2e/test_outages.py"),
+        ("tests/unit/core/test_quota.py::test_x", "tests/unit/core/test_quota.py"),
+        ("tests/unit/core/test_machine.py::TestAnything::runTest", "tests/unit/core/test_machine.py"),
+    ],
+)
+def test_tests_of_one_site_are_one_group(nodeid: str, expected: str) -> None:
+    assert group(nodeid) == expected
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Path:
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+    folder = tmp_path / "probe"
+    folder.mkdir()
+    (folder / "test_probe.py").write_text(PROBE)
+    return tmp_path
+
+
+def _run(probe: Path, **environment: str) -> tuple[int, str]:
+    known = {name: value for name, value in os.environ.items() if name != NO_SKIPS}
+    known["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run(
+        [*(sys.executable, "-m", "pytest", "-q", "-n", "2"), *PLUGINS],
+        cwd=probe,
+        env={**known, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_site_is_in_one_worker_and_its_figures_and_skips_are_reported(probe: Path) -> None:
+    code, out = _run(probe)
+    assert code == 0, out
+    told = [line for line in out.splitlines() if " in " in line and line[:2] in ("a ", "b ")]
+    assert len(told) == 8
+    assert len(set(told)) == 2, "each site in one process"
+    assert len({line[2:] for line in told}) == 2, "the two sites in two"
+    assert "SKIPPED 1 tests: KUBEBUILDER_ASSETS is not set: nothing was tried on a real" in out
+
+
+def test_where_nothing_may_be_skipped_a_skip_fails_in_a_worker_too(probe: Path) -> None:
+    code, out = _run(probe, **{NO_SKIPS: "1"})
+    assert code == 1, out
+    assert f"was skipped although {NO_SKIPS} is set" in out
