@@ -18,7 +18,7 @@ def demands_of(state: State) -> Iterator[QueueDemand]:
     """Yield the demand of each ClusterQueue, as the controller tells it (core/queues/demand).
 
     What pods request follows from the context that the state has: without ResourceClaims, which the ledger
-    does not keep (docs/decisions/0039-past-states.md).
+    does not keep (docs/decisions/0039-answers-from-copies-of-the-engine.md).
     """
     shapes = _Shapes(state)
     for queue in state.cluster_queues():

@@ -1,4 +1,4 @@
-"""Which capacities are stored as history (docs/decisions/0053-capacity-of-past-times.md)."""
+"""Which capacities are stored as history (docs/decisions/0026-facts-for-readers.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""From what one pod requests to what it is charged: excluded resources and transformations (H8, H9)."""
+"""From what one pod requests to what it is charged: excluded resources and transformations (H8, H9).
+
+Amounts stay whole: a part of a GPU is charged in a unit that divides all of them. With milli-units seven
+slices of 1/7 (143 each) would not fit into one GPU.
+"""
 
 from __future__ import annotations
 

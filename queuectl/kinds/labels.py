@@ -33,7 +33,7 @@ class QueueLabels:
         """Label selector for the server, so that one list and one watch have all queued objects of a kind.
 
         A label selector has no "or": with two labels it selects all objects, and `observe` filters those
-        that are queued (docs/decisions/0007).
+        that are queued. Two watches would report a change from one label to the other in either order.
         """
         return {"labelSelector": self.queue[0]} if len(self.queue) == 1 else {}
 

@@ -3,7 +3,8 @@
 An amount x held from a to b counts x · (2^-((t-b)/H) - 2^-((t-a)/H)) at time t; b = t while it is held. That
 is x · (2^(b/H) - 2^(a/H)), divided by 2^(t/H): a difference of two terms, each of one moment. Such terms are
 added up here as exact integers. So the result does not depend on how an interval is cut, on the order of the
-events, or on a restart.
+events, or on a restart, also on another machine: the power comes from `decimal`, of which the specification
+defines all digits. The last bit of a float differs between C libraries.
 
 Time is counted in periods of one half-life, from 1970 on: 2^(t/H) is 2^period times a power of 2 below 2.
 Terms are added up by period. A sum of more than HALF_LIVES periods ago no longer counts and is dropped.

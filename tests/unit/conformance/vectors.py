@@ -8,7 +8,7 @@ from typing import Any, Final
 
 FOLDER: Final = Path(__file__).parent / "data"
 DELIBERATE: Final = {
-    "0009-no-way-through-a-queue-that-is-gone.md": (
+    "0010-where-decisions-differ-from-kueue.md": (
         "schedule-admission-fair-sharing-03",
         "schedule-admission-fair-sharing-04",
     ),
