@@ -2,7 +2,8 @@
 
 The ledger has every decision; an Event is a copy that expires within the hour, so it is sent after the commit
 and dropped after three tries. Under contention the limit that binds moves all the time: an Event for each
-change would be more than a user reads. A new leader knows nothing of what was said before, and says what changes.
+change would be more than a user reads. A new leader knows nothing of what was said before, and says what
+changes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Which rule obeys each field of the policy kinds, and which fields are not supported yet.
 
-Queue conditions, policy tests, the notes of an import and docs/scheduling.md are all made from this table.
-A field that is not supported makes the queues that it concerns inactive: an admin who asks for a check before
-each start and gets none would not notice it. The fields are in the CRDs, so that the YAML of a Kueue user can be
-applied.
-Paths are those of the CRDs; `[]` is an item of a list, `{}` a value of a map.
+Queue conditions, policy tests, the notes of an import and docs/scheduling.md are all made from this table. A
+field that is not supported makes the queues that it concerns inactive: an admin who asks for a check before
+each start and gets none would not notice it. The fields are in the CRDs, so that the YAML of a Kueue user can
+be applied. Paths are those of the CRDs; `[]` is an item of a list, `{}` a value of a map.
 """
 
 from __future__ import annotations

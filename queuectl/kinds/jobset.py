@@ -1,7 +1,7 @@
 """jobset.x-k8s.io JobSet: a list of groups of Jobs.
 
-While the webhook of its controller is down no client can change a JobSet, also not to suspend it: an eviction is
-recorded, quota stays held, and the stop is sent again until it is answered. The same holds for a TrainJob.
+While the webhook of its controller is down no client can change a JobSet, also not to suspend it: an eviction
+is recorded, quota stays held, and the stop is sent again until it is answered. The same holds for a TrainJob.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 A RayJob makes a RayCluster, and usually a Job that submits the program to it. A RayService makes RayClusters.
 
-What KubeRay 1.6 does: after a stop that follows soon on a start it looks at the RayCluster again only after 300 s
-(`RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV`), so that a resumed one may hold quota without pods for so long. It finds
-the submitter's Job of a RayJob by name: a RayJob with the name of a deleted one whose Job is still there gets no
-submitter, and holds quota until it is deleted or evicted.
+What KubeRay 1.6 does: after a stop that follows soon on a start it looks at the RayCluster again only after
+300 s (`RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV`), so that a resumed one may hold quota without pods for so
+long. It finds the submitter's Job of a RayJob by name: a RayJob with the name of a deleted one whose Job is
+still there gets no submitter, and holds quota until it is deleted or evicted.
 """
 
 from __future__ import annotations

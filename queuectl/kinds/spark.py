@@ -1,7 +1,8 @@
 """sparkoperator.k8s.io SparkApplication: a driver and its executors.
 
-A change of its spec beyond `suspend`, and so each start, begins the application anew. A driver of a deleted one of
-the same name makes the submission fail: without `restartPolicy.onSubmissionFailureRetries` it is `FAILED` then.
+A change of its spec beyond `suspend`, and so each start, begins the application anew. A driver of a deleted
+one of the same name makes the submission fail: without `restartPolicy.onSubmissionFailureRetries` it is
+`FAILED` then.
 """
 
 from __future__ import annotations

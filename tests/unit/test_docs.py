@@ -1,0 +1,78 @@
+"""Links and paths in the docs lead somewhere, the index has every page, each reason is explained."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from queuectl.core.reasons import Code
+from tests.acceptance.mutants.patches import CHECKOUT
+
+DOCS = CHECKOUT / "docs"
+PAGES = sorted([*CHECKOUT.glob("*.md"), *DOCS.rglob("*.md")])
+PARENTS = (CHECKOUT, CHECKOUT / "queuectl", CHECKOUT / "tests")
+"""Where a path in a page may begin."""
+FOLDERS = "queuectl|tests|manifests|migrations|docs|benchmarks|deploy|release"
+
+_FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]*`")
+_LINK = re.compile(r"\]\(([^()\s]+)\)")
+_PATH = re.compile(rf"`((?:(?:{FOLDERS})(?:/[\w.-]+)+)|(?:[\w-]+/)+[\w-]+\.(?:py|md|sh))/?(?:::\w+)?`")
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The anchors of a page: its headings as GitHub names them, and those that it names itself."""
+    text = page.read_text("utf-8")
+    headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", text), re.MULTILINE)
+    slugs = (re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+    return frozenset([*slugs, *re.findall(r'<a id="([^"]+)"', text)])
+
+
+def resolves(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    return target.exists() and (not anchor or target.suffix != ".md" or anchor in anchors(target))
+
+
+def links(text: str) -> list[str]:
+    """Relative links in the sentences and tables of a page."""
+    prose = _CODE.sub("", _FENCE.sub("", text))
+    return [link for link in _LINK.findall(prose) if not re.match(r"[a-z]+:", link)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_each_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    assert [link for link in links(page.read_text("utf-8")) if not resolves(page, link)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_each_path_in_the_repository_exists(page: Path) -> None:
+    named = _PATH.findall(_FENCE.sub("", page.read_text("utf-8")))
+    assert [path for path in named if not any((parent / path).exists() for parent in PARENTS)] == []
+
+
+def test_links_and_paths_that_lead_nowhere_are_noticed() -> None:
+    page = DOCS / "README.md"
+    assert links("[a](b.md#c) `[d](e.md)` [f](https://example.com)") == ["b.md#c"]
+    assert not resolves(page, "nothing.md")
+    assert not resolves(page, "concepts.md#nothing")
+    assert resolves(page, "concepts.md#quota")
+    assert _PATH.findall("`queuectl/core` `core/limits.py` `a/b` `tests/x.py::test_y`") == [
+        "queuectl/core",
+        "core/limits.py",
+        "tests/x.py",
+    ]
+
+
+def test_the_index_has_every_page() -> None:
+    index = links((DOCS / "README.md").read_text("utf-8"))
+    assert [page.name for page in sorted(DOCS.glob("*.md")) if page.name not in {*index, "README.md"}] == []
+
+
+def test_troubleshooting_explains_every_reason() -> None:
+    text = (DOCS / "troubleshooting.md").read_text("utf-8")
+    assert [code for code in Code if f"`{code}`" not in text] == []
