@@ -103,7 +103,7 @@ class WorkloadRoutes:
     async def workloads(self, question: Question) -> schemas.Committed:
         after = await self._source.after(question)
         namespace = question.values.get("namespace")
-        in_line = question.values.get("order") == query.POSITION
+        in_line = question.values.get("order") == "position"
         if namespace is not None:
             await self._may(question.caller, "list", namespace)
         sight = await self._source.sight_of(question, WORKLOADS if namespace is None else None)
