@@ -1,4 +1,7 @@
-"""Callers by the cluster's own reviews: TokenReview for the user, SubjectAccessReview for each right."""
+"""Callers by the cluster's own reviews: TokenReview for the user, SubjectAccessReview for each right.
+
+Answers are cached as the API server caches those of its own webhook authorizers: for a fixed time, bounded.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
@@ -17,21 +21,19 @@ from queuectl.api.hooks import SILENT, Observer
 from queuectl.api.identity import ALL, Allowed, Caller, bearer_token, unauthorized
 from queuectl.api.limits import STRANGERS_BURST, STRANGERS_PER_SECOND, Buckets
 from queuectl.api.problems import no_identity
-from queuectl.api.review_cache import Lifetimes, Remembered
 from queuectl.ports.cluster import ClusterUnavailable
 from queuectl.ports.reviews import Access, Reviews, User
 
+GRANTED_SECONDS: Final = 30.0
+"""Lifetime of a user, or of a right that is granted."""
+REFUSED_SECONDS: Final = 5.0
+"""Lifetime of a refusal in an answer about one object."""
+REFUSED_IN_LISTS_SECONDS: Final = 300.0
+"""The same in lists: with 5 s, one caller of pages over 1,000 namespaces would cause 200 reviews a second."""
 TOGETHER: Final = 16
 """Reviews in flight at one time."""
 MOST_TOKENS: Final = 4096
 MOST_ACCESSES: Final = 65_536
-MOST_LISTS: Final = 64
-LONG_LIST: Final = 32
-"""Names of a list that is kept."""
-LIST_SECONDS: Final = 1.0
-"""How long the answer to a question about many objects is used, if all its reviews are valid for so long."""
-EXPECTED: Final = 8
-"""How many rights that later questions may need one question has reviewed: most callers ask only once."""
 PATIENCE_SECONDS: Final = 8.0
 """How long one request waits for all its reviews."""
 TELL_SECONDS: Final = 10.0
@@ -40,9 +42,70 @@ TELL_SECONDS: Final = 10.0
 _SERVICE_ACCOUNTS: Final = "system:serviceaccount:"
 
 log = logging.getLogger(__name__)
-Found = TypeVar("Found")
-Question = tuple[bytes, Access, frozenset[str]]
-"""Key of the user, the right with `*` in the place of a name, and the names."""
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Result = TypeVar("Result")
+
+
+class ReviewCache(Generic[Key, Value]):
+    """The answers used last, one request for each key at a time. A refusal is an answer that is false."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        granted_seconds: float,
+        most: int,
+        together: asyncio.Semaphore,
+        count: Callable[[bool], None] = lambda hit: None,
+    ) -> None:
+        """`clock`: monotonic, in seconds. `most`: entries. `together`: how many requests run at one time.
+        `count` is called for each hit (true) and each request (false)."""
+        self._clock = clock
+        self._granted_seconds = granted_seconds
+        self._most = most
+        self._together = together
+        self._count = count
+        self._entries: OrderedDict[Key, tuple[Value, float]] = OrderedDict()
+        """Answers, and when they were requested."""
+        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        """Of the keys that are requested or waited for."""
+
+    def last(self, key: Key) -> Value | None:
+        """The last answer, whatever its age; None: none is cached."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry[0]
+
+    def known(self, key: Key, *, in_list: bool = False) -> Value | None:
+        """The cached answer, if it is still valid; None: `get` must request it."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        value, requested_at = entry
+        refused_seconds = REFUSED_IN_LISTS_SECONDS if in_list else REFUSED_SECONDS
+        if self._clock() - requested_at >= (self._granted_seconds if value else refused_seconds):
+            return None
+        self._entries.move_to_end(key)
+        self._count(True)
+        return value
+
+    async def get(self, key: Key, ask: Callable[[], Awaitable[Value]], *, in_list: bool = False) -> Value:
+        """The cached answer, else that of `ask`. Raises what `ask` raises; errors are not cached."""
+        value = self.known(key, in_list=in_list)
+        if value is not None:
+            return value
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:  # those that waited for the same request find its answer
+            value = self.known(key, in_list=in_list)
+            if value is None:
+                self._count(False)
+                async with self._together:
+                    requested_at = self._clock()
+                    value = await ask()
+                self._entries[key] = value, requested_at
+                self._entries.move_to_end(key)
+                if len(self._entries) > self._most:
+                    self._entries.popitem(last=False)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,43 +128,24 @@ class Reviewer:
         reviews: Reviews,
         audiences: Sequence[str],
         clock: Callable[[], float],
-        lifetimes: Lifetimes | None = None,
+        granted_seconds: float = GRANTED_SECONDS,
         observer: Observer = SILENT,
     ) -> None:
-        """`clock`: monotonic, in seconds."""
+        """`clock`: monotonic, in seconds. Raises ValueError without an audience."""
         if not audiences:
             raise ValueError("without an audience any token of the cluster would be accepted")
-        lifetimes = lifetimes or Lifetimes()
         together = asyncio.Semaphore(TOGETHER)
         self._reviews = reviews
         self._audiences = tuple(audiences)
         self._clock = clock
         self._told_at = float("-inf")
         self._strangers = Buckets(STRANGERS_BURST, STRANGERS_PER_SECOND, clock)
-        self.tokens: Remembered[bytes, _Owner] = Remembered(
-            lifetimes,
-            clock,
-            most=MOST_TOKENS,
-            together=together,
-            count=lambda hit: observer.reviewed("token", hit),
+        self.tokens: ReviewCache[bytes, _Owner] = ReviewCache(
+            clock, granted_seconds, MOST_TOKENS, together, lambda hit: observer.reviewed("token", hit)
         )
-        self.accesses: Remembered[tuple[bytes, Access], bool] = Remembered(
-            lifetimes,
-            clock,
-            most=MOST_ACCESSES,
-            together=together,
-            count=lambda hit: observer.reviewed("access", hit),
-            ahead=True,
+        self.accesses: ReviewCache[tuple[bytes, Access], bool] = ReviewCache(
+            clock, granted_seconds, MOST_ACCESSES, together, lambda hit: observer.reviewed("access", hit)
         )
-
-        self._lists: OrderedDict[Question, tuple[Allowed, float]] = OrderedDict()
-        """Which of many names, and until when. To look up a thousand reviews takes a quarter of a page."""
-
-    async def run(self) -> None:
-        """Refresh the answers in use, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.tokens.keep_fresh())
-            tasks.create_task(self.accesses.keep_fresh())
 
     async def __call__(self, request: web.Request) -> Caller:
         """identity.Identify: the caller of a request, by its token. Raises Refusal."""
@@ -112,7 +156,7 @@ class Reviewer:
             user = await self._reviews.who(token, self._audiences)
             return _Owner(user, _digest(user)) if user else _Owner(None)
 
-        owner = self.tokens.known(key, ask)
+        owner = self.tokens.known(key)
         if owner is None:
             # A token that was valid at its last review passes during a flood of invalid ones.
             address = None if self.tokens.last(key) else request.remote or ""
@@ -136,52 +180,27 @@ class Reviewer:
                 self._strangers.put_back(address)
 
     async def may(self, user: User, key: bytes, access: Access, *, in_list: bool = False) -> bool:
-        """Raises ClusterUnavailable."""
-        return await self.accesses.get((key, access), self._question(user, access), in_list=in_list)
+        """Whether the user has the right. Raises ClusterUnavailable."""
+        return await self.accesses.get(
+            (key, access), lambda: self._reviews.may(user, access), in_list=in_list
+        )
 
-    async def among(self, user: User, question: Question, each: Callable[[str], Access]) -> Allowed:
+    async def among(self, user: User, key: bytes, accesses: dict[str, Access]) -> Allowed:
         """The names whose right is granted. Raises ClusterUnavailable."""
-        found, until = self._lists.get(question, (None, 0.0))
-        if found is not None and self._clock() < until:
-            return found
-        key, _, names = question
-        accesses = {name: each(name) for name in sorted(names)}
-        found = await self._among(user, key, accesses)
-        if len(names) < LONG_LIST:
-            return found
-        expiries = (self.accesses.expires_at((key, one), in_list=True) for one in accesses.values())
-        self._lists[question] = found, min(self._clock() + LIST_SECONDS, *expiries)
-        self._lists.move_to_end(question)
-        if len(self._lists) > MOST_LISTS:
-            self._lists.popitem(last=False)
-        return found
+        rights = {name: self.accesses.known((key, access), in_list=True) for name, access in accesses.items()}
+        unknown = [name for name, granted in rights.items() if granted is None]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reviews = {
+                    name: tasks.create_task(self.may(user, key, accesses[name], in_list=True))
+                    for name in unknown
+                }
+        except* ClusterUnavailable as group:
+            raise group.exceptions[0] from None
+        rights |= {name: review.result() for name, review in reviews.items()}
+        return Allowed(frozenset(name for name, granted in rights.items() if granted))
 
-    async def _among(self, user: User, key: bytes, accesses: dict[str, Access]) -> Allowed:
-        allowed, unknown = set(), []
-        for name, access in accesses.items():
-            found = self.accesses.known((key, access), self._question(user, access), in_list=True)
-            if found is None:
-                unknown.append((name, access))
-            elif found:
-                allowed.add(name)
-        if unknown:
-            answers = await _all(self.may(user, key, access, in_list=True) for _, access in unknown)
-            allowed |= {name for (name, _), yes in zip(unknown, answers, strict=True) if yes}
-        return Allowed(frozenset(allowed))
-
-    def expect(self, user: User, key: bytes, whole: Access, accesses: Iterable[Access]) -> None:
-        """Have rights reviewed that later questions need: the one to all of them, or EXPECTED at a time."""
-        everywhere = self.accesses.last((key, whole))
-        if everywhere:
-            return
-        left = EXPECTED
-        for access in accesses:
-            asked = whole if everywhere is None else access
-            left -= self.accesses.expect((key, asked), self._question(user, asked))
-            if asked is whole or left == 0:
-                return
-
-    async def patiently(self, work: Awaitable[Found]) -> Found:
+    async def patiently(self, work: Awaitable[Result]) -> Result:
         """Raises a 503 if the cluster does not answer: a right that is not granted is denied."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -194,9 +213,6 @@ class Reviewer:
             self._told_at = self._clock()
             log.warning("the API server does not review callers: %s", problem)
         raise no_identity()
-
-    def _question(self, user: User, access: Access) -> Callable[[], Awaitable[bool]]:
-        return lambda: self._reviews.may(user, access)
 
 
 class _Reviewed:
@@ -223,48 +239,21 @@ class _Reviewed:
         access = Access(verb, resource, namespace, name)
         return await self._reviewer.patiently(self._reviewer.may(self._user, self._key, access))
 
-    async def namespaces(
-        self, verb: str, resource: str, among: Iterable[str], soon: Iterable[str] = ()
-    ) -> Allowed:
-        return await self._among(
-            Access(verb, resource), lambda name: Access(verb, resource, name), among, soon
-        )
+    async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
+        each = {name: Access(verb, resource, name) for name in among}
+        return await self._reviewer.patiently(self._among(Access(verb, resource), each))
 
-    async def names(self, resource: str, among: Iterable[str], soon: Iterable[str] = ()) -> Allowed:
-        return await self._among(
-            Access("list", resource), lambda name: Access("get", resource, "", name), among, soon
-        )
+    async def names(self, resource: str, among: Iterable[str]) -> Allowed:
+        each = {name: Access("get", resource, "", name) for name in among}
+        return await self._reviewer.patiently(self._among(Access("list", resource), each))
 
-    async def _among(
-        self, whole: Access, each: Callable[[str], Access], among: Iterable[str], soon: Iterable[str]
-    ) -> Allowed:
-        names = frozenset(among)
-
-        async def look() -> Allowed:
-            # One review for all of them, which is enough for most callers that may read everything.
-            if len(names) > 1 and await self._reviewer.may(self._user, self._key, whole, in_list=True):
-                return ALL
-            return await self._reviewer.among(self._user, (self._key, each("*"), names), each)
-
-        found = await self._reviewer.patiently(look())
-        self._reviewer.expect(self._user, self._key, whole, map(each, soon))
-        return found
+    async def _among(self, whole: Access, each: dict[str, Access]) -> Allowed:
+        # One review for all of them, which is enough for most callers that may read everything.
+        if len(each) > 1 and await self._reviewer.may(self._user, self._key, whole, in_list=True):
+            return ALL
+        return await self._reviewer.among(self._user, self._key, each)
 
 
 def _digest(user: User) -> bytes:
     content = json.dumps([user.name, user.uid, user.groups, user.extra])
     return hashlib.sha256(content.encode()).digest()
-
-
-async def _all(work: Iterable[Awaitable[bool]]) -> list[bool]:
-    """Raises the first ClusterUnavailable and cancels the others."""
-
-    async def one(asking: Awaitable[bool]) -> bool:
-        return await asking
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            asked = [tasks.create_task(one(asking)) for asking in work]
-    except* ClusterUnavailable as group:
-        raise group.exceptions[0] from None
-    return [task.result() for task in asked]

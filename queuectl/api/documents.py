@@ -24,8 +24,6 @@ from queuectl.core.resources import FlavorResource
 from queuectl.ports.reader import DecisionRow
 
 MAX_HOLDERS: Final = 5
-NEXT_HOLDERS: Final = 100
-"""How many follow these: some of them come next when those end."""
 REASONS: Final = 8192
 """How many different reasons are kept as documents."""
 _LACKS_QUOTA: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED})
@@ -231,8 +229,7 @@ def _lent(value: Lent, readable: Readable) -> schemas.Lent:
 
 
 def holders(value: model.StoredWorkload, state: State) -> list[tuple[int, model.StoredWorkload]]:
-    """The largest holders of the missing cell, at or below the node that binds; largest first. MAX_HOLDERS of
-    them are told, NEXT_HOLDERS follow.
+    """The MAX_HOLDERS largest holders of the missing cell, at or below the node that binds; largest first.
 
     For a workload that preempts: the victims that still hold the cell, anywhere in its tree.
     """
@@ -255,7 +252,7 @@ def holders(value: model.StoredWorkload, state: State) -> list[tuple[int, model.
         if (attempt := holder.attempt) is not None and (preemptor is None or _leaves_for(holder, preemptor))
     ]
     found.sort(key=lambda item: (-item[0], item[1], item[2].ref))
-    return [(amount, holder) for amount, _, holder in found[: MAX_HOLDERS + NEXT_HOLDERS] if amount > 0]
+    return [(amount, holder) for amount, _, holder in found[:MAX_HOLDERS] if amount > 0]
 
 
 def _leaves_for(holder: model.StoredWorkload, preemptor: str) -> bool:

@@ -55,13 +55,11 @@ class Caller(Protocol):
     async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
         """Empty: everywhere, everything."""
 
-    async def namespaces(
-        self, verb: str, resource: str, among: Iterable[str], soon: Iterable[str] = ()
-    ) -> Allowed:
-        """Those of `among` where the caller has this right. `soon`: the next questions may be about these."""
+    async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
+        """Those of `among` where the caller has this right."""
 
-    async def names(self, resource: str, among: Iterable[str], soon: Iterable[str] = ()) -> Allowed:
-        """Those of `among`, of a cluster-scoped resource, that the caller may get. `soon`: as above."""
+    async def names(self, resource: str, among: Iterable[str]) -> Allowed:
+        """Those of `among`, of a cluster-scoped resource, that the caller may get."""
 
 
 class Identify(Protocol):
@@ -80,12 +78,10 @@ class Unrestricted:
     async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
         return True
 
-    async def namespaces(
-        self, verb: str, resource: str, among: Iterable[str], soon: Iterable[str] = ()
-    ) -> Allowed:
+    async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
         return ALL
 
-    async def names(self, resource: str, among: Iterable[str], soon: Iterable[str] = ()) -> Allowed:
+    async def names(self, resource: str, among: Iterable[str]) -> Allowed:
         return ALL
 
 

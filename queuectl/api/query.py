@@ -7,12 +7,13 @@ import binascii
 import hmac
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol
 from urllib.parse import parse_qsl
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, TypeAdapter, ValidationError
 
 from queuectl.api.problems import bad_request
 from queuectl.core.model import Phase
@@ -31,26 +32,45 @@ MAX_NAME: Final = 253
 MAX_CURSOR: Final = 512
 MAX_FIELDS: Final = 32
 MAX_TIME: Final = 40
-POSITION: Final = "position"
-ORDERS: Final = ("arrival", POSITION)
 _FIRST: Final = datetime(1971, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_PART: Final = re.compile(r"[-a-z0-9.]+")
 _MAC_BYTES: Final = 16
 
 Cursor = list[Any]
 """The position after which a page starts: plain JSON values."""
 
 
-@dataclass(frozen=True, slots=True)
 class Parameter:
-    """`parse` takes the text as sent and raises ValueError with what it must be."""
+    """One row of the table: what its type says is how a text is parsed, and what the OpenAPI document has."""
 
-    name: str
-    description: str
-    schema: Mapping[str, Any]
-    parse: Callable[[str], Any]
+    def __init__(self, name: str, kind: Any, description: str, must_be: str = "", **schema: Any) -> None:
+        """`kind`: what a TypeAdapter takes. `must_be`: for errors of the type itself; empty: made from its
+        schema. `schema`: fields beside those of the type, such as a default.
+        """
+        self.name = name
+        self.description = description
+        self._type: TypeAdapter[Any] = TypeAdapter(kind)
+        of_type = self._type.json_schema()
+        shown = ("type", "format", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern")
+        self.schema: Mapping[str, Any] = {key: of_type[key] for key in shown if key in of_type} | schema
+        self._must_be = must_be or _must_be(self.schema)
+
+    def parse(self, text: str) -> Any:
+        """Raises ValueError with what the text must be."""
+        try:
+            return self._type.validate_python(text)
+        except ValidationError as error:
+            problem = error.errors()[0].get("ctx", {}).get("error", "")  # of a validator of this module
+            raise ValueError(str(problem) or self._must_be) from None
+
+
+def _must_be(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    if schema["type"] == "integer":
+        return f"a whole number from {schema['minimum']} to {schema['maximum']}"
+    return "a text"
 
 
 def is_name(text: str) -> bool:
@@ -58,31 +78,11 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def _whole(text: str, least: int, most: int) -> int:
-    digits = len(str(most))
-    if not (text.isascii() and text.isdigit() and len(text) <= digits and least <= int(text) <= most):
-        raise ValueError(f"a whole number from {least} to {most}")
-    return int(text)
-
-
-def _limit(text: str) -> int:
-    return _whole(text, 1, MAX_LIMIT)
-
-
-def _sequence(text: str) -> int:
-    return _whole(text, 0, MAX_SEQUENCE)
-
-
-def _wait(text: str) -> int:
-    return _whole(text, 0, MAX_WAIT)
-
-
-def _steps(text: str) -> int:
-    return _whole(text, 1, MAX_STEPS)
-
-
-def _since(text: str) -> int:
-    return _whole(text, 1, MAX_SINCE)
+def _digits(text: str) -> str:
+    """Pydantic takes signs, spaces and digits of other scripts too."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError
+    return text
 
 
 def _time(text: str) -> datetime:
@@ -104,141 +104,92 @@ def _selector(text: str) -> Selects:
         raise ValueError("a label selector such as `team=vision,tier in (a, b),!draft`") from None
 
 
-def _user(text: str) -> str:
-    if not 1 <= len(text) <= MAX_NAME:
-        raise ValueError(f"a user name of 1 to {MAX_NAME} characters")
-    return text
+def _whole(least: int, most: int) -> Any:
+    return Annotated[int, Field(ge=least, le=most), BeforeValidator(_digits)]
 
 
-def _name(text: str) -> str:
-    if not is_name(text):
-        raise ValueError(
-            f"a name of 1 to {MAX_NAME} lower-case letters, digits, '-' and '.' that starts and ends with a "
-            "letter or digit"
-        )
-    return text
-
-
-def _part(text: str) -> str:
-    if not (len(text) <= MAX_NAME and _PART.fullmatch(text)):
-        raise ValueError(f"1 to {MAX_NAME} lower-case letters, digits, '-' and '.'")
-    return text
-
-
-def _order(text: str) -> str:
-    if text not in ORDERS:
-        raise ValueError(f"one of {', '.join(ORDERS)}")
-    return text
-
-
-def _cursor(text: str) -> str:
-    if len(text) > MAX_CURSOR:
-        raise ValueError(f"the text of `next` in the page before, at most {MAX_CURSOR} characters")
-    return text
-
-
-def _phase(text: str) -> Phase:
-    try:
-        return Phase(text)
-    except ValueError:
-        raise ValueError(f"one of {', '.join(Phase)}") from None
-
-
-def _reason(text: str) -> Code:
-    try:
-        return Code(text)
-    except ValueError:
-        raise ValueError(f"one of {', '.join(Code)}") from None
-
-
-_NAME_SCHEMA: Final = {"type": "string", "maxLength": MAX_NAME, "pattern": f"^{_NAME.pattern}$"}
-LIMIT: Final = Parameter(
-    "limit",
-    "Most items on this page.",
-    {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
-    _limit,
+_A_NAME: Final = Annotated[str, Field(max_length=MAX_NAME, pattern=f"^{_NAME.pattern}$")]
+_NAME_RULE: Final = (
+    f"a name of 1 to {MAX_NAME} lower-case letters, digits, '-' and '.' that starts and ends with a "
+    "letter or digit"
 )
+_A_TIME: Final = Annotated[datetime, PlainValidator(_time, json_schema_input_type=datetime)]
+
+LIMIT: Final = Parameter("limit", _whole(1, MAX_LIMIT), "Most items on this page.", default=DEFAULT_LIMIT)
 NEXT: Final = Parameter(
-    "next", "Where the page before ended.", {"type": "string", "maxLength": MAX_CURSOR}, _cursor
+    "next",
+    Annotated[str, Field(max_length=MAX_CURSOR)],
+    "Where the page before ended.",
+    f"the text of `next` in the page before, at most {MAX_CURSOR} characters",
 )
-NAMESPACE: Final = Parameter("namespace", "In this namespace only.", _NAME_SCHEMA, _name)
-QUEUE: Final = Parameter("queue", "Of LocalQueues of this name only.", _NAME_SCHEMA, _name)
+NAMESPACE: Final = Parameter("namespace", _A_NAME, "In this namespace only.", _NAME_RULE)
+QUEUE: Final = Parameter("queue", _A_NAME, "Of LocalQueues of this name only.", _NAME_RULE)
 NAME: Final = Parameter(
     "name",
+    Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern="^[-a-z0-9.]+$")],
     "Whose name contains this text.",
-    {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": f"^{_PART.pattern}$"},
-    _part,
+    f"1 to {MAX_NAME} lower-case letters, digits, '-' and '.'",
 )
-CLUSTER_QUEUE: Final = Parameter("clusterqueue", "Of this ClusterQueue only.", _NAME_SCHEMA, _name)
+CLUSTER_QUEUE: Final = Parameter("clusterqueue", _A_NAME, "Of this ClusterQueue only.", _NAME_RULE)
 PHASE: Final = Parameter(
     "phase",
+    Phase,
     "In this phase only. Without it: all that are not Finished or Deleted. Those two come newest first.",
-    {"type": "string", "enum": list(Phase)},
-    _phase,
 )
 ORDER: Final = Parameter(
     "order",
+    Literal["arrival", "position"],
     "`position`: the pending queue of `clusterqueue`, which must be given too, as workloads are admitted "
     "when quota becomes available, without those that have no position. Without it: by first observation.",
-    {"type": "string", "enum": list(ORDERS), "default": ORDERS[0]},
-    _order,
+    default="arrival",
 )
-REASON: Final = Parameter("reason", "With this reason only.", {"type": "string", "enum": list(Code)}, _reason)
+REASON: Final = Parameter("reason", Code, "With this reason only.")
 AFTER: Final = Parameter(
     "after",
+    _whole(0, MAX_SEQUENCE),
     "Only with a sequence above this one. Without it: the newest page.",
-    {"type": "integer", "minimum": 0, "maximum": MAX_SEQUENCE},
-    _sequence,
 )
 EPOCH: Final = Parameter(
     "epoch",
+    _whole(0, MAX_SEQUENCE),
     "With `after`: the `epoch` of the answer that it is from. If the ledger was restored from a backup since "
     "then, the answer begins after the last decision that was not lost.",
-    {"type": "integer", "minimum": 0, "maximum": MAX_SEQUENCE},
-    _sequence,
 )
 WAIT: Final = Parameter(
     "wait",
+    _whole(0, MAX_WAIT),
     "If there is no such decision yet, wait for one up to this number of seconds.",
-    {"type": "integer", "minimum": 0, "maximum": MAX_WAIT, "default": 0},
-    _wait,
+    default=0,
 )
 SUBMITTER: Final = Parameter(
     "submitter",
+    Annotated[str, Field(min_length=1, max_length=MAX_NAME)],
     "Submitted by this user only.",
-    {"type": "string", "minLength": 1, "maxLength": MAX_NAME},
-    _user,
+    f"a user name of 1 to {MAX_NAME} characters",
 )
 LABELS: Final = Parameter(
     "labelSelector",
+    Annotated[Selects, PlainValidator(_selector, json_schema_input_type=str)],
     "With these labels only, such as `team=vision,tier in (a, b)`. The labels are those of the last enqueue, "
     "at most 64 of an object.",
-    {"type": "string", "maxLength": MAX_SELECTOR},
-    _selector,
+    maxLength=MAX_SELECTOR,
 )
 SINCE: Final = Parameter(
     "sinceSeconds",
+    _whole(1, MAX_SINCE),
     "Created in these last seconds only; with `phase=Finished` or `Deleted`: ended in them.",
-    {"type": "integer", "minimum": 1, "maximum": MAX_SINCE},
-    _since,
 )
-
-
-_TIME_SCHEMA: Final = {"type": "string", "format": "date-time", "maxLength": MAX_TIME}
-FROM: Final = Parameter("since", "From this time on.", _TIME_SCHEMA, _time)
-UNTIL: Final = Parameter("until", "Up to this time. Without it: up to now.", _TIME_SCHEMA, _time)
+FROM: Final = Parameter("since", _A_TIME, "From this time on.", maxLength=MAX_TIME)
+UNTIL: Final = Parameter("until", _A_TIME, "Up to this time. Without it: up to now.", maxLength=MAX_TIME)
 STEPS: Final = Parameter(
-    "steps",
-    "Also for each of this number of equal parts of that time.",
-    {"type": "integer", "minimum": 1, "maximum": MAX_STEPS},
-    _steps,
+    "steps", _whole(1, MAX_STEPS), "Also for each of this number of equal parts of that time."
 )
 AS_OF: Final = Parameter(
     "asOf",
+    _A_TIME,
     "The state as of this time: after all decisions up to then. Counts of ready pods, and positions where "
     "past usage decides the order, are not known of earlier states; labels are those of today.",
-    _TIME_SCHEMA,
-    _time,
+    maxLength=MAX_TIME,
 )
 
 
@@ -256,14 +207,17 @@ class KnownKinds(Protocol):
 
 
 def kind_parameter(kinds: KnownKinds) -> Parameter:
-    def parsed(text: str) -> str:
+    def name(text: str) -> str:
         row = kinds.find(text)
         if row is None:
             raise ValueError(f"one of {kinds.known()}")
         return row.name
 
-    description = "Of this kind only: its name, plural or short name in any case."
-    return Parameter("kind", description, {"type": "string"}, parsed)
+    return Parameter(
+        "kind",
+        Annotated[str, AfterValidator(name)],
+        "Of this kind only: its name, plural or short name in any case.",
+    )
 
 
 def parse(raw: str, parameters: Sequence[Parameter]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import json
 import re
@@ -101,10 +100,7 @@ async def serve(
         await view.refresh()
         if started is not None:
             started(base)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(view.run(refresh_seconds))
-            if reviewer is not None:
-                tasks.create_task(reviewer.run())
+        await view.run(refresh_seconds)
 
 
 def application(

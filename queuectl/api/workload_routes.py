@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any, Final
 
 from queuectl.answers import lending
-from queuectl.answers.lending import Lent
 from queuectl.answers.parts import in_parts
 from queuectl.answers.state import OVER, State
 from queuectl.api import documents, query, schemas, story
@@ -25,8 +23,6 @@ from queuectl.ports.reader import DecisionRow
 
 AHEAD: Final = 3
 """How many of the workloads before it in the pending queue are named."""
-MOST_SIBLINGS: Final = 100
-"""Of so many queues of its tree the next answers may tell that they have borrowed."""
 SCAN_ROWS: Final = 1000
 SCANS: Final = 5
 """How many rows of history one request reads to find rows that pass its filter."""
@@ -107,7 +103,7 @@ class WorkloadRoutes:
     async def workloads(self, question: Question) -> schemas.Committed:
         after = await self._source.after(question)
         namespace = question.values.get("namespace")
-        in_line = question.values.get("order") == query.POSITION
+        in_line = question.values.get("order") == "position"
         if namespace is not None:
             await self._may(question.caller, "list", namespace)
         sight = await self._source.sight_of(question, WORKLOADS if namespace is None else None)
@@ -192,15 +188,11 @@ class WorkloadRoutes:
     async def workload(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
         sight = await self._source.sight_of(question)
-        found = documents.holders(workload, sight.state)
-        holders, later = found[: documents.MAX_HOLDERS], found[documents.MAX_HOLDERS :]
+        holders = documents.holders(workload, sight.state)
         ahead = sight.state.ahead(workload, AHEAD)
         named = (*ahead, *(holder for _, holder in holders))
         readable = await question.caller.namespaces(
-            "get",
-            WORKLOADS,
-            {*(one.ref.namespace for one in named), *named_in(workload.reason)},
-            soon=(holder.ref.namespace for _, holder in later),
+            "get", WORKLOADS, {*(one.ref.namespace for one in named), *named_in(workload.reason)}
         )
         lent = lending.lent(workload, sight.state)
         return documents.workload_detail(
@@ -210,7 +202,7 @@ class WorkloadRoutes:
             ahead,
             lent,
             readable,
-            await _borrowers(question.caller, workload, lent, sight.state),
+            await question.caller.names(CLUSTER_QUEUES, {one.name for one in lent.borrowers} if lent else ()),
             committed(sight),
         )
 
@@ -380,15 +372,6 @@ class WorkloadRoutes:
         """The namespaces, of the workloads named here, whose workloads the caller may read: by the right that
         the question itself takes, whose reviews are cached."""
         return await caller.namespaces(verb, WORKLOADS, set(named_in(*reasons)))
-
-
-async def _borrowers(caller: Caller, workload: StoredWorkload, lent: Lent | None, state: State) -> Allowed:
-    """The ClusterQueues, of those that have borrowed, that the caller may read."""
-    if lent is None or not lent.borrowers:
-        return Allowed(frozenset())
-    siblings = (one.name for one in state.in_tree_of(workload.cluster_queue or ""))
-    among = {one.name for one in lent.borrowers}
-    return await caller.names(CLUSTER_QUEUES, among, soon=islice(siblings, MOST_SIBLINGS))
 
 
 def _always(values: Mapping[str, Any]) -> bool:

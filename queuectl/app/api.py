@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.api.authorization import Reviewer
 from queuectl.api.hooks import Observer
-from queuectl.api.review_cache import Lifetimes
 from queuectl.api.server import serve
 from queuectl.api.view import Sight, View
 from queuectl.app.clusters import the_one
@@ -199,8 +198,7 @@ async def _reviewer(wanted: ApiSettings, session: Session | None, observer: Obse
             f"{_WITHOUT_IDENTITY}"
         ) from None
     audiences = tuple(dict.fromkeys((*wanted.audiences, *own)))
-    lifetimes = Lifetimes(good=wanted.identity_seconds)
-    return Reviewer(reviews, audiences, time.monotonic, lifetimes, observer)
+    return Reviewer(reviews, audiences, time.monotonic, wanted.identity_seconds, observer)
 
 
 async def _cluster(url: str, wanted: ApiSettings, session: Session | None) -> str:

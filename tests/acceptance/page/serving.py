@@ -14,7 +14,6 @@ from aiohttp import web
 
 from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.api.authorization import Reviewer
-from queuectl.api.review_cache import Lifetimes
 from queuectl.api.server import application
 from queuectl.api.view import View
 from queuectl.kinds.policy import parse_policy
@@ -47,7 +46,7 @@ def serving(
     async def serve() -> None:
         view = View(readings, parse_policy)
         await view.refresh()
-        identify = Reviewer(reviews, ["queuectl"], Clock(), Lifetimes()) if reviews else None
+        identify = Reviewer(reviews, ["queuectl"], Clock()) if reviews else None
         app = application(
             view,
             readings,

@@ -9,7 +9,6 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.api.authorization import Reviewer
-from queuectl.api.review_cache import Lifetimes
 from queuectl.api.server import application
 from queuectl.api.view import View
 from queuectl.kinds.policy import parse_policy
@@ -95,7 +94,7 @@ async def serve() -> AsyncIterator[Serve]:
     ) -> Rest:
         view, clock = View(readings, parse_policy), clock or Clock()
         await view.refresh()
-        reviewer = Reviewer(reviews, ["queuectl"], clock, Lifetimes()) if reviews else None
+        reviewer = Reviewer(reviews, ["queuectl"], clock) if reviews else None
         app = application(
             view,
             readings,

@@ -16,7 +16,6 @@ import pytest
 from queuectl.api import limits, tunnel
 from queuectl.api import server as rest
 from queuectl.api.authorization import Reviewer
-from queuectl.api.review_cache import Lifetimes
 from tests.unit.api.canned import two_teams
 from tests.unit.api.reviews import CannedReviews
 from tests.unit.api.test_server import serving
@@ -32,7 +31,7 @@ async def reviewed() -> AsyncIterator[str]:
     for namespace in ("evil", "good"):
         for number in range(10):
             reviews.add(f"{namespace}{number}", name=ACCOUNT.format(namespace, f"a{number}"))
-    reviewer = Reviewer(reviews, ["queuectl"], time.monotonic, Lifetimes())
+    reviewer = Reviewer(reviews, ["queuectl"], time.monotonic)
     async with serving(two_teams(), reviewer=reviewer) as url:
         yield url
 

@@ -7,14 +7,12 @@ import gc
 import itertools
 import os
 import time
-from collections.abc import Awaitable, Callable
 from types import FunctionType
 
 import pytest
 
-from queuectl.api.authorization import MOST_TOKENS, Reviewer, _Reviewed
+from queuectl.api.authorization import MOST_TOKENS, ReviewCache, Reviewer, _Reviewed
 from queuectl.api.limits import STRANGERS_BURST
-from queuectl.api.review_cache import BESIDE, LATELY, MOST_LATE, Lifetimes, Remembered
 from queuectl.ports.cluster import ClusterUnavailable
 from queuectl.ports.reviews import Access
 from tests.unit.api.canned import AWAY, two_teams
@@ -104,28 +102,6 @@ async def test_a_revoked_right_ends_within_30_seconds_and_a_granted_one_applies_
     assert await asked.status(ONE, token="alice") == 404
 
 
-async def test_reviews_in_use_are_refreshed_in_the_background_before_they_expire(
-    asked: Rest, reviews: CannedReviews, clock: Clock
-) -> None:
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(asked.reviewer.run())
-        assert await asked.status(ONE, token="alice") == 200
-        reviews.asked.clear()
-        for _ in range(6):
-            clock.now += 23
-            assert await asked.status(ONE, token="alice") == 200
-            # Both were cached, and both are refreshed soon after.
-            while reviews.count(str) == 0 or reviews.count(Access) == 0:
-                await asyncio.sleep(0)
-            reviews.asked.clear()
-        del reviews.users["alice"]
-        clock.now += 23
-        assert await asked.status(ONE, token="alice") == 200
-        while await asked.status(ONE, token="alice") == 200:
-            await asyncio.sleep(0.001)
-        running.cancel()
-
-
 async def test_many_concurrent_requests_cost_one_review(asked: Rest, reviews: CannedReviews) -> None:
     reviews.hold = asyncio.Event()
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
@@ -191,7 +167,7 @@ async def test_ten_thousand_tokens_in_a_minute_cost_two_hundred_reviews() -> Non
 
 async def test_only_the_most_recently_used_are_remembered() -> None:
     clock = Clock()
-    kept: Remembered[int, int] = Remembered(Lifetimes(), clock, most=3, together=asyncio.Semaphore(1))
+    kept: ReviewCache[int, int] = ReviewCache(clock, 30, most=3, together=asyncio.Semaphore(1))
     asked: list[int] = []
 
     async def get(key: int) -> int:
@@ -206,94 +182,13 @@ async def test_only_the_most_recently_used_are_remembered() -> None:
     assert asked == [0, 1, 2, 3, 1]
 
 
-async def test_a_refusal_is_asked_again_in_lists_after_ninety_seconds_and_alone_after_five() -> None:
-    clock, asked = Clock(), []
-    kept: Remembered[str, bool] = Remembered(Lifetimes(), clock, most=9, together=asyncio.Semaphore(1))
-
-    async def refuse() -> bool:
-        asked.append(clock.now)
-        return False
-
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(kept.keep_fresh())
-        for _ in range(110):
-            assert await kept.get("right", refuse, in_list=True) is False
-            for _ in range(5):
-                await asyncio.sleep(0)  # what was asked beside is answered
-            clock.now += 1
-        running.cancel()
-    assert [at - asked[0] for at in asked] == [0, 90]
-    await kept.get("right", refuse)
-    assert len(asked) == 3
-
-
-async def test_a_right_that_was_used_lately_is_reviewed_before_it_expires_and_others_are_not() -> None:
-    clock, asked, good = Clock(), list[float](), Lifetimes().good
-    kept: Remembered[str, bool] = Remembered(
-        Lifetimes(), clock, most=9, together=asyncio.Semaphore(1), ahead=True
-    )
-
-    async def grant() -> bool:
-        asked.append(clock.now)
-        return True
-
-    async def pass_by(seconds: int) -> None:
-        for _ in range(seconds):
-            clock.now += 1
-            for _ in range(9):
-                await asyncio.sleep(0)  # it is looked for, asked beside and answered
-
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(kept.keep_fresh(look_seconds=0))
-        assert await kept.get("right", grant)
-        for _ in range(4):
-            await pass_by(50)
-            assert kept.known("right", grant) is True, "no request waits for a review"
-        last_use = clock.now
-        await pass_by(400)
-        assert kept.known("right", grant) is None
-        running.cancel()
-    assert all(after - before >= good / 2 for before, after in itertools.pairwise(asked))
-    assert last_use + (LATELY - 1) * good < asked[-1] < last_use + LATELY * good
-
-
-async def test_few_rights_of_a_caller_that_has_left_are_reviewed_at_a_time() -> None:
-    clock, asked = Clock(), list[int]()
-    kept: Remembered[int, bool] = Remembered(
-        Lifetimes(), clock, most=999, together=asyncio.Semaphore(1), ahead=True
-    )
-
-    def grant(number: int) -> Callable[[], Awaitable[bool]]:
-        async def ask() -> bool:
-            asked.append(number)
-            return True
-
-        return ask
-
-    for number in range(5 * MOST_LATE):
-        await kept.get(number, grant(number))
-    clock.now += Lifetimes().good - 1
-    asked.clear()
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(kept.keep_fresh(look_seconds=30))
-        kept._refresh_late()
-        while len(asked) < MOST_LATE:
-            await asyncio.sleep(0)
-        clock.now += 1
-        kept._refresh_late()
-        for _ in range(99):
-            await asyncio.sleep(0)
-        running.cancel()
-    assert asked == list(range(MOST_LATE)), "the others have expired"
-
-
 async def test_the_token_of_a_caller_is_not_kept(serve: Serve, reviews: CannedReviews) -> None:
     token = os.urandom(8).hex()
     reviews.add(token, Access("get", "workloads", "default"), name="ada")
     rest = await serve(two_teams(), reviews, Clock())
     assert await rest.status(ONE, token=token) == 200
     assert rest.reviewer is not None
-    todo: list[object] = [rest.reviewer.tokens._entries, rest.reviewer.tokens._late]
+    todo: list[object] = [vars(rest.reviewer.tokens)]
     known: dict[int, object] = {}
     while todo:
         one = todo.pop()
@@ -304,149 +199,62 @@ async def test_the_token_of_a_caller_is_not_kept(serve: Serve, reviews: CannedRe
     assert token not in known.values()
 
 
-async def test_rights_are_reviewed_again_before_the_refusals_of_a_page() -> None:
-    clock, asked = Clock(), list[str]()
-    kept: Remembered[str, bool] = Remembered(
-        Lifetimes(), clock, most=9_999, together=asyncio.Semaphore(1), ahead=True
-    )
-
-    def ask(name: str) -> Callable[[], Awaitable[bool]]:
-        async def answer() -> bool:
-            asked.append(name)
-            await asyncio.sleep(0)
-            return name == "good"
-
-        return answer
-
-    for number in range(900):
-        await kept.get(f"bad-{number}", ask(f"bad-{number}"), in_list=True)
-    clock.now += 95
-    assert await kept.get("good", ask("good"))
-    asked.clear()
-    for number in range(900):
-        assert kept.known(f"bad-{number}", ask(f"bad-{number}"), in_list=True) is False
-    clock.now += Lifetimes().good - 1
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(kept.keep_fresh(look_seconds=0))
-        while "good" not in asked:
-            await asyncio.sleep(0)
-        running.cancel()
-    assert asked.index("good") <= BESIDE, "it waits for those that are under way, and for no other one"
-
-
-async def test_expected_answers_come_after_rights_in_use_and_before_refusals() -> None:
-    clock, asked = Clock(), list[str]()
-    kept: Remembered[str, bool] = Remembered(Lifetimes(), clock, most=99, together=asyncio.Semaphore(1))
-
-    def ask(name: str) -> Callable[[], Awaitable[bool]]:
-        async def answer() -> bool:
-            asked.append(name)
-            return name != "bad"
-
-        return answer
-
-    await kept.get("bad", ask("bad"), in_list=True)
-    clock.now += 100
-    await kept.get("used", ask("used"))
-    clock.now += Lifetimes().good - 1
-    asked.clear()
-    kept.known("bad", ask("bad"), in_list=True)
-    for name in ("soon", "soon", "meanwhile", "bad"):
-        kept.expect(name, ask(name))
-    kept.known("used", ask("used"))
-    assert kept.last("soon") is None, "it is asked for in the background"
-    await kept.get("meanwhile", ask("meanwhile"))
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(kept.keep_fresh())
-        while "bad" not in asked:
-            await asyncio.sleep(0)
-        running.cancel()
-    assert asked == ["meanwhile", "used", "soon", "bad"], "each one once"
-    assert kept.known("soon", ask("soon")) is True
-
-
-@pytest.mark.parametrize("token", ["alice", "admin"])
-async def test_only_of_a_caller_without_the_right_everywhere_expected_rights_are_reviewed_one_by_one(
-    token: str, reviews: CannedReviews, clock: Clock
-) -> None:
-    reviewer = Reviewer(reviews, ["queuectl"], clock)
-    caller = _Reviewed(reviewer, reviews.users[token], token.encode())
-    everywhere = Access("get", "workloads")
-    found = list[object]()
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(reviewer.run())
-        for _ in range(2):
-            await caller.namespaces("get", "workloads", ["default"], soon=["team-a", "team-b"])
-            for _ in range(99):
-                await asyncio.sleep(0)
-            found.append(sorted(map(str, reviews.asked)))
-            reviews.asked.clear()
-        running.cancel()
-    each = [everywhere._replace(namespace=name) for name in ("team-a", "team-b")]
-    first = [everywhere, everywhere._replace(namespace="default")]
-    assert found == [sorted(map(str, first)), sorted(map(str, each)) if token == "alice" else []]
-
-
-async def test_without_a_later_question_no_right_but_the_one_asked_about_is_reviewed(
-    reviews: CannedReviews, clock: Clock
-) -> None:
-    reviewer = Reviewer(reviews, ["queuectl"], clock)
-    caller = _Reviewed(reviewer, reviews.users["alice"], b"alice")
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(reviewer.run())
-        assert "default" in await caller.namespaces("get", "workloads", ["default"])
-        for _ in range(99):
-            await asyncio.sleep(0)
-        running.cancel()
-    assert reviews.asked == [Access("get", "workloads", "default")]
-
-
-async def test_a_refusal_serves_lists_for_five_minutes() -> None:
-    clock = Clock()
-    kept: Remembered[str, bool] = Remembered(Lifetimes(), clock, most=9, together=asyncio.Semaphore(1))
+async def test_a_refusal_is_requested_again_after_five_seconds_and_in_lists_after_five_minutes() -> None:
+    clock, asked = Clock(), list[float]()
+    kept: ReviewCache[str, bool] = ReviewCache(clock, 30, most=9, together=asyncio.Semaphore(1))
 
     async def refuse() -> bool:
+        asked.append(clock.now)
         return False
 
-    await kept.get("right", refuse, in_list=True)
-    clock.now += 299
-    assert kept.known("right", refuse, in_list=True) is False
-    clock.now += 1
-    assert kept.known("right", refuse, in_list=True) is None
+    for seconds, in_list in ((0, True), (4, False), (1, False), (299, True), (1, True)):
+        clock.now += seconds
+        assert await kept.get("right", refuse, in_list=in_list) is False
+    assert [at - asked[0] for at in asked] == [0, 5, 305]
 
 
-async def test_rights_in_many_namespaces_are_looked_up_once_a_second_and_end_with_their_reviews() -> None:
-    clock, reviews, hits = Clock(), CannedReviews(), list[str]()
-
-    class Hits:
-        def reviewed(self, kind: str, remembered: bool) -> None:
-            hits.append(kind)
-
+async def test_a_right_in_one_of_many_namespaces_ends_with_its_review(reviews: CannedReviews) -> None:
+    clock = Clock()
     spaces = [f"team-{number}" for number in range(40)]
-    tenant = reviews.tenant("alice", "team-3", "team-4")
-    reviewer = Reviewer(reviews, ["queuectl"], clock, observer=Hits())  # type: ignore[arg-type]
-    caller = _Reviewed(reviewer, tenant, b"alice")
+    tenant = reviews.tenant("carol", "team-3", "team-4")
+    caller = _Reviewed(Reviewer(reviews, ["queuectl"], clock), tenant, b"carol")
 
     async def readable() -> list[str]:
-        found = await caller.namespaces("list", "workloads", spaces)
-        return [name for name in spaces if name in found]
+        allowed = await caller.namespaces("list", "workloads", spaces)
+        return [name for name in spaces if name in allowed]
 
     assert await readable() == ["team-3", "team-4"]
-    hits.clear()
-    assert await readable() == ["team-3", "team-4"]
-    assert len(hits) == 1, "the right in all namespaces alone is looked up"
+    reviews.asked.clear()
+    reviews.rights["carol"].remove(Access("list", "workloads", "team-3"))
     clock.now += 29.5
     assert await readable() == ["team-3", "team-4"]
-    reviews.rights["alice"].remove(Access("list", "workloads", "team-3"))
+    assert reviews.asked == []
     clock.now += 0.5
     assert await readable() == ["team-4"], "the reviews are 30 s old"
+    assert len(reviews.asked) == 2, "those that were refused are not requested again"
     named = await caller.names("workloads", spaces)
     assert not any(name in named for name in spaces), "these are not names of namespaces"
     assert "team-4" in await caller.namespaces("get", "workloads", spaces)
 
 
+async def test_after_a_failure_each_waiting_request_reviews_itself_and_nothing_is_cached() -> None:
+    kept: ReviewCache[str, int] = ReviewCache(Clock(), 30, most=9, together=asyncio.Semaphore(9))
+    answers: list[int] = []
+
+    async def ask() -> int:
+        await asyncio.sleep(0)
+        if not answers:
+            raise ClusterUnavailable("away")
+        return answers[0]
+
+    results = await asyncio.gather(*(kept.get("key", ask) for _ in range(3)), return_exceptions=True)
+    assert [str(one) for one in results] == ["away"] * 3
+    answers.append(5)
+    assert await kept.get("key", ask) == 5
+
+
 async def test_if_the_request_that_reviews_is_cancelled_a_waiting_one_reviews_instead() -> None:
-    kept: Remembered[str, int] = Remembered(Lifetimes(), Clock(), most=9, together=asyncio.Semaphore(9))
+    kept: ReviewCache[str, int] = ReviewCache(Clock(), 30, most=9, together=asyncio.Semaphore(9))
     asked, go = [], asyncio.Event()
 
     async def ask() -> int:
@@ -466,22 +274,6 @@ async def test_if_the_request_that_reviews_is_cancelled_a_waiting_one_reviews_in
         go.set()
         assert await asyncio.gather(*others) == [7, 7, 7]
     assert len(asked) == 2
-
-
-async def test_a_failure_reaches_all_waiting_requests_and_is_not_cached() -> None:
-    kept: Remembered[str, int] = Remembered(Lifetimes(), Clock(), most=9, together=asyncio.Semaphore(9))
-    answers: list[int] = []
-
-    async def ask() -> int:
-        await asyncio.sleep(0)
-        if not answers:
-            raise ClusterUnavailable("away")
-        return answers[0]
-
-    found = await asyncio.gather(*(kept.get("key", ask) for _ in range(3)), return_exceptions=True)
-    assert [str(one) for one in found] == ["away"] * 3
-    answers.append(5)
-    assert await kept.get("key", ask) == 5
 
 
 async def test_59_a_step_of_the_wall_clock_changes_no_access(

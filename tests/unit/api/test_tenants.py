@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from queuectl.api.authorization import EXPECTED
-from queuectl.api.documents import MAX_HOLDERS
 from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, ResourceCapacity
 from queuectl.core.model import ConfigKey, Phase, WorkloadId
 from queuectl.core.policy import CapacityMode
@@ -293,69 +290,6 @@ async def test_holders_of_other_tenants_are_counted_and_not_named(rest: Rest) ->
     assert SECRET not in json.dumps(found)
     # Alice may see size and position, though they count bob's pending workloads.
     assert found["line"] >= found["position"] >= 1
-
-
-async def test_what_comes_next_of_the_holders_costs_no_review_once_it_is_told(
-    serve: Serve, reviews: CannedReviews
-) -> None:
-    """Holders end one after the other: only the first answer about what waits for them waits for reviews."""
-    readings, count = CannedReadings(), MAX_HOLDERS + 2 * EXPECTED
-    full = replace(IN_VAIN, flavor="a100", resource=GPU, requested=9, node="ClusterQueue/team-a", victims=())
-    held = [workload(f"runs-{n}", n, namespace=f"zz-{n}", phase=Phase.ADMITTED, gpus=1) for n in range(count)]
-    configs: dict[ConfigKey, str | None] = {ConfigKey("ClusterQueue", "", "team-a"): queue_spec(count)}
-    readings.commit(workload("mine", 99, reason=full), *held, configs=configs)
-    reviews.tenant("alice", f"zz-{count - 2}")
-    rest = await serve(readings, reviews, Clock())
-    waited, beside, named = list[int](), list[int](), set[str | None]()
-    for ends in held[:-MAX_HOLDERS]:
-        reviews.asked.clear()
-        found = await rest.get("/api/v1/workloads/default/Job/mine", token="alice")
-        waited.append(len(reviews.asked))
-        named.update(one["name"] for one in found["holders"])
-        await _reviewed(rest)
-        beside.append(len(reviews.asked) - waited[-1])
-        readings.end(ends)
-        await rest.view.refresh()
-    assert waited == [3 + MAX_HOLDERS, *[0] * (len(beside) - 1)], "its token, the namespace, all, each one"
-    assert beside == [EXPECTED, EXPECTED, *[0] * (len(beside) - 2)]
-    assert named == {None, f"runs-{count - 2}"}
-
-
-async def _reviewed(rest: Rest) -> None:
-    """What is to be reviewed in the background has been reviewed."""
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(rest.reviewer.run())
-        for _ in range(99):
-            await asyncio.sleep(0)
-        running.cancel()
-
-
-async def test_queues_that_may_borrow_next_cost_no_review_once_they_are_told(
-    rest: Rest, reviews: CannedReviews
-) -> None:
-    waits = replace(IN_VAIN, flavor="a100", resource=GPU, requested=9, node="Cohort/all", victims=())
-    borrowers = ("zz-six", "zz-ten", "zz-two")
-    runs = [
-        workload(f"by-{name}", 31 + n, cluster_queue=name, phase=Phase.ADMITTED, gpus=1)
-        for n, name in enumerate(borrowers)
-    ]
-    quotas = {"owner": 8, **dict.fromkeys(borrowers, 0)}
-    configs: dict[ConfigKey, str | None] = {
-        ConfigKey("ClusterQueue", "", name): queue_spec(n, cohort="lend") for name, n in quotas.items()
-    }
-    rest.readings.commit(workload("owned", 30, cluster_queue="owner", reason=waits), configs=configs)
-    reviews.rights["alice"].add(Access("get", "clusterqueues", "", "zz-two"))
-    told, asked = [], []
-    for borrow in (runs[:2], runs[2:]):
-        rest.readings.commit(*borrow)
-        await rest.view.refresh()
-        reviews.asked.clear()
-        found = await rest.get("/api/v1/workloads/default/job/owned", token="alice")
-        told.append([one["clusterQueue"] for one in found["lent"]["borrowers"]])
-        asked.append([one for one in reviews.asked if isinstance(one, Access) and one.name])
-        await _reviewed(rest)
-    assert told == [[None, None], [None, None, "zz-two"]]
-    assert [[one.name for one in each] for each in asked] == [["zz-six", "zz-ten"], []]
 
 
 async def test_names_in_lists_take_the_right_to_list(rest: Rest, reviews: CannedReviews) -> None:
