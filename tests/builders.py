@@ -60,6 +60,7 @@ from queuectl.core.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.resources import amounts
+from tests.doubles.invariants import violations
 
 GPU = "nvidia.com/gpu"
 SETTINGS = SchedulingConfiguration()
@@ -260,7 +261,7 @@ class World:
 
     def tell(self, *events: Event) -> None:
         self.engine.handle(events)
-        assert self.engine.check() == []
+        assert violations(self.engine) == []
 
     def pass_time(self, seconds: float) -> None:
         """Advance the clock; as the driver does, only when a timer of the engine is due by then."""
@@ -276,9 +277,9 @@ class World:
         return self.engine.decide(self.now, budget)
 
     def commit(self, plan: Plan) -> None:
-        assert self.engine.check(plan) == []
+        assert violations(self.engine, plan) == []
         self.engine.commit(plan, self.sequence + 1)
-        assert self.engine.check() == []
+        assert violations(self.engine) == []
         self.sequence += len(plan.recorded)
         self.decided += plan.decisions
         self.probes += plan.probes

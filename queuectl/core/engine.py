@@ -42,7 +42,6 @@ from queuectl.core.events import Event
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.forgetting import forget_unused
 from queuectl.core.forking import dissolve, fork
-from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted, forgotten, next_number, to_be_queued
 from queuectl.core.model import (
     Attempt,
@@ -329,14 +328,6 @@ class Engine:
         forget_unused(self._state)
         self._version += 1
         self._cycle += 1
-
-    def check(self, plan: Plan | None = None) -> list[str]:
-        """Return violated invariants of the state, and of `plan` if given, in sentences; none if it is sound.
-
-        Costs as much as all there is: for tests.
-        """
-        state = self._state
-        return [*check(state), *(check_plan(state, plan) if plan is not None else ())]
 
     def split(self, plan: Plan) -> list[tuple[str, Plan]]:
         """Return a plan that the ledger refused as one plan for each tree, to be committed one by one."""

@@ -48,10 +48,6 @@ class NeverEnds(Exception):
     """Decisions at one time did not end."""
 
 
-class Unsound(Exception):
-    """Violated invariants of the engine or the simulation, one sentence per line."""
-
-
 # --- the cluster ------------------------------------------------------------------------------------
 
 
@@ -105,15 +101,12 @@ class Play:
         start: datetime,
         *,
         eviction_seconds: float = 0.0,
-        check_every: int = 0,
         cluster: Cluster | None = None,
     ) -> None:
-        """`eviction_seconds`: time that a victim's pods take to end. `check_every`: check the engine's
-        invariants after every so many plans, for tests; 0: never. `cluster`: None: all pods run at once."""
+        """`eviction_seconds`: time that a victim's pods take to end. `cluster`: if None, pods run at once."""
         self._engine = engine
         self._start = start
         self._eviction = milliseconds(eviction_seconds)
-        self._check_every = check_every
         self._now = 0
         self._plans = 0
         self._sequence = 1
@@ -231,9 +224,6 @@ class Play:
 
     def _commit(self, plan: Plan) -> None:
         self._plans += 1
-        checked = self._check_every and self._plans % self._check_every == 0
-        if checked:
-            _sound(self._engine.check(plan))
         self._engine.commit(plan, self._sequence)
         self._sequence += len(plan.recorded)
         for decision in plan.decisions:
@@ -246,8 +236,6 @@ class Play:
         for probe in plan.probes:
             events += self._count(probe)
         self._engine.handle(events)
-        if checked:
-            _sound(self._engine.check())
 
     def _remember(self, decision: Decision) -> None:
         match decision:
@@ -392,8 +380,3 @@ class Play:
 
 def _run(attempt: Attempt, now: int) -> Run:
     return Run(attempt.assignment.cluster_queue, attempt.assignment.usage(), now)
-
-
-def _sound(wrong: list[str]) -> None:
-    if wrong:
-        raise Unsound("\n".join(wrong))

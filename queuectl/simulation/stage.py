@@ -45,9 +45,7 @@ def read_simulation(text: bytes, name: str, policy: Manifests = Manifests()) -> 
     return found[0]
 
 
-def play(
-    scenario: Scenario, progress: Callable[[float], None] = lambda _: None, *, check_every: int = 0
-) -> Document:
+def play(scenario: Scenario, progress: Callable[[float], None] = lambda _: None) -> Document:
     """Its measures. Raises NeverEnds, and BadScenarios if there are too many workloads."""
     document = scenario.document
     assert isinstance(document, Simulation)
@@ -57,13 +55,7 @@ def play(
     engine.restore(replace(begun.snapshot, nodes=avoided(document)))
     engine.handle(begun.batches[0])
     cluster = cluster_of(scenario, document)
-    driver = Play(
-        engine,
-        start,
-        eviction_seconds=document.eviction_seconds,
-        check_every=check_every,
-        cluster=cluster,
-    )
+    driver = Play(engine, start, eviction_seconds=document.eviction_seconds, cluster=cluster)
     if cluster is not None:
         prepare(driver, engine, cluster, scenario, document)
     holding = {one.id: one for one in begun.snapshot.workloads}

@@ -11,6 +11,7 @@ import yaml
 from queuectl.simulation import stage as staging
 from queuectl.simulation.history import History, Life
 from queuectl.simulation.usage import Site
+from tests.doubles.invariants import checked_commits
 
 Json = dict[str, Any]
 
@@ -35,5 +36,6 @@ def lives_of(
         return {}
 
     patch.setattr(staging, "measures", measures)
-    staging.play(staging.read_simulation(yaml.safe_dump(document).encode(), "test"), check_every=1)
+    with checked_commits():
+        staging.play(staging.read_simulation(yaml.safe_dump(document).encode(), "test"))
     return {life.id.rpartition("/")[2]: life for life in found[0].lives}

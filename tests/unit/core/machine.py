@@ -52,6 +52,7 @@ from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import PODS, Amounts
 from queuectl.ledger.memory import MemoryLedger
 from tests.builders import SOURCES, T0, policy
+from tests.doubles.invariants import violations
 from tests.unit.core.reference import Policy, Usage
 
 T = TypeVar("T")
@@ -125,7 +126,7 @@ class Cluster:
             if isinstance(event, WorkloadObserved):
                 self._note_size(event)
             self.engine.handle([event])
-            assert self.engine.check() == []
+            assert violations(self.engine) == []
 
     def everything(self) -> list[Event]:
         known = self.policy
@@ -154,7 +155,7 @@ class Cluster:
             if isinstance(event, WorkloadObserved):
                 self._note_size(event)
         self.engine.handle(events)
-        assert self.engine.check() == []
+        assert violations(self.engine) == []
 
     def _note_size(self, event: WorkloadObserved) -> None:
         size = event.workload.pod_sets, event.observation.reclaimable
@@ -177,7 +178,7 @@ class Cluster:
         if idle and not self.acknowledged:
             assert not engine.due or plan.more, "due, and nothing to do: a driver would spin"
             return plan.more
-        assert engine.check(plan) == [], engine.check(plan)
+        assert violations(engine, plan) == [], violations(engine, plan)
         self._reasons_are_new(plan)
         self._commit(plan)
         return True
@@ -186,14 +187,14 @@ class Cluster:
         """Deliver the time, as the driver does, if a timer is due."""
         if self.engine.due_at is not None and self.engine.due_at <= self.now:
             self.engine.handle([TimeCame(self.now)])
-            assert self.engine.check() == []
+            assert violations(self.engine) == []
 
     def _commit(self, plan: Plan) -> None:
         self.batch += 1
         done, self.acknowledged = self.acknowledged, []
         first = wait_for(self.ledger.commit(plan, done, epoch=self.epoch, batch=f"{self.batch}"))
         self.engine.commit_part(plan, first)
-        assert self.engine.check() == []
+        assert violations(self.engine) == []
         for effect in self.engine.take_effects():
             self.effects[effect.key.workload] = effect
         self.probes |= {probe.workload: probe for probe in plan.probes}
@@ -208,12 +209,12 @@ class Cluster:
                 assert root in self.engine.frozen
             else:
                 self._commit(part)
-            assert self.engine.check() == []
+            assert violations(self.engine) == []
 
     def thaw(self) -> None:
         for root in self.engine.frozen:
             self.engine.thaw(root, wait_for(self.ledger.load()))
-            assert self.engine.check() == []
+            assert violations(self.engine) == []
 
     def decide_all(self, budget: int) -> None:
         for _ in range(5000):
@@ -428,7 +429,7 @@ class Cluster:
                 assert before is not None, decision
                 assert {before.code, decision.reason.code} <= self.SAME, (before, decision)
             other.commit(plan, 0)
-        assert other.check() == []
+        assert violations(other) == []
         assert other.unacknowledged() == self.engine.unacknowledged()
 
 

@@ -13,6 +13,7 @@ from queuectl.core.model import Outcome, WorkloadId
 from queuectl.core.policy import LocalQueueName, StopPolicy, WorkloadPriorityClass
 from queuectl.ledger.memory import MemoryLedger
 from tests.builders import SOURCES, T0
+from tests.doubles.invariants import violations
 from tests.unit.core.laws import PlanContext
 from tests.unit.core.machine import Cluster, wait_for
 from tests.unit.core.reference import Policy
@@ -54,7 +55,7 @@ class Running(Cluster):
         engine = Engine(SOURCES, self.world.settings)
         engine.restore(wait_for(self.ledger.load()))
         engine.handle(self.everything())
-        assert engine.check() == []
+        assert violations(engine) == []
         return engine
 
     # --- the driver
@@ -69,7 +70,7 @@ class Running(Cluster):
         if not plan.decisions and not plan.probes:
             assert not self.engine.due or plan.more, "due without anything to do: the driver would loop"
             return plan.more
-        assert self.engine.check(plan) == []
+        assert violations(self.engine, plan) == []
         context = PlanContext(self, plan, one_cycle=one_cycle)
         for law in self.laws:
             law(context)
@@ -225,7 +226,7 @@ class Running(Cluster):
         due = self.engine.due_at
         if due is not None and due <= self.now:
             self.engine.handle([TimeCame(self.now)])
-            assert self.engine.check() == []
+            assert violations(self.engine) == []
 
     def random_event(self, dice: Dice) -> Event | None:
         """Perform one random action and return its event without delivery; None: no event."""
@@ -261,5 +262,5 @@ def forked(engine: Engine, events: list[Event]) -> Engine:
     """Return a copy of the engine after `events`."""
     other = engine.fork()
     other.handle(events)
-    assert other.check() == []
+    assert violations(other) == []
     return other

@@ -15,6 +15,7 @@ from queuectl.core.nodes.report import MOST_NAMESPACES
 from queuectl.core.policy import CapacityMode, FlavorNodes
 from queuectl.core.resources import amounts
 from tests.builders import GPU, flavor, group, local_queue, queue
+from tests.doubles.invariants import violations
 from tests.unit.core.node_worlds import NodeWorld, gang, node
 
 A100, H100 = {"gpu": "a100"}, {"gpu": "h100"}
@@ -140,7 +141,7 @@ def test_use_does_not_depend_on_the_pods_before(changes: list[tuple[int, str | N
     fresh = NodeWorld(node("a", 64, A100), node("b", 64, A100), policies=POLICIES)
     fresh.tell(*map(PodObserved, last.values()))
     assert capacities(world) == capacities(fresh)
-    assert world.engine.check() == []
+    assert violations(world.engine) == []
 
 
 def demand(world: NodeWorld) -> tuple[Demand, ...]:

@@ -21,6 +21,7 @@ from queuectl.core.policy import Context, Node, NodeRules, SchedulingConfigurati
 from queuectl.core.reasons import Code
 from queuectl.core.resources import amounts
 from tests.builders import GPU, admitted, pod_set, workload
+from tests.doubles.invariants import violations
 from tests.unit.core.node_worlds import NodeWorld, node, reasons
 
 MIG = "nvidia.com/mig"
@@ -252,7 +253,7 @@ def test_pods_that_no_queue_knows_hold_the_devices_of_their_claims(template_firs
     assert found.free() == {"m": 0, "n": 2}, "a template that is deleted frees nothing"
     found.tell(PodGone("x"), PodGone("y"))
     assert found.free() == {"m": 0, "n": 4}
-    assert not found.engine.check()
+    assert not violations(found.engine)
 
 
 def test_a_claim_that_pods_share_is_held_once_until_the_last_of_them_is_gone() -> None:
@@ -263,7 +264,7 @@ def test_a_claim_that_pods_share_is_held_once_until_the_last_of_them_is_gone() -
     assert found.free()["n"] == 2
     found.tell(PodGone("y"))
     assert found.free()["n"] == 4
-    assert not found.engine.check()
+    assert not violations(found.engine)
 
 
 def test_bound_pods_of_a_workload_are_not_expected_again() -> None:
@@ -297,7 +298,7 @@ def test_pods_keep_the_devices_of_a_template_that_is_deleted_or_replaced() -> No
     assert found.free()["n"] == 5, "that of a later pod is made from the template of its time"
     found.tell(PodGone("x"), other("x", OWN))
     assert found.free()["n"] == 4
-    assert not found.engine.check()
+    assert not violations(found.engine)
 
 
 def test_a_controller_that_starts_after_a_template_is_deleted_knows_what_pods_hold() -> None:

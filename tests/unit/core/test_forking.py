@@ -17,6 +17,7 @@ from queuectl.core.entries import Entry
 from queuectl.core.events import TimeCame
 from queuectl.core.forking import fork
 from queuectl.core.values import value
+from tests.doubles.invariants import violations
 from tests.unit.core import profiles
 from tests.unit.core.frames import JOBS, SCRIPT, WORLD
 from tests.unit.core.node_worlds import NodeWorld, gang, node
@@ -34,7 +35,7 @@ def test_what_happens_to_an_engine_and_to_its_fork_is_independent(
 ) -> None:
     running = play(made, jobs, script)
     engine, other, third = running.engine, running.engine.fork(), running.engine.fork()
-    assert other.check() == []
+    assert violations(other) == []
     assert other.decide(running.now) == engine.decide(running.now)
     before = pickle.dumps(other)
     live_on(running, late)
@@ -43,7 +44,7 @@ def test_what_happens_to_an_engine_and_to_its_fork_is_independent(
     running.engine = third
     third.handle([*running.everything(), TimeCame(running.now)])
     third.commit(third.decide(running.now), 1)
-    assert third.check() == []
+    assert violations(third) == []
     assert pickle.dumps(engine) == after, "what happened to a fork changed the engine"
 
 
@@ -89,7 +90,7 @@ def test_a_fork_has_the_nodes_and_their_pods_as_its_own() -> None:
     world.engine = third
     world.nodes(node("n4", 4))
     assert {one.ref.name for one in world.run() if isinstance(one, Admit)} == {"waits"}
-    assert third.check() == other.check() == engine.check() == []
+    assert violations(third) == violations(other) == violations(engine) == []
 
 
 def live_on(running: Running, late: list[bytes]) -> None:

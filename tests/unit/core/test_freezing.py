@@ -9,6 +9,7 @@ from queuectl.core.model import AttemptState, EffectKey, LedgerSnapshot, Phase, 
 from queuectl.core.policy import Preemption, PreemptionPolicy
 from queuectl.core.reasons import Code
 from tests.builders import T0, World, admitted, local_queue, observed, priority, queue, workload
+from tests.doubles.invariants import violations
 
 LQ = local_queue("lq", "cq")
 
@@ -56,7 +57,7 @@ def test_after_a_reload_a_late_watch_does_not_make_a_start_look_undone() -> None
     world.settle()
     world.engine.freeze("ClusterQueue/cq")
     world.engine.thaw("ClusterQueue/cq", running(world))
-    assert world.engine.check() == []
+    assert violations(world.engine) == []
     assert world.run() == []
     world.tell(observed(workload("a"), suspended=False, generation=2))
     assert world.run() == []
@@ -70,7 +71,7 @@ def test_after_a_reload_a_start_is_checked_against_the_current_object() -> None:
     world.engine.freeze("ClusterQueue/cq")
     world.tell(observed(workload("a", gpus=2), generation=2))
     world.engine.thaw("ClusterQueue/cq", running(world, effect.key.verb))
-    assert world.engine.check() == []
+    assert violations(world.engine) == []
     assert world.engine.take_effects() == []
     assert [type(d) for d in world.run()] == [Release, Admit]
 
@@ -96,7 +97,7 @@ def test_a_workload_that_is_set_aside_is_no_victim_and_gets_no_decision(aside: s
     assert {d.ref.name for d in world.run() if isinstance(d, Evict)} == {victim}
     world.tell(observed(workload(aside, gpus=1, hold=True), suspended=False, generation=2))
     assert world.run() == []
-    assert world.engine.check() == []
+    assert violations(world.engine) == []
     assert world.engine.cluster_report().set_aside == 1
 
 
@@ -110,5 +111,5 @@ def test_a_plan_is_split_by_root_into_independent_parts() -> None:
     assert sorted(map(repr, plan.decisions)) == sorted(repr(d) for _, part in parts for d in part.decisions)
     for _, part in reversed(parts):
         world.engine.commit_part(part, world.sequence + 1)
-        assert world.engine.check() == []
+        assert violations(world.engine) == []
     assert world.run() == []

@@ -26,6 +26,7 @@ from queuectl.core.inbox import Inbox
 from queuectl.core.model import ConfigKey, EffectKey, Outcome, Verb, WorkloadId
 from queuectl.core.policy import Gate
 from tests.builders import T0, World, local_queue, observed, policy, queue, workload
+from tests.doubles.invariants import violations
 from tests.unit.core import profiles
 from tests.unit.core.frames import JOBS, SCRIPT, WORLD
 from tests.unit.core.running import Running
@@ -49,7 +50,7 @@ def state(engine: Engine, events: Sequence[Event]) -> dict[str, object]:
     """What the engine knows after `events`: of each workload, of policy, and what is due."""
     other = deepcopy(engine)
     other.handle(events)
-    assert other.check() == []
+    assert violations(other) == []
     core = other._state
     entries = {
         entry.id: (

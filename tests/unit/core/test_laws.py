@@ -28,6 +28,7 @@ from queuectl.core.model import WorkloadId
 from queuectl.core.policy import MinRunTime, Preemption, PreemptionPolicy, WorkloadPriorityClass
 from queuectl.core.queues.line import line
 from tests.builders import SETTINGS, flavor, local_queue, queue, workload
+from tests.doubles.invariants import violations
 from tests.unit.core import laws, profiles
 from tests.unit.core.frames import (
     CYCLES,
@@ -271,7 +272,7 @@ def test_nothing_is_left_of_deleted_queues_and_workloads(
     running.remove_everything()
     running.come_to_rest()
     state = running.engine._state
-    assert running.engine.check() == []
+    assert violations(running.engine) == []
     left = (state.entries, state.members, state.holders, state.pending, state.due_queues, state.tree.cells)
     assert not any(left), left
     assert list(state.tree.nodes()) == []

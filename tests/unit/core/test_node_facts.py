@@ -21,6 +21,7 @@ from queuectl.core.policy import Namespace
 from queuectl.core.resources import amounts
 from queuectl.scenarios.rebuilt_engine import engine_of
 from tests.builders import GPU
+from tests.doubles.invariants import violations
 from tests.unit.core import profiles
 from tests.unit.core.frames import JOBS, WORLD, meaning, moves
 from tests.unit.core.machine import wait_for
@@ -180,7 +181,7 @@ def rebuilt(running: OnNodes) -> Engine:
         or (isinstance(event, ContextObserved) and isinstance(event.value, Namespace))
     )
     engine.handle([*rules, TimeCame(running.now)])
-    assert engine.check() == []
+    assert violations(engine) == []
     return engine
 
 

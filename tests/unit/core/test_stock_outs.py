@@ -35,6 +35,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles.invariants import violations
 from tests.unit.core.node_worlds import NodeWorld, node
 from tests.unit.core.test_waiting_for_flavors import taken, waiting
 
@@ -165,5 +166,5 @@ def test_a_newly_started_controller_knows_it_from_the_workload_that_failed() -> 
         engine.handle([ContextObserved(Namespace("ns")), *map(policy, policies()), Listed("policies")])  # type: ignore[arg-type]
         other = workload("b", created=61)
         engine.handle([observed(other), Listed("Job", frozenset({other.id})), TimeCame(now)])
-        assert engine.check() == []
+        assert violations(engine) == []
         assert taken(list(engine.decide(now).decisions)) == {"b": expected}

@@ -28,6 +28,7 @@ from queuectl.simulation.cluster import Cluster, Other
 from queuectl.simulation.room_use import RoomUse
 from queuectl.simulation.stage import play, read_simulation
 from tests.builders import GPU
+from tests.doubles.invariants import violations
 from tests.unit.core.machine import wait_for
 from tests.unit.simulator.hours import START, Hour, cluster_queue, manifest, moves
 from tests.unit.simulator.test_past_hours import MANY, run_of, sizes
@@ -144,7 +145,7 @@ def test_an_engine_from_the_ledger_finds_the_room_that_a_controller_finds() -> N
         without = engine_of(wait_for(played.ledger.at(when)), played.settings)
         found = engine_of(snapshot, played.settings)
         live = started(played, when)
-        assert found.check() == []
+        assert violations(found) == []
         for engine in (found, live, without):
             engine.handle([*more(), TimeCame(now)])
         decided = moves(found.decide(now, MANY))
@@ -167,7 +168,7 @@ def test_a_dump_with_nodes_decides_as_the_controller_would_have() -> None:
         live = started(played, when)
         live.handle(more())
         engine = run_of(changed)
-        assert engine.check() == []
+        assert violations(engine) == []
         decided = engine.decide(when, MANY)
         assert moves(decided) == moves(live.decide(when, MANY)), when
         differing += bool(moves(decided))

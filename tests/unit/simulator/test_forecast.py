@@ -34,6 +34,7 @@ from queuectl.core.policy import Node
 from queuectl.ports.reader import PastLife
 from queuectl.scenarios.arrivals import Arrival, milliseconds
 from tests.builders import T0
+from tests.doubles.invariants import violations
 from tests.unit.simulator.test_run_times import stored
 
 HOUR = 3_600_000
@@ -124,7 +125,7 @@ def test_a_forecast_changes_nothing_of_the_state() -> None:
     before = found._engine.fork().decide(START + timedelta(days=busy())).decisions
     found.of([waiting(found)[0].id], most_draws=9)
     assert found._engine.decide(START + timedelta(days=busy())).decisions == before
-    assert found._engine.check() == []
+    assert violations(found._engine) == []
 
 
 def test_the_reasons_of_a_rebuilt_engine_are_found_once_for_all_draws() -> None:

@@ -14,13 +14,15 @@ from queuectl.scenarios.manifests import read_manifests
 from queuectl.scenarios.nodes import MOST_NODES, MOST_PODS
 from queuectl.scenarios.reader import BadScenarios, read_scenarios
 from queuectl.scenarios.verdicts import judge
-from queuectl.simulation.stage import play, read_simulation
+from queuectl.simulation import stage
+from tests.doubles.invariants import checked_commits
 from tests.unit.simulator.cases import GPU, H100, cycle, holding, judged, manifest, pending, queue, read
 
 STATIC = manifest("ResourceFlavor", "h100", nodes={"mode": "Static"})
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 TWO = [{"name": "main", "count": 2, "requests": {GPU: 8}}]
 PREEMPTS = {"withinClusterQueue": "LowerPriority"}
+play = checked_commits()(stage.play)
 
 
 def nodes(count: int = 2, gpus: int = 8, **fields: Any) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def simulation(
 
 def played(*workloads: dict[str, Any], **fields: Any) -> dict[str, Any]:
     text = json.dumps(simulation(*workloads, **fields)).encode()
-    return play(read_simulation(text, "case.json"), check_every=1)
+    return play(stage.read_simulation(text, "case.json"))
 
 
 def happens(*events: tuple[float, str, str]) -> list[dict[str, Any]]:
@@ -241,7 +243,7 @@ def test_node_manifests_are_taken_as_they_are() -> None:
         [node_manifest("a", ready="True"), node_manifest("b"), node_manifest("c", ready="False")]
     )
     text = json.dumps(simulation(gang("x", 2), gang("y", 1), nodes=[], until=150)).encode()
-    found = play(read_simulation(text, "case.json", policy), check_every=1)
+    found = play(stage.read_simulation(text, "case.json", policy))
     assert (found["total"]["started"], found["total"]["wait"]["max"]) == (2, 100)
     assert found["nodes"][-1]["allocatable"] == 24
 
@@ -249,7 +251,7 @@ def test_node_manifests_are_taken_as_they_are() -> None:
 def test_a_node_of_the_document_replaces_the_manifest_of_its_name() -> None:
     policy = read_manifests([node_manifest("gpu-1"), node_manifest("gpu-2")])
     text = json.dumps(simulation(gang("x", 3), until=150)).encode()
-    found = play(read_simulation(text, "case.json", policy), check_every=1)
+    found = play(stage.read_simulation(text, "case.json", policy))
     assert found["nodes"][0]["allocatable"] == 16
 
 
@@ -387,7 +389,7 @@ def test_pods_of_a_workload_that_holds_quota_are_on_the_nodes_that_its_document_
 )
 def test_bad_nodes_are_reported_with_their_place(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(BadScenarios) as found:
-        read_simulation(json.dumps(simulation(**fields)).encode(), "case.json")
+        stage.read_simulation(json.dumps(simulation(**fields)).encode(), "case.json")
     (line,) = found.value.problems
     assert line.startswith("case.json: line 1, column ")
     assert problem in line
@@ -464,6 +466,6 @@ def test_a_bad_step_is_refused(step: dict[str, Any], says: str) -> None:
 
 def test_the_simulation_in_the_documentation_runs() -> None:
     example = DOCS / "examples" / "node-loss.yaml"
-    found = play(read_simulation(example.read_bytes(), example.name), check_every=1)
+    found = play(stage.read_simulation(example.read_bytes(), example.name))
     assert (found["total"]["finished"], found["total"]["evictions"]) == (2, {"NodeFailures": 1})
     assert all(room(found)[name] > 0 for name in ("NoNodeFits", "stalled"))

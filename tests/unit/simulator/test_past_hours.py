@@ -24,6 +24,7 @@ from queuectl.scenarios.rebuilt_engine import engine_of
 from queuectl.scenarios.run import Run
 from queuectl.simulation.stage import play, read_simulation
 from tests.builders import GPU
+from tests.doubles.invariants import violations
 from tests.unit.core import profiles
 from tests.unit.core.machine import wait_for
 from tests.unit.simulator.hours import HOUR, START, TEAMS, Hour, cluster_queue, flavors, moves
@@ -88,7 +89,7 @@ def test_an_engine_from_the_ledger_decides_as_a_controller_that_starts_then() ->
     for when in some_of(played, 50):
         now = when + timedelta(seconds=1)
         rebuilt, live = engine_of(wait_for(played.ledger.at(when)), played.settings), started(played, when)
-        assert rebuilt.check() == []
+        assert violations(rebuilt) == []
         assert moves(rebuilt.decide(now, MANY)) == moves(live.decide(now, MANY)), when
         for engine in (rebuilt, live):
             engine.handle([*what_if, TimeCame(now)])
@@ -106,7 +107,7 @@ def test_an_engine_from_the_newest_state_shares_a_shortage_as_a_controller_that_
         now = when + timedelta(seconds=1)
         rebuilt, live = engine_of(newest, played.settings), started(played, when)
         for engine in (rebuilt, live):
-            assert engine.check() == []
+            assert violations(engine) == []
             engine.handle([*what_if, TimeCame(now)])
         assert counting(rebuilt) == counting(live), when
         assert moves(rebuilt.decide(now, MANY)) == moves(live.decide(now, MANY)), when
@@ -134,7 +135,7 @@ def test_a_dump_of_any_time_decides_as_the_controller_would_have() -> None:
     for when in some_of(played, 25):
         snapshot = wait_for(played.ledger.at(when))
         document = dump(snapshot, played.settings, now=when)
-        assert run_of(document).check() == []
+        assert violations(run_of(document)) == []
         live = started(played, when)
         assert moves(run_of(document).decide(when, MANY)) == moves(live.decide(when, MANY)), when
         larger = cluster_queue("research", 40)

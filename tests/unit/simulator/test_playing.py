@@ -12,6 +12,7 @@ from queuectl.scenarios.arrivals import Arrival, Exponential, Lognormal, Templat
 from queuectl.simulation.history import History, Life
 from queuectl.simulation.player import Play
 from tests.builders import GPU, T0, World, local_queue, pod_set, priority, queue, workload
+from tests.doubles.invariants import checked_commits
 
 
 def world(gpus: int = 2) -> World:
@@ -28,8 +29,16 @@ def coming(name: str, at: float = 0, run: float | None = 60, gpus: int = 1, **fi
     )
 
 
-def played(made: World, work: Iterable[Arrival], until: float | None = None, **options: Any) -> History:
-    return Play(made.engine, T0, **{"check_every": 1, **options}).play(work, until=until)
+def played(
+    made: World,
+    work: Iterable[Arrival],
+    until: float | None = None,
+    *,
+    eviction_seconds: float = 0.0,
+    check_every: int = 1,
+) -> History:
+    with checked_commits(check_every):
+        return Play(made.engine, T0, eviction_seconds=eviction_seconds).play(work, until=until)
 
 
 def lives(history: History) -> dict[str, Life]:

@@ -1,4 +1,4 @@
-"""Invariants of the engine state after every step, and of a plan before its commit.
+"""Invariants of an engine's state after every step, and of a plan before its commit.
 
 Each counter and index is recomputed from its sources and compared. Each violation is one sentence.
 """
@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from typing import TypeVar
+from unittest.mock import patch
 
 from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
+from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.lifecycle import forgotten, may_have_pods, next_number, next_time
 from queuectl.core.model import AttemptState, Phase, Place, WorkloadId
@@ -27,8 +30,36 @@ from queuectl.core.state import State
 T = TypeVar("T")
 
 
-def check(state: State) -> list[str]:
-    """Return the violations in `state`, one sentence each; empty if there are none."""
+def violations(engine: Engine, plan: Plan | None = None) -> list[str]:
+    """Return the violations in the state of `engine`, and in `plan` if given: one sentence each.
+
+    `plan` was decided by `engine`, and is not committed yet. The time grows with the whole state.
+    """
+    state = engine._state
+    return [*_of_state(state), *(_of_plan(state, plan) if plan is not None else ())]
+
+
+@contextmanager
+def checked_commits(every: int = 1) -> Iterator[None]:
+    """Check every engine before and after each `every`th commit, and the last one at the end.
+
+    Raises AssertionError with the violations.
+    """
+    commit, engines = Engine.commit, list[Engine]()
+
+    def checked(engine: Engine, plan: Plan, first: int) -> None:
+        engines.append(engine)
+        due = len(engines) % every == 0
+        assert not due or violations(engine, plan) == []
+        commit(engine, plan, first)
+        assert not due or violations(engine) == []
+
+    with patch.object(Engine, "commit", checked):
+        yield
+    assert not engines or violations(engines[-1]) == []
+
+
+def _of_state(state: State) -> list[str]:
     return [
         *_usage(state),
         *_memberships(state),
@@ -128,7 +159,7 @@ def _both(one: dict[str, T], other: dict[str, T]) -> Iterator[tuple[str, tuple[T
         yield name, (one.get(name), other.get(name))
 
 
-def check_plan(state: State, plan: Plan) -> list[str]:
+def _of_plan(state: State, plan: Plan) -> list[str]:
     """Return the violations in `plan` against the state that it was computed from (C3, C5)."""
     used = {
         (name, cell): amount
