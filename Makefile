@@ -24,16 +24,6 @@ test: $(STAMP) ## unit and integration tests and an end-to-end smoke, on all cor
 test-acceptance: $(STAMP) ## all other tests, and laws with many examples; CONTRIBUTING.md says what they need (options for pytest in ARGS)
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PY) -m pytest -n $(WORKERS) -m 'acceptance or law' $(ARGS)
 
-test-long: export PYTHONDONTWRITEBYTECODE :=
-
-test: $(STAMP) ## all tests, on all cores (options for pytest in ARGS; for a debugger WORKERS=0)
-	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
-
-QUICK := unit/core unit/kinds unit/conformance unit/controller unit/simulator integration/kube integration/kube_api unit/webhook unit/metrics
-
-test-quick: $(STAMP) ## tests that need no database and no control plane, with few examples; some two minutes on two cores
-	@HYPOTHESIS_PROFILE=quick KUBEBUILDER_ASSETS= $(PY) -m pytest -n $(WORKERS) $(QUICK:%=tests/%) --ignore tests/unit/metrics/test_expressions.py $(ARGS)
-
 test-long: $(STAMP) ## faults under load on a real control plane; takes 40 minutes (options in ARGS)
 	@$(PY) -m tests.acceptance.chaos $(ARGS)
 

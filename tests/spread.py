@@ -40,11 +40,12 @@ _PROFILES: Final = "tests.unit.core.profiles"
 def tiers(item: pytest.Item) -> list[str]:
     """The markers of a test.
 
-    `acceptance`: it is in tests/acceptance, or its parameters name a real control plane. `law`: how many
-    examples it tries depends on HYPOTHESIS_PROFILE.
+    `acceptance`: it is in tests/acceptance, its parameters name a real control plane, or it types kubectl; other
+    tests have the marker in their text. `law`: how many examples it tries depends on HYPOTHESIS_PROFILE.
     """
     names = []
-    if item.nodeid.startswith("tests/acceptance/") or _on_real_plane(item.nodeid):
+    types_kubectl = "kubectl" in getattr(item, "fixturenames", ())
+    if item.nodeid.startswith("tests/acceptance/") or _on_real_plane(item.nodeid) or types_kubectl:
         names.append(ACCEPTANCE)
     if isinstance(item, pytest.Function) and _depends_on_profile(item):
         names.append(LAW)
