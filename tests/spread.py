@@ -40,8 +40,8 @@ _PROFILES: Final = "tests.unit.core.profiles"
 def tiers(item: pytest.Item) -> list[str]:
     """The markers of a test.
 
-    `acceptance`: it is in tests/acceptance, its parameters name a real control plane, or it types kubectl; other
-    tests have the marker in their text. `law`: how many examples it tries depends on HYPOTHESIS_PROFILE.
+    `acceptance`: it is in tests/acceptance, its parameters name a real control plane, or it types kubectl;
+    other tests have the marker in their text. `law`: its number of examples depends on HYPOTHESIS_PROFILE.
     """
     names = []
     types_kubectl = "kubectl" in getattr(item, "fixturenames", ())
