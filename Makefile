@@ -7,7 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: run control-plane test test-quick test-long test-demo first-hour mutants lint bench pictures clean lock manifests release vendor help
+.PHONY: run control-plane operators test test-acceptance test-long test-demo first-hour mutants lint bench pictures clean lock manifests release vendor help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -15,16 +15,14 @@ help: ## list the targets
 run: $(STAMP) ## queuectl sandbox: all components on this machine, with an example (options in ARGS)
 	@$(PY) -m queuectl sandbox $(ARGS)
 
-# Tests start hundreds of processes: each loads bytecode instead of compiling the package again.
-test test-quick test-long: export PYTHONDONTWRITEBYTECODE :=
+# Tests start many processes: each loads bytecode instead of compiling the package again.
+test test-acceptance test-long: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(STAMP) ## all tests, on all cores (options for pytest in ARGS; for a debugger WORKERS=0)
-	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+test: $(STAMP) ## unit and integration tests and an end-to-end smoke, on all cores; under three minutes on two (options for pytest in ARGS)
+	@$(PY) -m pytest -n $(WORKERS) -m 'not acceptance' tests/unit tests/integration $(ARGS)
 
-QUICK := unit/core unit/kinds unit/conformance unit/controller unit/simulator integration/kube integration/kube_api unit/webhook unit/metrics
-
-test-quick: $(STAMP) ## tests that need no database and no control plane, with few examples; some two minutes on two cores
-	@HYPOTHESIS_PROFILE=quick KUBEBUILDER_ASSETS= $(PY) -m pytest -n $(WORKERS) $(QUICK:%=tests/%) --ignore tests/unit/metrics/test_expressions.py $(ARGS)
+test-acceptance: $(STAMP) ## all other tests, and laws with many examples; CONTRIBUTING.md says what they need (options for pytest in ARGS)
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PY) -m pytest -n $(WORKERS) -m 'acceptance or law' $(ARGS)
 
 test-long: $(STAMP) ## faults under load on a real control plane; takes 40 minutes (options in ARGS)
 	@$(PY) -m tests.acceptance.chaos $(ARGS)
@@ -48,6 +46,9 @@ lint: $(STAMP) ## check style, types and imports: ruff, mypy, import-linter; Typ
 
 control-plane: ## make etcd, kube-apiserver, kube-controller-manager and kubectl 1.36 with Go, and print their folder for KUBEBUILDER_ASSETS
 	@bash .ci/kubernetes-1.36/build.sh
+
+operators: ## make the operators that kinds are tested on with Go, and print their folder for QUEUECTL_OPERATORS
+	@bash .ci/operators/build.sh
 
 bench: $(STAMP) ## benchmarks, each beside a reference on the same machine; takes 20 minutes (options in ARGS)
 	@$(PY) -m benchmarks $(ARGS)

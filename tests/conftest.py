@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
-from tests.spread import longest_first, scheduler, shared_sites, workers
+from tests.spread import ACCEPTANCE, LAW, in_groups, scheduler, shared_sites, tiers, workers
 
 NO_SKIPS = "QUEUECTL_NO_SKIPS"
 _FIGURE = "figure"
@@ -39,8 +39,13 @@ _LOUD = {
 }
 
 
-def pytest_configure() -> None:
-    """A shell in the background ignores interrupts, and its children would too: tests interrupt theirs."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers of commands, and restore interrupts.
+
+    A shell in the background ignores interrupts, and its children would too: tests interrupt theirs.
+    """
+    config.addinivalue_line("markers", f"{ACCEPTANCE}: run by `make test-acceptance` only")
+    config.addinivalue_line("markers", f"{LAW}: run by `make test-acceptance` once more, with more examples")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -75,10 +80,14 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return None if find_assets() else workers(os.cpu_count() or 1)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    for name in tiers(item):
+        item.add_marker(name)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(config, "workerinput"):
-        longest_first(items)
+    in_groups(items)
     config.stash[_LAST] = {name: item for item in items for name in shared_sites(item)}
 
 

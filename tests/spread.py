@@ -1,4 +1,9 @@
-"""How tests are divided among worker processes (`pytest -n`): a group of tests runs in one worker, in order.
+"""How tests are divided among commands and worker processes.
+
+Two markers, given to each test by what it needs, select the tests of a command. `make test` runs what is not
+marked `acceptance`. `make test-acceptance` runs what is, and with all examples what is marked `law`.
+
+In several processes (`pytest -n`) a group of tests runs in one worker, in order.
 
 What tests share (a control plane, a sandbox, a Postgres) belongs to a worker process. A group is therefore
 all tests of one site, or all tests of one file that run on the same kind of API server. A site is started
@@ -27,6 +32,39 @@ LONGEST: Final = (
 )
 """Folders with the groups that start first, so that no long group is the last one to run."""
 
+ACCEPTANCE: Final = "acceptance"
+LAW: Final = "law"
+_PROFILES: Final = "tests.unit.core.profiles"
+
+
+def tiers(item: pytest.Item) -> list[str]:
+    """The markers of a test.
+
+    `acceptance`: it is in tests/acceptance, its parameters name a real control plane, or it types kubectl;
+    other tests have the marker in their text. `law`: its number of examples depends on HYPOTHESIS_PROFILE.
+    """
+    names = []
+    types_kubectl = "kubectl" in getattr(item, "fixturenames", ())
+    if item.nodeid.startswith("tests/acceptance/") or _on_real_plane(item.nodeid) or types_kubectl:
+        names.append(ACCEPTANCE)
+    if isinstance(item, pytest.Function) and _depends_on_profile(item):
+        names.append(LAW)
+    return names
+
+
+def _on_real_plane(nodeid: str) -> bool:
+    found = _SITE.match(nodeid) or _PLANE.match(nodeid)
+    return found is not None and found[found.lastindex or 0] not in ("small", "in_process")
+
+
+def _depends_on_profile(item: pytest.Function) -> bool:
+    if getattr(item.function, "is_hypothesis_test", False):
+        return True
+    return any(
+        _PROFILES in (getattr(value, "__name__", ""), getattr(value, "__module__", ""))
+        for value in vars(item.module).values()
+    )
+
 
 def group(nodeid: str) -> str:
     """The group that a test belongs to."""
@@ -42,9 +80,12 @@ def workers(cores: int) -> int:
     return cores + (cores + 1) // 2
 
 
-def longest_first(items: list[pytest.Item]) -> None:
-    """Sort by folder. The order within a folder stays."""
-    items.sort(key=lambda item: _rank(item.nodeid))
+def in_groups(items: list[pytest.Item]) -> None:
+    """Sort by folder, the longest first, and by group: in one process too, a site is started once."""
+    groups: dict[str, int] = {}
+    for item in items:
+        groups.setdefault(group(item.nodeid), len(groups))
+    items.sort(key=lambda item: (_rank(item.nodeid), groups[group(item.nodeid)]))
 
 
 def _rank(nodeid: str) -> int:

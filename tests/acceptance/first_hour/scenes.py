@@ -180,7 +180,7 @@ _LOST: Final = (
 HOW: Final[Sequence[How]] = (
     How("make run ARGS", until="first admission", environment={"TERM": "dumb"}),
     How("make run", until="train-bert", goes_on=True),
-    How("make test", environment={"PYTEST_ADDOPTS": "tests/unit/core/test_quantities.py"}),
+    How("make test", environment={"PYTEST_ADDOPTS": "-k test_quantities"}),
     How("make bench", environment={"ARGS": "--scale 1000 --only engine,ledger"}),
     How("kubectl get job train-bert", tries=True),
     How("queuectl explain job/train-bert", tries=True),

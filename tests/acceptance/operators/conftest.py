@@ -52,9 +52,7 @@ async def site(
         pytest.skip(NO_OPERATORS)
     missing = [one.name for one in PROGRAMS[request.param] if not (binaries / one.name).exists()]
     if missing:
-        pytest.skip(
-            f"QUEUECTL_OPERATORS has no {', '.join(missing)}: .ci/operators/build.sh makes further versions"
-        )
+        pytest.skip(f"QUEUECTL_OPERATORS has no {', '.join(missing)}: `make operators` makes them")
     folder = tmp_path_factory.mktemp("operators")
     async with served(request.param, folder, assets, binaries, PROGRAMS[request.param]) as found:
         yield found

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
@@ -189,6 +190,7 @@ def _row(row: DecisionRow) -> DecisionRow:
     return replace(row, epoch=0)
 
 
+@pytest.mark.acceptance
 @settings(
     max_examples=profiles.examples(30),
     deadline=None,

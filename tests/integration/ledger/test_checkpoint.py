@@ -50,6 +50,7 @@ def tried(edit: Edit) -> set[int]:
     return beside | set(range(LAST, 0, -step))
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("edit", EDITS)
 async def test_law_from_any_checkpoint_all_is_found_that_is_newer_or_open(busy: World, edit: Edit) -> None:
     stored = await states(busy)
@@ -240,6 +241,7 @@ def play(replay: Replay, row: Row) -> None:
     replay.forget(row)
 
 
+@pytest.mark.acceptance
 @given(histories(), st.sets(st.integers(0, 24)))
 def test_law_a_replay_continues_from_its_stored_state_as_if_it_had_not_stopped(
     history: list[Row], stored_after: set[int]

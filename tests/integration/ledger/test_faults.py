@@ -303,6 +303,7 @@ async def test_an_error_after_a_cancellation_is_reported() -> None:
 # --- a server that ends, or refuses
 
 
+@pytest.mark.acceptance
 async def test_a_dead_server_is_unavailable_whatever_the_error_and_available_again_afterwards(
     folder: Path,
 ) -> None:
@@ -411,6 +412,7 @@ async def test_a_read_only_server_is_unavailable_and_still_readable(
         assert (await ledger.load()).sequence == 0
 
 
+@pytest.mark.acceptance
 async def test_too_many_connections_is_unavailable(folder: Path) -> None:
     few = {"max_connections": "5", "superuser_reserved_connections": "1", "fsync": "off"}
     async with EmbeddedPostgres(folder / "pg", settings=few) as small:

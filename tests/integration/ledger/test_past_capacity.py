@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -77,6 +78,7 @@ async def _agree(url: str, stored: list[tuple[int, dict[str, int]]]) -> None:
         await pool.dispose()
 
 
+@pytest.mark.acceptance
 @settings(
     max_examples=15,
     deadline=None,

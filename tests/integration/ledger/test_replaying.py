@@ -54,6 +54,7 @@ async def test_a_past_time_has_its_state_its_workloads_and_the_changes_of_policy
         await past_since(settings(world), cluster=world.cluster, since=since)
 
 
+@pytest.mark.acceptance
 async def test_twelve_thousand_changes_of_policy_are_read_and_replayed(world: World) -> None:
     """A tool that applies 2000 objects six times, each time with another spec."""
     await world.write(configure("team-a", 100), enqueue("one"))

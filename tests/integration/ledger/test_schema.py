@@ -161,6 +161,7 @@ async def test_a_migration_can_be_reverted(fresh: str) -> None:
     await check(fresh)
 
 
+@pytest.mark.acceptance
 def test_the_alembic_command_migrates_too(fresh: str) -> None:
     environment = {
         **os.environ,

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ POD_SETS = st.builds(
 (MAIN,) = workload("any").pod_sets
 
 
+@pytest.mark.acceptance
 @given(st.lists(POD_SETS, max_size=3).map(tuple))
 def test_podsets_are_read_as_they_were_observed(pod_sets: tuple[PodSet, ...]) -> None:
     shape = shape_of(pod_sets)

@@ -22,6 +22,7 @@ from tests.job_kinds import JOB_KINDS
 FOLDERS = (".", "mutating", "examples")
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_each_kustomization_is_read_as_kubectl_reads_it(folder: str) -> None:
     assets = find_assets()

@@ -9,6 +9,7 @@ from tests.integration.sandbox.prediction import play
 GANGS = 400
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_less_than_one_in_a_hundred_predictions_is_wrong(seed: int, figures: list[str]) -> None:
     found = await play(seed, GANGS, 60)

@@ -181,6 +181,7 @@ def test_kubectl_gets_completions_and_the_directive_without_files(plugins: str, 
     assert directive == ":4"
 
 
+@pytest.mark.acceptance
 def test_the_real_kubectl_finds_the_plugin_and_its_completions(plugins: str, scripted: str) -> None:
     assets = find_assets()
     if assets is None:

@@ -50,7 +50,7 @@ class App(ModuleType):
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> App:
     found = App()
-    for name in ("leading", "reading", "upkeep", "rebuilding", "comparing", "sandbox"):
+    for name in ("controller", "api", "upkeep", "rebuild", "verify_cluster", "sandbox"):
         monkeypatch.setitem(sys.modules, f"queuectl.app.{name}", found)
         monkeypatch.setattr(queuectl.app, name, found, raising=False)
     return found

@@ -120,6 +120,7 @@ def table_lines(text: str) -> list[str]:
     return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r", "").splitlines()
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 @pytest.mark.parametrize("resource", ["workloads", "clusterqueues", "decisions"])
 def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(

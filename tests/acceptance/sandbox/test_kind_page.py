@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from queuectl.sandbox.control_plane import find_assets
+from tests.acceptance.sandbox.test_whole import sandbox
 from tests.integration.ledger.places import reachable_folder
-from tests.integration.sandbox.test_whole import sandbox
 
 KINDS = Path(__file__).parents[3] / "docs" / "kinds.md"
 PAGE = KINDS.read_text().partition("## A kind by configuration")[2]
