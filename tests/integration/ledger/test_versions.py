@@ -33,7 +33,8 @@ COMMANDS = {
     "report observe": ["report", "observe"],
 }
 CONFIGURATION = """
-controller: {lease: null}
+controller: {lease: null, listen: '127.0.0.1:0'}
+api: {listen: '127.0.0.1:0'}
 notifier: {listen: '127.0.0.1:0'}
 notifications:
 - {name: team, webhook: {url: 'http://127.0.0.1:1/x'}, rules: [{event: Evicted}]}
