@@ -72,6 +72,7 @@ async def paths(rest: Rest) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.acceptance
 async def test_every_path_answers_for_a_chain_of_a_thousand_cohorts(serve: Serve) -> None:
     rest = await serve(chain())
     known = await paths(rest)

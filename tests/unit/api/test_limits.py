@@ -232,6 +232,7 @@ async def test_51_idle_and_slow_connections_are_closed_and_others_are_served(
             assert answer.status == 200
 
 
+@pytest.mark.acceptance
 async def test_51_thousands_of_idle_sockets_do_not_block_other_clients(server: tuple[str, int]) -> None:
     """The server never keeps more of them open than its limit."""
     crowd: list[asyncio.StreamWriter] = []

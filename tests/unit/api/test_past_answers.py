@@ -173,6 +173,7 @@ def hour(*, on_nodes: bool) -> Told:
     return played
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("on_nodes", [False, True], ids=["quota", "shortage"])
 def test_each_answer_as_of_a_time_is_the_one_that_was_given_then(on_nodes: bool) -> None:
     played, asked = hour(on_nodes=on_nodes), questions(on_nodes=on_nodes)

@@ -21,6 +21,8 @@ from queuectl.simulation.history import History, Life
 from tests.builders import GPU, T0
 from tests.unit.api.weeks import END, Week, at_once, week
 
+pytestmark = pytest.mark.acceptance
+
 GPUS: Final = FlavorResource("default", GPU)
 LAST: Final = 1 << 62
 """Above the sequence of every decision."""

@@ -10,6 +10,8 @@ from functools import cache, partial
 from random import Random
 from typing import Any
 
+import pytest
+
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, Event, PodObserved, PolicyObserved, TimeCame
@@ -32,6 +34,8 @@ from tests.doubles.invariants import violations
 from tests.unit.core.machine import wait_for
 from tests.unit.simulator.hours import START, Hour, cluster_queue, manifest, moves
 from tests.unit.simulator.test_past_hours import MANY, run_of, sizes
+
+pytestmark = pytest.mark.acceptance
 
 SECONDS = 1_200
 NODES = [

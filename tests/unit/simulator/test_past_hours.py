@@ -29,6 +29,8 @@ from tests.unit.core import profiles
 from tests.unit.core.machine import wait_for
 from tests.unit.simulator.hours import HOUR, START, TEAMS, Hour, cluster_queue, flavors, moves
 
+pytestmark = pytest.mark.acceptance
+
 MANY = 10_000
 """Budget of one plan."""
 
