@@ -14,7 +14,6 @@ from queuectl.ledger.admin import schema
 from queuectl.ledger.admin.schema import blocking, migrate
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.tables import HISTORY, SCHEMA, metadata
-from tests.integration.ledger.test_schema import fresh  # noqa: F401
 
 WRITES_WAIT = (*("ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"),)
 """Modes in which other transactions cannot write the table."""
@@ -44,7 +43,7 @@ def written(name: str) -> str | None:
     return name if name in known else None
 
 
-async def test_a_migration_names_each_table_that_it_locks_against_commits(fresh: str) -> None:  # noqa: F811
+async def test_a_migration_names_each_table_that_it_locks_against_commits(fresh: str) -> None:
     async with connection_pool(fresh) as pool:
         async with pool.begin() as connection:
             await connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
@@ -65,7 +64,7 @@ async def test_a_migration_names_each_table_that_it_locks_against_commits(fresh:
 
 
 async def test_migrate_says_which_tables_it_locks_before_it_does(
-    fresh: str,  # noqa: F811
+    fresh: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, "queuectl.ledger.admin.schema"):

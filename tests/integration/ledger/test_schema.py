@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,24 +31,8 @@ from queuectl.ledger.tables import HISTORY, SCHEMA, metadata
 from queuectl.ledger.write import statements as s
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.ledger import LedgerUnavailable, SchemaMismatch
-from queuectl.sandbox.postgres import EmbeddedPostgres
 from tests.builders import GPU
 from tests.integration.ledger.plans import admit, configure, enqueue, plan, retire, workload
-
-
-@pytest.fixture
-async def fresh(server: EmbeddedPostgres, cluster: str) -> AsyncIterator[str]:
-    """URL of an empty database with a name that must be quoted."""
-    name = f"a b%{cluster}"
-    pool = create_pool(server.url)
-    try:
-        async with pool.connect() as raw:
-            connection = await raw.execution_options(isolation_level="AUTOCOMMIT")
-            await connection.exec_driver_sql(f'CREATE DATABASE "{name}"')
-            yield server.database_url(name)
-            await connection.exec_driver_sql(f'DROP DATABASE "{name}" WITH (FORCE)')
-    finally:
-        await pool.dispose()
 
 
 async def run(url: str, *statements: str) -> Any:
@@ -91,34 +74,30 @@ async def test_an_older_schema_is_refused_with_the_command_to_run(
         await check(fresh)
 
 
-async def test_a_newer_schema_is_refused_and_left_alone(fresh: str) -> None:
-    await migrate(fresh)
-    await run(fresh, f"UPDATE {SCHEMA}.schema_version SET version_num = '9999'")
-    for refused in (check(fresh), migrate(fresh)):
+async def test_a_newer_schema_is_refused_and_left_alone(migrated: str) -> None:
+    await run(migrated, f"UPDATE {SCHEMA}.schema_version SET version_num = '9999'")
+    for refused in (check(migrated), migrate(migrated)):
         with pytest.raises(SchemaMismatch, match="9999 is newer than this program"):
             await refused
 
 
-async def test_a_controller_refuses_a_read_only_server(fresh: str) -> None:
-    await migrate(fresh)
-    standby = f"{fresh}&options=-cdefault_transaction_read_only%3Don"
+async def test_a_controller_refuses_a_read_only_server(migrated: str) -> None:
+    standby = f"{migrated}&options=-cdefault_transaction_read_only%3Don"
     await check(standby)
     with pytest.raises(LedgerUnavailable, match="takes no writes"):
         await check(standby, writing=True)
 
 
-async def test_a_database_has_an_identity_that_a_second_migration_leaves_alone(fresh: str) -> None:
-    await migrate(fresh)
-    async with connection_pool(fresh) as pool:
+async def test_a_database_has_an_identity_that_a_second_migration_leaves_alone(migrated: str) -> None:
+    async with connection_pool(migrated) as pool:
         first = await installation(pool)
-        await migrate(fresh)
+        await migrate(migrated)
         assert await installation(pool) == first
     with pytest.raises(IntegrityError):
-        await run(fresh, f"INSERT INTO {SCHEMA}.installation DEFAULT VALUES")
+        await run(migrated, f"INSERT INTO {SCHEMA}.installation DEFAULT VALUES")
 
 
-async def test_the_migrated_tables_are_those_of_the_program(fresh: str) -> None:
-    await migrate(fresh)
+async def test_the_migrated_tables_are_those_of_the_program(migrated: str) -> None:
 
     def differences(connection: Connection) -> list[Any]:
         def ours(name: str | None, kind: str, parents: Any) -> bool:
@@ -130,7 +109,7 @@ async def test_the_migrated_tables_are_those_of_the_program(fresh: str) -> None:
         return [one for one in found if one[0] not in ("remove_index", "remove_table")]
 
     # By default the schema named like the user comes first, and would be reflected as no schema.
-    pool = create_pool(f"{fresh}&options=-csearch_path%3Dpublic")
+    pool = create_pool(f"{migrated}&options=-csearch_path%3Dpublic")
     try:
         async with pool.connect() as connection:
             assert await connection.run_sync(differences) == []
@@ -179,22 +158,20 @@ def test_the_alembic_command_migrates_too(fresh: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-async def test_partitions_exist_for_this_month_and_three_more(fresh: str) -> None:
-    await migrate(fresh)
-    pool = create_pool(fresh)
+async def test_partitions_exist_for_this_month_and_three_more(migrated: str) -> None:
+    pool = create_pool(migrated)
     try:
         assert await ensure_partitions(pool) == []
         made = await ensure_partitions(pool, months_ahead=5)
         assert len(made) == 2 * len(HISTORY)
         now = await PostgresLedger(pool, "c").now()
-        assert await run(fresh, f"SELECT to_regclass('{SCHEMA}.decision_{now:%Y_%m}') IS NOT NULL")
+        assert await run(migrated, f"SELECT to_regclass('{SCHEMA}.decision_{now:%Y_%m}') IS NOT NULL")
     finally:
         await pool.dispose()
 
 
-async def test_rows_without_a_partition_are_kept_and_reported(fresh: str) -> None:
-    await migrate(fresh)
-    pool = create_pool(fresh)
+async def test_rows_without_a_partition_are_kept_and_reported(migrated: str) -> None:
+    pool = create_pool(migrated)
     try:
         ledger = PostgresLedger(pool, "c")
         epoch = await ledger.take_epoch("test")
@@ -203,21 +180,20 @@ async def test_rows_without_a_partition_are_kept_and_reported(fresh: str) -> Non
         assert (await ledger.load()).sequence == 1
     finally:
         await pool.dispose()
-    [finding] = await verify(fresh)
+    [finding] = await verify(migrated)
     assert (finding.code, finding.subject) == ("DefaultPartition", "decision_default")
 
 
-async def test_old_months_are_dropped_and_open_rows_stay(fresh: str) -> None:
-    await migrate(fresh)
+async def test_old_months_are_dropped_and_open_rows_stay(migrated: str) -> None:
     past = datetime(2020, 2, 15, tzinfo=UTC)
     for parent in HISTORY.values():
         for month, after in (("01", "02"), ("02", "03")):
             await run(
-                fresh,
+                migrated,
                 f"CREATE TABLE {SCHEMA}.{parent}_2020_{month} PARTITION OF {SCHEMA}.{parent} "
                 f"FOR VALUES FROM ('2020-{month}-01Z') TO ('2020-{after}-01Z')",
             )
-    pool = create_pool(fresh)
+    pool = create_pool(migrated)
     try:
         ledger = PostgresLedger(pool, "c")
         epoch = await ledger.take_epoch("test")
@@ -230,12 +206,12 @@ async def test_old_months_are_dropped_and_open_rows_stay(fresh: str) -> None:
         )
         await ledger.commit(before, [], epoch=epoch, batch="1")
         await ledger.commit(plan(retire("two", 1), now=past), [], epoch=epoch, batch="2")
-        assert await verify(fresh) == []
+        assert await verify(migrated) == []
         dropped = await drop_history(pool, keep_months=1)
         assert len(dropped) == 2 * len(HISTORY)
         snapshot = await ledger.load()
         assert [one.attempt is not None for one in snapshot.workloads] == [True]
-        assert await verify(fresh) == []
+        assert await verify(migrated) == []
         now = await ledger.now()
         await ledger.commit(
             plan(retire("one", 1), enqueue("three", arrival=3), admit("three", now=now), now=now),
@@ -243,21 +219,20 @@ async def test_old_months_are_dropped_and_open_rows_stay(fresh: str) -> None:
             epoch=epoch,
             batch="3",
         )
-        assert await verify(fresh) == []
+        assert await verify(migrated) == []
         with pytest.raises(ValueError, match="at least 1 month"):
             await drop_history(pool, keep_months=0)
     finally:
         await pool.dispose()
 
 
-async def test_revisions_and_podsets_are_dropped_with_the_history_that_refers_to_them(fresh: str) -> None:
-    await migrate(fresh)
+async def test_revisions_and_podsets_are_dropped_with_the_history_that_refers_to_them(migrated: str) -> None:
     past, late = datetime(2020, 1, 15, tzinfo=UTC), datetime(2020, 1, 16, tzinfo=UTC)
     month = "FOR VALUES FROM ('2020-01-01Z') TO ('2020-02-01Z')"
     for parent in HISTORY.values():
         leaf = f"{SCHEMA}.{parent}_2020_01"
-        await run(fresh, f"CREATE TABLE {leaf} PARTITION OF {SCHEMA}.{parent} {month}")
-    async with connection_pool(fresh) as pool:
+        await run(migrated, f"CREATE TABLE {leaf} PARTITION OF {SCHEMA}.{parent} {month}")
+    async with connection_pool(migrated) as pool:
         ledger = PostgresLedger(pool, "c")
         epoch = await ledger.take_epoch("test")
 
@@ -274,7 +249,7 @@ async def test_revisions_and_podsets_are_dropped_with_the_history_that_refers_to
         await write(retire("ends", None), retire("comes-back", None), now=late)
         now = await ledger.now()
         await write(configure("late", 2), queued("again", 3, 4), now=now)
-        assert await verify(fresh) == []
+        assert await verify(migrated) == []
         assert "decision_2020_01" in await drop_history(pool, keep_months=1)
         revisions = text(f"SELECT name || ' ' || (to_seq IS NULL) FROM {SCHEMA}.config_revision")
         shapes = text(f"SELECT pod_sets #>> '{{0,requests,0,1}}' FROM {SCHEMA}.shape")
@@ -286,7 +261,7 @@ async def test_revisions_and_podsets_are_dropped_with_the_history_that_refers_to
         await write(queued("like-ends", 2, 5), now=now)
         async with pool.connect() as connection:
             assert sorted((await connection.execute(shapes)).scalars()) == ["1", "2", "3"]
-        assert await verify(fresh) == []
+        assert await verify(migrated) == []
         loaded = await ledger.load()
         assert all(one.pod_sets for one in loaded.workloads)
         past_state = await LedgerPast(pool, "c", lambda _: DEFAULT_CONFIGURATION).at(now)
@@ -294,9 +269,8 @@ async def test_revisions_and_podsets_are_dropped_with_the_history_that_refers_to
         assert {key.name for key, _ in past_state.configs} == {"team-a", "late"}
 
 
-async def test_a_database_lists_its_clusters(fresh: str) -> None:
-    await migrate(fresh)
-    pool = create_pool(fresh)
+async def test_a_database_lists_its_clusters(migrated: str) -> None:
+    pool = create_pool(migrated)
     try:
         for name in ("b", "a"):
             await PostgresLedger(pool, name).take_epoch("test")

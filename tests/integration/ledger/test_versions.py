@@ -16,7 +16,7 @@ from queuectl.ledger.admin.schema import migrate
 from queuectl.ledger.pool import connection_pool, ledger_call
 from queuectl.ledger.tables import SCHEMA
 from queuectl.ports.ledger import SchemaMismatch
-from tests.integration.ledger.test_schema import fresh, run  # noqa: F401
+from tests.integration.ledger.test_schema import run
 
 COMMANDS = {
     "migrate": ["migrate"],
@@ -68,18 +68,17 @@ def told(folder: Path, url: str, name: str) -> str:
 
 
 # Not asynchronous: servers set handlers of signals, in the main thread.
-def test_each_command_says_the_same_of_a_newer_schema(fresh: str, tmp_path: Path) -> None:  # noqa: F811
-    asyncio.run(migrate(fresh))
-    asyncio.run(run(fresh, f"UPDATE {SCHEMA}.schema_version SET version_num = '9999'"))
+def test_each_command_says_the_same_of_a_newer_schema(migrated: str, tmp_path: Path) -> None:
+    asyncio.run(run(migrated, f"UPDATE {SCHEMA}.schema_version SET version_num = '9999'"))
     for name in COMMANDS:
-        found = told(tmp_path, fresh, name)
+        found = told(tmp_path, migrated, name)
         assert NEWER in found, name
         assert found.count("run a newer queuectl") == 1, name
         assert "queuectl migrate" not in found, name
 
 
 def test_each_command_says_the_same_of_an_older_schema_and_of_none(
-    fresh: str,  # noqa: F811
+    fresh: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,15 +105,14 @@ def test_each_command_says_the_same_of_an_older_schema_and_of_none(
     ],
 )
 async def test_a_program_under_which_the_schema_changes_does_not_guess_which_version_is_newer(
-    fresh: str,  # noqa: F811
+    migrated: str,
     statement: str,
     what: str,
 ) -> None:
-    await migrate(fresh)
 
     @ledger_call
     async def read() -> None:
-        async with connection_pool(fresh) as pool, pool.begin() as connection:
+        async with connection_pool(migrated) as pool, pool.begin() as connection:
             await connection.execute(text(statement))
 
     with pytest.raises(SchemaMismatch, match=f"{what} .*: start this program again, it says what") as found:
