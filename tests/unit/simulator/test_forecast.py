@@ -321,6 +321,7 @@ class Told(Forecast):
                 yield replace(one, at=one.at - now)
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_draw_that_is_told_what_comes_is_what_happens(kind: str) -> None:
     played = Month(kind, days=4)
