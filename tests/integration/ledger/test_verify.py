@@ -33,6 +33,7 @@ async def test_a_ledger_written_only_by_queuectl_has_no_findings(busy: World) ->
     assert await busy.codes() == set()
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("edit", EDITS)
 async def test_a_manual_edit_is_found_and_named(busy: World, edit: Edit) -> None:
     await busy.tamper(edit.statement)
