@@ -13,6 +13,8 @@ once, and two workers may have different sites up at the same time.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from types import ModuleType
 from typing import Any, Final
 
 import pytest
@@ -58,11 +60,15 @@ def _on_real_plane(nodeid: str) -> bool:
 
 
 def _depends_on_profile(item: pytest.Function) -> bool:
-    if getattr(item.function, "is_hypothesis_test", False):
-        return True
+    return getattr(item.function, "is_hypothesis_test", False) or _uses_profiles(item.module)
+
+
+@lru_cache(maxsize=1)
+def _uses_profiles(module: ModuleType) -> bool:
+    """The tests of a module are collected one after the other."""
     return any(
         _PROFILES in (getattr(value, "__name__", ""), getattr(value, "__module__", ""))
-        for value in vars(item.module).values()
+        for value in vars(module).values()
     )
 
 

@@ -174,7 +174,7 @@ def kubectl() -> Path:
 
 def test_kubectl_reads_the_same(kubectl: Path, tmp_path: Path) -> None:
     texts = Texts(2)
-    written = [texts.document(f"d{number}") for number in range(examples(20_000))]
+    written = [texts.document(f"d{number}") for number in range(examples(6_000))]
     differ, accepted = [], 0
     for text, theirs in zip(written, read_by_kubectl(kubectl, tmp_path, written), strict=True):
         try:
@@ -200,7 +200,7 @@ def test_kubectl_reads_what_is_printed_as_it_is_meant(kubectl: Path, tmp_path: P
             "metadata": {"name": f"d{number}"},
             "spec": texts.value(),
         }
-        for number in range(examples(20_000))
+        for number in range(examples(6_000))
     ]
     read = read_by_kubectl(kubectl, tmp_path, [dump(value) for value in meant])
     differ = [(dump(value), theirs) for value, theirs in zip(meant, read, strict=True) if theirs != value]

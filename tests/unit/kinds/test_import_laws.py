@@ -181,7 +181,7 @@ def excused(document: Json, path: Path, result: Imported) -> bool:
 def test_nothing_of_an_import_from_kueue_is_lost_in_silence() -> None:
     pick = random.Random(7)
     checked = 0
-    for _ in range(examples(5000)):
+    for _ in range(examples(1500)):
         documents = kueue_documents(pick)
         result = kueue_result(documents)
         number = pick.randrange(len(documents))
@@ -197,7 +197,7 @@ def test_nothing_of_an_import_from_kueue_is_lost_in_silence() -> None:
                 continue  # a Configuration without a setting asks for nothing
             fewer = [other for other in documents if other is not document]
             assert kueue_result(fewer) != result, f"a document is lost in silence: {document}"
-    assert checked > examples(5000) * 3
+    assert checked > examples(1500) * 3
 
 
 # --- Slurm ----------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def slurm_result(site: list[tuple[str, str, Line]]) -> Imported | list[str]:
 def test_nothing_of_an_import_from_slurm_is_lost_in_silence() -> None:
     pick = random.Random(9)
     imported = 0
-    for _ in range(examples(5000)):
+    for _ in range(examples(1500)):
         site = slurm_site(pick)
         result = slurm_result(site)
         imported += isinstance(result, Imported)
