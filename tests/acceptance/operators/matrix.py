@@ -17,6 +17,20 @@ AT_ONCE: Final = 12
 """Cells under way at one time. Each mostly waits for an operator; more of them only make all slower on two cores,
 until one misses its deadline."""
 
+OF_A_VERSION: Final = frozenset(
+    {
+        "created suspended",
+        "child passes the gate",
+        "charged as the pods really are",
+        "started with flavor directives",
+        "resumed while still suspending",
+    }
+)
+"""Steps that are tried on each further version of an operator: those that depend on how it merges our patches.
+
+All others depend on what queuectl, Kubernetes and JobSet do, and are tried on the first version.
+"""
+
 
 class Place(NamedTuple):
     """One cell: the name of a row, and a step."""
@@ -37,6 +51,7 @@ def places(site: str) -> list[Place]:
         for step in (*STEPS, OUTAGE)
         for subject in SUBJECTS
         if subject.on(site) and without_meaning(subject, step) is None
+        if subject.site == site or step in OF_A_VERSION
     ]
 
 
