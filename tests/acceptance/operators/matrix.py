@@ -14,8 +14,8 @@ from tests.acceptance.operators.steps import STEPS
 from tests.acceptance.operators.subjects import Subject
 
 AT_ONCE: Final = 12
-"""Cells under way at one time. Each mostly waits for an operator; more of them only make all slower on two cores,
-until one misses its deadline."""
+"""Cells under way at one time. Each mostly waits for an operator; with more of them all are slower on two
+cores, until one misses its deadline."""
 
 OF_A_VERSION: Final = frozenset(
     {
@@ -26,7 +26,7 @@ OF_A_VERSION: Final = frozenset(
         "resumed while still suspending",
     }
 )
-"""Steps that are tried on each further version of an operator: those that depend on how it merges our patches.
+"""Steps that are tried on each further version of an operator: they depend on how it merges our patches.
 
 All others depend on what queuectl, Kubernetes and JobSet do, and are tried on the first version.
 """
