@@ -38,6 +38,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.acceptance
 async def test_claims_and_templates_are_read_as_the_server_stores_them(tmp_path: Path) -> None:
     async with real(tmp_path) as site:
         for name, request in REQUESTS.items():

@@ -39,6 +39,7 @@ async def stop(cluster: KubeCluster, obj: dict[str, Any], *, attempt: int, pods:
     return (await cluster.stop(replace(found, eviction=WHY)))[0].result
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("version", ["1.33", None])
 async def test_real_servers_accept_fewer_pods_at_a_start_and_all_at_the_stop(
     tmp_path: Path, version: str | None

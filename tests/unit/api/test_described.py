@@ -71,7 +71,7 @@ def server() -> Iterator[str]:
             )
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("limits.BURST", "reviewing.STRANGERS_BURST"):
+        for name in ("limits.BURST", "authorization.STRANGERS_BURST"):
             patch.setattr(f"queuectl.api.{name}", 1e9)
         thread = threading.Thread(target=lambda: asyncio.run(work()), daemon=True)
         thread.start()
