@@ -6,6 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from queuectl.answers.past_demand import demands_of
 from queuectl.answers.state import State
 from queuectl.api.documents import as_of
@@ -95,6 +97,7 @@ class Story:
                 assert as_of(one.reason, state) == as_of(waiting.reason, state), waiting
 
 
+@pytest.mark.acceptance
 async def test_positions_usage_conditions_and_reasons_agree_through_random_histories() -> None:
     dice = random.Random(11)
     story = Story()

@@ -222,6 +222,7 @@ async def test_a_state_is_used_for_some_seconds(month: Month, busy: datetime) ->
     assert (await forecaster.start_of(waits, later)).at == later
 
 
+@pytest.mark.acceptance
 async def test_the_past_is_read_whole_at_first_after_an_error_and_after_hours(
     month: Month, busy: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -348,6 +348,7 @@ def test_a_draw_that_is_told_what_comes_is_what_happens(kind: str) -> None:
     assert checked == 4, "too rarely does anything wait"
 
 
+@pytest.mark.acceptance
 def test_intervals_hold_about_as_often_as_they_say() -> None:
     """A small seeded sample; `python -m benchmarks --only eta` has four whole months."""
     past = at_once(month().ledger.past_lives(since=START))

@@ -255,6 +255,7 @@ def test_a_node_of_the_document_replaces_the_manifest_of_its_name() -> None:
     assert found["nodes"][0]["allocatable"] == 16
 
 
+@pytest.mark.acceptance
 def test_the_same_simulation_gives_the_same_figures() -> None:
     many = {"poisson": {"perHour": 200}, "runSeconds": {"exponential": 300}}
     arrivals = [{**gang("many", 3, gpus=2, run=None), **many}]

@@ -64,6 +64,7 @@ def waits(found: dict[str, Any], which: str) -> dict[str, Any]:
     return {queue["name"]: {name: queue[which][name] for name in names} for queue in found["queues"]}
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("minutes", [44, 45, 50, 55])
 def test_a_replay_under_the_same_policy_has_the_waits_that_really_were(minutes: int) -> None:
     """Also if workloads are being evicted at its start, and preemptors wait for them."""
