@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
+from pydantic import Field
+
 from queuectl.api import bodies, query
 from queuectl.api.answer_routes import always
-from queuectl.api.change_schemas import Changed, ChangedField
 from queuectl.api.identity import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from queuectl.api.problems import Refusal, bad_request, not_found
 from queuectl.api.requests import Endpoint, Question, Source, committed
+from queuectl.api.schemas import Committed, Document
 from queuectl.kinds.json_fields import MAX_COUNT
 from queuectl.ports.changes import ChangeRefused, Changes, Verb, Wanted, WantedSize
 
@@ -27,6 +29,36 @@ _LOCAL_QUEUE: Final = "/api/v1/localqueues/{namespace}/{name}"
 _CLUSTER_QUEUE: Final = "/api/v1/clusterqueues/{name}"
 
 log = logging.getLogger(__name__)
+
+
+class ChangedField(Document):
+    """One field of a Kubernetes object."""
+
+    field: str = Field(description="Such as `spec.parallelism`.")
+    before: str | None
+    after: str
+
+
+class Changed(Committed):
+    """One field of a Kubernetes object, as the API server has it after the change."""
+
+    kind: str
+    namespace: str | None = Field(description="Null for a ClusterQueue.")
+    name: str
+    field: str = Field(
+        description="Such as `spec.stopPolicy`; of a fit `podset NAME`: its size before and after, in words; "
+        "of a deletion `object`."
+    )
+    before: str | None
+    after: str | None
+    written: bool = Field(description="False: it was so already. With `dryRun` nothing is written ever.")
+    meaning: str = Field(description="What follows from it, in words.")
+    loss: str | None = Field(
+        description="What a hold or a deletion ends; without `evict: true` it is refused then."
+    )
+    reason: str | None = Field(description="As the object keeps it, with its author.")
+    dry_run: bool
+    fields: tuple[ChangedField, ...] = Field(description="Of a fit: all fields that it changes. Else empty.")
 
 
 class _Row(NamedTuple):
@@ -153,9 +185,7 @@ class ChangeRoutes:
             loss=made.loss,
             reason=made.reason,
             dry_run=wanted.dry_run,
-            fields=tuple(
-                ChangedField(field=one.field, before=one.before, after=one.after) for one in made.fields
-            ),
+            fields=made.fields,
             **committed(self._source.sight()),
         )
 

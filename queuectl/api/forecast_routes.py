@@ -33,7 +33,7 @@ class Calibration(schemas.Document):
     until: datetime
 
 
-class Start(schemas.Committed):
+class Eta(schemas.Committed):
     """When a pending workload starts. Seconds are from `at`, and null where it starts later than `after`."""
 
     namespace: str
@@ -78,7 +78,7 @@ class ForecastRoutes:
                 "/api/v1/workloads/{namespace}/{kind}/{name}/eta",
                 "When one pending workload starts: median and 80 % interval",
                 self.start,
-                Start,
+                Eta,
                 heavy=always,
                 notes=f"It may take up to {FORECAST_SECONDS:g} s; a state is used again for some seconds.",
             ),
@@ -98,8 +98,7 @@ class ForecastRoutes:
         if known is not None:
             found = StartForecast(now(sight), sight.state.sequence, str(known))
         started, ended = known or Times()
-        calibration = found.calibration
-        return Start(
+        return Eta(
             namespace=workload.ref.namespace,
             kind=workload.ref.kind,
             name=workload.ref.name,
@@ -116,7 +115,7 @@ class ForecastRoutes:
             high_seconds=found.high,
             after_seconds=found.after,
             draws=found.draws,
-            calibration=None if calibration is None else Calibration(**calibration._asdict()),
+            calibration=found.calibration,
             **committed(sight),
         )
 

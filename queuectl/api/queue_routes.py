@@ -79,7 +79,8 @@ class QueueRoutes:
         queue = sight.state.queues.get(name)
         if queue is None:
             raise not_found()
-        return documents.cluster_queue_detail(queue, sight.state, committed(sight))
+        found = documents.cluster_queue(queue, sight.state)
+        return schemas.detail(schemas.ClusterQueueDetail, found, committed(sight))
 
     async def local_queues(self, question: Question) -> schemas.Committed:
         after = await self._source.after(question)
@@ -113,7 +114,7 @@ class QueueRoutes:
         queue = sight.state.local_queue(name)
         if queue is None:
             raise not_found()
-        return documents.local_queue_detail(queue, committed(sight))
+        return schemas.detail(schemas.LocalQueueDetail, documents.local_queue(queue), committed(sight))
 
     async def cohorts(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question, COHORTS)
@@ -130,7 +131,8 @@ class QueueRoutes:
         if name not in cohorts:
             raise not_found()
         under = sight.state.under_cohorts()[name]
-        return documents.cohort_detail(name, cohorts[name], under, sight.state, committed(sight))
+        found = documents.cohort(name, cohorts[name], under, sight.state)
+        return schemas.detail(schemas.CohortDetail, found, committed(sight))
 
     async def flavors(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question, FLAVORS)
@@ -147,4 +149,5 @@ class QueueRoutes:
         if found is None:
             raise not_found()
         quotas = sight.state.quotas_by_flavor().get(name, {})
-        return documents.flavor_detail(found, quotas, committed(sight))
+        document = documents.flavor(found, quotas)
+        return schemas.detail(schemas.ResourceFlavorDetail, document, committed(sight))

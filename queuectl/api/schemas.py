@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from queuectl.core.decisions import Verdict
@@ -14,11 +16,37 @@ from queuectl.core.pods_ready import ClockName
 from queuectl.core.policy import QueueingStrategy, StopPolicy
 from queuectl.core.reasons import Code, Family, Limit, PreemptionCause
 
+Detail = TypeVar("Detail", bound="Committed")
 AMOUNT = "In base units: thousandths of a cpu, bytes of memory, devices, pods."
 
 
 class Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+    """What is made from a value has the fields of the same names; documents in it are made from those too."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=False,
+        from_attributes=True,
+    )
+
+
+Amounts = Annotated[dict[str, int], BeforeValidator(dict)]
+"""Made from a mapping or from pairs."""
+Labels = Annotated[dict[str, str], BeforeValidator(dict)]
+"""The same."""
+
+
+def shallow(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def detail(model: type[Detail], document: Document, committed: Mapping[str, Any]) -> Detail:
+    """`document` as the answer to a question about it alone."""
+    return model(**dict(document), **committed)
 
 
 class RejectedCandidate(Document):
@@ -78,8 +106,8 @@ class Reason(Document):
 class PodSet(Document):
     name: str
     count: int
-    requests: dict[str, int] = Field(description=f"Of one pod. {AMOUNT}")
-    flavors: dict[str, str] = Field(description="Flavor by resource.")
+    requests: Amounts = Field(description=f"Of one pod. {AMOUNT}")
+    flavors: Labels = Field(description="Flavor by resource.")
 
 
 class Admission(Document):
@@ -192,7 +220,7 @@ class RequestedPods(Document):
     name: str
     count: int
     min_count: int | None = Field(description="Least number of pods that it may start with; null: all.")
-    requests: dict[str, int] = Field(description=f"Of one pod. {AMOUNT}")
+    requests: Amounts = Field(description=f"Of one pod. {AMOUNT}")
 
 
 class BindingLimit(Document):
@@ -368,7 +396,7 @@ class FlavorResource(Document):
 
 class ResourceFlavor(Document):
     name: str
-    node_labels: dict[str, str]
+    node_labels: Labels
     node_taints: tuple[Taint, ...]
     tolerations: tuple[Toleration, ...]
     resources: tuple[FlavorResource, ...]

@@ -7,22 +7,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from queuectl.answers import lending
+from queuectl.answers import story
+from queuectl.answers.explanation import Visibility, explain
 from queuectl.answers.parts import in_parts
 from queuectl.answers.state import OVER, State
-from queuectl.api import documents, query, schemas, story
+from queuectl.api import documents, query, schemas
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller
 from queuectl.api.problems import bad_request, not_found
 from queuectl.api.query import Cursor
 from queuectl.api.requests import HEARTBEAT_SECONDS, Endpoint, Question, Source, committed, page
 from queuectl.api.view import Sight
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
-from queuectl.core.reasons import Reason
-from queuectl.core.redaction import named_in
+from queuectl.core.reasons import Reason, named_in
 from queuectl.ports.reader import DecisionRow
 
-AHEAD: Final = 3
-"""How many of the workloads before it in the pending queue are named."""
 SCAN_ROWS: Final = 1000
 SCANS: Final = 5
 """How many rows of history one request reads to find rows that pass its filter."""
@@ -121,8 +119,8 @@ class WorkloadRoutes:
             else:
                 open = await self._open(question, sight.state, wanted, after, _since(question, sight))
                 rows, next = self._source.cut(question, open, lambda one: [one.arrival, one.id])
-        readable = await self._readable(question.caller, "list", *(workload.reason for workload in rows))
-        reasons = documents.Reasons(sight.state, readable)
+        visible = await self._visible(question.caller, "list", *(workload.reason for workload in rows))
+        reasons = documents.Reasons(sight.state, visible)
         items = (documents.workload(workload, sight.state, reasons) for workload in rows)
         return await page(schemas.Workload, items, next, sight)
 
@@ -188,23 +186,12 @@ class WorkloadRoutes:
     async def workload(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
         sight = await self._source.sight_of(question)
-        holders = documents.holders(workload, sight.state)
-        ahead = sight.state.ahead(workload, AHEAD)
-        named = (*ahead, *(holder for _, holder in holders))
-        readable = await question.caller.namespaces(
-            "get", WORKLOADS, {*(one.ref.namespace for one in named), *named_in(workload.reason)}
+        explanation = explain(workload, sight.state)
+        visible = Visibility(
+            namespaces=await question.caller.namespaces("get", WORKLOADS, explanation.namespaces()),
+            cluster_queues=await question.caller.names(CLUSTER_QUEUES, explanation.cluster_queues()),
         )
-        lent = lending.lent(workload, sight.state)
-        return documents.workload_detail(
-            workload,
-            sight.state,
-            holders,
-            ahead,
-            lent,
-            readable,
-            await question.caller.names(CLUSTER_QUEUES, {one.name for one in lent.borrowers} if lent else ()),
-            committed(sight),
-        )
+        return documents.workload_detail(workload, sight.state, explanation.to(visible), committed(sight))
 
     async def history(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
@@ -218,8 +205,8 @@ class WorkloadRoutes:
         # An answer is of one state: later decisions belong to the next answer.
         rows = [row for row in found if row.sequence <= sight.state.sequence]
         shown, next = self._source.cut(question, rows, lambda row: [row.sequence])
-        readable = await self._readable(question.caller, "get", *(row.reason for row in shown))
-        return await page(schemas.Decision, (documents.decision(row, readable) for row in shown), next, sight)
+        visible = await self._visible(question.caller, "get", *(row.reason for row in shown))
+        return await page(schemas.Decision, (documents.decision(row, visible) for row in shown), next, sight)
 
     async def story(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
@@ -227,10 +214,10 @@ class WorkloadRoutes:
         rows = await self._source.ask(
             self._source.readings.story(workload.id, until=sight.state.sequence, limit=story.LIMIT)
         )
-        readable = await self._readable(question.caller, "get", *(row.reason for row in rows.decisions))
+        visible = await self._visible(question.caller, "get", *(row.reason for row in rows.decisions))
         items = (
             schemas.Remark(time=at, what=what, detail=str(detail))
-            for at, what, detail in story.remarks(rows, readable)
+            for at, what, detail in story.remarks(rows, visible)
         )
         return await page(schemas.Remark, items, None, sight)
 
@@ -305,8 +292,8 @@ class WorkloadRoutes:
                     after = await self._source.still_there(after, epoch)
                     rows, more = await self._decided(question, after, sight.state.sequence)
         specs = await question.caller.may("list", CLUSTER_QUEUES)
-        readable = await self._readable(question.caller, "list", *(row.reason for row in rows))
-        items = (documents.ledger_decision(row, readable, specs=specs) for row in rows)
+        visible = await self._visible(question.caller, "list", *(row.reason for row in rows))
+        items = (documents.ledger_decision(row, visible, specs=specs) for row in rows)
         next = None if more is None else self._source.next(question, [more])
         found = await page(schemas.LedgerDecision, items, next, sight)
         return schemas.Decisions(**dict(found), epoch=sight.state.epoch)
@@ -368,10 +355,10 @@ class WorkloadRoutes:
         if not await caller.may(verb, WORKLOADS, namespace):
             raise not_found()
 
-    async def _readable(self, caller: Caller, verb: str, *reasons: Reason | None) -> Allowed:
-        """The namespaces, of the workloads named here, whose workloads the caller may read: by the right that
-        the question itself takes, whose reviews are cached."""
-        return await caller.namespaces(verb, WORKLOADS, set(named_in(*reasons)))
+    async def _visible(self, caller: Caller, verb: str, *reasons: Reason | None) -> Visibility:
+        """Of the workloads named here: by the right that the question itself takes, whose reviews are
+        cached."""
+        return Visibility(namespaces=await caller.namespaces(verb, WORKLOADS, set(named_in(*reasons))))
 
 
 def _always(values: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.answers.policies import Policies, nominal_quota, quota_tree
+from queuectl.answers.queue_states import Policies, nominal_quota, quota_tree
 from queuectl.core import policy
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
