@@ -164,14 +164,8 @@ class State:
         return {tree.names[cell]: at.nominal[cell] for cell in at.named}
 
     def free(self, queue: QueueState) -> Mapping[FlavorResource, int]:
-        """What a ClusterQueue can have now of each cell of its spec, in base units (Q4).
-
-        With what it may borrow, without what others have borrowed of its own: what one request gets without
-        preemption if no quota is reserved and the queue is active.
-        """
-        tree = self.tree_of(queue.name)
-        node = tree.queue(queue.name)
-        return {cell: max(0, tree.available(node, tree.cell(cell))) for cell in queue.nominal}
+        """What a ClusterQueue can have now of each cell of its spec, in base units (QuotaTree.free)."""
+        return self.tree_of(queue.name).free(queue.name, queue.nominal)
 
     def advance(self, reading: Reading, parse: Parse, configure: Configure | None = None) -> State:
         """The state after `reading`, which holds everything newer than this one."""

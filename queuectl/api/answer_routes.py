@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -34,13 +34,12 @@ from queuectl.answers.statements import (
     totals,
 )
 from queuectl.answers.waits import Cause
-from queuectl.api import query, schemas
-from queuectl.api.identity import CLUSTER_QUEUES, COHORTS
+from queuectl.api import requests, schemas
+from queuectl.api.http import Refusal, bad_request, not_found
 from queuectl.api.lives import PAGE, PAGES, decisions_on
-from queuectl.api.problems import Refusal, bad_request, not_found
-from queuectl.api.requests import Endpoint, Question, Source, committed, may_get
+from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Committed, Document
-from queuectl.api.view import Sight
+from queuectl.api.view import Source, always, committed, may_get, now
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code, Limit
@@ -306,7 +305,7 @@ class AnswerRoutes:
                 "Where the wait of one workload went, also after its end",
                 self.waited,
                 Waited,
-                (query.AS_OF,),
+                (requests.AS_OF,),
                 heavy=always,
                 notes=f"From its first {PAGE * PAGES} decisions; `until` is earlier than now if it has more.",
             ),
@@ -315,7 +314,7 @@ class AnswerRoutes:
                 "What one ClusterQueue is guaranteed, uses, borrows and lends, now and over a time",
                 self.share,
                 QueueShare,
-                (query.FROM, query.UNTIL, query.STEPS, query.AS_OF),
+                (requests.FROM, requests.UNTIL, requests.STEPS, requests.AS_OF),
                 lambda values: "since" in values or "asOf" in values,
                 f"With `since`: also over that time, up to {MOST_HELD} hold lines; with `asOf` up to then.",
             ),
@@ -324,7 +323,7 @@ class AnswerRoutes:
                 "What each ClusterQueue of a cohort uses, borrows and lends, now and over a time",
                 self.cohort_share,
                 CohortShare,
-                (query.FROM, query.UNTIL, query.STEPS, query.AS_OF),
+                (requests.FROM, requests.UNTIL, requests.STEPS, requests.AS_OF),
                 lambda values: "since" in values or "asOf" in values,
                 "Those that the caller may get; other nodes are null. `since` and `asOf` as for one queue. "
                 f"All steps together have at most {MOST_ACCOUNTS} accounts and {MOST_LOANS} loans, also of "
@@ -335,7 +334,7 @@ class AnswerRoutes:
     async def share(self, question: Question) -> schemas.Committed:
         name = question.path["name"]
         # First, so that the response time does not reveal whether the queue exists.
-        if not query.is_name(name) or not await question.caller.may("get", CLUSTER_QUEUES, "", name):
+        if not requests.is_name(name) or not await question.caller.may("get", CLUSTER_QUEUES, "", name):
             raise not_found()
         sight = await self._source.sight_of(question)
         queue = sight.state.queues.get(name)
@@ -482,16 +481,7 @@ def _too_much(until: datetime, what: str) -> Refusal:
     )
 
 
-def now(sight: Sight) -> datetime:
-    """By the clock of the ledger."""
-    return sight.committed_at + timedelta(seconds=sight.silent_seconds)
-
-
 def named(nodes: Iterable[str], kind: str) -> set[str]:
     """The names of the nodes of this kind."""
     pairs = (node.split("/", 1) for node in nodes)
     return {name for of, name in pairs if of == kind}
-
-
-def always(values: Mapping[str, Any]) -> bool:
-    return True

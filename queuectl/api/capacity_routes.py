@@ -9,14 +9,14 @@ from pydantic import BeforeValidator, Field
 
 from queuectl.answers.explanation import Visibility
 from queuectl.answers.state import State
-from queuectl.api import query
-from queuectl.api.documents import Quotas
-from queuectl.api.identity import CLUSTER_QUEUES, FLAVORS, WORKLOADS
-from queuectl.api.problems import not_found
-from queuectl.api.requests import Endpoint, Question, Source, committed, may_get, page
-from queuectl.api.schemas import AMOUNT, Amounts, Committed, Document, Labels, Page, detail, shallow
+from queuectl.api import requests
+from queuectl.api.http import not_found
+from queuectl.api.queue_routes import Quotas
+from queuectl.api.requests import CLUSTER_QUEUES, FLAVORS, WORKLOADS, Endpoint, Question
+from queuectl.api.schemas import AMOUNT, Amounts, Committed, Document, Labels, Page
+from queuectl.api.view import Source, committed, detail, may_get, page, shallow
 from queuectl.core import capacity
-from queuectl.core.capacity import AwaitedLimit
+from queuectl.core.capacity import AwaitedLimit, FlavorCapacity
 from queuectl.core.nodes.inventory import NodeState
 from queuectl.core.nodes.warnings import WarningCode
 from queuectl.core.policy import CapacityMode, ResourceFlavor
@@ -103,7 +103,7 @@ class QueueDemandDetail(QueueDemand, Committed):
 
 
 def _capacity(
-    value: capacity.FlavorCapacity, flavor: ResourceFlavor | None, quotas: Quotas, caller: Visibility
+    value: FlavorCapacity, flavor: ResourceFlavor | None, quotas: Quotas, caller: Visibility
 ) -> Capacity:
     """`flavor`: None for nodes without one. `quotas`: nominal and used, by resource."""
     headroom = dict(flavor.nodes.headroom) if flavor is not None else {}
@@ -120,7 +120,7 @@ def _capacity(
         for one in value.resources
     ]
     name = flavor.name if flavor is not None else None
-    return Capacity(flavor=name, nodes=value.nodes, resources=tuple(resources), warnings=value.warnings)
+    return Capacity.of(flavor=name, nodes=value.nodes, resources=tuple(resources), warnings=value.warnings)
 
 
 def _unmanaged(value: capacity.ResourceCapacity, caller: Visibility) -> Iterator[Unmanaged]:
@@ -139,7 +139,7 @@ def _demand(name: str, state: State) -> QueueDemand:
     return QueueDemand(
         cluster_queue=name,
         demand=tuple(
-            Demand(
+            Demand.of(
                 **shallow(one),
                 node_labels=flavors[one.flavor].node_labels if one.flavor in flavors else {},
             )
@@ -148,8 +148,8 @@ def _demand(name: str, state: State) -> QueueDemand:
     )
 
 
-_PAGE = (query.AS_OF, query.LIMIT, query.NEXT)
-_ONE = (query.AS_OF,)
+_PAGE = (requests.AS_OF, requests.LIMIT, requests.NEXT)
+_ONE = (requests.AS_OF,)
 _CAPACITY: Final = (
     "As of a few seconds ago, as the controller told it. With `asOf` it is of the last minute before then "
     "(A31). A time before the first that is stored is a 400."
@@ -242,7 +242,7 @@ class CapacityRoutes:
             raise not_found()
         return detail(QueueDemandDetail, _demand(name, sight.state), committed(sight))
 
-    async def _visible(self, question: Question, values: Iterable[capacity.FlavorCapacity]) -> Visibility:
+    async def _visible(self, question: Question, values: Iterable[FlavorCapacity]) -> Visibility:
         unmanaged = (pair for value in values for one in value.resources for pair in one.unmanaged)
         among = {namespace for namespace, _ in unmanaged if namespace != capacity.OTHERS}
         return Visibility(namespaces=await question.caller.namespaces("list", WORKLOADS, among))

@@ -10,11 +10,11 @@ from pydantic import Field
 
 from queuectl.answers.state import OVER
 from queuectl.api import schemas
-from queuectl.api.answer_routes import always, now
+from queuectl.api.http import unavailable
 from queuectl.api.limits import Turns
 from queuectl.api.lives import Times, decisions_on, times
-from queuectl.api.problems import unavailable
-from queuectl.api.requests import Endpoint, Question, Source, committed, while_asked
+from queuectl.api.requests import Endpoint, Question
+from queuectl.api.view import Source, always, committed, now, while_asked
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import Phase, StoredWorkload
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
@@ -98,7 +98,7 @@ class ForecastRoutes:
         if known is not None:
             found = StartForecast(now(sight), sight.state.sequence, str(known))
         started, ended = known or Times()
-        return Eta(
+        return Eta.of(
             namespace=workload.ref.namespace,
             kind=workload.ref.kind,
             name=workload.ref.name,

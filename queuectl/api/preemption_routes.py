@@ -11,12 +11,12 @@ from pydantic import Field
 
 from queuectl.answers.explanation import Visibility
 from queuectl.answers.exposure import Threat, as_seen, threats
-from queuectl.api import query, schemas
-from queuectl.api.answer_routes import always, now, visible_nodes
-from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS
-from queuectl.api.problems import bad_request, not_found
-from queuectl.api.requests import Endpoint, Question, Source, committed, page
+from queuectl.api import requests, schemas
+from queuectl.api.answer_routes import visible_nodes
+from queuectl.api.http import bad_request, not_found
+from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
 from queuectl.api.schemas import Committed, Document
+from queuectl.api.view import Source, always, committed, now, page
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import StoredWorkload
 from queuectl.core.policy import PreemptionPolicy
@@ -143,7 +143,7 @@ def _nodes_of(rows: Iterable[PreemptionRow]) -> set[str]:
 def _exposure(
     workload: StoredWorkload, threats: Sequence[Threat], caller: Visibility, committed: dict[str, Any]
 ) -> Exposure:
-    return Exposure(
+    return Exposure.of(
         namespace=workload.ref.namespace,
         kind=workload.ref.kind,
         name=workload.ref.name,
@@ -169,8 +169,8 @@ class PreemptionRoutes:
                 self.preemptions,
                 schemas.Page[Preemption],
                 (
-                    *(query.NAMESPACE, query.QUEUE, query.CLUSTER_QUEUE),
-                    *(query.FROM, query.UNTIL, query.AS_OF, query.LIMIT, query.NEXT),
+                    *(requests.NAMESPACE, requests.QUEUE, requests.CLUSTER_QUEUE),
+                    *(requests.FROM, requests.UNTIL, requests.AS_OF, requests.LIMIT, requests.NEXT),
                 ),
                 always,
                 "Those of workloads that the caller may list. A page may be empty although `next` is set.",
@@ -180,7 +180,7 @@ class PreemptionRoutes:
                 "Whether one workload may be preempted now, and by which ClusterQueues",
                 self.exposure,
                 Exposure,
-                (query.AS_OF,),
+                (requests.AS_OF,),
             ),
         )
 

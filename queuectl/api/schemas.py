@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
 from datetime import datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -16,7 +14,6 @@ from queuectl.core.pods_ready import ClockName
 from queuectl.core.policy import QueueingStrategy, StopPolicy
 from queuectl.core.reasons import Code, Family, Limit, PreemptionCause
 
-Detail = TypeVar("Detail", bound="Committed")
 AMOUNT = "In base units: thousandths of a cpu, bytes of memory, devices, pods."
 
 
@@ -32,21 +29,16 @@ class Document(BaseModel):
         from_attributes=True,
     )
 
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """As the constructor; the type checker does not know that documents are made from other values."""
+        return cls(**values)
+
 
 Amounts = Annotated[dict[str, int], BeforeValidator(dict)]
 """Made from a mapping or from pairs."""
 Labels = Annotated[dict[str, str], BeforeValidator(dict)]
 """The same."""
-
-
-def shallow(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name."""
-    return {field.name: getattr(value, field.name) for field in fields(value)}
-
-
-def detail(model: type[Detail], document: Document, committed: Mapping[str, Any]) -> Detail:
-    """`document` as the answer to a question about it alone."""
-    return model(**dict(document), **committed)
 
 
 class RejectedCandidate(Document):

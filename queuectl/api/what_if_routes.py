@@ -15,13 +15,12 @@ from queuectl.answers import trial_snapshot as basis
 from queuectl.answers.explanation import Visibility, name_of
 from queuectl.answers.exposure import as_seen, threats
 from queuectl.answers.quote import ahead, borrowed, started
-from queuectl.api import bodies, query, schemas
-from queuectl.api.answer_routes import always, now
-from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS
+from queuectl.api import requests, schemas
+from queuectl.api.http import Refusal, bad_request, not_found, unavailable
 from queuectl.api.limits import Turns
-from queuectl.api.problems import Refusal, bad_request, not_found, unavailable
-from queuectl.api.requests import Endpoint, Question, Source, committed, while_asked
+from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Admission, Committed, Condition, Document, Reason
+from queuectl.api.view import Source, always, committed, now, shallow, while_asked
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core import what_if
 from queuectl.core.events import PolicyGone, PolicyInvalid, PolicyObserved
@@ -181,15 +180,15 @@ def _displaced_namespaces(tried: what_if.Counterfactuals) -> set[str]:
 
 def _outcome(tried: what_if.Tried, caller: Visibility) -> Outcome:
     displaced = ((caller.workload(name_of(one.ref)), one.cause) for one in tried.displaced)
-    return Outcome(
+    return Outcome.of(
         starts=tried.start,
-        displaces=tuple(Displaced(**schemas.shallow(name), cause=cause) for name, cause in displaced),
+        displaces=tuple(Displaced(**shallow(name), cause=cause) for name, cause in displaced),
         admission=tried.assignment,
     )
 
 
 def _counterfactual(one: what_if.Counterfactual, caller: Visibility, fit: Fit | None) -> Counterfactual:
-    change = schemas.shallow(one.change)
+    change = shallow(one.change)
     target = change.pop("name")
     return Counterfactual(
         **dict(_outcome(one.outcome, caller)),
@@ -217,15 +216,15 @@ def _planned(plan: what_if.PlannedPolicy, committed: dict[str, Any]) -> PlannedP
         evicted=numbers[PolicyChange.EVICTED],
         stranded=numbers[PolicyChange.STRANDED],
         items=tuple(
-            Affected(
-                **schemas.shallow(name_of(one.ref)),
+            Affected.of(
+                **shallow(name_of(one.ref)),
                 change=one.change,
                 reason=one.reason,
                 admission=one.assignment,
             )
             for one in plan.affected[:MOST_AFFECTED]
         ),
-        inactive=tuple(Inactive(cluster_queue=name, condition=one) for name, one in plan.inactive),
+        inactive=tuple(Inactive.of(cluster_queue=name, condition=one) for name, one in plan.inactive),
         **committed,
     )
 
@@ -339,7 +338,7 @@ class WhatIfRoutes:
             {*_displaced_namespaces(tried), *named_in(reason)},
             {one.cluster_queue for one in threatening if one.cluster_queue is not None},
         )
-        return Quote(
+        return Quote.of(
             **_tries(tried, visible),
             reason=reason and visible.reason(reason),
             cluster_queue=tried.now.cluster_queue,
@@ -360,7 +359,7 @@ class WhatIfRoutes:
                 "clusterqueues",
             )
         # In a thread: a thousand objects take a tenth of a second.
-        changes = await asyncio.to_thread(policy_changes, await bodies.policy_objects(question))
+        changes = await asyncio.to_thread(policy_changes, await requests.policy_objects(question))
         sight = self._source.sight()
         of = basis.everything(sight.state, now(sight))
         plan = await self._tried(question, lambda: self._what_ifs.plan(of, changes))
@@ -381,7 +380,7 @@ class WhatIfRoutes:
 
     async def _asked(self, question: Question) -> Workload:
         """The workload in the body. Raises a 400 that names the field, or a 404."""
-        content = await bodies.one_object(question)
+        content = await requests.one_object(question)
         row = self._source.kinds.of(content.get("apiVersion"), content.get("kind"))
         if row is None:
             raise bad_request(f"apiVersion and kind must be one of {self._source.kinds.known()}")
@@ -389,7 +388,7 @@ class WhatIfRoutes:
             workload = await asyncio.to_thread(as_created, row, content)
         except BadField as problem:
             raise bad_request(str(problem)) from None
-        if not query.is_name(workload.ref.namespace):
+        if not requests.is_name(workload.ref.namespace):
             raise bad_request("metadata.namespace is not a name")
         if not await question.caller.may("get", WORKLOADS, workload.ref.namespace):
             raise not_found()
