@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from queuectl.answers.explanation import Visibility
 from queuectl.answers.parts import in_parts
 from queuectl.answers.queue_states import QueueState
 from queuectl.answers.state import State
@@ -22,10 +24,12 @@ from queuectl.core.resources import FlavorResource
 class Threat:
     """Pending workloads of one ClusterQueue that may preempt a workload."""
 
-    cluster_queue: str
+    cluster_queue: str | None
+    """None: of all together that the caller may not read."""
     cause: PreemptionCause
     """The rule by which they would."""
-    policy: PreemptionPolicy
+    policy: PreemptionPolicy | None
+    """None: as `cluster_queue`."""
     pending: int
     """How many wait now that the policy allows to, and that request what it holds."""
     protected_until: datetime | None
@@ -47,6 +51,21 @@ async def threats(workload: StoredWorkload, state: State, now: datetime) -> list
         found += [one async for one in _other(workload, home, other, held, state)]
         await asyncio.sleep(0)
     return [_protected(one, home.queue, attempt.admitted_at, now) for one in found]
+
+
+def as_seen(threats: Iterable[Threat], caller: Visibility) -> tuple[Threat, ...]:
+    """Those of queues that the caller may read, then the others, added up by rule and end of protection."""
+    shown: list[Threat] = []
+    hidden: Counter[tuple[PreemptionCause, datetime | None]] = Counter()
+    for one in threats:
+        if one.cluster_queue is not None and caller.cluster_queue(one.cluster_queue) is not None:
+            shown.append(one)
+        else:
+            hidden[one.cause, one.protected_until] += one.pending
+    return (
+        *shown,
+        *(Threat(None, cause, None, pending, until) for (cause, until), pending in hidden.items()),
+    )
 
 
 async def _own(

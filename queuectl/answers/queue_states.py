@@ -1,16 +1,185 @@
-"""The ClusterQueues of a committed state, each with its workloads and its condition. Pure."""
+"""The ClusterQueues of a committed state: policy, condition, pending queue, and who holds quota. Pure."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
 
-from queuectl.answers.policies import cluster_queue_condition, nominal_quota
-from queuectl.answers.queue_workloads import QueueWorkloads
-from queuectl.core.model import ConfigKey, StoredWorkload
-from queuectl.core.policy import ClusterQueue, Cohort, Condition, Policy, ResourceFlavor
+from queuectl.core import policy
+from queuectl.core.directory import READY, condition, local_condition
+from queuectl.core.model import ConfigKey, Phase, StoredWorkload, WorkloadId
+from queuectl.core.policy import (
+    ClusterQueue,
+    Cohort,
+    Condition,
+    LocalQueue,
+    Policy,
+    ResourceFlavor,
+    ResourceGroup,
+    cyclic,
+)
+from queuectl.core.queues.line import LinePlace, line_place
+from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.resources import FlavorResource
+
+Policies = Mapping[ConfigKey, Policy | str]
+"""A text instead of an object: why its spec is invalid."""
+
+
+def nominal_quota(policy: Policy | str | None) -> Mapping[FlavorResource, int]:
+    """Its own nominal quota, in the order of the spec."""
+    groups: tuple[ResourceGroup, ...] = ()
+    if isinstance(policy, ClusterQueue | Cohort):
+        groups = policy.resource_groups
+    return MappingProxyType(
+        {
+            FlavorResource(flavor.name, resource): quota.nominal
+            for group in groups
+            for flavor in group.flavors
+            for resource, quota in flavor.resources
+        }
+    )
+
+
+def quota_tree(policies: Policies, used: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
+    """The quota tree of the policies that are valid, with what is in use by ClusterQueue, in base units.
+
+    Made in the order of names, which decides how parts of amounts are rounded.
+    """
+    tree = QuotaTree()
+    trees = [key for key in policies if key.kind in ("Cohort", "ClusterQueue")]
+    for key in sorted(trees):
+        one = policies[key]
+        if isinstance(one, Cohort):
+            tree.set_cohort(one)
+        elif isinstance(one, ClusterQueue):
+            tree.set_queue(one)
+    for name, cells in used.items():
+        tree.add(tree.queue(name), tree.numbered(dict(cells)))
+    return tree
+
+
+def cluster_queue_condition(
+    policy: Policy | str | None, flavors: Mapping[str, ResourceFlavor], cohorts: Mapping[str, Cohort]
+) -> Condition:
+    if isinstance(policy, ClusterQueue):
+        return condition(policy, flavors, cohorts)
+    if policy is None:
+        return Condition(False, "NotFound", "It was deleted, but workloads that it admitted still hold quota")
+    return Condition(False, "InvalidSpec", str(policy))
+
+
+def local_queue_condition(local: LocalQueue, queue: Condition | None) -> Condition:
+    """`queue`: of its ClusterQueue; None: it does not exist."""
+    return local_condition(local, None if queue is None or queue.reason == "NotFound" else queue)
+
+
+def cohort_condition(name: str, policies: Policies) -> Condition:
+    policy = policies.get(ConfigKey("Cohort", "", name))
+    if isinstance(policy, str):
+        return Condition(False, "InvalidSpec", policy)
+    if cyclic(cohorts_above(name, policies)):
+        return Condition(False, "CohortCycle", f"cohort {name} or one above it is its own ancestor")
+    if isinstance(policy, Cohort) and policy.unsupported:
+        return Condition(False, "Unsupported", "; ".join(policy.unsupported))
+    return READY
+
+
+def cohorts_above(first: str | None, policies: Policies) -> list[str]:
+    """Names of the cohort and of those above it, nearest first; in a cycle the last name is in it twice."""
+
+    def parent(name: str) -> str | None:
+        cohort = policies.get(ConfigKey("Cohort", "", name))
+        return cohort.parent if isinstance(cohort, Cohort) else None
+
+    return policy.cohorts_above(first, parent)
+
+
+_FEW: Final = 64
+"""Up to this number of changes, each is inserted by itself; for more, the queue is sorted again."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWorkloads:
+    """Immutable: `moved` makes the next one."""
+
+    order: Sequence[LinePlace] = ()
+    """The pending queue: places of its eligible workloads, the first one first."""
+    loses_place: bool = True
+    """A pause delays a workload (O6)."""
+    pending: int = 0
+    holders: Mapping[WorkloadId, StoredWorkload] = field(default_factory=lambda: MappingProxyType({}))
+    """Workloads with an open attempt, terminating ones included."""
+    used: Mapping[FlavorResource, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __bool__(self) -> bool:
+        return bool(self.pending or self.holders)
+
+    def position(self, workload: StoredWorkload) -> int | None:
+        """From 1; None: it is not in the pending queue."""
+        place = line_place(workload, loses_place=self.loses_place)
+        if place is None:
+            return None
+        index = bisect_left(self.order, place)
+        return index + 1 if index < len(self.order) and self.order[index] == place else None
+
+    def line(self, after: int) -> Iterator[WorkloadId]:
+        """The workloads at positions above `after`, in order."""
+        for index in range(after, len(self.order)):
+            yield WorkloadId(self.order[index][1][-1])
+
+    def moved(self, left: Collection[StoredWorkload], came: Collection[StoredWorkload]) -> QueueWorkloads:
+        """`left`: the workloads that changed, as they were. `came`: as they are."""
+        pending = self.pending + _pending(came) - _pending(left)
+        order = self._reordered(left, came)
+        if not any(one.attempt for one in left) and not any(one.attempt for one in came):
+            return replace(self, order=order, pending=pending)
+        holders = dict(self.holders)
+        for one in left:
+            holders.pop(one.id, None)
+        holders.update((one.id, one) for one in came if one.attempt is not None)
+        used = _used(self.used, left, came)
+        return replace(self, order=order, pending=pending, holders=MappingProxyType(holders), used=used)
+
+    def _reordered(
+        self, left: Collection[StoredWorkload], came: Collection[StoredWorkload]
+    ) -> Sequence[LinePlace]:
+        gone, new = self._places(left), self._places(came)
+        if gone == new:
+            return self.order
+        if len(gone) + len(new) > _FEW:
+            return sorted((set(self.order) - gone) | new)
+        result = list(self.order)
+        for place in gone - new:
+            del result[bisect_left(result, place)]
+        for place in new - gone:
+            insort(result, place)
+        return result
+
+    def _places(self, workloads: Iterable[StoredWorkload]) -> set[LinePlace]:
+        found = (line_place(one, loses_place=self.loses_place) for one in workloads)
+        return {place for place in found if place is not None}
+
+
+def _pending(workloads: Collection[StoredWorkload]) -> int:
+    return sum(1 for one in workloads if one.phase is Phase.PENDING)
+
+
+def _used(
+    used: Mapping[FlavorResource, int], left: Collection[StoredWorkload], came: Collection[StoredWorkload]
+) -> Mapping[FlavorResource, int]:
+    result = dict(used)
+    for sign, workloads in ((-1, left), (1, came)):
+        for one in workloads:
+            if one.attempt is not None:
+                for cell, amount in one.attempt.assignment.usage().items():
+                    result[cell] = result.get(cell, 0) + sign * amount
+    return MappingProxyType({cell: amount for cell, amount in result.items() if amount})
+
 
 Change = tuple[StoredWorkload | None, StoredWorkload | None]
 """A workload as it was and as it is; None: absent."""

@@ -14,9 +14,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeVar, get_args
 
-from queuectl.answers.policies import cohorts_above, local_queue_condition, nominal_quota, quota_tree
-from queuectl.answers.queue_states import Change, QueueState, moved_workloads, queue_of, queue_states
-from queuectl.answers.queue_workloads import QueueWorkloads
+from queuectl.answers.queue_states import (
+    Change,
+    QueueState,
+    QueueWorkloads,
+    cohorts_above,
+    local_queue_condition,
+    moved_workloads,
+    nominal_quota,
+    queue_of,
+    queue_states,
+    quota_tree,
+)
 from queuectl.core.capacity import Demand, FlavorCapacity
 from queuectl.core.model import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
 from queuectl.core.node_facts import NodeFacts
@@ -35,7 +44,6 @@ from queuectl.core.policy import (
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.shortage import share_out, shares_out
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.reports import free
 from queuectl.core.resources import FlavorResource
 from queuectl.ports.reader import Reading
 
@@ -156,8 +164,8 @@ class State:
         return {tree.names[cell]: at.nominal[cell] for cell in at.named}
 
     def free(self, queue: QueueState) -> Mapping[FlavorResource, int]:
-        """What a ClusterQueue can have now of each cell of its spec, in base units (core/reports)."""
-        return dict(free(self.tree_of(queue.name), queue.name, queue.nominal))
+        """What a ClusterQueue can have now of each cell of its spec, in base units (QuotaTree.free)."""
+        return self.tree_of(queue.name).free(queue.name, queue.nominal)
 
     def advance(self, reading: Reading, parse: Parse, configure: Configure | None = None) -> State:
         """The state after `reading`, which holds everything newer than this one."""

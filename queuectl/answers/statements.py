@@ -1,22 +1,194 @@
-"""Quota of ClusterQueues over a time: used, borrowed, lent, idle (docs/answers.md, A5 and A29). Pure."""
+"""Quota of ClusterQueues, now and over a time: used, borrowed from and lent to which nodes, idle, fair. Pure.
+
+A4 to A6 and A29 of docs/answers.md. Amounts are integers: base units, or base units times microseconds where
+they are added up over time.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from queuectl.answers.attribution import Account, accounts
-from queuectl.answers.policies import quota_tree
+from queuectl.answers.queue_states import QueueState, quota_tree
+from queuectl.answers.state import State
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import Policy
+from queuectl.core.quota.shares import dominant_share, shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
-from queuectl.ports.reader import Held, PastHolds, Revision
+from queuectl.ports.reader import Held, PastHolds, PreemptionRow, Revision
+
+
+@dataclass(slots=True)
+class Account:
+    """One cell of one ClusterQueue."""
+
+    guaranteed: int = 0
+    used: int = 0
+    borrowed: int = 0
+    """Used beyond the guarantee: the sum of `borrowed_from`, and `beyond`."""
+    beyond: int = 0
+    """Borrowed while no node had quota to lend."""
+    lent: int = 0
+    """The sum of `lent_to`."""
+    idle: int = 0
+    """Guaranteed, and neither used nor lent."""
+    borrowed_from: dict[str, int] = field(default_factory=dict)
+    """By node, such as `ClusterQueue/team-b`."""
+    lent_to: dict[str, int] = field(default_factory=dict)
+    """By ClusterQueue."""
+
+    @property
+    def loans(self) -> int:
+        """Number of nodes that it borrowed from or lent to."""
+        return len(self.borrowed_from) + len(self.lent_to)
+
+    def add(self, other: Account) -> None:
+        self.guaranteed += other.guaranteed
+        self.used += other.used
+        self.borrowed += other.borrowed
+        self.beyond += other.beyond
+        self.lent += other.lent
+        self.idle += other.idle
+        for mine, others in (
+            (self.borrowed_from, other.borrowed_from),
+            (self.lent_to, other.lent_to),
+        ):
+            for name, amount in others.items():
+                mine[name] = mine.get(name, 0) + amount
+
+
+_Amounts = list[tuple[str, int]]
+Loans = dict[tuple[str, str], int]
+"""By lender, such as `Cohort/all`, and borrowing ClusterQueue."""
+
+
+def account(queue: QuotaNode, cell: int, used: Mapping[str, int], times: int = 1) -> Account:
+    """The account of a ClusterQueue while `used`, amounts by ClusterQueue, is in use for `times`.
+
+    `cell`: its number in the tree.
+    """
+    return accounts([queue], cell, used, times)[queue.name]
+
+
+def accounts(
+    queues: Collection[QuotaNode], cell: int, used: Mapping[str, int], times: int = 1
+) -> dict[str, Account]:
+    """The accounts of ClusterQueues of one tree by name, each as `account` has it. Settled once for all."""
+    if not queues:
+        return {}
+    root = next(iter(queues))
+    while root.parent is not None:
+        root = root.parent
+    loans: Loans = {}
+    settled: dict[QuotaNode, tuple[_Amounts, _Amounts]] = {}
+    for node in reversed(list(root.below())):
+        below = [settled.pop(child) for child in node.children.values()]
+        settled[node] = _settle(node, cell, used.get(node.name, 0), below, times, loans)
+    _, needs = settled[root]
+    beyond = dict(needs)
+    found: dict[str, Account] = {}
+    for queue in queues:
+        own, uses = queue.nominal[cell] * times, used.get(queue.name, 0) * times
+        found[queue.name] = Account(
+            guaranteed=own,
+            used=uses,
+            borrowed=max(0, uses - own),
+            beyond=beyond.get(queue.name, 0),
+            idle=max(0, own - uses),
+        )
+    for (lender, to), amount in loans.items():
+        if to in found:
+            found[to].borrowed_from[lender] = amount
+        kind, _, name = lender.partition("/")
+        if kind == "ClusterQueue" and name in found:
+            found[name].lent_to[to] = amount
+            found[name].lent += amount
+            found[name].idle -= amount
+    return found
+
+
+def _settle(
+    node: QuotaNode,
+    cell: int,
+    used: int,
+    below: Iterable[tuple[_Amounts, _Amounts]],
+    times: int,
+    loans: Loans,
+) -> tuple[_Amounts, _Amounts]:
+    """What the node offers and what it needs, after loans between the nodes below it.
+
+    `used`: by a ClusterQueue. `below`: the same of the children of a cohort.
+    """
+    own = node.nominal[cell] * times
+    if node.kind == "ClusterQueue":
+        more = used * times - own
+        offers = [(str(node), -more)] if more < 0 else []
+        needs = [(node.name, more)] if more > 0 else []
+    else:
+        offers, needs = [(str(node), own)] if own else [], []
+        for offered, needed in below:
+            offers += offered
+            needs += needed
+        if offers and needs:
+            offers, needs = _lend(offers, needs, loans)
+    limit = node.lending[cell]
+    total = sum(amount for _, amount in offers)
+    if limit is not None and total > limit * times:
+        offers = _parted(limit * times, offers)
+    return offers, needs
+
+
+def _lend(offers: _Amounts, needs: _Amounts, loans: Loans) -> tuple[_Amounts, _Amounts]:
+    """Each need is met in proportion to all needs, by each offer in proportion to all offers."""
+    offered, needed = (sum(amount for _, amount in side) for side in (offers, needs))
+    met = dict(_parted(min(offered, needed), needs))
+    for borrower, amount in met.items():
+        given = dict(_parted(amount, offers))
+        for lender, part in given.items():
+            if part:
+                loans[lender, borrower] = loans.get((lender, borrower), 0) + part
+        offers = [(lender, left - given[lender]) for lender, left in offers]
+    left = [(borrower, amount - met[borrower]) for borrower, amount in needs]
+    return _positive(offers), _positive(left)
+
+
+def _parted(total: int, among: Sequence[tuple[str, int]]) -> _Amounts:
+    """`total`, at most the sum of `among`, in proportion to it: whole numbers that add up to `total`."""
+    whole = sum(amount for _, amount in among)
+    found, before, seen = [], 0, 0
+    for name, amount in among:
+        seen += amount
+        until = total * seen // whole if whole else 0
+        found.append((name, until - before))
+        before = until
+    return found
+
+
+def _positive(amounts: _Amounts) -> _Amounts:
+    return [pair for pair in amounts if pair[1]]
+
+
+def fair_amount(queue: QuotaNode, cell: int, waits: Callable[[str], bool]) -> int:
+    """In base units. `waits`: whether a ClusterQueue has pending workloads. The queue has a cohort."""
+    cohort = queue.parent
+    assert cohort is not None
+    divided, weights = cohort.nominal[cell], 0
+    for child in cohort.children.values():
+        if child is queue or child.borrows(cell) or any(waits(one.name) for one in child.queues()):
+            weights += child.weight
+        else:
+            kept = max(child.usage[cell], child.private[cell])
+            divided += max(0, child.subtree[cell] - kept)
+    more = divided * queue.weight // weights if weights else 0
+    limit = queue.borrowing[cell]
+    return queue.subtree[cell] + (more if limit is None else min(more, limit))
+
 
 MOST_STEPS: Final = 2_000_000
 """Nodes that are visited for one statement: those of the tree at each change of one of its cells."""
@@ -230,3 +402,79 @@ def _stretches(
             place += 1
         if epoch.end > at:
             yield epoch, used, at, epoch.end
+
+
+# --- now
+
+
+class FairShare(NamedTuple):
+    """Of a ClusterQueue in a tree with fair sharing."""
+
+    share: int | None
+    """Dominant share in thousandths (S2, S3); None: it is infinite."""
+    dominant_resource: str | None
+    """None with share 0."""
+    amounts: dict[FlavorResource, int]
+    """The fair amount of each cell, in base units."""
+
+
+def fair_share(queue: QueueState, cells: Iterable[FlavorResource], state: State) -> FairShare | None:
+    """None without fair sharing."""
+    tree = state.tree_of(queue.name)
+    node = tree.queue(queue.name)
+    if not shares_fairly(tree, node, state.configuration):
+        return None
+
+    def waits(name: str) -> bool:
+        other = state.queues.get(name)
+        return other is not None and other.pending > 0
+
+    dominant = dominant_share(tree, node)
+    amounts = {cell: fair_amount(node, tree.cell(cell), waits) for cell in cells}
+    return FairShare(dominant.reported, dominant.resource or None, amounts)
+
+
+def accounts_now(queue: QueueState, state: State) -> dict[FlavorResource, Account]:
+    """By cell, in base units."""
+    tree, others = state.tree_of(queue.name), state.in_tree_of(queue.name)
+    node = tree.queue(queue.name)
+    return {
+        cell: account(node, tree.cell(cell), {one.name: one.used.get(cell, 0) for one in others})
+        for cell in (*queue.nominal, *(cell for cell in queue.used if cell not in queue.nominal))
+    }
+
+
+def members_now(queues: Iterable[QueueState], state: State) -> dict[str, dict[FlavorResource, Account]]:
+    """By ClusterQueue and cell, in base units. They are of one tree."""
+    members = {one.name: one for one in queues}
+    if not members:
+        return {}
+    first = next(iter(members))
+    tree, others = state.tree_of(first), state.in_tree_of(first)
+    cells = {name: {*one.nominal, *one.used} for name, one in members.items()}
+    by_queue: dict[str, dict[FlavorResource, Account]] = {name: {} for name in sorted(members)}
+    for cell in sorted(set().union(*cells.values())):
+        used = {one.name: one.used.get(cell, 0) for one in others}
+        nodes = [tree.queue(name) for name in by_queue if cell in cells[name]]
+        for name, one in accounts(nodes, tree.cell(cell), used).items():
+            by_queue[name][cell] = one
+    return by_queue
+
+
+def nodes_in(accounts: Iterable[Account]) -> set[str]:
+    """Every node that borrows or lends, such as `ClusterQueue/team-b`."""
+    nodes: set[str] = set()
+    for one in accounts:
+        nodes |= {*one.borrowed_from, *(f"ClusterQueue/{name}" for name in one.lent_to)}
+    return nodes
+
+
+def lost(rows: Iterable[PreemptionRow], name: str) -> dict[FlavorResource, int]:
+    """What preempted attempts of ClusterQueue `name` had used, in base units times microseconds (A7)."""
+    amounts: dict[FlavorResource, int] = {}
+    for row in rows:
+        if row.held is not None and row.admitted_at is not None and row.held.cluster_queue == name:
+            ran = (row.decision.now - row.admitted_at) // timedelta(microseconds=1)
+            for cell, amount in row.held.usage().items():
+                amounts[cell] = amounts.get(cell, 0) + amount * ran
+    return amounts

@@ -1,35 +1,49 @@
-"""The endpoints that answer from history: waits and shares. From a Question to a document."""
+"""Answers from history, waits and shares: schemas, documents and endpoints (docs/answers.md)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
+from pydantic import Field
+
 from queuectl.answers import waits
+from queuectl.answers.explanation import Visibility
 from queuectl.answers.state import OVER
 from queuectl.answers.statements import (
+    HOUR,
     MOST_ACCOUNTS,
     MOST_LOANS,
     MOST_PAIRS,
     MOST_STEPS,
+    Account,
     TooLong,
     TooManySteps,
+    accounts_now,
     equal_steps,
+    fair_share,
+    lost,
+    members_now,
+    nodes_in,
     of_cohort,
     statements,
     total,
     totals,
 )
-from queuectl.api import answer_documents as documents
-from queuectl.api import answer_schemas, query, schemas
-from queuectl.api.identity import CLUSTER_QUEUES, COHORTS
+from queuectl.answers.waits import Cause
+from queuectl.api import requests, schemas
+from queuectl.api.http import Refusal, bad_request, not_found
 from queuectl.api.lives import PAGE, PAGES, decisions_on
-from queuectl.api.problems import Refusal, bad_request, not_found
-from queuectl.api.requests import Endpoint, Question, Source, committed, may_get
-from queuectl.api.view import Sight
+from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, Endpoint, Question
+from queuectl.api.schemas import AMOUNT, Committed, Document
+from queuectl.api.view import Source, always, committed, may_get, now
 from queuectl.api.workload_routes import WorkloadRoutes
+from queuectl.core.model import Phase
+from queuectl.core.reasons import Code, Limit
+from queuectl.core.resources import FlavorResource
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import MOST_HELD, PastHolds, PreemptionRow, TooMuchHistory
 
@@ -37,6 +51,244 @@ Found = TypeVar("Found")
 
 MOST_PREEMPTIONS: Final = 10_000
 """Of one statement, in all queues."""
+
+
+class WaitPart(Document):
+    """A part of a wait: all times with the same cause."""
+
+    cause: Cause
+    text: str = Field(description="The cause in words.")
+    seconds: int
+    code: Code | None = Field(description="The reason that the workload had.")
+    flavor: str | None
+    resource: str | None
+    limit: Limit | None
+    node: str | None = Field(description="The object that bound, such as ClusterQueue/team-a.")
+    ahead: int | None = Field(
+        description="With cause `Line`: workloads of its ClusterQueue that started in that time, at most "
+        "10,000 counted each time."
+    )
+
+
+class Waited(Committed):
+    """Where the wait of a workload went. Seconds are whole, and add up exactly."""
+
+    namespace: str
+    kind: str
+    name: str
+    uid: str
+    queue: str
+    cluster_queue: str | None
+    phase: Phase
+    attempts: int = Field(description="Admissions so far.")
+    since: datetime = Field(description="Its creation.")
+    until: datetime = Field(description="Its end; of a workload that is not over: now.")
+    waited_seconds: int = Field(description="The sum of `parts`.")
+    ran_seconds: int = Field(description="From each admission to its eviction or end.")
+    evicting_seconds: int = Field(description="From each eviction until its pods were gone.")
+    parts: tuple[WaitPart, ...] = Field(description="The longest first.")
+
+
+class Loan(Document):
+    """Quota of one node that another one uses beyond its own."""
+
+    node: str | None = Field(
+        description="Such as ClusterQueue/team-b, or Cohort/all for the quota of the cohort itself; null for "
+        "all ClusterQueues and Cohorts together that the caller may not read."
+    )
+    amount: float = Field(description="In the unit of the account that it is in.")
+
+
+class QuotaAccount(Document):
+    """One cell of a ClusterQueue: guaranteed = used - borrowed + lent + idle."""
+
+    flavor: str
+    resource: str
+    guaranteed: float = Field(description="Nominal quota.")
+    used: float = Field(description="Held by workloads that are admitted or being evicted.")
+    borrowed: float = Field(description="Used beyond the nominal quota.")
+    beyond: float = Field(description="The part of `borrowed` that no node had to lend.")
+    lent: float = Field(description="Nominal quota that others use.")
+    idle: float = Field(description="Nominal quota that is neither used nor lent.")
+    borrowed_from: tuple[Loan, ...] = Field(description="By node, the largest first.")
+    lent_to: tuple[Loan, ...] = Field(description="By node, the largest first.")
+
+
+class QuotaNow(QuotaAccount):
+    fair: int | None = Field(
+        description=f"What the queue would use if its cohort divided what it can lend by weight among those "
+        f"that borrow or wait. Null without fair sharing. {AMOUNT}"
+    )
+
+
+class PastAccount(QuotaAccount):
+    lost: float = Field(
+        description="Used by attempts that were preempted in this time, from their admission on; part of "
+        "`used` as far as that was in this time."
+    )
+
+
+class Step(Document):
+    """One of the equal parts of a statement's time, in its units."""
+
+    since: datetime
+    until: datetime
+    accounts: tuple[QuotaAccount, ...] = Field(description="By flavor and resource.")
+
+
+class Statement(Document):
+    """Accounts over a time, in base units times hours: GPU-hours, milli-cpu-hours, byte-hours."""
+
+    since: datetime = Field(description="As asked, or the time of the oldest decision that the ledger has.")
+    until: datetime
+    accounts: tuple[PastAccount, ...] = Field(description="By flavor and resource.")
+    steps: tuple[Step, ...] = Field(description="With parameter `steps`; else empty.")
+
+
+class QueueShare(Committed):
+    """What a ClusterQueue may use, uses, borrows and lends, now and over a time."""
+
+    name: str
+    cohort: str | None
+    fair_sharing: bool = Field(description="Whether its cohort tree shares fairly (S1).")
+    weight: int = Field(description="Fair-sharing weight in thousandths.")
+    share: int | None = Field(
+        description="Dominant share in thousandths (S2, S3); null without fair sharing, and if infinite."
+    )
+    dominant_resource: str | None = Field(description="The resource that gives the share; null with share 0.")
+    pending: int
+    accounts: tuple[QuotaNow, ...] = Field(description=f"Now, by flavor and resource. {AMOUNT}")
+    statement: Statement | None = Field(description="With parameter `since`; else null.")
+
+
+class MemberAccount(QuotaAccount):
+    cluster_queue: str
+
+
+class MemberPast(PastAccount):
+    cluster_queue: str
+
+
+class MemberStep(Document):
+    """One of the equal parts of a statement's time, in its units."""
+
+    since: datetime
+    until: datetime
+    accounts: tuple[MemberAccount, ...] = Field(description="By ClusterQueue, flavor and resource.")
+
+
+class CohortStatement(Document):
+    """Accounts over a time, in base units times hours. A ClusterQueue counts while it was in the cohort."""
+
+    since: datetime = Field(description="As asked, or the time of the oldest decision that the ledger has.")
+    until: datetime
+    accounts: tuple[MemberPast, ...] = Field(description="By ClusterQueue, flavor and resource.")
+    steps: tuple[MemberStep, ...] = Field(description="With parameter `steps`; else empty.")
+
+
+class CohortShare(Committed):
+    """What each ClusterQueue at or below a cohort uses, borrows from which nodes, and lends to which.
+
+    Those that the caller may read.
+    """
+
+    name: str
+    accounts: tuple[MemberAccount, ...] = Field(
+        description=f"Now, by ClusterQueue, flavor and resource. {AMOUNT}"
+    )
+    statement: CohortStatement | None = Field(description="With parameter `since`; else null.")
+
+
+def _part(part: waits.Part) -> WaitPart:
+    return WaitPart(text=waits.text(part), seconds=part.seconds, ahead=part.ahead, **part.why._asdict())
+
+
+Accounts = Mapping[FlavorResource, Account]
+_SUMS: Final = ("guaranteed", "used", "borrowed", "beyond", "lent", "idle")
+
+
+def _account(cell: FlavorResource, one: Account, unit: int, caller: Visibility) -> dict[str, Any]:
+    """`unit`: amounts are divided by it."""
+    to = {f"ClusterQueue/{name}": amount for name, amount in one.lent_to.items()}
+    return {
+        "flavor": cell.flavor,
+        "resource": cell.resource,
+        **{name: getattr(one, name) / unit for name in _SUMS},
+        "borrowed_from": _loans(one.borrowed_from, unit, caller),
+        "lent_to": _loans(to, unit, caller),
+    }
+
+
+def _loans(amounts: Mapping[str, int], unit: int, caller: Visibility) -> tuple[Loan, ...]:
+    shown: dict[str | None, int] = {}
+    for node, amount in amounts.items():
+        name = caller.node(node)
+        shown[name] = shown.get(name, 0) + amount
+    ordered = sorted(shown.items(), key=lambda pair: (-pair[1], pair[0] or ""))
+    return tuple(Loan(node=node, amount=amount / unit) for node, amount in ordered)
+
+
+def _members(by_queue: Mapping[str, Accounts], unit: int, caller: Visibility) -> tuple[MemberAccount, ...]:
+    return tuple(
+        MemberAccount(cluster_queue=queue, **_account(cell, one, unit, caller))
+        for queue, cells in by_queue.items()
+        for cell, one in cells.items()
+    )
+
+
+def _cohort_statement(
+    past: Mapping[str, Accounts],
+    rows: Sequence[PreemptionRow],
+    bounds: Sequence[datetime],
+    steps: Iterable[Mapping[str, Accounts]],
+    caller: Visibility,
+) -> CohortStatement:
+    """`past` and `steps`: by ClusterQueue, those that the caller may read; `rows`: all preemptions then."""
+    wasted = {queue: lost(rows, queue) for queue in past}
+    return CohortStatement(
+        since=bounds[0],
+        until=bounds[-1],
+        accounts=tuple(
+            MemberPast(
+                cluster_queue=queue,
+                **_account(cell, one, HOUR, caller),
+                lost=wasted[queue].get(cell, 0) / HOUR,
+            )
+            for queue, cells in past.items()
+            for cell, one in cells.items()
+        ),
+        steps=tuple(
+            MemberStep(since=begin, until=end, accounts=_members(step, HOUR, caller))
+            for (begin, end), step in zip(pairwise(bounds), steps, strict=False)
+        ),
+    )
+
+
+def _statement(
+    past: Accounts,
+    wasted: Mapping[FlavorResource, int],
+    bounds: Sequence[datetime],
+    steps: Iterable[Accounts],
+    caller: Visibility,
+) -> Statement:
+    return Statement(
+        since=bounds[0],
+        until=bounds[-1],
+        accounts=tuple(
+            PastAccount(**_account(cell, one, HOUR, caller), lost=wasted.get(cell, 0) / HOUR)
+            for cell, one in past.items()
+        ),
+        steps=tuple(
+            Step(
+                since=begin,
+                until=end,
+                accounts=tuple(
+                    QuotaAccount(**_account(cell, one, HOUR, caller)) for cell, one in step.items()
+                ),
+            )
+            for (begin, end), step in zip(pairwise(bounds), steps, strict=False)
+        ),
+    )
 
 
 class AnswerRoutes:
@@ -52,8 +304,8 @@ class AnswerRoutes:
                 "/api/v1/workloads/{namespace}/{kind}/{name}/waited",
                 "Where the wait of one workload went, also after its end",
                 self.waited,
-                answer_schemas.Waited,
-                (query.AS_OF,),
+                Waited,
+                (requests.AS_OF,),
                 heavy=always,
                 notes=f"From its first {PAGE * PAGES} decisions; `until` is earlier than now if it has more.",
             ),
@@ -61,8 +313,8 @@ class AnswerRoutes:
                 "/api/v1/clusterqueues/{name}/share",
                 "What one ClusterQueue is guaranteed, uses, borrows and lends, now and over a time",
                 self.share,
-                answer_schemas.QueueShare,
-                (query.FROM, query.UNTIL, query.STEPS, query.AS_OF),
+                QueueShare,
+                (requests.FROM, requests.UNTIL, requests.STEPS, requests.AS_OF),
                 lambda values: "since" in values or "asOf" in values,
                 f"With `since`: also over that time, up to {MOST_HELD} hold lines; with `asOf` up to then.",
             ),
@@ -70,8 +322,8 @@ class AnswerRoutes:
                 "/api/v1/cohorts/{name}/share",
                 "What each ClusterQueue of a cohort uses, borrows and lends, now and over a time",
                 self.cohort_share,
-                answer_schemas.CohortShare,
-                (query.FROM, query.UNTIL, query.STEPS, query.AS_OF),
+                CohortShare,
+                (requests.FROM, requests.UNTIL, requests.STEPS, requests.AS_OF),
                 lambda values: "since" in values or "asOf" in values,
                 "Those that the caller may get; other nodes are null. `since` and `asOf` as for one queue. "
                 f"All steps together have at most {MOST_ACCOUNTS} accounts and {MOST_LOANS} loans, also of "
@@ -82,53 +334,63 @@ class AnswerRoutes:
     async def share(self, question: Question) -> schemas.Committed:
         name = question.path["name"]
         # First, so that the response time does not reveal whether the queue exists.
-        if not query.is_name(name) or not await question.caller.may("get", CLUSTER_QUEUES, "", name):
+        if not requests.is_name(name) or not await question.caller.may("get", CLUSTER_QUEUES, "", name):
             raise not_found()
         sight = await self._source.sight_of(question)
         queue = sight.state.queues.get(name)
         if queue is None:
             raise not_found()
-        present = documents.accounts_now(queue, sight.state)
+        present = accounts_now(queue, sight.state)
         parts, bounds = await self._over_time(
             question, now(sight), lambda holds, bounds: statements(name, holds, bounds, parse_policy)
         )
         past = total(parts)
-        readable = await readable_nodes(question, documents.nodes_in([*present.values(), *past.values()]))
-        told = None
+        visible = await visible_nodes(question, nodes_in([*present.values(), *past.values()]))
+        statement = None
         if bounds:
-            since, until = bounds[0], bounds[-1]
-            lost = documents.lost(await self._preemptions(since, until), name)
-            steps = zip(bounds, bounds[1:], parts, strict=False) if "steps" in question.values else ()
-            told = documents.statement(past, lost, since, until, steps, readable)
-        return documents.queue_share(queue, sight.state, present, told, readable, committed(sight))
+            wasted = lost(await self._preemptions(bounds[0], bounds[-1]), name)
+            steps = parts if "steps" in question.values else ()
+            statement = _statement(past, wasted, bounds, steps, visible)
+        fair = fair_share(queue, present, sight.state)
+        return QueueShare(
+            name=queue.name,
+            cohort=queue.queue.cohort if queue.queue else None,
+            fair_sharing=fair is not None,
+            weight=sight.state.tree_of(name).queue(name).weight,
+            share=fair.share if fair else None,
+            dominant_resource=fair.dominant_resource if fair else None,
+            pending=queue.pending,
+            accounts=tuple(
+                QuotaNow(**_account(cell, one, 1, visible), fair=fair.amounts[cell] if fair else None)
+                for cell, one in present.items()
+            ),
+            statement=statement,
+            **committed(sight),
+        )
 
     async def cohort_share(self, question: Question) -> schemas.Committed:
         name = await may_get(question, COHORTS)
         sight = await self._source.sight_of(question)
         if name not in sight.state.cohorts():
             raise not_found()
-        present = documents.members_now(sight.state.below(f"Cohort/{name}"), sight.state)
+        present = members_now(sight.state.below(f"Cohort/{name}"), sight.state)
         await asyncio.sleep(0)
         parts, bounds = await self._over_time(
             question, now(sight), lambda holds, bounds: of_cohort(name, holds, bounds, parse_policy)
         )
         past = totals(parts)
-        nodes = documents.nodes_in(
-            one for told in (present, past) for cells in told.values() for one in cells.values()
-        )
+        nodes = nodes_in(one for told in (present, past) for cells in told.values() for one in cells.values())
         members = {f"ClusterQueue/{queue}" for queue in (*present, *past)}
-        readable = await readable_nodes(question, nodes | members)
-        told = None
+        visible = await visible_nodes(question, nodes | members)
+        statement = None
         if bounds:
-            since, until = bounds[0], bounds[-1]
-            rows = await self._preemptions(since, until)
-            shown = (_shown(part, readable) for part in parts) if "steps" in question.values else ()
-            steps = zip(bounds, bounds[1:], shown, strict=False)
-            told = await asyncio.to_thread(
-                documents.cohort_statement, _shown(past, readable), rows, since, until, steps, readable
+            rows = await self._preemptions(bounds[0], bounds[-1])
+            steps = (_shown(part, visible) for part in parts) if "steps" in question.values else ()
+            statement = await asyncio.to_thread(
+                _cohort_statement, _shown(past, visible), rows, bounds, steps, visible
             )
-        accounts = _shown(present, readable)
-        return documents.cohort_share(name, accounts, told, readable, committed(sight))
+        accounts = _members(_shown(present, visible), 1, visible)
+        return CohortShare(name=name, accounts=accounts, statement=statement, **committed(sight))
 
     async def _over_time(
         self,
@@ -182,21 +444,35 @@ class AnswerRoutes:
         asked = waits.spans(found, sight.state.sequence)
         told = await self._source.ask(self._source.readings.starts(list(asked.values()))) if asked else []
         wait = waits.breakdown(found, dict(zip(asked, told, strict=True)))
-        return documents.waited(workload, wait, committed(sight))
+        return Waited(
+            namespace=workload.ref.namespace,
+            kind=workload.ref.kind,
+            name=workload.ref.name,
+            uid=workload.ref.uid,
+            queue=workload.queue,
+            cluster_queue=workload.cluster_queue,
+            phase=workload.phase,
+            attempts=workload.attempts,
+            since=wait.start if wait else workload.created_at,
+            until=wait.until if wait else workload.created_at,
+            waited_seconds=wait.waited if wait else 0,
+            ran_seconds=wait.ran if wait else 0,
+            evicting_seconds=wait.evicting if wait else 0,
+            parts=tuple(map(_part, wait.parts)) if wait else (),
+            **committed(sight),
+        )
 
 
-async def readable_nodes(question: Question, nodes: Collection[str]) -> documents.Readable:
-    """Those of `nodes` that the caller may read."""
-    return documents.Readable(
-        await question.caller.names(CLUSTER_QUEUES, named(nodes, "ClusterQueue")),
-        await question.caller.names(COHORTS, named(nodes, "Cohort")),
+async def visible_nodes(question: Question, nodes: Collection[str]) -> Visibility:
+    """`nodes`: those that an answer names, such as `ClusterQueue/team-a`."""
+    return Visibility(
+        cluster_queues=await question.caller.names(CLUSTER_QUEUES, named(nodes, "ClusterQueue")),
+        cohorts=await question.caller.names(COHORTS, named(nodes, "Cohort")),
     )
 
 
-def _shown(
-    told: Mapping[str, documents.Accounts], readable: documents.Readable
-) -> dict[str, documents.Accounts]:
-    return {name: cells for name, cells in told.items() if f"ClusterQueue/{name}" in readable}
+def _shown(by_queue: Mapping[str, Accounts], caller: Visibility) -> dict[str, Accounts]:
+    return {name: cells for name, cells in by_queue.items() if caller.cluster_queue(name) is not None}
 
 
 def _too_much(until: datetime, what: str) -> Refusal:
@@ -205,16 +481,7 @@ def _too_much(until: datetime, what: str) -> Refusal:
     )
 
 
-def now(sight: Sight) -> datetime:
-    """By the clock of the ledger."""
-    return sight.committed_at + timedelta(seconds=sight.silent_seconds)
-
-
 def named(nodes: Iterable[str], kind: str) -> set[str]:
     """The names of the nodes of this kind."""
     pairs = (node.split("/", 1) for node in nodes)
     return {name for of, name in pairs if of == kind}
-
-
-def always(values: Mapping[str, Any]) -> bool:
-    return True

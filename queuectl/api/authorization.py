@@ -9,21 +9,24 @@ import asyncio
 import hashlib
 import json
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from aiohttp import web
 
-from queuectl.api.hooks import SILENT, Observer
-from queuectl.api.identity import ALL, Allowed, Caller, bearer_token, unauthorized
+from queuectl.api.http import SILENT, Observer, Refusal, bad_request, no_identity
 from queuectl.api.limits import STRANGERS_BURST, STRANGERS_PER_SECOND, Buckets
-from queuectl.api.problems import no_identity
+from queuectl.api.requests import ALL, Allowed, Caller
 from queuectl.ports.cluster import ClusterUnavailable
 from queuectl.ports.reviews import Access, Reviews, User
 
+MAX_TOKEN: Final = 8000
+_BEARER: Final = re.compile(r"bearer +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 GRANTED_SECONDS: Final = 30.0
 """Lifetime of a user, or of a right that is granted."""
 REFUSED_SECONDS: Final = 5.0
@@ -148,7 +151,7 @@ class Reviewer:
         )
 
     async def __call__(self, request: web.Request) -> Caller:
-        """identity.Identify: the caller of a request, by its token. Raises Refusal."""
+        """requests.Identify: the caller of a request, by its token. Raises Refusal."""
         token = bearer_token(request, self._audiences)
         key = hashlib.sha256("\0".join((token, *self._audiences)).encode()).digest()
 
@@ -216,7 +219,7 @@ class Reviewer:
 
 
 class _Reviewed:
-    """identity.Caller of one user."""
+    """requests.Caller of one user."""
 
     limited = True
 
@@ -257,3 +260,33 @@ class _Reviewed:
 def _digest(user: User) -> bytes:
     content = json.dumps([user.name, user.uid, user.groups, user.extra])
     return hashlib.sha256(content.encode()).digest()
+
+
+def bearer_token(request: web.Request, audiences: Sequence[str]) -> str:
+    """The bearer token of a request. Raises Refusal."""
+    headers = request.headers.getall("Authorization", [])
+    if len(headers) > 1:
+        raise bad_request("header Authorization is given twice")
+    if not headers:
+        raise unauthorized("no token is given", audiences)
+    header = _BEARER.fullmatch(headers[0].strip())
+    if header is None or len(header[1]) > MAX_TOKEN:
+        raise unauthorized("header Authorization must be `Bearer TOKEN`", audiences)
+    return header[1]
+
+
+def given_token(request: web.Request) -> str | None:
+    """The bearer token of a request that was identified; None: it has none."""
+    header = _BEARER.fullmatch(request.headers.get("Authorization", "").strip())
+    return header[1] if header is not None else None
+
+
+def unauthorized(problem: str, audiences: Sequence[str]) -> Refusal:
+    audience = audiences[0]
+    return Refusal(
+        HTTPStatus.UNAUTHORIZED,
+        f"{problem}: send `Authorization: Bearer TOKEN` with a token of this cluster for the audience "
+        f"{audience}, such as `kubectl create token SERVICEACCOUNT --audience {audience}` prints",
+        audiences=audiences,
+        headers={"WWW-Authenticate": 'Bearer realm="queuectl"'},
+    )

@@ -1,24 +1,155 @@
-"""The endpoints of capacity and demand, without HTTP: from a Question to a document."""
+"""Capacity and demand: schemas, documents and endpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Final
 
+from pydantic import BeforeValidator, Field
+
+from queuectl.answers.explanation import Visibility
 from queuectl.answers.state import State
-from queuectl.api import capacity_documents as documents
-from queuectl.api import capacity_schemas as schemas
-from queuectl.api import query
-from queuectl.api.identity import CLUSTER_QUEUES, FLAVORS, WORKLOADS
-from queuectl.api.problems import not_found
-from queuectl.api.requests import Endpoint, Question, Source, committed, may_get, page
-from queuectl.api.schemas import Committed, Page
-from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
-from queuectl.core.policy import ResourceFlavor
-from queuectl.core.redaction import Readable
+from queuectl.api import requests
+from queuectl.api.http import not_found
+from queuectl.api.queue_routes import Quotas
+from queuectl.api.requests import CLUSTER_QUEUES, FLAVORS, WORKLOADS, Endpoint, Question
+from queuectl.api.schemas import AMOUNT, Amounts, Committed, Document, Labels, Page
+from queuectl.api.view import Source, committed, detail, may_get, page, shallow
+from queuectl.core import capacity
+from queuectl.core.capacity import AwaitedLimit, FlavorCapacity
+from queuectl.core.nodes.inventory import NodeState
+from queuectl.core.nodes.warnings import WarningCode
+from queuectl.core.policy import CapacityMode, ResourceFlavor
 
-_PAGE = (query.AS_OF, query.LIMIT, query.NEXT)
-_ONE = (query.AS_OF,)
+NAMESPACES = "Namespaces that the caller may not read, and those after the first 50, are one item with null."
+
+
+class Warned(Document):
+    """Quota and nodes that do not belong together (rule M15)."""
+
+    code: WarningCode
+    resource: str | None
+    message: str
+
+
+class Unmanaged(Document):
+    namespace: str | None
+    amount: int = Field(description=AMOUNT)
+
+
+class FreeShape(Document):
+    """So many ready nodes have so much free each."""
+
+    free: int = Field(description=AMOUNT)
+    nodes: int
+
+
+class ResourceCapacity(Document):
+    resource: str
+    mode: CapacityMode
+    nominal: int = Field(description=f"Quota of all ClusterQueues and Cohorts. {AMOUNT}")
+    allocatable: Annotated[dict[NodeState, int], BeforeValidator(dict)] = Field(
+        description=f"By state of the nodes. {AMOUNT}"
+    )
+    used: int = Field(description="By bound pods of workloads.")
+    unmanaged: int = Field(description="By bound pods that belong to no workload.")
+    unmanaged_by: tuple[Unmanaged, ...] = Field(description=f"The same by namespace. {NAMESPACES}")
+    expected: int = Field(
+        description="By pods of admitted workloads that are not bound yet; 0 where nodes limit no admission."
+    )
+    free: int = Field(description="On ready nodes, beside all of these.")
+    headroom: int = Field(description="What the flavor keeps free of that.")
+    shapes: tuple[FreeShape, ...] = Field(
+        description="How it is spread, most first: at most 16 different amounts."
+    )
+
+
+class Capacity(Document):
+    """The nodes of one flavor. A node that matches two flavors counts for both."""
+
+    flavor: str | None = Field(description="null: nodes that match no ResourceFlavor.")
+    nodes: Annotated[dict[NodeState, int], BeforeValidator(dict)] = Field(
+        description="Their number by state."
+    )
+    resources: tuple[ResourceCapacity, ...] = Field(
+        description="Those that quota is promised for, and the devices of the nodes."
+    )
+    warnings: tuple[Warned, ...]
+
+
+class CapacityDetail(Capacity, Committed):
+    pass
+
+
+class Demand(Document):
+    """Equal pods of pending workloads that wait for the same thing."""
+
+    flavor: str = Field(description="The one that comes closest to admit them.")
+    node_labels: Labels = Field(description="Of the flavor.")
+    awaits: AwaitedLimit
+    workloads: int
+    pods: int = Field(description="Of all these workloads.")
+    requests: Amounts = Field(description=f"Of one pod, as its containers request them. {AMOUNT}")
+    node_selector: Labels = Field(description="Of the pods.")
+
+
+class QueueDemand(Document):
+    cluster_queue: str
+    demand: tuple[Demand, ...] = Field(description="Most pods first, at most 100.")
+
+
+class QueueDemandDetail(QueueDemand, Committed):
+    pass
+
+
+def _capacity(
+    value: FlavorCapacity, flavor: ResourceFlavor | None, quotas: Quotas, caller: Visibility
+) -> Capacity:
+    """`flavor`: None for nodes without one. `quotas`: nominal and used, by resource."""
+    headroom = dict(flavor.nodes.headroom) if flavor is not None else {}
+    resources = [
+        ResourceCapacity(
+            **shallow(one)
+            | {
+                "nominal": quotas.get(one.resource, (0, 0))[0],
+                "unmanaged": sum(amount for _, amount in one.unmanaged),
+                "unmanaged_by": tuple(_unmanaged(one, caller)),
+                "headroom": headroom.get(one.resource, 0),
+            }
+        )
+        for one in value.resources
+    ]
+    name = flavor.name if flavor is not None else None
+    return Capacity.of(flavor=name, nodes=value.nodes, resources=tuple(resources), warnings=value.warnings)
+
+
+def _unmanaged(value: capacity.ResourceCapacity, caller: Visibility) -> Iterator[Unmanaged]:
+    rest = 0
+    for namespace, amount in value.unmanaged:
+        if namespace != capacity.OTHERS and namespace in caller.namespaces:
+            yield Unmanaged(namespace=namespace, amount=amount)
+        else:
+            rest += amount
+    if rest:
+        yield Unmanaged(namespace=None, amount=rest)
+
+
+def _demand(name: str, state: State) -> QueueDemand:
+    flavors = _flavors(state)
+    return QueueDemand(
+        cluster_queue=name,
+        demand=tuple(
+            Demand.of(
+                **shallow(one),
+                node_labels=flavors[one.flavor].node_labels if one.flavor in flavors else {},
+            )
+            for one in state.demands.get(name, ())
+        ),
+    )
+
+
+_PAGE = (requests.AS_OF, requests.LIMIT, requests.NEXT)
+_ONE = (requests.AS_OF,)
 _CAPACITY: Final = (
     "As of a few seconds ago, as the controller told it. With `asOf` it is of the last minute before then "
     "(A31). A time before the first that is stored is a 400."
@@ -41,7 +172,7 @@ class CapacityRoutes:
                 "/api/v1/capacity",
                 "Nodes by flavor: what there is, who uses it, what is free",
                 self.capacities,
-                Page[schemas.Capacity],
+                Page[Capacity],
                 _PAGE,
                 notes=f"{_CAPACITY} Nodes without a flavor are listed for callers that may get all "
                 "resourceflavors.",
@@ -50,7 +181,7 @@ class CapacityRoutes:
                 "/api/v1/capacity/{name}",
                 "The nodes of one flavor",
                 self.capacity,
-                schemas.CapacityDetail,
+                CapacityDetail,
                 _ONE,
                 notes=_CAPACITY,
             ),
@@ -58,7 +189,7 @@ class CapacityRoutes:
                 "/api/v1/demand",
                 "Pods of pending workloads by ClusterQueue, flavor and shape",
                 self.demands,
-                Page[schemas.QueueDemand],
+                Page[QueueDemand],
                 _PAGE,
                 notes=_DEMAND,
             ),
@@ -66,7 +197,7 @@ class CapacityRoutes:
                 "/api/v1/demand/{name}",
                 "Pods of pending workloads of one ClusterQueue",
                 self.demand,
-                schemas.QueueDemandDetail,
+                QueueDemandDetail,
                 _ONE,
                 notes=_DEMAND,
             ),
@@ -76,18 +207,15 @@ class CapacityRoutes:
         sight = await self._source.capacity_of(question, FLAVORS)
         state = sight.state
         flavors: dict[str, ResourceFlavor | None] = {flavor.name: flavor for flavor in state.flavors()}
-        if state.capacity(NO_FLAVOR).nodes and await question.caller.may("get", FLAVORS):
-            flavors[NO_FLAVOR] = None
+        if state.capacity(capacity.NO_FLAVOR).nodes and await question.caller.may("get", FLAVORS):
+            flavors[capacity.NO_FLAVOR] = None
         rows = {name: (name, flavor) for name, flavor in flavors.items()}
         shown, next = await self._source.by_name(question, FLAVORS, rows)
         found = {name: state.capacity(name) for name, _ in shown}
-        readable = await self._readable(question, found.values())
+        visible = await self._visible(question, found.values())
         quotas = state.quotas_by_flavor()
-        items = (
-            documents.capacity_of(found[name], flavor, quotas.get(name, {}), readable)
-            for name, flavor in shown
-        )
-        return await page(schemas.Capacity, items, next, sight)
+        items = (_capacity(found[name], flavor, quotas.get(name, {}), visible) for name, flavor in shown)
+        return await page(Capacity, items, next, sight)
 
     async def capacity(self, question: Question) -> Committed:
         name = await may_get(question, FLAVORS)
@@ -96,30 +224,28 @@ class CapacityRoutes:
         if flavor is None:
             raise not_found()
         found = sight.state.capacity(name)
-        readable = await self._readable(question, [found])
         quotas = sight.state.quotas_by_flavor().get(name, {})
-        return documents.capacity_detail(found, flavor, quotas, readable, committed(sight))
+        document = _capacity(found, flavor, quotas, await self._visible(question, [found]))
+        return detail(CapacityDetail, document, committed(sight))
 
     async def demands(self, question: Question) -> Committed:
         sight = await self._source.demand_of(question, CLUSTER_QUEUES)
         state = sight.state
         queues = {queue.name: queue.name for queue in state.cluster_queues()}
         shown, next = await self._source.by_name(question, CLUSTER_QUEUES, queues)
-        flavors = _flavors(state)
-        items = (documents.demand_of(name, state.demands.get(name, ()), flavors) for name in shown)
-        return await page(schemas.QueueDemand, items, next, sight)
+        return await page(QueueDemand, (_demand(name, state) for name in shown), next, sight)
 
     async def demand(self, question: Question) -> Committed:
         name = await may_get(question, CLUSTER_QUEUES)
         sight = await self._source.demand_of(question)
         if name not in sight.state.queues:
             raise not_found()
-        found = sight.state.demands.get(name, ())
-        return documents.demand_detail(name, found, _flavors(sight.state), committed(sight))
+        return detail(QueueDemandDetail, _demand(name, sight.state), committed(sight))
 
-    async def _readable(self, question: Question, found: Collection[FlavorCapacity]) -> Readable:
-        among = documents.namespaces_of(found)
-        return await question.caller.namespaces("list", WORKLOADS, among)
+    async def _visible(self, question: Question, values: Iterable[FlavorCapacity]) -> Visibility:
+        unmanaged = (pair for value in values for one in value.resources for pair in one.unmanaged)
+        among = {namespace for namespace, _ in unmanaged if namespace != capacity.OTHERS}
+        return Visibility(namespaces=await question.caller.namespaces("list", WORKLOADS, among))
 
 
 def _flavors(state: State) -> dict[str, ResourceFlavor]:

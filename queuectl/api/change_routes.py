@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
-from queuectl.api import bodies, query
-from queuectl.api.answer_routes import always
-from queuectl.api.change_schemas import Changed, ChangedField
-from queuectl.api.identity import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
-from queuectl.api.problems import Refusal, bad_request, not_found
-from queuectl.api.requests import Endpoint, Question, Source, committed
+from pydantic import Field
+
+from queuectl.api import requests
+from queuectl.api.http import Refusal, bad_request, not_found
+from queuectl.api.requests import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Endpoint, Question
+from queuectl.api.schemas import Committed, Document
+from queuectl.api.view import Source, always, committed
 from queuectl.kinds.json_fields import MAX_COUNT
 from queuectl.ports.changes import ChangeRefused, Changes, Verb, Wanted, WantedSize
 
@@ -27,6 +28,36 @@ _LOCAL_QUEUE: Final = "/api/v1/localqueues/{namespace}/{name}"
 _CLUSTER_QUEUE: Final = "/api/v1/clusterqueues/{name}"
 
 log = logging.getLogger(__name__)
+
+
+class ChangedField(Document):
+    """One field of a Kubernetes object."""
+
+    field: str = Field(description="Such as `spec.parallelism`.")
+    before: str | None
+    after: str
+
+
+class Changed(Committed):
+    """One field of a Kubernetes object, as the API server has it after the change."""
+
+    kind: str
+    namespace: str | None = Field(description="Null for a ClusterQueue.")
+    name: str
+    field: str = Field(
+        description="Such as `spec.stopPolicy`; of a fit `podset NAME`: its size before and after, in words; "
+        "of a deletion `object`."
+    )
+    before: str | None
+    after: str | None
+    written: bool = Field(description="False: it was so already. With `dryRun` nothing is written ever.")
+    meaning: str = Field(description="What follows from it, in words.")
+    loss: str | None = Field(
+        description="What a hold or a deletion ends; without `evict: true` it is refused then."
+    )
+    reason: str | None = Field(description="As the object keeps it, with its author.")
+    dry_run: bool
+    fields: tuple[ChangedField, ...] = Field(description="Of a fit: all fields that it changes. Else empty.")
 
 
 class _Row(NamedTuple):
@@ -98,7 +129,7 @@ class ChangeRoutes:
         async def answer(question: Question) -> Changed:
             if self._changes is None:
                 raise Refusal(HTTPStatus.FORBIDDEN, _OFF)
-            content = await bodies.one_object(question)
+            content = await requests.one_object(question)
             wanted = await self._wanted(row, question, content)
             return await self._changed(self._changes, question, wanted)
 
@@ -112,7 +143,7 @@ class ChangeRoutes:
                 raise bad_request(f"{field!r} is not known here: {', '.join(row.known)}")
         namespace, name = question.path.get("namespace", ""), question.path["name"]
         kind = _KINDS.get(row.path) or question.path["kind"]
-        if not query.is_name(name) or (namespace and not query.is_name(namespace)):
+        if not requests.is_name(name) or (namespace and not requests.is_name(namespace)):
             raise not_found()
         resource = {"LocalQueue": LOCAL_QUEUES, "ClusterQueue": CLUSTER_QUEUES}.get(kind, WORKLOADS)
         named = name if resource == CLUSTER_QUEUES else ""
@@ -141,7 +172,7 @@ class ChangeRoutes:
         _audit(
             question, wanted, f"{made.field}: {made.before} -> {made.after}" if made.written else "as it was"
         )
-        return Changed(
+        return Changed.of(
             kind=made.kind,
             namespace=wanted.namespace or None,
             name=wanted.name,
@@ -153,9 +184,7 @@ class ChangeRoutes:
             loss=made.loss,
             reason=made.reason,
             dry_run=wanted.dry_run,
-            fields=tuple(
-                ChangedField(field=one.field, before=one.before, after=one.after) for one in made.fields
-            ),
+            fields=made.fields,
             **committed(self._source.sight()),
         )
 
@@ -178,7 +207,7 @@ def _target(row: _Row, content: Mapping[str, Any]) -> str | None:
         if field in row.takes:
             value = content.get(field, "")
             if (value is None and field == "priorityClass") or (
-                isinstance(value, str) and query.is_name(value)
+                isinstance(value, str) and requests.is_name(value)
             ):
                 return value
             raise bad_request(f"{field} must be the name of an object")
@@ -190,7 +219,7 @@ def _size(content: Mapping[str, Any]) -> WantedSize:
     if gpus is None and pods is None:
         raise bad_request("gpus, pods or both are required")
     pod_set = content.get("podSet")
-    if pod_set is not None and not (isinstance(pod_set, str) and query.is_name(pod_set)):
+    if pod_set is not None and not (isinstance(pod_set, str) and requests.is_name(pod_set)):
         raise bad_request("podSet must be the name of a podset")
     return WantedSize(gpus=gpus, pods=pods, pod_set=pod_set, completions=_flag(content, "completions"))
 

@@ -10,11 +10,11 @@ from pydantic import Field
 
 from queuectl.answers.state import OVER
 from queuectl.api import schemas
-from queuectl.api.answer_routes import always, now
+from queuectl.api.http import unavailable
 from queuectl.api.limits import Turns
 from queuectl.api.lives import Times, decisions_on, times
-from queuectl.api.problems import unavailable
-from queuectl.api.requests import Endpoint, Question, Source, committed, while_asked
+from queuectl.api.requests import Endpoint, Question
+from queuectl.api.view import Source, always, committed, now, while_asked
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import Phase, StoredWorkload
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
@@ -33,7 +33,7 @@ class Calibration(schemas.Document):
     until: datetime
 
 
-class Start(schemas.Committed):
+class Eta(schemas.Committed):
     """When a pending workload starts. Seconds are from `at`, and null where it starts later than `after`."""
 
     namespace: str
@@ -78,7 +78,7 @@ class ForecastRoutes:
                 "/api/v1/workloads/{namespace}/{kind}/{name}/eta",
                 "When one pending workload starts: median and 80 % interval",
                 self.start,
-                Start,
+                Eta,
                 heavy=always,
                 notes=f"It may take up to {FORECAST_SECONDS:g} s; a state is used again for some seconds.",
             ),
@@ -98,8 +98,7 @@ class ForecastRoutes:
         if known is not None:
             found = StartForecast(now(sight), sight.state.sequence, str(known))
         started, ended = known or Times()
-        calibration = found.calibration
-        return Start(
+        return Eta.of(
             namespace=workload.ref.namespace,
             kind=workload.ref.kind,
             name=workload.ref.name,
@@ -116,7 +115,7 @@ class ForecastRoutes:
             high_seconds=found.high,
             after_seconds=found.after,
             draws=found.draws,
-            calibration=None if calibration is None else Calibration(**calibration._asdict()),
+            calibration=found.calibration,
             **committed(sight),
         )
 

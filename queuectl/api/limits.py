@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-from queuectl.api.problems import Refusal
+from queuectl.api.http import Refusal
 
 BURST: Final = 30.0
 PER_SECOND: Final = 10.0

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from queuectl.api.requests import Source
+from queuectl.api.view import Source
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import WorkloadId
 from queuectl.ports.reader import DecisionRow

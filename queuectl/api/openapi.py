@@ -11,10 +11,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from queuectl import __version__
-from queuectl.api import own_page
-from queuectl.api.problems import CONTENT_TYPE
-from queuectl.api.query import Parameter
-from queuectl.api.requests import Endpoint
+from queuectl.api.http import CONTENT_TYPE, OWN_PAGE_HEADER, OWN_PAGE_VALUE
+from queuectl.api.requests import Endpoint, Parameter
 from queuectl.api.schemas import Health, Problem
 
 _NAME_IN_PATH: Final = re.compile(r"{(\w+)}")
@@ -37,11 +35,11 @@ _RETRY: Final = {
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}},
 }
 _OWN_PAGE: Final = {
-    "name": own_page.HEADER,
+    "name": OWN_PAGE_HEADER,
     "in": "header",
     "required": True,
     "description": "A page of another server in a browser cannot send it.",
-    "schema": {"type": "string", "enum": [own_page.VALUE]},
+    "schema": {"type": "string", "enum": [OWN_PAGE_VALUE]},
 }
 _TEXT: Final = """\
 It reads, but for paths that end in a verb, such as `hold`: these change one object of Kubernetes with the

@@ -15,7 +15,7 @@ from typing import Final
 
 from aiohttp import web
 
-from queuectl.api.problems import not_found
+from queuectl.api.http import not_found
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "page"
 DOCUMENT: Final = "index.html"

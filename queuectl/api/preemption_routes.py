@@ -1,24 +1,157 @@
-"""The endpoints of preemptions: those that were, and those that may come. From a Question to a document."""
+"""Preemptions, those that were and those that may come: schemas, documents and endpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
 
-from queuectl.answers.exposure import threats
-from queuectl.api import preemption_documents as documents
-from queuectl.api import preemption_schemas, query, schemas
-from queuectl.api.answer_routes import always, now, readable_nodes
-from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS
-from queuectl.api.problems import bad_request, not_found
-from queuectl.api.requests import Endpoint, Question, Source, committed, page
+from pydantic import Field
+
+from queuectl.answers.explanation import Visibility
+from queuectl.answers.exposure import Threat, as_seen, threats
+from queuectl.api import requests, schemas
+from queuectl.api.answer_routes import visible_nodes
+from queuectl.api.http import bad_request, not_found
+from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
+from queuectl.api.schemas import Committed, Document
+from queuectl.api.view import Source, always, committed, now, page
 from queuectl.api.workload_routes import WorkloadRoutes
-from queuectl.core.redaction import named_in
+from queuectl.core.model import StoredWorkload
+from queuectl.core.policy import PreemptionPolicy
+from queuectl.core.reasons import PreemptionCause, named_in
 from queuectl.ports.reader import PreemptionRow
 
 SCAN_ROWS: Final = 1000
 SCANS: Final = 5
 """How many preemptions one request reads to find those that pass its filter."""
+
+
+class ShareMove(Document):
+    """Dominant share of a node in thousandths; null: infinite."""
+
+    node: str | None = Field(
+        description="Such as ClusterQueue/team-a; null where the caller may not read it."
+    )
+    before: int | None = Field(description="Without the preemptor, and with its victims.")
+    after: int | None = Field(description="With the preemptor, and without its victims.")
+
+
+class Shares(Document):
+    """The two sides that fair sharing compares: the children of the nearest common cohort (P8)."""
+
+    preemptor: ShareMove
+    victim: ShareMove
+
+
+class Preemption(Document):
+    """A workload that was evicted for another one."""
+
+    sequence: int = Field(description="Of the decision.")
+    time: datetime
+    namespace: str
+    kind: str
+    name: str
+    uid: str
+    attempt: int | None
+    cluster_queue: str | None = Field(description="Whose quota it held.")
+    cause: PreemptionCause | None = Field(description="The rule (P2 to P9).")
+    by: str | None = Field(
+        description="The preemptor as namespace/kind/name; null where the caller may not read it."
+    )
+    shares: Shares | None = Field(
+        description="Null in one queue, without fair sharing, and for older decisions."
+    )
+    ran_seconds: int | None = Field(
+        description="From its admission to its eviction: this work is lost, unless it was saved."
+    )
+    lost: dict[str, int] = Field(description="By resource: base units times seconds, such as GPU-seconds.")
+
+
+class ExposureThreat(Document):
+    """Pending workloads of ClusterQueues that may preempt a workload by one rule."""
+
+    cluster_queue: str | None = Field(description="Null for all together that the caller may not read.")
+    cause: PreemptionCause
+    policy: PreemptionPolicy | None = Field(description="Of that queue; null where that is null.")
+    pending: int = Field(description="How many wait now that the rule allows to preempt it.")
+    protected_until: datetime | None = Field(description="End of its minimum run time against this rule.")
+
+
+class Exposure(Committed):
+    """Whether a running workload may be preempted now. It may be: sizes and order decide the rest."""
+
+    namespace: str
+    kind: str
+    name: str
+    uid: str
+    exposed: bool = Field(description="Some workload waits that may preempt it now.")
+    threats: tuple[ExposureThreat, ...] = Field(
+        description="Empty: no queue may preempt it, or it does not run."
+    )
+
+
+def _preemption(row: PreemptionRow, caller: Visibility) -> Preemption:
+    decision = row.decision
+    assert decision.ref is not None
+    assert decision.reason is not None
+    why = caller.reason(decision.reason)
+    ran = None if row.admitted_at is None else int((decision.now - row.admitted_at).total_seconds())
+    lost = row.held.resources() if row.held is not None and ran is not None else {}
+    return Preemption(
+        sequence=decision.sequence,
+        time=decision.now,
+        namespace=decision.ref.namespace,
+        kind=decision.ref.kind,
+        name=decision.ref.name,
+        uid=decision.ref.uid,
+        attempt=decision.attempt,
+        cluster_queue=row.held.cluster_queue if row.held else None,
+        cause=why.cause,
+        by=why.by,
+        shares=_shares(decision.payload.get("shares"), caller),
+        ran_seconds=ran,
+        lost={resource: amount * (ran or 0) for resource, amount in sorted(lost.items())},
+    )
+
+
+def _shares(stored: Any, caller: Visibility) -> Shares | None:
+    if stored is None:
+        return None
+    return Shares(
+        **{
+            side: ShareMove(
+                node=caller.node(move["node"]),
+                before=move["before"],
+                after=move["after"],
+            )
+            for side, move in stored.items()
+        }
+    )
+
+
+def _nodes_of(rows: Iterable[PreemptionRow]) -> set[str]:
+    """Every node of which a share was recorded."""
+    found: set[str] = set()
+    for row in rows:
+        shares: Any = row.decision.payload.get("shares") or {}
+        found |= {move["node"] for move in shares.values()}
+    return found
+
+
+def _exposure(
+    workload: StoredWorkload, threats: Sequence[Threat], caller: Visibility, committed: dict[str, Any]
+) -> Exposure:
+    return Exposure.of(
+        namespace=workload.ref.namespace,
+        kind=workload.ref.kind,
+        name=workload.ref.name,
+        uid=workload.ref.uid,
+        exposed=any(one.pending and one.protected_until is None for one in threats),
+        threats=as_seen(threats, caller),
+        **committed,
+    )
 
 
 class PreemptionRoutes:
@@ -34,10 +167,10 @@ class PreemptionRoutes:
                 "/api/v1/preemptions",
                 "Workloads that were evicted for others, newest first: by which rule, and what was lost",
                 self.preemptions,
-                schemas.Page[preemption_schemas.Preemption],
+                schemas.Page[Preemption],
                 (
-                    *(query.NAMESPACE, query.QUEUE, query.CLUSTER_QUEUE),
-                    *(query.FROM, query.UNTIL, query.AS_OF, query.LIMIT, query.NEXT),
+                    *(requests.NAMESPACE, requests.QUEUE, requests.CLUSTER_QUEUE),
+                    *(requests.FROM, requests.UNTIL, requests.AS_OF, requests.LIMIT, requests.NEXT),
                 ),
                 always,
                 "Those of workloads that the caller may list. A page may be empty although `next` is set.",
@@ -46,8 +179,8 @@ class PreemptionRoutes:
                 "/api/v1/workloads/{namespace}/{kind}/{name}/exposure",
                 "Whether one workload may be preempted now, and by which ClusterQueues",
                 self.exposure,
-                preemption_schemas.Exposure,
-                (query.AS_OF,),
+                Exposure,
+                (requests.AS_OF,),
             ),
         )
 
@@ -60,11 +193,13 @@ class PreemptionRoutes:
             raise bad_request(f"parameter since must be before {until.isoformat()}")
         sight = await self._source.sight_of(question, WORKLOADS if namespace is None else None)
         rows, next = await self._rows(question, sight.state.sequence)
-        readable = await readable_nodes(question, documents.nodes_of(rows))
         by = set(named_in(*(row.decision.reason for row in rows)))
-        namespaces = await question.caller.namespaces("get", WORKLOADS, by)
-        items = (documents.preemption(row, namespaces, readable) for row in rows)
-        return await page(preemption_schemas.Preemption, items, next, sight)
+        visible = replace(
+            await visible_nodes(question, _nodes_of(rows)),
+            namespaces=await question.caller.namespaces("get", WORKLOADS, by),
+        )
+        items = (_preemption(row, visible) for row in rows)
+        return await page(Preemption, items, next, sight)
 
     async def _rows(self, question: Question, last: int) -> tuple[list[PreemptionRow], str | None]:
         """Newest first, from a bounded number of rows; see `next`."""
@@ -107,5 +242,6 @@ class PreemptionRoutes:
         workload = await self._workloads.found(question)
         sight = await self._source.sight_of(question)
         found = await threats(workload, sight.state, now(sight))
-        queues = await question.caller.names(CLUSTER_QUEUES, {one.cluster_queue for one in found})
-        return documents.exposure(workload, found, queues, committed(sight))
+        queues = {one.cluster_queue for one in found if one.cluster_queue is not None}
+        visible = Visibility(cluster_queues=await question.caller.names(CLUSTER_QUEUES, queues))
+        return _exposure(workload, found, visible, committed(sight))

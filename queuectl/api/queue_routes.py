@@ -2,14 +2,124 @@
 
 from __future__ import annotations
 
-from queuectl.api import documents, query, schemas
-from queuectl.api.identity import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, Allowed
-from queuectl.api.problems import not_found
-from queuectl.api.requests import Endpoint, Question, Source, committed, may_get, page
-from queuectl.core.policy import LocalQueueName
+from collections import Counter
+from collections.abc import Mapping
 
-PAGE = (query.AS_OF, query.LIMIT, query.NEXT)
-_ONE = (query.AS_OF,)
+from queuectl.answers.queue_states import QueueState, cohort_condition, nominal_quota
+from queuectl.answers.state import LocalQueueState, State, Under
+from queuectl.api import requests, schemas
+from queuectl.api.http import not_found
+from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, Allowed, Endpoint, Question
+from queuectl.api.view import Source, committed, detail, may_get, page
+from queuectl.core import policy
+from queuectl.core.policy import LocalQueueName
+from queuectl.core.resources import FlavorResource
+
+PAGE = (requests.AS_OF, requests.LIMIT, requests.NEXT)
+_ONE = (requests.AS_OF,)
+
+
+def _cluster_queue(value: QueueState, state: State) -> schemas.ClusterQueue:
+    queue = value.queue or policy.ClusterQueue(name=value.name)
+    return schemas.ClusterQueue.of(
+        name=value.name,
+        cohort=queue.cohort,
+        active=value.condition.active,
+        condition=value.condition,
+        stop_policy=queue.stop_policy,
+        queueing_strategy=queue.queueing_strategy,
+        max_execution_time=queue.max_execution_time,
+        pending=value.pending,
+        admitted=len(value.holders),
+        flavors=_quotas(value.nominal, value.used, state.free(value), state.effective(value)),
+    )
+
+
+def _quotas(
+    nominal: Mapping[FlavorResource, int],
+    used: Mapping[FlavorResource, int],
+    free: Mapping[FlavorResource, int],
+    effective: Mapping[FlavorResource, int],
+) -> tuple[schemas.Quota, ...]:
+    """In the order of `nominal`, then the cells that are used without nominal quota."""
+    cells = [*nominal, *sorted(cell for cell in used if cell not in nominal)]
+    return tuple(
+        schemas.Quota(
+            flavor=cell.flavor,
+            resource=cell.resource,
+            nominal=nominal.get(cell, 0),
+            effective=effective.get(cell, 0),
+            used=used.get(cell, 0),
+            free=free.get(cell, 0),
+        )
+        for cell in cells
+    )
+
+
+def _local_queue(value: LocalQueueState) -> schemas.LocalQueue:
+    return schemas.LocalQueue.of(
+        namespace=value.local.name.namespace,
+        name=value.local.name.name,
+        cluster_queue=value.local.cluster_queue,
+        active=value.condition.active,
+        condition=value.condition,
+        stop_policy=value.local.stop_policy,
+        max_execution_time=value.local.max_execution_time,
+        pending=value.pending,
+        admitted=value.admitted,
+    )
+
+
+def _cohort(name: str, value: policy.Cohort | None, under: Under, state: State) -> schemas.Cohort:
+    nominal: Counter[FlavorResource] = Counter()
+    used: Counter[FlavorResource] = Counter()
+    effective: Counter[FlavorResource] = Counter()
+    for node in under.cohorts:
+        nominal.update(nominal_quota(node))
+        effective.update(state.effective(node))
+    for queue in under.queues:
+        nominal.update(queue.nominal)
+        effective.update(state.effective(queue))
+        used.update(queue.used)
+    condition = cohort_condition(name, state.policies)
+    free = {cell: max(0, effective[cell] - used[cell]) for cell in nominal}
+    return schemas.Cohort.of(
+        name=name,
+        parent=value.parent if value else None,
+        explicit=value is not None,
+        active=condition.active,
+        condition=condition,
+        cluster_queues=len(under.queues),
+        pending=sum(queue.pending for queue in under.queues),
+        admitted=sum(len(queue.holders) for queue in under.queues),
+        flavors=_quotas(dict(sorted(nominal.items())), used, free, effective),
+    )
+
+
+Quotas = Mapping[str, tuple[int, int]]
+"""Nominal and used, by resource."""
+
+
+def _flavor(value: policy.ResourceFlavor, quotas: Quotas) -> schemas.ResourceFlavor:
+    return schemas.ResourceFlavor.of(
+        name=value.name,
+        node_labels=value.node_labels,
+        node_taints=value.node_taints,
+        tolerations=tuple(
+            schemas.Toleration(
+                key=one.key,
+                operator=one.operator,
+                value=one.value,
+                effect=one.effect,
+                toleration_seconds=one.seconds,
+            )
+            for one in value.tolerations
+        ),
+        resources=tuple(
+            schemas.FlavorResource(resource=resource, nominal=nominal, used=used)
+            for resource, (nominal, used) in sorted(quotas.items())
+        ),
+    )
 
 
 class QueueRoutes:
@@ -39,7 +149,7 @@ class QueueRoutes:
                 "LocalQueues by namespace and name",
                 self.local_queues,
                 schemas.Page[schemas.LocalQueue],
-                (query.NAMESPACE, query.CLUSTER_QUEUE, *PAGE),
+                (requests.NAMESPACE, requests.CLUSTER_QUEUE, *PAGE),
             ),
             Endpoint(
                 "/api/v1/localqueues/{namespace}/{name}",
@@ -70,7 +180,7 @@ class QueueRoutes:
         sight = await self._source.sight_of(question, CLUSTER_QUEUES)
         queues = {queue.name: queue for queue in sight.state.cluster_queues()}
         rows, next = await self._source.by_name(question, CLUSTER_QUEUES, queues)
-        items = (documents.cluster_queue(row, sight.state) for row in rows)
+        items = (_cluster_queue(row, sight.state) for row in rows)
         return await page(schemas.ClusterQueue, items, next, sight)
 
     async def cluster_queue(self, question: Question) -> schemas.Committed:
@@ -79,7 +189,8 @@ class QueueRoutes:
         queue = sight.state.queues.get(name)
         if queue is None:
             raise not_found()
-        return documents.cluster_queue_detail(queue, sight.state, committed(sight))
+        found = _cluster_queue(queue, sight.state)
+        return detail(schemas.ClusterQueueDetail, found, committed(sight))
 
     async def local_queues(self, question: Question) -> schemas.Committed:
         after = await self._source.after(question)
@@ -101,11 +212,11 @@ class QueueRoutes:
             if after is None or queue.local.name > tuple(after)
         ]
         shown, next = self._source.cut(question, rows, lambda queue: list(queue.local.name))
-        return await page(schemas.LocalQueue, map(documents.local_queue, shown), next, sight)
+        return await page(schemas.LocalQueue, map(_local_queue, shown), next, sight)
 
     async def local_queue(self, question: Question) -> schemas.Committed:
         name = LocalQueueName(question.path["namespace"], question.path["name"])
-        if not (query.is_name(name.namespace) and query.is_name(name.name)):
+        if not (requests.is_name(name.namespace) and requests.is_name(name.name)):
             raise not_found()
         if not await question.caller.may("get", LOCAL_QUEUES, name.namespace, name.name):
             raise not_found()
@@ -113,14 +224,14 @@ class QueueRoutes:
         queue = sight.state.local_queue(name)
         if queue is None:
             raise not_found()
-        return documents.local_queue_detail(queue, committed(sight))
+        return detail(schemas.LocalQueueDetail, _local_queue(queue), committed(sight))
 
     async def cohorts(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question, COHORTS)
         under = sight.state.under_cohorts()
         cohorts = {name: (name, cohort) for name, cohort in sight.state.cohorts().items()}
         rows, next = await self._source.by_name(question, COHORTS, cohorts)
-        items = (documents.cohort(name, cohort, under[name], sight.state) for name, cohort in rows)
+        items = (_cohort(name, cohort, under[name], sight.state) for name, cohort in rows)
         return await page(schemas.Cohort, items, next, sight)
 
     async def cohort(self, question: Question) -> schemas.Committed:
@@ -130,14 +241,15 @@ class QueueRoutes:
         if name not in cohorts:
             raise not_found()
         under = sight.state.under_cohorts()[name]
-        return documents.cohort_detail(name, cohorts[name], under, sight.state, committed(sight))
+        found = _cohort(name, cohorts[name], under, sight.state)
+        return detail(schemas.CohortDetail, found, committed(sight))
 
     async def flavors(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question, FLAVORS)
         quotas = sight.state.quotas_by_flavor()
         flavors = {flavor.name: flavor for flavor in sight.state.flavors()}
         rows, next = await self._source.by_name(question, FLAVORS, flavors)
-        items = (documents.flavor(flavor, quotas.get(flavor.name, {})) for flavor in rows)
+        items = (_flavor(flavor, quotas.get(flavor.name, {})) for flavor in rows)
         return await page(schemas.ResourceFlavor, items, next, sight)
 
     async def flavor(self, question: Question) -> schemas.Committed:
@@ -147,4 +259,5 @@ class QueueRoutes:
         if found is None:
             raise not_found()
         quotas = sight.state.quotas_by_flavor().get(name, {})
-        return documents.flavor_detail(found, quotas, committed(sight))
+        document = _flavor(found, quotas)
+        return detail(schemas.ResourceFlavorDetail, document, committed(sight))

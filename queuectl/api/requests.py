@@ -1,34 +1,362 @@
-"""Requests after parsing, and the data that answers come from: the view, then the ledger's history."""
+"""What a client asks: parameters, validated before any data is read, its rights, and the endpoint."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hmac
+import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Annotated, Any, Final, Literal, Protocol
+from urllib.parse import parse_qsl
 
-from queuectl.answers.state import State
-from queuectl.api import query, schemas
-from queuectl.api.identity import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, WORKLOADS, Caller
-from queuectl.api.past import PastStates, nothing_at
-from queuectl.api.problems import bad_request, not_found, unavailable
-from queuectl.api.query import Cursor, Cursors, KnownKinds, Parameter
-from queuectl.api.view import Sight, View
-from queuectl.core.capacity import NO_FLAVOR
-from queuectl.ports.ledger import LedgerUnavailable, SchemaMismatch
-from queuectl.ports.reader import Readings
+from aiohttp import web
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, TypeAdapter, ValidationError
 
-LEDGER_SECONDS: Final = 5.0
-"""How long one read of the ledger's history may take."""
+from queuectl.api import schemas
+from queuectl.api.http import bad_request
+from queuectl.core.model import Phase
+from queuectl.core.reasons import Code
+from queuectl.files import BadFile, documents, listed, refuse_deep
+from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.selectors import Selects, label_selector
 
-HEARTBEAT_SECONDS: Final = 1.0
-"""Interval at which a request that takes long checks that its client is still connected."""
-_PART: Final = 25
-"""After so many items of a page it is the turn of other requests."""
+WORKLOADS: Final = "workloads"
+"""A virtual resource: there are no such objects, but RBAC may grant verbs on them."""
+LOCAL_QUEUES: Final = "localqueues"
+CLUSTER_QUEUES: Final = "clusterqueues"
+COHORTS: Final = "cohorts"
+FLAVORS: Final = "resourceflavors"
 
-Item = TypeVar("Item", bound=schemas.Document)
-Found = TypeVar("Found")
+DEFAULT_LIMIT: Final = 100
+MAX_LIMIT: Final = 1000
+MAX_SEQUENCE: Final = (1 << 63) - 1
+MAX_WAIT: Final = 30
+MAX_STEPS: Final = 96
+MAX_SINCE: Final = 10**10
+MAX_SELECTOR: Final = 1024
+MAX_NAME: Final = 253
+MAX_CURSOR: Final = 512
+MAX_FIELDS: Final = 32
+MAX_TIME: Final = 40
+_FIRST: Final = datetime(1971, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime(9000, 1, 1, tzinfo=UTC)
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_MAC_BYTES: Final = 16
+
+Cursor = list[Any]
+"""The position after which a page starts: plain JSON values."""
+
+
+class Parameter:
+    """One row of the table: what its type says is how a text is parsed, and what the OpenAPI document has."""
+
+    def __init__(self, name: str, kind: Any, description: str, must_be: str = "", **schema: Any) -> None:
+        """`kind`: what a TypeAdapter takes. `must_be`: for errors of the type itself; empty: made from its
+        schema. `schema`: fields beside those of the type, such as a default.
+        """
+        self.name = name
+        self.description = description
+        self._type: TypeAdapter[Any] = TypeAdapter(kind)
+        of_type = self._type.json_schema()
+        shown = ("type", "format", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern")
+        self.schema: Mapping[str, Any] = {key: of_type[key] for key in shown if key in of_type} | schema
+        self._must_be = must_be or _must_be(self.schema)
+
+    def parse(self, text: str) -> Any:
+        """Raises ValueError with what the text must be."""
+        try:
+            return self._type.validate_python(text)
+        except ValidationError as error:
+            problem = error.errors()[0].get("ctx", {}).get("error", "")  # of a validator of this module
+            raise ValueError(str(problem) or self._must_be) from None
+
+
+def _must_be(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    if schema["type"] == "integer":
+        return f"a whole number from {schema['minimum']} to {schema['maximum']}"
+    return "a text"
+
+
+def is_name(text: str) -> bool:
+    """Is it a valid name of a Kubernetes object?"""
+    return _NAME.fullmatch(text) is not None
+
+
+def _digits(text: str) -> str:
+    """Pydantic takes signs, spaces and digits of other scripts too."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError
+    return text
+
+
+def _time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if len(text) > MAX_TIME or time is None or time.tzinfo is None or not _FIRST < time < _LAST:
+        raise ValueError("a time with its zone, such as 2030-01-31T08:00:00Z")
+    return time.astimezone(UTC)
+
+
+def _selector(text: str) -> Selects:
+    if len(text) > MAX_SELECTOR:
+        raise ValueError(f"a label selector of at most {MAX_SELECTOR} characters")
+    try:
+        return label_selector(text)
+    except ValueError:
+        raise ValueError("a label selector such as `team=vision,tier in (a, b),!draft`") from None
+
+
+def _whole(least: int, most: int) -> Any:
+    return Annotated[int, Field(ge=least, le=most), BeforeValidator(_digits)]
+
+
+_A_NAME: Final = Annotated[str, Field(max_length=MAX_NAME, pattern=f"^{_NAME.pattern}$")]
+_NAME_RULE: Final = (
+    f"a name of 1 to {MAX_NAME} lower-case letters, digits, '-' and '.' that starts and ends with a "
+    "letter or digit"
+)
+_A_TIME: Final = Annotated[datetime, PlainValidator(_time, json_schema_input_type=datetime)]
+
+LIMIT: Final = Parameter("limit", _whole(1, MAX_LIMIT), "Most items on this page.", default=DEFAULT_LIMIT)
+NEXT: Final = Parameter(
+    "next",
+    Annotated[str, Field(max_length=MAX_CURSOR)],
+    "Where the page before ended.",
+    f"the text of `next` in the page before, at most {MAX_CURSOR} characters",
+)
+NAMESPACE: Final = Parameter("namespace", _A_NAME, "In this namespace only.", _NAME_RULE)
+QUEUE: Final = Parameter("queue", _A_NAME, "Of LocalQueues of this name only.", _NAME_RULE)
+NAME: Final = Parameter(
+    "name",
+    Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern="^[-a-z0-9.]+$")],
+    "Whose name contains this text.",
+    f"1 to {MAX_NAME} lower-case letters, digits, '-' and '.'",
+)
+CLUSTER_QUEUE: Final = Parameter("clusterqueue", _A_NAME, "Of this ClusterQueue only.", _NAME_RULE)
+PHASE: Final = Parameter(
+    "phase",
+    Phase,
+    "In this phase only. Without it: all that are not Finished or Deleted. Those two come newest first.",
+)
+ORDER: Final = Parameter(
+    "order",
+    Literal["arrival", "position"],
+    "`position`: the pending queue of `clusterqueue`, which must be given too, as workloads are admitted "
+    "when quota becomes available, without those that have no position. Without it: by first observation.",
+    default="arrival",
+)
+REASON: Final = Parameter("reason", Code, "With this reason only.")
+AFTER: Final = Parameter(
+    "after",
+    _whole(0, MAX_SEQUENCE),
+    "Only with a sequence above this one. Without it: the newest page.",
+)
+EPOCH: Final = Parameter(
+    "epoch",
+    _whole(0, MAX_SEQUENCE),
+    "With `after`: the `epoch` of the answer that it is from. If the ledger was restored from a backup since "
+    "then, the answer begins after the last decision that was not lost.",
+)
+WAIT: Final = Parameter(
+    "wait",
+    _whole(0, MAX_WAIT),
+    "If there is no such decision yet, wait for one up to this number of seconds.",
+    default=0,
+)
+SUBMITTER: Final = Parameter(
+    "submitter",
+    Annotated[str, Field(min_length=1, max_length=MAX_NAME)],
+    "Submitted by this user only.",
+    f"a user name of 1 to {MAX_NAME} characters",
+)
+LABELS: Final = Parameter(
+    "labelSelector",
+    Annotated[Selects, PlainValidator(_selector, json_schema_input_type=str)],
+    "With these labels only, such as `team=vision,tier in (a, b)`. The labels are those of the last enqueue, "
+    "at most 64 of an object.",
+    maxLength=MAX_SELECTOR,
+)
+SINCE: Final = Parameter(
+    "sinceSeconds",
+    _whole(1, MAX_SINCE),
+    "Created in these last seconds only; with `phase=Finished` or `Deleted`: ended in them.",
+)
+FROM: Final = Parameter("since", _A_TIME, "From this time on.", maxLength=MAX_TIME)
+UNTIL: Final = Parameter("until", _A_TIME, "Up to this time. Without it: up to now.", maxLength=MAX_TIME)
+STEPS: Final = Parameter(
+    "steps", _whole(1, MAX_STEPS), "Also for each of this number of equal parts of that time."
+)
+AS_OF: Final = Parameter(
+    "asOf",
+    _A_TIME,
+    "The state as of this time: after all decisions up to then. Counts of ready pods, and positions where "
+    "past usage decides the order, are not known of earlier states; labels are those of today.",
+    maxLength=MAX_TIME,
+)
+
+
+class KnownKinds(Protocol):
+    """Those that a path or query may name."""
+
+    def find(self, text: str) -> JobKind | None:
+        """The row for a kind, plural or short name, in any case."""
+
+    def of(self, api_version: object, kind: object) -> JobKind | None:
+        """The row for a manifest."""
+
+    def known(self) -> str:
+        """All names, for messages."""
+
+
+def kind_parameter(kinds: KnownKinds) -> Parameter:
+    def name(text: str) -> str:
+        row = kinds.find(text)
+        if row is None:
+            raise ValueError(f"one of {kinds.known()}")
+        return row.name
+
+    return Parameter(
+        "kind",
+        Annotated[str, AfterValidator(name)],
+        "Of this kind only: its name, plural or short name in any case.",
+    )
+
+
+def parse(raw: str, parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """Values by parameter name from the raw query. Raises a 400 that names the parameter."""
+    known = {parameter.name: parameter for parameter in parameters}
+    try:
+        pairs = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+    except UnicodeDecodeError:
+        raise bad_request("the query is not valid UTF-8") from None
+    except ValueError:
+        raise bad_request(f"the query has more than {MAX_FIELDS} parameters") from None
+    values: dict[str, Any] = {}
+    for name, text in pairs:
+        if name not in known:
+            allowed = f"known here: {', '.join(known)}" if known else "none is known here"
+            raise bad_request(f"unknown parameter {_shown(name)}; {allowed}")
+        if name in values:
+            raise bad_request(f"parameter {name} is given twice")
+        try:
+            values[name] = known[name].parse(text)
+        except ValueError as error:
+            raise bad_request(f"parameter {name} must be {error}, not {_shown(text)}") from None
+    return values
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= 40 else f"{text[:40]}...")
+
+
+class Cursors:
+    """Writes and reads the text of `next`: signed, and good only for the same caller, path and filters."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def write(self, position: Cursor, scope: str) -> str:
+        body = json.dumps(position, separators=(",", ":")).encode()
+        return base64.urlsafe_b64encode(self._mac(body, scope) + body).decode().rstrip("=")
+
+    def read(self, text: str, scope: str) -> Cursor:
+        """Raises a 400 for a text that `write` did not make for this scope."""
+        try:
+            data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            data = b""
+        mac, body = data[:_MAC_BYTES], data[_MAC_BYTES:]
+        if not hmac.compare_digest(mac, self._mac(body, scope)):
+            raise bad_request(
+                "parameter next must be the text of `next` in the page before, with the same filters: "
+                "start again without it"
+            )
+        position: Cursor = json.loads(body)
+        return position
+
+    def _mac(self, body: bytes, scope: str) -> bytes:
+        text = scope.encode("utf-8", "backslashreplace") + b"\0" + body
+        return blake2b(text, key=self._key, digest_size=_MAC_BYTES).digest()
+
+
+# --- callers
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Names or namespaces that may be read."""
+
+    names: frozenset[str] | None
+    """None: all."""
+
+    def __contains__(self, name: object) -> bool:
+        return self.names is None or name in self.names
+
+
+ALL: Final = Allowed(None)
+
+
+class Caller(Protocol):
+    """The rights of one identity, by verbs and resources of RBAC. Raises Refusal if they are unknown."""
+
+    @property
+    def name(self) -> str:
+        """Unique and stable for each caller."""
+
+    @property
+    def tenant(self) -> str:
+        """What requests in work are counted by: one for all service accounts of a namespace, else `name`."""
+
+    @property
+    def limited(self) -> bool:
+        """Do the limits of rates and of requests in work apply to this caller?"""
+
+    async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        """Empty: everywhere, everything."""
+
+    async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
+        """Those of `among` where the caller has this right."""
+
+    async def names(self, resource: str, among: Iterable[str]) -> Allowed:
+        """Those of `among`, of a cluster-scoped resource, that the caller may get."""
+
+
+class Identify(Protocol):
+    async def __call__(self, request: web.Request) -> Caller:
+        """Raises Refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unrestricted:
+    """Any client on a loopback address without authentication."""
+
+    name: str = "local"
+    tenant: str = "local"
+    limited: bool = False
+
+    async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        return True
+
+    async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
+        return ALL
+
+    async def names(self, resource: str, among: Iterable[str]) -> Allowed:
+        return ALL
+
+
+async def unrestricted(request: web.Request) -> Caller:
+    return Unrestricted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +381,7 @@ class Question:
 
     @property
     def limit(self) -> int:
-        return int(self.values.get("limit", query.DEFAULT_LIMIT))
+        return int(self.values.get("limit", DEFAULT_LIMIT))
 
 
 def _light(values: Mapping[str, Any]) -> bool:
@@ -81,178 +409,58 @@ class Endpoint:
     """It changes an object, for a request that no page of another server can send."""
 
 
-class Source:
-    """The data behind all routes."""
-
-    def __init__(
-        self, view: View, readings: Readings, kinds: KnownKinds, cursors: Cursors, past: PastStates
-    ) -> None:
-        self.view = view
-        self._past = past
-        self.readings = readings
-        self.kinds = kinds
-        self._cursors = cursors
-
-    def sight(self) -> Sight:
-        """Raises a 503 before the first read of the ledger."""
-        sight = self.view.sight()
-        if sight is None:
-            raise unavailable(self.view.problem or "not read yet")
-        return sight
-
-    async def sight_of(self, question: Question, lists: str | None = None) -> Sight:
-        """The state that is asked for: as of a time, or the newest. Raises a 400 or a 503.
-
-        `lists`: the resource of a list; None: a right was checked already. No earlier state is read for a
-        caller that may read nothing of the resource now: its answer is of an empty state.
-        """
-        sight, when = self.sight(), question.values.get("asOf")
-        if when is None:
-            return sight
-        if lists is not None and not await reads_any(question.caller, lists, sight.state):
-            return nothing_at(when, observed=sight.observed)
-        past = self._past.sight(
-            when, observed=sight.observed, epoch=sight.state.epoch, tenant=question.caller.tenant
-        )
-        try:
-            return await while_asked(question, past)
-        except TimeoutError:
-            raise unavailable("the client is gone") from None
-
-    async def capacity_of(self, question: Question, lists: str | None = None) -> Sight:
-        """As `sight_of`. Raises a 400 also for a time of which it is not stored what nodes had."""
-        sight, when = await self.sight_of(question, lists), question.values.get("asOf")
-        if when is not None and NO_FLAVOR not in sight.state.capacities:
-            raise await self._past.no_capacity(when)
-        return sight
-
-    async def demand_of(self, question: Question, lists: str | None = None) -> Sight:
-        """As `sight_of`, with what pending workloads wait for."""
-        sight, when = await self.sight_of(question, lists), question.values.get("asOf")
-        if when is None:
-            return sight
-        return await self._past.with_demands(sight, when, question.caller.tenant)
-
-    async def after(self, question: Question) -> Cursor | None:
-        """The position after which the page starts. Raises a 400 if the ledger was restored since."""
-        text = question.values.get("next")
-        if text is None:
-            return None
-        epoch, sequence, *position = self._cursors.read(text, question.scope)
-        if await self.still_there(sequence, epoch) < sequence:
-            raise bad_request(
-                "parameter next is of a ledger that was restored from a backup since then: "
-                "start again without it"
-            )
-        return position
-
-    async def still_there(self, sequence: int, epoch: int) -> int:
-        """Return up to which sequence the ledger has what an answer up to `sequence`, of that epoch, told.
-
-        It is lower only if the ledger was restored since. Raises a 503.
-        """
-        if self.sight().state.epoch <= epoch:
-            return sequence
-        return min(sequence, await self.ask(self.readings.last_of(epoch)))
-
-    def next(self, question: Question, position: Cursor) -> str:
-        state = self.sight().state
-        return self._cursors.write([state.epoch, state.sequence, *position], question.scope)
-
-    def cut(
-        self, question: Question, rows: Sequence[Found], end: Callable[[Found], Cursor]
-    ) -> tuple[Sequence[Found], str | None]:
-        page = rows[: question.limit]
-        more = len(rows) > len(page)
-        return page, self.next(question, end(page[-1])) if more else None
-
-    async def by_name(
-        self, question: Question, resource: str, found: Mapping[str, Found]
-    ) -> tuple[Sequence[Found], str | None]:
-        """A page of the items that the caller may read."""
-        after = await self.after(question)
-        allowed = await question.caller.names(resource, found)
-        names = sorted(name for name in found if name in allowed and (after is None or name > after[0]))
-        shown, next = self.cut(question, names, lambda name: [name])
-        return [found[name] for name in shown], next
-
-    async def ask(self, reading: Awaitable[Found]) -> Found:
-        """Raises a 503."""
-        try:
-            async with asyncio.timeout(LEDGER_SECONDS):
-                return await reading
-        except TimeoutError:
-            raise unavailable(f"no answer within {LEDGER_SECONDS:g} s") from None
-        except (LedgerUnavailable, SchemaMismatch) as error:
-            raise unavailable(str(error)) from None
+# --- bodies
 
 
-async def reads_any(caller: Caller, resource: str, state: State) -> bool:
-    """Whether the caller may read any object of a resource that is in `state`, or all of them."""
-    if await caller.may("list", resource):
-        return True
-    if resource in (WORKLOADS, LOCAL_QUEUES):
-        namespaces = {key.namespace for key in state.policies if key.kind == "LocalQueue"}
-        if resource == WORKLOADS:
-            namespaces |= state.arrivals.keys()
-        allowed = await caller.namespaces("list", resource, namespaces)
-    else:
-        flavors = [one.name for one in state.flavors()]
-        present = {CLUSTER_QUEUES: state.queues, COHORTS: state.cohorts(), FLAVORS: flavors}
-        allowed = await caller.names(resource, present[resource])
-    return allowed.names is None or bool(allowed.names)
+async def one_object(question: Question) -> dict[str, Any]:
+    """The only object in the body. Raises a 400 that names the place of an error."""
+    if not question.yaml:
+        return await _json(question.body)
+    objects = await _yaml(question.body)
+    if len(objects) != 1:
+        raise bad_request(f"the body must have one object, and has {len(objects)}")
+    if not isinstance(objects[0], dict):
+        raise bad_request("the body must be one YAML object")
+    return objects[0]
 
 
-async def while_asked(question: Question, answer: Awaitable[Found]) -> Found:
-    """Await what costs much, as long as its client is connected. Raises TimeoutError if it is gone."""
-    loop = asyncio.get_running_loop()
-    timers: list[asyncio.TimerHandle] = []
-    async with asyncio.timeout(None) as deadline:
-
-        def look() -> None:
-            if question.gone():
-                deadline.reschedule(loop.time())
-            else:
-                timers[:] = [loop.call_later(HEARTBEAT_SECONDS, look)]
-
-        look()
-        try:
-            return await answer
-        finally:
-            for timer in timers:
-                timer.cancel()
+async def policy_objects(question: Question) -> dict[str, Any]:
+    """`{objects: [...], deleted: [...]}`; YAML has the objects only. Raises a 400."""
+    if not question.yaml:
+        return await _json(question.body)
+    return {"objects": await _yaml(question.body)}
 
 
-async def may_get(question: Question, resource: str) -> str:
-    """Called before the lookup, so that the response time does not reveal whether the object exists."""
-    name = str(question.path["name"])
-    if not query.is_name(name) or not await question.caller.may("get", resource, "", name):
-        raise not_found()
-    return name
+async def _json(body: bytes) -> dict[str, Any]:
+    """On a thread, as YAML."""
+    content = await asyncio.to_thread(_parsed, body)
+    if not isinstance(content, dict):
+        raise bad_request("the body must be one JSON object")
+    return content
 
 
-def committed(sight: Sight) -> dict[str, Any]:
-    return {
-        "sequence": sight.state.sequence,
-        "age_seconds": round(sight.age_seconds, 3),
-        "controller": controller(sight),
-        "stale": sight.stale,
-        "observed": sight.observed,
-    }
+def _parsed(body: bytes) -> Any:
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        raise bad_request("the body is not JSON") from None
+    try:
+        refuse_deep(content)
+    except ValueError as problem:
+        raise bad_request(f"the body is {problem} levels") from None
+    return content
 
 
-def controller(sight: Sight) -> schemas.Controller:
-    """When the leading controller was last seen to commit."""
-    return schemas.Controller(last_seen=sight.committed_at, seconds=round(sight.silent_seconds, 3))
+async def _yaml(body: bytes) -> list[Any]:
+    """All objects, those of a `List` too. Parsed on a thread: other requests are answered meanwhile."""
+    return await asyncio.to_thread(_objects, body)
 
 
-async def page(
-    model: type[Item], items: Iterable[Item], next: str | None, sight: Sight
-) -> schemas.Page[Item]:
-    """Requests that take less are answered while a long page is made."""
-    found: list[Item] = []
-    for one in items:
-        found.append(one)
-        if len(found) % _PART == 0:
-            await asyncio.sleep(0)
-    return schemas.Page[model](items=tuple(found), next=next, **committed(sight))  # type: ignore[valid-type]
+def _objects(body: bytes) -> list[Any]:
+    try:
+        parsed = documents(body, "body")
+    except BadFile as problem:
+        raise bad_request(str(problem)) from None
+    objects = [one for document in parsed for one in listed(document.content)]
+    # Dates of YAML are texts in the objects of Kubernetes.
+    return list(json.loads(json.dumps(objects, default=str)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from queuectl.core.decisions import Verdict
@@ -18,7 +18,27 @@ AMOUNT = "In base units: thousandths of a cpu, bytes of memory, devices, pods."
 
 
 class Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+    """What is made from a value has the fields of the same names; documents in it are made from those too."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=False,
+        from_attributes=True,
+    )
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """As the constructor; the type checker does not know that documents are made from other values."""
+        return cls(**values)
+
+
+Amounts = Annotated[dict[str, int], BeforeValidator(dict)]
+"""Made from a mapping or from pairs."""
+Labels = Annotated[dict[str, str], BeforeValidator(dict)]
+"""The same."""
 
 
 class RejectedCandidate(Document):
@@ -78,8 +98,8 @@ class Reason(Document):
 class PodSet(Document):
     name: str
     count: int
-    requests: dict[str, int] = Field(description=f"Of one pod. {AMOUNT}")
-    flavors: dict[str, str] = Field(description="Flavor by resource.")
+    requests: Amounts = Field(description=f"Of one pod. {AMOUNT}")
+    flavors: Labels = Field(description="Flavor by resource.")
 
 
 class Admission(Document):
@@ -192,7 +212,7 @@ class RequestedPods(Document):
     name: str
     count: int
     min_count: int | None = Field(description="Least number of pods that it may start with; null: all.")
-    requests: dict[str, int] = Field(description=f"Of one pod. {AMOUNT}")
+    requests: Amounts = Field(description=f"Of one pod. {AMOUNT}")
 
 
 class BindingLimit(Document):
@@ -368,7 +388,7 @@ class FlavorResource(Document):
 
 class ResourceFlavor(Document):
     name: str
-    node_labels: dict[str, str]
+    node_labels: Labels
     node_taints: tuple[Taint, ...]
     tolerations: tuple[Toleration, ...]
     resources: tuple[FlavorResource, ...]

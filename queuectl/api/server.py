@@ -15,26 +15,32 @@ from aiohttp import ClientError, web
 from aiohttp.typedefs import Middleware
 
 from queuectl.answers.state import Configure
-from queuectl.api import docs_page, openapi, own_page, query
+from queuectl.api import docs_page, openapi, requests
 from queuectl.api.answer_routes import AnswerRoutes
-from queuectl.api.authorization import Reviewer
+from queuectl.api.authorization import Reviewer, given_token
 from queuectl.api.capacity_routes import CapacityRoutes
 from queuectl.api.change_routes import ChangeRoutes
-from queuectl.api.connection import Answering
 from queuectl.api.forecast_routes import ForecastRoutes
-from queuectl.api.hooks import SILENT, Observer
-from queuectl.api.identity import Caller, Identify, given_token, unrestricted
+from queuectl.api.http import (
+    CANDID,
+    SILENT,
+    Answering,
+    Handler,
+    Observer,
+    Refusal,
+    bad_request,
+    check_own_page,
+    problems,
+    unavailable,
+)
 from queuectl.api.limits import Limits
 from queuectl.api.page import add_page
-from queuectl.api.past import PastStates
 from queuectl.api.preemption_routes import PreemptionRoutes
-from queuectl.api.problems import CANDID, Handler, Refusal, bad_request, problems, unavailable
-from queuectl.api.query import Cursors, KnownKinds
 from queuectl.api.queue_routes import QueueRoutes
-from queuectl.api.requests import Endpoint, Question, Source, controller
+from queuectl.api.requests import Caller, Cursors, Endpoint, Identify, KnownKinds, Question, unrestricted
 from queuectl.api.schemas import Committed, Health
 from queuectl.api.tunnel import add_tunnel
-from queuectl.api.view import View
+from queuectl.api.view import PastStates, Source, View, controller
 from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
@@ -152,10 +158,10 @@ def application(
 def _handler(endpoint: Endpoint, identify: Identify, limits: Limits) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         if endpoint.changes:
-            own_page.check(request)
+            check_own_page(request)
         caller = await identify(request)
         raw = request.raw_path.partition("?")[2]
-        values = query.parse(raw, endpoint.parameters)
+        values = requests.parse(raw, endpoint.parameters)
         if not caller.limited:
             return await answer(request, caller, values)
         limits.take(caller.name, heavy=endpoint.heavy(values))

@@ -14,7 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
-from queuectl.api.problems import Refusal
+from queuectl.api.http import Refusal
 from queuectl.net.relay import CHUNK, relay
 
 PATH: Final = "/tunnel"

@@ -1,28 +1,36 @@
-"""The endpoints that try changes on a copy of the state. From a Question to a document."""
+"""Changes that are tried on a copy of the state: schemas, documents and endpoints (docs/answers.md)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
+from pydantic import Field
+
 from queuectl.answers import trial_snapshot as basis
-from queuectl.answers.exposure import threats
+from queuectl.answers.explanation import Visibility, name_of
+from queuectl.answers.exposure import as_seen, threats
 from queuectl.answers.quote import ahead, borrowed, started
-from queuectl.api import bodies, documents, query, schemas, what_if_schemas
-from queuectl.api import what_if_documents as what_if
-from queuectl.api.answer_routes import always, now
-from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS
+from queuectl.api import requests, schemas
+from queuectl.api.http import Refusal, bad_request, not_found, unavailable
 from queuectl.api.limits import Turns
-from queuectl.api.problems import Refusal, bad_request, not_found, unavailable
-from queuectl.api.requests import Endpoint, Question, Source, committed, while_asked
+from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
+from queuectl.api.schemas import AMOUNT, Admission, Committed, Condition, Document, Reason
+from queuectl.api.view import Source, always, committed, now, shallow, while_asked
 from queuectl.api.workload_routes import WorkloadRoutes
+from queuectl.core import what_if
 from queuectl.core.events import PolicyGone, PolicyInvalid, PolicyObserved
-from queuectl.core.model import ConfigKey, Workload
-from queuectl.core.redaction import named_in, redacted
+from queuectl.core.model import ConfigKey, PodSet, Workload
+from queuectl.core.reasons import PreemptionCause, named_in
+from queuectl.core.resources import format_amount
+from queuectl.core.what_if import ChangeKind, PolicyChange, Start
+from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField
+from queuectl.kinds.pod_sizes import Smaller, asked
 from queuectl.kinds.policy import POLICY_KINDS, policy_event
 from queuectl.kinds.sample import as_created
 from queuectl.ports.reader import NotAtRest, WhatIfs
@@ -35,10 +43,228 @@ MAX_OBJECTS: Final = 2_000
 MAX_YAML: Final = 64 * 1024
 """Less: it takes longer to parse than JSON."""
 
+MOST_AFFECTED: Final = 1000
+"""Workloads that one plan names."""
 TRY_SECONDS: Final = 20.0
 """How long one question may take, with those before it."""
 
 Answer = TypeVar("Answer")
+
+
+class Displaced(Document):
+    """A workload that would be evicted."""
+
+    namespace: str | None = Field(description="Null where the caller may not read it; so are kind and name.")
+    kind: str | None
+    name: str | None
+    cause: PreemptionCause | None = Field(description="The rule (P2 to P9).")
+
+
+class Outcome(Document):
+    """What would be decided about a workload."""
+
+    starts: Start
+    displaces: tuple[Displaced, ...] = Field(description="In the order of eviction.")
+    admission: Admission | None = Field(
+        description="The quota that it would hold; null if it does not start now."
+    )
+
+
+class Fit(Document):
+    """Another size of its pods (A24): the body of `POST …/fit`, and the options of `queuectl fit`."""
+
+    gpus: int | None = Field(description="Devices of all its pods together.")
+    pods: int | None
+    pod_set: str | None = Field(description="Null: it need not be named.")
+
+
+class Counterfactual(Outcome):
+    """A change with which the workload starts: the smallest one of its kind."""
+
+    kind: ChangeKind
+    message: str = Field(description="The change in words.")
+    pod_set: str | None
+    resource: str | None
+    flavor: str | None
+    node: str | None = Field(description="The object that gets more quota, such as ClusterQueue/team-a.")
+    target: str | None = Field(description="The other LocalQueue or WorkloadPriorityClass.")
+    before: int | None = Field(description=f"Number of pods, nominal quota, priority. {AMOUNT}")
+    after: int | None
+    fit: Fit | None = Field(
+        description="How to make this change of a workload that waits; it keeps its place. Null: it is no "
+        "other size, its kind has no field for it, or the workload does not exist yet."
+    )
+
+
+class Counterfactuals(Committed):
+    """What would let a workload start now. Each change was tried by the planner on a copy of the state."""
+
+    tried_at: int = Field(description="Sequence of that state, which may be some seconds older.")
+    now: Outcome = Field(description="Without any change.")
+    items: tuple[Counterfactual, ...]
+    incomplete: tuple[ChangeKind, ...] = Field(
+        description="Kinds of which not all changes were tried, because they would cost too much."
+    )
+
+
+class Affected(Document):
+    """A workload about which the other policy decides something else."""
+
+    namespace: str
+    kind: str
+    name: str
+    change: PolicyChange
+    reason: Reason | None = Field(description="Of an evicted or stranded one.")
+    admission: Admission | None = Field(description="Of an admitted one.")
+
+
+class Inactive(Document):
+    """A ClusterQueue that would not admit workloads any more."""
+
+    cluster_queue: str
+    condition: Condition
+
+
+class PlannedPolicy(Committed):
+    """What another policy decides as soon as it is in force. Nothing is written."""
+
+    tried_at: int = Field(description="Sequence of the state that it was tried on.")
+    admitted: int
+    evicted: int
+    stranded: int = Field(description="Pending workloads that waiting does not help any more.")
+    items: tuple[Affected, ...] = Field(
+        description="The first 1,000 by name. A workload may be evicted, and then admitted or stranded."
+    )
+    inactive: tuple[Inactive, ...]
+
+
+class QuoteThreat(Document):
+    """Pending workloads of a ClusterQueue that might preempt it as soon as it runs."""
+
+    cluster_queue: str | None = Field(description="Null for all together that the caller may not read.")
+    cause: PreemptionCause
+    pending: int
+
+
+class Quote(Counterfactuals):
+    """What would be decided about a new workload. Nothing is written."""
+
+    reason: Reason | None = Field(description="Why it would not start now.")
+    cluster_queue: str | None = Field(description="Where it would be queued; null: nowhere.")
+    priority: int | None
+    ahead: int | None = Field(description="Pending workloads of that ClusterQueue that come before it.")
+    borrows: dict[str, dict[str, int]] = Field(
+        description=f"By flavor and resource, what its ClusterQueue would use beyond its own quota. {AMOUNT}"
+    )
+    threats: tuple[QuoteThreat, ...] = Field(description="Which queues might take it back, if it starts.")
+
+
+Fits = Callable[[what_if.Change], Fit | None]
+"""How to make a change of size of an existing workload."""
+
+
+def _tries(tried: what_if.Counterfactuals, caller: Visibility, fit: Fits = lambda _: None) -> dict[str, Any]:
+    """The fields of Counterfactuals."""
+    return {
+        "tried_at": tried.sequence,
+        "now": _outcome(tried.now, caller),
+        "items": tuple(_counterfactual(one, caller, fit(one.change)) for one in tried.found),
+        "incomplete": tried.incomplete,
+    }
+
+
+def _displaced_namespaces(tried: what_if.Counterfactuals) -> set[str]:
+    outcomes = (tried.now, *(one.outcome for one in tried.found))
+    return {displaced.ref.namespace for outcome in outcomes for displaced in outcome.displaced}
+
+
+def _outcome(tried: what_if.Tried, caller: Visibility) -> Outcome:
+    displaced = ((caller.workload(name_of(one.ref)), one.cause) for one in tried.displaced)
+    return Outcome.of(
+        starts=tried.start,
+        displaces=tuple(Displaced(**shallow(name), cause=cause) for name, cause in displaced),
+        admission=tried.assignment,
+    )
+
+
+def _counterfactual(one: what_if.Counterfactual, caller: Visibility, fit: Fit | None) -> Counterfactual:
+    change = shallow(one.change)
+    target = change.pop("name")
+    return Counterfactual(
+        **dict(_outcome(one.outcome, caller)),
+        **change,
+        target=target,
+        message=message(one.change, one.outcome),
+        fit=fit,
+    )
+
+
+def _fit(kind: JobKind, pod_sets: Sequence[PodSet], change: what_if.Change) -> Fit | None:
+    if change.kind not in (ChangeKind.FEWER_PODS, ChangeKind.SMALLER_PODS):
+        return None
+    smaller = Smaller(change.pod_set or "", change.resource, change.before or 0, change.after or 0)
+    way = asked(kind, pod_sets, smaller)
+    return None if way is None else Fit(gpus=way.devices, pods=way.pods, pod_set=way.pod_set)
+
+
+def _planned(plan: what_if.PlannedPolicy, committed: dict[str, Any]) -> PlannedPolicy:
+    """For a caller that may read all workloads."""
+    numbers = Counter(one.change for one in plan.affected)
+    return PlannedPolicy(
+        tried_at=plan.sequence,
+        admitted=numbers[PolicyChange.ADMITTED],
+        evicted=numbers[PolicyChange.EVICTED],
+        stranded=numbers[PolicyChange.STRANDED],
+        items=tuple(
+            Affected.of(
+                **shallow(name_of(one.ref)),
+                change=one.change,
+                reason=one.reason,
+                admission=one.assignment,
+            )
+            for one in plan.affected[:MOST_AFFECTED]
+        ),
+        inactive=tuple(Inactive.of(cluster_queue=name, condition=one) for name, one in plan.inactive),
+        **committed,
+    )
+
+
+def message(change: what_if.Change, outcome: what_if.Tried) -> str:
+    """One sentence: the change, and what it costs others."""
+    if outcome.start is not Start.AFTER_PREEMPTION:
+        return f"{_changed(change)} it starts now"
+    number = len(outcome.displaced)
+    match number:
+        case 0:  # it claims what preempted workloads still hold (A9)
+            when = "the pods of workloads that are being preempted have ended"
+        case 1:
+            when = "1 workload is preempted"
+        case _:
+            when = f"{number} workloads are preempted"
+    return f"{_changed(change)} it starts as soon as {when}"
+
+
+def _changed(change: what_if.Change) -> str:
+    before, after = change.before or 0, change.after or 0
+    match change.kind:
+        case ChangeKind.FEWER_PODS:
+            return f"With {after} of {before} pods in podset {change.pod_set}"
+        case ChangeKind.SMALLER_PODS:
+            amounts = f"{_amount(change, after)}, not {_amount(change, before)} {change.resource}"
+            return f"With {amounts} for each pod of podset {change.pod_set}"
+        case ChangeKind.OTHER_FLAVOR:
+            return f"If its pods ask for flavor {change.flavor},"
+        case ChangeKind.OTHER_QUEUE:
+            return f"In LocalQueue {change.name}"
+        case ChangeKind.OTHER_PRIORITY:
+            return f"With WorkloadPriorityClass {change.name} ({after}, not {before})"
+        case ChangeKind.MORE_QUOTA:
+            amounts = f"{_amount(change, after)}, not {_amount(change, before)} {change.resource}"
+            return f"If nominalQuota of {change.node} were {amounts} of flavor {change.flavor},"
+
+
+def _amount(change: what_if.Change, amount: int) -> str:
+    return format_amount(change.resource or "", amount)
 
 
 class WhatIfRoutes:
@@ -54,14 +280,14 @@ class WhatIfRoutes:
                 "/api/v1/workloads/{namespace}/{kind}/{name}/counterfactuals",
                 "The smallest changes with which one pending workload starts now",
                 self.counterfactuals,
-                what_if_schemas.Counterfactuals,
+                Counterfactuals,
                 heavy=always,
             ),
             Endpoint(
                 "/api/v1/quote",
                 "Whether a new workload would start now, where, and which workloads it would displace",
                 self.quote,
-                what_if_schemas.Quote,
+                Quote,
                 heavy=always,
                 notes="The body is the object as it would be created, with namespace and queue label.",
                 body=MAX_MANIFEST,
@@ -71,7 +297,7 @@ class WhatIfRoutes:
                 "/api/v1/plan",
                 "Which workloads another policy would admit, evict and strand at once",
                 self.plan,
-                what_if_schemas.PlannedPolicy,
+                PlannedPolicy,
                 heavy=always,
                 notes="The body is `{objects: [...], deleted: [...]}`: policy objects as they would be, and "
                 "others by kind, name and namespace. YAML has the objects only, as documents. For callers "
@@ -88,10 +314,14 @@ class WhatIfRoutes:
         if workload.id not in state.workloads:
             raise not_found()
         of = basis.of_namespace(state, now(sight), workload.ref.namespace, workload.cluster_queue)
-        found = await self._tried(question, lambda: self._what_ifs.counterfactuals(of, workload.id))
-        readable = await question.caller.namespaces("get", WORKLOADS, what_if.displaced_namespaces(found))
+        tried = await self._tried(question, lambda: self._what_ifs.counterfactuals(of, workload.id))
+        visible = await _visible(question, _displaced_namespaces(tried))
         kind = self._source.kinds.find(workload.ref.kind)
-        return what_if.counterfactuals(found, workload, kind, readable, committed(sight))
+
+        def fit(change: what_if.Change) -> Fit | None:
+            return None if kind is None else _fit(kind, workload.pod_sets, change)
+
+        return Counterfactuals(**_tries(tried, visible, fit), **committed(sight))
 
     async def quote(self, question: Question) -> schemas.Committed:
         workload = await self._asked(question)
@@ -99,21 +329,23 @@ class WhatIfRoutes:
         state, present = sight.state, now(sight)
         workload = replace(workload, created_at=present)
         of = basis.of_namespace(state, present, workload.ref.namespace)
-        found = await self._tried(question, lambda: self._what_ifs.quote(of, workload))
-        reason = found.now.reason
-        stored, later = started(state, workload, found.now, present)
-        menaces = await threats(stored, later, present) if stored is not None else []
-        queues = await question.caller.names(CLUSTER_QUEUES, {one.cluster_queue for one in menaces})
-        named = {*what_if.displaced_namespaces(found), *named_in(reason)}
-        readable = await question.caller.namespaces("get", WORKLOADS, named)
-        return what_if_schemas.Quote(
-            **what_if.fields(found, readable),
-            reason=None if reason is None else documents.reason(redacted(reason, readable)),
-            cluster_queue=found.now.cluster_queue,
-            priority=found.now.priority,
-            ahead=await ahead(state, found.now.cluster_queue, found.now.priority),
+        tried = await self._tried(question, lambda: self._what_ifs.quote(of, workload))
+        reason = tried.now.reason
+        stored, later = started(state, workload, tried.now, present)
+        threatening = await threats(stored, later, present) if stored is not None else []
+        visible = await _visible(
+            question,
+            {*_displaced_namespaces(tried), *named_in(reason)},
+            {one.cluster_queue for one in threatening if one.cluster_queue is not None},
+        )
+        return Quote.of(
+            **_tries(tried, visible),
+            reason=reason and visible.reason(reason),
+            cluster_queue=tried.now.cluster_queue,
+            priority=tried.now.priority,
+            ahead=await ahead(state, tried.now.cluster_queue, tried.now.priority),
             borrows=borrowed(stored, later),
-            threats=what_if.threats(menaces, queues),
+            threats=as_seen(threatening, visible),
             **committed(sight),
         )
 
@@ -127,11 +359,11 @@ class WhatIfRoutes:
                 "clusterqueues",
             )
         # In a thread: a thousand objects take a tenth of a second.
-        changes = await asyncio.to_thread(policy_changes, await bodies.policy_objects(question))
+        changes = await asyncio.to_thread(policy_changes, await requests.policy_objects(question))
         sight = self._source.sight()
         of = basis.everything(sight.state, now(sight))
-        found = await self._tried(question, lambda: self._what_ifs.plan(of, changes))
-        return what_if.planned(found, committed(sight))
+        plan = await self._tried(question, lambda: self._what_ifs.plan(of, changes))
+        return _planned(plan, committed(sight))
 
     async def _tried(self, question: Question, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """Raises a 503 for a state that cannot be tried, and after TRY_SECONDS."""
@@ -148,7 +380,7 @@ class WhatIfRoutes:
 
     async def _asked(self, question: Question) -> Workload:
         """The workload in the body. Raises a 400 that names the field, or a 404."""
-        content = await bodies.one_object(question)
+        content = await requests.one_object(question)
         row = self._source.kinds.of(content.get("apiVersion"), content.get("kind"))
         if row is None:
             raise bad_request(f"apiVersion and kind must be one of {self._source.kinds.known()}")
@@ -156,16 +388,23 @@ class WhatIfRoutes:
             workload = await asyncio.to_thread(as_created, row, content)
         except BadField as problem:
             raise bad_request(str(problem)) from None
-        if not query.is_name(workload.ref.namespace):
+        if not requests.is_name(workload.ref.namespace):
             raise bad_request("metadata.namespace is not a name")
         if not await question.caller.may("get", WORKLOADS, workload.ref.namespace):
             raise not_found()
         return workload
 
 
+async def _visible(question: Question, namespaces: set[str], queues: Collection[str] = ()) -> Visibility:
+    return Visibility(
+        cluster_queues=await question.caller.names(CLUSTER_QUEUES, queues),
+        namespaces=await question.caller.namespaces("get", WORKLOADS, namespaces),
+    )
+
+
 def policy_changes(content: Mapping[str, Any]) -> list[PolicyObserved | PolicyGone]:
     """Raises a 400 that names the object and the field."""
-    found: list[PolicyObserved | PolicyGone] = []
+    changes: list[PolicyObserved | PolicyGone] = []
     for field in content:
         if field not in ("objects", "deleted"):
             raise bad_request(f"{field!r} is not known: give objects and deleted")
@@ -173,20 +412,20 @@ def policy_changes(content: Mapping[str, Any]) -> list[PolicyObserved | PolicyGo
         objects = content.get(field, [])
         if not isinstance(objects, list):
             raise bad_request(f"{field} must be a list")
-        if len(objects) + len(found) > MAX_OBJECTS:
+        if len(objects) + len(changes) > MAX_OBJECTS:
             raise bad_request(f"{field}: one plan tries at most {MAX_OBJECTS} objects")
         for number, one in enumerate(objects):
             key = _key(f"{field}[{number}]", one)
             if field == "deleted":
-                found.append(PolicyGone(key))
+                changes.append(PolicyGone(key))
                 continue
             event = policy_event(one)
             if isinstance(event, PolicyInvalid):
                 raise bad_request(f"{key}: {event.detail}")
-            found.append(event)
-    if not found:
+            changes.append(event)
+    if not changes:
         raise bad_request("there is nothing to try: give objects or deleted")
-    return found
+    return changes
 
 
 def _key(place: str, one: Any) -> ConfigKey:

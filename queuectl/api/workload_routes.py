@@ -5,42 +5,139 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
-from queuectl.answers import lending
+from queuectl.answers import story
+from queuectl.answers.explanation import Explanation, Visibility, as_of, explain
 from queuectl.answers.parts import in_parts
 from queuectl.answers.state import OVER, State
-from queuectl.api import documents, query, schemas, story
-from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller
-from queuectl.api.problems import bad_request, not_found
-from queuectl.api.query import Cursor
-from queuectl.api.requests import HEARTBEAT_SECONDS, Endpoint, Question, Source, committed, page
-from queuectl.api.view import Sight
+from queuectl.api import requests, schemas
+from queuectl.api.http import bad_request, not_found
+from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller, Cursor, Endpoint, Question
+from queuectl.api.view import HEARTBEAT_SECONDS, Sight, Source, always, committed, now, page, shallow
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
-from queuectl.core.reasons import Reason
-from queuectl.core.redaction import named_in
+from queuectl.core.reasons import Reason, named_in
 from queuectl.ports.reader import DecisionRow
 
-AHEAD: Final = 3
-"""How many of the workloads before it in the pending queue are named."""
 SCAN_ROWS: Final = 1000
 SCANS: Final = 5
 """How many rows of history one request reads to find rows that pass its filter."""
 
-_NEWEST: Final = (query.LIMIT, query.NEXT)
-_PAGE: Final = (query.AS_OF, *_NEWEST)
+_NEWEST: Final = (requests.LIMIT, requests.NEXT)
+_PAGE: Final = (requests.AS_OF, *_NEWEST)
 _FILTERS: Final = (
-    query.NAMESPACE,
-    query.QUEUE,
-    query.CLUSTER_QUEUE,
-    query.PHASE,
-    query.REASON,
-    query.SUBMITTER,
-    query.LABELS,
-    query.NAME,
-    query.SINCE,
-    query.ORDER,
+    requests.NAMESPACE,
+    requests.QUEUE,
+    requests.CLUSTER_QUEUE,
+    requests.PHASE,
+    requests.REASON,
+    requests.SUBMITTER,
+    requests.LABELS,
+    requests.NAME,
+    requests.SINCE,
+    requests.ORDER,
 )
+
+
+# --- documents
+
+REASONS: Final = 8192
+"""How many different reasons are kept as documents."""
+
+
+@lru_cache(REASONS)
+def _reason(value: Reason) -> schemas.Reason:
+    """Workloads that wait for the same have equal reasons: most of a page are found here."""
+    return schemas.Reason.model_validate(value)
+
+
+class _Reasons:
+    """The reasons of a page as documents: many workloads have the same one."""
+
+    def __init__(self, state: State, caller: Visibility) -> None:
+        self._state = state
+        self._caller = caller
+        self._known: dict[Reason, schemas.Reason] = {}
+
+    def of(self, value: StoredWorkload) -> schemas.Reason | None:
+        if value.reason is None:
+            return None
+        known = self._known.get(value.reason)
+        if known is None:
+            known = _reason(as_of(self._caller.reason(value.reason), self._state))
+            self._known[value.reason] = known
+        return known
+
+
+def _workload(value: StoredWorkload, state: State) -> dict[str, Any]:
+    """All fields but the reason and the position."""
+    attempt = value.attempt
+    return {
+        "namespace": value.ref.namespace,
+        "kind": value.ref.kind,
+        "name": value.ref.name,
+        "uid": value.ref.uid,
+        "queue": value.queue,
+        "cluster_queue": value.cluster_queue,
+        "phase": value.phase,
+        "priority": value.priority,
+        "created_at": value.created_at,
+        "submitter": value.submitter,
+        "labels": dict(value.labels),
+        "attempts": value.attempts,
+        "attempt": attempt.number if attempt else None,
+        "admitted_at": attempt.admitted_at if attempt else None,
+        "pods": attempt.assignment.pods if attempt else None,
+        "pods_ready": state.ready(value),
+        "admission": attempt.assignment if attempt else None,
+    }
+
+
+def _listed(value: StoredWorkload, state: State, reasons: _Reasons) -> schemas.Workload:
+    return schemas.Workload(
+        **_workload(value, state), position=state.position(value), reason=reasons.of(value)
+    )
+
+
+def _explained(
+    value: StoredWorkload, state: State, explanation: Explanation, committed: dict[str, Any]
+) -> schemas.WorkloadDetail:
+    return schemas.WorkloadDetail.of(
+        **_workload(value, state), pod_sets=value.pod_sets, **shallow(explanation), **committed
+    )
+
+
+def _fields(row: DecisionRow) -> dict[str, Any]:
+    return {
+        "sequence": row.sequence,
+        "time": row.now,
+        "cycle": row.cycle,
+        "epoch": row.epoch,
+        "verdict": row.verdict,
+        "attempt": row.attempt,
+        "reason": _reason(row.reason) if row.reason else None,
+        "details": row.payload,
+    }
+
+
+def _decision(row: DecisionRow, caller: Visibility) -> schemas.Decision:
+    return schemas.Decision(**_fields(caller.decision(row)))
+
+
+def _ledger_decision(row: DecisionRow, caller: Visibility, *, specs: bool) -> schemas.LedgerDecision:
+    """`specs`: the caller may read the policy too."""
+    ref = row.ref
+    return schemas.LedgerDecision(
+        **_fields(caller.decision(row, specs=specs)),
+        namespace=ref.namespace if ref else None,
+        kind=ref.kind if ref else None,
+        name=ref.name if ref else None,
+        uid=ref.uid if ref else None,
+    )
+
+
+# --- endpoints
 
 
 class WorkloadRoutes:
@@ -57,7 +154,7 @@ class WorkloadRoutes:
                 "Workloads in the order in which they were first seen",
                 self.workloads,
                 schemas.Page[schemas.Workload],
-                (*_FILTERS, query.kind_parameter(self._source.kinds), *_PAGE),
+                (*_FILTERS, requests.kind_parameter(self._source.kinds), *_PAGE),
                 lambda values: values.get("phase") in OVER or "asOf" in values,
             ),
             Endpoint(
@@ -65,7 +162,7 @@ class WorkloadRoutes:
                 "One workload: why it is pending, what holds the missing quota, what would help",
                 self.workload,
                 schemas.WorkloadDetail,
-                (query.AS_OF,),
+                (requests.AS_OF,),
             ),
             Endpoint(
                 f"{one}/history",
@@ -73,15 +170,15 @@ class WorkloadRoutes:
                 self.history,
                 schemas.Page[schemas.Decision],
                 _PAGE,
-                _always,
+                always,
             ),
             Endpoint(
                 f"{one}/story",
                 "The last decisions on one workload and the writes to its object, oldest first",
                 self.story,
                 schemas.Page[schemas.Remark],
-                (query.AS_OF,),
-                heavy=_always,
+                (requests.AS_OF,),
+                heavy=always,
                 notes=f"At most {story.LIMIT} items; `next` is always null.",
             ),
             Endpoint(
@@ -89,8 +186,8 @@ class WorkloadRoutes:
                 "Decisions by sequence, oldest first",
                 self.decisions,
                 schemas.Decisions,
-                (query.AFTER, query.EPOCH, query.WAIT, query.NAMESPACE, query.QUEUE, *_PAGE),
-                _always,
+                (requests.AFTER, requests.EPOCH, requests.WAIT, requests.NAMESPACE, requests.QUEUE, *_PAGE),
+                always,
                 "All decisions for callers that may list all workloads; for others those on workloads they "
                 "may list. If `next` is null, all decisions up to `sequence` have been returned: continue "
                 "with `after` set to it and `epoch` set to that of the answer. A page may be empty although "
@@ -121,9 +218,9 @@ class WorkloadRoutes:
             else:
                 open = await self._open(question, sight.state, wanted, after, _since(question, sight))
                 rows, next = self._source.cut(question, open, lambda one: [one.arrival, one.id])
-        readable = await self._readable(question.caller, "list", *(workload.reason for workload in rows))
-        reasons = documents.Reasons(sight.state, readable)
-        items = (documents.workload(workload, sight.state, reasons) for workload in rows)
+        visible = await self._visible(question.caller, "list", *(workload.reason for workload in rows))
+        reasons = _Reasons(sight.state, visible)
+        items = (_listed(workload, sight.state, reasons) for workload in rows)
         return await page(schemas.Workload, items, next, sight)
 
     async def _open(
@@ -188,23 +285,12 @@ class WorkloadRoutes:
     async def workload(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
         sight = await self._source.sight_of(question)
-        holders = documents.holders(workload, sight.state)
-        ahead = sight.state.ahead(workload, AHEAD)
-        named = (*ahead, *(holder for _, holder in holders))
-        readable = await question.caller.namespaces(
-            "get", WORKLOADS, {*(one.ref.namespace for one in named), *named_in(workload.reason)}
+        explanation = explain(workload, sight.state)
+        visible = Visibility(
+            namespaces=await question.caller.namespaces("get", WORKLOADS, explanation.namespaces()),
+            cluster_queues=await question.caller.names(CLUSTER_QUEUES, explanation.cluster_queues()),
         )
-        lent = lending.lent(workload, sight.state)
-        return documents.workload_detail(
-            workload,
-            sight.state,
-            holders,
-            ahead,
-            lent,
-            readable,
-            await question.caller.names(CLUSTER_QUEUES, {one.name for one in lent.borrowers} if lent else ()),
-            committed(sight),
-        )
+        return _explained(workload, sight.state, explanation.to(visible), committed(sight))
 
     async def history(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
@@ -218,8 +304,8 @@ class WorkloadRoutes:
         # An answer is of one state: later decisions belong to the next answer.
         rows = [row for row in found if row.sequence <= sight.state.sequence]
         shown, next = self._source.cut(question, rows, lambda row: [row.sequence])
-        readable = await self._readable(question.caller, "get", *(row.reason for row in shown))
-        return await page(schemas.Decision, (documents.decision(row, readable) for row in shown), next, sight)
+        visible = await self._visible(question.caller, "get", *(row.reason for row in shown))
+        return await page(schemas.Decision, (_decision(row, visible) for row in shown), next, sight)
 
     async def story(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
@@ -227,10 +313,10 @@ class WorkloadRoutes:
         rows = await self._source.ask(
             self._source.readings.story(workload.id, until=sight.state.sequence, limit=story.LIMIT)
         )
-        readable = await self._readable(question.caller, "get", *(row.reason for row in rows.decisions))
+        visible = await self._visible(question.caller, "get", *(row.reason for row in rows.decisions))
         items = (
             schemas.Remark(time=at, what=what, detail=str(detail))
-            for at, what, detail in story.remarks(rows, readable)
+            for at, what, detail in story.remarks(rows, visible)
         )
         return await page(schemas.Remark, items, None, sight)
 
@@ -243,7 +329,7 @@ class WorkloadRoutes:
         asked = view.moment()
         namespace, name = question.path["namespace"], question.path["name"]
         kind = self._source.kinds.find(question.path["kind"])
-        if kind is None or not (query.is_name(namespace) and query.is_name(name)):
+        if kind is None or not (requests.is_name(namespace) and requests.is_name(name)):
             raise not_found()
         # First, so that the response time does not reveal whether the workload exists.
         await self._may(question.caller, "get", namespace)
@@ -305,8 +391,8 @@ class WorkloadRoutes:
                     after = await self._source.still_there(after, epoch)
                     rows, more = await self._decided(question, after, sight.state.sequence)
         specs = await question.caller.may("list", CLUSTER_QUEUES)
-        readable = await self._readable(question.caller, "list", *(row.reason for row in rows))
-        items = (documents.ledger_decision(row, readable, specs=specs) for row in rows)
+        visible = await self._visible(question.caller, "list", *(row.reason for row in rows))
+        items = (_ledger_decision(row, visible, specs=specs) for row in rows)
         next = None if more is None else self._source.next(question, [more])
         found = await page(schemas.LedgerDecision, items, next, sight)
         return schemas.Decisions(**dict(found), epoch=sight.state.epoch)
@@ -368,14 +454,10 @@ class WorkloadRoutes:
         if not await caller.may(verb, WORKLOADS, namespace):
             raise not_found()
 
-    async def _readable(self, caller: Caller, verb: str, *reasons: Reason | None) -> Allowed:
-        """The namespaces, of the workloads named here, whose workloads the caller may read: by the right that
-        the question itself takes, whose reviews are cached."""
-        return await caller.namespaces(verb, WORKLOADS, set(named_in(*reasons)))
-
-
-def _always(values: Mapping[str, Any]) -> bool:
-    return True
+    async def _visible(self, caller: Caller, verb: str, *reasons: Reason | None) -> Visibility:
+        """Of the workloads named here: by the right that the question itself takes, whose reviews are
+        cached."""
+        return Visibility(namespaces=await caller.namespaces(verb, WORKLOADS, set(named_in(*reasons))))
 
 
 def _since(question: Question, sight: Sight) -> datetime | None:
@@ -383,7 +465,7 @@ def _since(question: Question, sight: Sight) -> datetime | None:
     seconds = question.values.get("sinceSeconds")
     if seconds is None:
         return None
-    return sight.committed_at + timedelta(seconds=sight.silent_seconds - seconds)
+    return now(sight) - timedelta(seconds=seconds)
 
 
 def _passes(values: Mapping[str, Any], workload: StoredWorkload, since: datetime | None = None) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.api.authorization import Reviewer
-from queuectl.api.hooks import Observer
+from queuectl.api.http import Observer
 from queuectl.api.server import serve
 from queuectl.api.view import Sight, View
 from queuectl.app.clusters import the_one

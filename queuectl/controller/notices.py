@@ -16,8 +16,7 @@ from typing import Final
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Retire
 from queuectl.core.model import Assignment, ObjectRef, WorkloadId
 from queuectl.core.nodes.predictions import Miss
-from queuectl.core.reasons import Reason
-from queuectl.core.redaction import redacted
+from queuectl.core.reasons import Reason, redacted
 from queuectl.core.slow_stops import SlowStop
 from queuectl.ports.cluster import Notice
 

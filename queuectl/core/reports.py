@@ -217,18 +217,6 @@ class ReportBuilder:
             yield from self._members.get(local, {}).values()
 
 
-def free(
-    tree: QuotaTree, name: str, cells: Iterable[FlavorResource]
-) -> tuple[tuple[FlavorResource, int], ...]:
-    """Return what a ClusterQueue can have now of each cell, in base units, as (cell, amount) pairs.
-
-    It is the available quota (Q4): with what the queue may borrow, without what others have borrowed of its
-    own. It is what one request gets without preemption if no quota is reserved and the queue is active.
-    """
-    node = tree.queue(name)
-    return tuple((cell, max(0, tree.available(node, tree.cell(cell)))) for cell in cells)
-
-
 def least_and_free(
     tree: QuotaTree, cluster_queue: str, charges: Sequence[Charge], resource: str
 ) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from queuectl.core.model import MOST_ATTEMPTS, Attempt, Effect, ObjectRef, Observation, Workload
 from queuectl.core.policy import Condition
-from queuectl.core.redaction import redacted
+from queuectl.core.reasons import redacted
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.kinds.admission import render, rfc3339

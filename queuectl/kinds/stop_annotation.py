@@ -13,8 +13,7 @@ from typing import Any
 import orjson
 
 from queuectl.core.model import Effect, WorkloadId
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.redaction import redacted
+from queuectl.core.reasons import Code, Reason, redacted
 from queuectl.kinds.admission import rfc3339
 from queuectl.kinds.json_fields import BadField, clean, integer
 

@@ -301,6 +301,15 @@ class QuotaTree:
 
     # --- arithmetic
 
+    def free(self, queue: str, cells: Iterable[FlavorResource]) -> dict[FlavorResource, int]:
+        """Return what a ClusterQueue can have now of each cell, in base units: the available quota (Q4).
+
+        With what it may borrow, without what others have borrowed of its own: what one request gets without
+        preemption if no quota is reserved and the queue is active.
+        """
+        node = self.queue(queue)
+        return {cell: max(0, self.available(node, self.cell(cell))) for cell in cells}
+
     def available(self, node: QuotaNode, cell: int) -> int:
         """Return the available quota at `node` in base units (Q4); negative if usage exceeds quota."""
         least: int | None = None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from queuectl.api.own_page import HEADER, VALUE
+from queuectl.api.http import OWN_PAGE_HEADER, OWN_PAGE_VALUE
 from queuectl.ports.changes import ChangeRefused, FieldMade, Made, Wanted
 
-OWN_PAGE = {HEADER: VALUE}
+OWN_PAGE = {OWN_PAGE_HEADER: OWN_PAGE_VALUE}
 
 
 class CannedChanges:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from queuectl.answers.explanation import as_of
 from queuectl.answers.past_demand import demands_of
 from queuectl.answers.state import State
-from queuectl.api.documents import as_of
 from queuectl.api.view import View
 from queuectl.core.capacity import AwaitedLimit
 from queuectl.core.events import PolicyGone, PolicyObserved, WorkloadObserved

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.api import past
-from queuectl.api.past import KEPT
+from queuectl.api import view
+from queuectl.api.view import KEPT
 from queuectl.core.model import ConfigKey, Phase
 from queuectl.ports.reviews import Access
 from tests.unit.api.canned import AWAY, EPOCH_START, CannedReadings, decision, queue_spec, two_teams, workload
@@ -238,7 +238,7 @@ async def test_the_workloads_of_kept_states_are_bounded(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, most: int, reads: int
 ) -> None:
     """Of two states with five workloads each, read one after the other: the last one is always kept."""
-    monkeypatch.setattr(past, "MOST_WORKLOADS", most)
+    monkeypatch.setattr(view, "MOST_WORKLOADS", most)
     readings, _ = moved_on()
     rest = await serve(readings)
     for when in (EPOCH_START, EPOCH_START, LATER, LATER, EPOCH_START, LATER):
@@ -249,7 +249,7 @@ async def test_the_workloads_of_kept_states_are_bounded(
 async def test_a_read_that_hangs_ends_and_others_do_not_wait_longer(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(past, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(view, "PAST_SECONDS", 0.3)
     readings, _ = moved_on()
     begun: list[Any] = []
 

@@ -10,9 +10,8 @@ from itertools import count
 import pytest
 
 from queuectl.answers.state import State
-from queuectl.api import requests as asking
-from queuectl.api import schemas
-from queuectl.api.identity import Caller, Unrestricted
+from queuectl.api import schemas, view
+from queuectl.api.requests import Caller, Question, Unrestricted
 from queuectl.api.view import Sight
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
@@ -36,7 +35,7 @@ async def test_other_requests_are_answered_while_a_long_page_is_made() -> None:
     sight = Sight(State(), age_seconds=0.0, committed_at=NOW, silent_seconds=0.0, stale=False)
     async with asyncio.TaskGroup() as tasks:
         others = tasks.create_task(other())
-        made = await asking.page(schemas.NodeFinding, items(), None, sight)
+        made = await view.page(schemas.NodeFinding, items(), None, sight)
         others.cancel()
     assert [one.free for one in made.items] == list(range(ITEMS))
     assert len(set(seen)) >= 10
@@ -44,7 +43,7 @@ async def test_other_requests_are_answered_while_a_long_page_is_made() -> None:
 
 @pytest.mark.parametrize("gone_after", [1, 3])
 async def test_work_ends_once_its_client_is_gone(monkeypatch: pytest.MonkeyPatch, gone_after: int) -> None:
-    monkeypatch.setattr(asking, "HEARTBEAT_SECONDS", 0.001)
+    monkeypatch.setattr(view, "HEARTBEAT_SECONDS", 0.001)
     looks, ended = count(1), list[str]()
 
     async def answer() -> str:
@@ -57,9 +56,9 @@ async def test_work_ends_once_its_client_is_gone(monkeypatch: pytest.MonkeyPatch
     async def again() -> Caller:
         return Unrestricted()
 
-    question = asking.Question(Unrestricted(), {}, {}, "", again, gone=lambda: next(looks) >= gone_after)
+    question = Question(Unrestricted(), {}, {}, "", again, gone=lambda: next(looks) >= gone_after)
     async with asyncio.timeout(30):
         with pytest.raises(TimeoutError):
-            await asking.while_asked(question, answer())
+            await view.while_asked(question, answer())
     assert ended == ["ended"]
     assert next(looks) == gone_after + 1

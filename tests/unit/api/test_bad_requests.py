@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from yarl import URL
 
-from queuectl.api.query import Cursors
+from queuectl.api.requests import Cursors
 from tests.unit.api.conftest import KEY, Rest
 
 WORKLOADS = "/api/v1/workloads"

@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 
 from queuectl.api import server as rest
+from queuectl.api.http import Refusal
 from queuectl.api.limits import BURST, WAITING, Buckets, Turns
-from queuectl.api.problems import Refusal
 from tests.unit.api.canned import two_teams
 from tests.unit.api.conftest import Clock, Rest, Serve, bearer
 from tests.unit.api.reviews import CannedReviews

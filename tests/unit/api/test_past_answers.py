@@ -11,17 +11,14 @@ from typing import Any
 
 import pytest
 
-from queuectl.api import query
+from queuectl.api import requests
 from queuectl.api.answer_routes import AnswerRoutes
 from queuectl.api.capacity_routes import CapacityRoutes
-from queuectl.api.identity import Unrestricted
-from queuectl.api.past import PastStates
+from queuectl.api.http import Refusal
 from queuectl.api.preemption_routes import PreemptionRoutes
-from queuectl.api.problems import Refusal
-from queuectl.api.query import Cursors
 from queuectl.api.queue_routes import QueueRoutes
-from queuectl.api.requests import Endpoint, Question, Source
-from queuectl.api.view import View
+from queuectl.api.requests import Cursors, Endpoint, Question, Unrestricted
+from queuectl.api.view import PastStates, Source, View
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import StoredWorkload
 from queuectl.core.quota.tree import QuotaTree
@@ -122,12 +119,12 @@ async def told(
         CapacityRoutes(source),
     )
     endpoints = {one.path: one for part in parts for one in part.endpoints()}
-    told_back = {path for path, one in endpoints.items() if query.AS_OF in one.parameters}
+    told_back = {path for path, one in endpoints.items() if requests.AS_OF in one.parameters}
     assert told_back == ASKED.keys() | OF_NODES.keys() | NOT_ASKED
     found = {}
     for path, text in Random(str(when)).sample(asked, EACH):
         for one in among(ledger, when) if "{kind}" in path else (None,):
-            values = query.parse(text, endpoints[path].parameters)
+            values = requests.parse(text, endpoints[path].parameters)
             if back:
                 values["asOf"] = when
             key = (path, one.ref.name if one is not None else "", text)

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.answers.attribution import Account, account
-from queuectl.answers.fair_amount import fair_amount
-from queuectl.answers.policies import quota_tree
+from queuectl.answers.queue_states import quota_tree
 from queuectl.answers.statements import (
+    Account,
     Statement,
     TooLong,
     TooManySteps,
+    account,
     equal_steps,
+    fair_amount,
     of_cohort,
     statement,
     statements,

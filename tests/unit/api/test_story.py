@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from queuectl.api.story import LIMIT, remarks
+from queuectl.answers.explanation import Visibility
+from queuectl.answers.story import LIMIT, remarks
 from queuectl.core.entries import story
 from queuectl.core.model import Verb
 from queuectl.ports.reader import DecisionRow, EffectRow, StoryRows
@@ -29,7 +30,7 @@ def row(
 
 
 def told(*decisions: DecisionRow, effects: tuple[EffectRow, ...] = ()) -> list[tuple[str, str]]:
-    found = remarks(StoryRows(list(decisions), list(effects)), {"default"})
+    found = remarks(StoryRows(list(decisions), list(effects)), Visibility(namespaces={"default"}))
     assert all(before.at <= after.at for before, after in pairwise(found))
     return [(remark.what, str(remark.detail)) for remark in found]
 
@@ -126,7 +127,7 @@ def test_an_acknowledgement_precedes_a_decision_of_the_same_commit_and_follows_i
 
 def test_the_details_of_a_remark_begin_in_one_column() -> None:
     effects = [EffectRow(1, Verb.START, 1, acknowledged_at=at(2))]
-    text = story(remarks(StoryRows([row(1, "Admitted", 1)], effects), {"default"}))
+    text = story(remarks(StoryRows([row(1, "Admitted", 1)], effects), Visibility(namespaces={"default"})))
     assert text.splitlines() == [
         "2026-01-05T10:00:01Z  decided       Admitted, attempt 1",
         "2026-01-05T10:00:01Z  requested     Start of attempt 1",

@@ -5,13 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.answers.policies import Policies, nominal_quota, quota_tree
+from queuectl.answers.queue_states import Policies, nominal_quota, quota_tree
 from queuectl.core import policy
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.reports import free
 from queuectl.core.resources import FlavorResource
 from tests.unit.core import profiles
 
@@ -60,7 +59,7 @@ def test_a_tree_by_itself_has_the_amounts_that_it_has_beside_others(found: Polic
         part = quota_tree(objects, {one: usage[one] for one in beside})
         assert name in beside
         cells = nominal_quota(found[ConfigKey("ClusterQueue", "", name)])
-        assert free(part, name, cells) == free(whole, name, cells)
+        assert part.free(name, cells) == whole.free(name, cells)
         assert _above(part, name) == _above(whole, name)
 
 

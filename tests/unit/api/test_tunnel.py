@@ -14,8 +14,9 @@ import trustme
 from aiohttp import web
 
 from queuectl.answers.what_if.engines import TriedWhatIfs
-from queuectl.api.connection import Answering
-from queuectl.api.identity import Caller, Identify, Unrestricted, bearer_token
+from queuectl.api.authorization import bearer_token
+from queuectl.api.http import Answering
+from queuectl.api.requests import Caller, Identify, Unrestricted
 from queuectl.api.server import application
 from queuectl.api.view import View
 from queuectl.kinds.policy import parse_policy

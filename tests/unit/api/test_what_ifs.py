@@ -13,7 +13,7 @@ import yaml
 from queuectl.answers import trial_snapshot as basis
 from queuectl.answers.state import State
 from queuectl.api import what_if_routes
-from queuectl.api.what_if_documents import message
+from queuectl.api.what_if_routes import message
 from queuectl.core.model import ConfigKey, Phase, PodSet
 from queuectl.core.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.policy import Node

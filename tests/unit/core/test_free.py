@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
-from queuectl.core.reports import free
 from queuectl.core.resources import FlavorResource
 from tests.builders import ALL_NAMESPACES, GPU, World, admitted, flavor, local_queue, workload
 from tests.unit.core import profiles
@@ -52,8 +51,7 @@ def forests(draw: st.DrawFn) -> list[Any]:
 
 
 def can_have(world: World, queue: str) -> int:
-    ((_, amount),) = free(world.engine._state.directory.tree, queue, [CELL])
-    return amount
+    return world.engine._state.directory.tree.free(queue, [CELL])[CELL]
 
 
 def admits(world: World, name: str, queue: str, gpus: int) -> bool:

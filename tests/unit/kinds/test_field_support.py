@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.answers.policies import cluster_queue_condition, cohort_condition
+from queuectl.answers.queue_states import cluster_queue_condition, cohort_condition
 from queuectl.core.directory import Affected, Directory
 from queuectl.core.events import PolicyObserved
 from queuectl.core.model import ConfigKey

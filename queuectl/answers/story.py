@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from queuectl.api import documents
+from queuectl.answers.explanation import Visibility
 from queuectl.core.entries import Remark
-from queuectl.core.redaction import Readable
 from queuectl.ports.reader import DecisionRow, EffectRow, StoryRows
 
 LIMIT: Final = 20
@@ -25,19 +24,19 @@ _Place = tuple[datetime, float, int]
 """Sort key: time; then the sequence of the decision, because commits may have equal times; then the step."""
 
 
-def remarks(rows: StoryRows, readable: Readable) -> list[Remark]:
-    """The last LIMIT remarks, oldest first, without names of workloads that the caller may not read."""
+def remarks(rows: StoryRows, caller: Visibility) -> list[Remark]:
+    """The last LIMIT remarks, oldest first, with the names that the caller may see."""
     decided_at = {row.sequence: row.now for row in rows.decisions}
-    found: list[tuple[_Place, Remark]] = [
-        ((row.now, row.sequence, 0), Remark(row.now, "decided", _decision(row, readable)))
+    placed: list[tuple[_Place, Remark]] = [
+        ((row.now, row.sequence, 0), Remark(row.now, "decided", _decision(caller.decision(row))))
         for row in rows.decisions
     ]
     for effect in rows.effects:
         write = f"{effect.verb} of attempt {effect.attempt}"
         steps = _steps(effect, decided_at[effect.sequence])
-        found += [(place, Remark(place[0], what, write)) for place, what in steps]
-    found.sort(key=lambda placed: placed[0])
-    return [remark for _, remark in found[-LIMIT:]]
+        placed += [(place, Remark(place[0], what, write)) for place, what in steps]
+    placed.sort(key=lambda pair: pair[0])
+    return [remark for _, remark in placed[-LIMIT:]]
 
 
 def _steps(effect: EffectRow, requested_at: datetime) -> Iterator[tuple[_Place, str]]:
@@ -50,14 +49,13 @@ def _steps(effect: EffectRow, requested_at: datetime) -> Iterator[tuple[_Place, 
         yield (effect.withdrawn_at, float("inf"), 2), "withdrawn"
 
 
-def _decision(row: DecisionRow, readable: Readable) -> str:
+def _decision(row: DecisionRow) -> str:
     """Such as `Evicted, attempt 1: Preempted (InClusterQueue) by default/Job/urgent`."""
-    found = documents.decision(row, readable)
-    text = str(found.verdict)
-    if found.attempt is not None:
-        text += f", attempt {found.attempt}"
-    if found.reason is not None:
-        return f"{text}: {found.reason.message}"
-    details = (form.format(found.details[key]) for key, form in _DETAILS if found.details.get(key))
+    text = row.verdict
+    if row.attempt is not None:
+        text += f", attempt {row.attempt}"
+    if row.reason is not None:
+        return f"{text}: {row.reason.message}"
+    details = (form.format(row.payload[key]) for key, form in _DETAILS if row.payload.get(key))
     why = ", ".join(details)
     return f"{text}: {why}" if why else text

@@ -1,0 +1,521 @@
+"""Why a workload waits, runs or was evicted: what binds, what is ahead, what holds quota, what helps. Pure.
+
+Computed once from a committed state, with all names; `Explanation.to` leaves those that a caller may see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from queuectl.answers.state import State
+from queuectl.core.model import ConfigKey, ObjectRef, Phase, StoredWorkload
+from queuectl.core.pods_ready import ClockName, running_clock
+from queuectl.core.policy import ClusterQueue, PreemptionPolicy
+from queuectl.core.quota.shares import dominant_share, shares_fairly
+from queuectl.core.quota.tree import limits
+from queuectl.core.readiness import readiness_rules
+from queuectl.core.reasons import Code, Limit, Reason, named_in, redacted
+from queuectl.core.resources import FlavorResource, format_amount
+from queuectl.ports.reader import DecisionRow
+
+AHEAD: Final = 3
+"""How many of the workloads before it in the pending queue are named."""
+MOST_AHEAD: Final = 1_000
+"""Workloads ahead that are added up."""
+MAX_HOLDERS: Final = 5
+MAX_BORROWERS: Final = 5
+_QUOTA: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.EXCEEDS_MAX_QUOTA, Code.MIN_RUN_TIME_PROTECTED})
+_LACKS_QUOTA: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED})
+_OWN_DETAILS: Final = frozenset(
+    (
+        *("admittedAt", "arrival", "clusterQueue", "createdAt", "debt", "detail", "outcome", "podSets"),
+        *("priority", "queue", "rebuiltFrom", "shape", "submitter"),
+    )
+)
+"""The fields of a decision's payload that are about its own workload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadName:
+    """None, all three: the caller may not read it."""
+
+    namespace: str | None
+    kind: str | None
+    name: str | None
+
+
+Named = TypeVar("Named", bound=WorkloadName)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visibility:
+    """What a caller may see by name; all else is counted, never named. All names of answers pass here."""
+
+    namespaces: Container[str] = frozenset()
+    """Whose workloads it may see."""
+    cluster_queues: Container[str] = frozenset()
+    cohorts: Container[str] = frozenset()
+
+    def workload(self, named: Named) -> Named:
+        if named.namespace is None or named.namespace in self.namespaces:
+            return named
+        return replace(named, namespace=None, kind=None, name=None)
+
+    def cluster_queue(self, name: str) -> str | None:
+        return name if name in self.cluster_queues else None
+
+    def node(self, node: str) -> str | None:
+        """`node`: such as `ClusterQueue/team-a`, or `Cohort/all`."""
+        kind, _, name = node.partition("/")
+        return node if name in (self.cluster_queues if kind == "ClusterQueue" else self.cohorts) else None
+
+    def reason(self, reason: Reason) -> Reason:
+        return redacted(reason, self.namespaces)
+
+    def decision(self, row: DecisionRow, *, specs: bool = True) -> DecisionRow:
+        """`specs`: the caller may read the policy, which decisions that are not about a workload have."""
+        payload: dict[str, Any] = row.payload
+        names = tuple(named_in(row.reason))
+        if row.ref is not None and not (names and all(one in self.namespaces for one in names)):
+            payload = {key: value for key, value in payload.items() if key in _OWN_DETAILS}
+        elif row.ref is None and not specs:
+            payload = {key: value for key, value in payload.items() if key not in ("spec", "author")}
+        return replace(row, payload=payload, reason=row.reason and self.reason(row.reason))
+
+
+def name_of(ref: ObjectRef) -> WorkloadName:
+    return WorkloadName(namespace=ref.namespace, kind=ref.kind, name=ref.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding(WorkloadName):
+    """A workload that holds quota that another one lacks."""
+
+    amount: int
+    """In base units."""
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AheadTotal:
+    """The workloads that come before it in its pending queue."""
+
+    workloads: int
+    requests: dict[str, int]
+    """Of the nearest MOST_AHEAD together, in base units by resource."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """A limit that leaves less of a resource than the workload requests. Amounts are in base units."""
+
+    flavor: str
+    resource: str
+    node: str
+    """Such as `ClusterQueue/team-a`."""
+    limit: Limit
+    requested: int
+    available: int
+    """Negative where more is used than the limit allows."""
+    ever: bool
+    """Whether it would leave enough if nothing were used."""
+
+    @property
+    def short_by(self) -> int:
+        return self.requested - self.available
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Borrowing:
+    """A ClusterQueue that uses more than its nominal quota."""
+
+    cluster_queue: str | None
+    """None: the caller may not read it."""
+    amount: int
+    """Beyond its nominal quota, in base units."""
+    share: int | None
+    """Its dominant share in thousandths; None without fair sharing, and if it is infinite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lending:
+    """What others have borrowed of the quota of the workload's ClusterQueue."""
+
+    amount: int
+    """Unused nominal quota of the queue that it cannot have now, in base units."""
+    reclaims: bool
+    """The queue preempts workloads of others to get it back."""
+    share: int | None
+    """The dominant share of the queue in thousandths, as in `Borrowing`."""
+    borrowers: tuple[Borrowing, ...]
+    """Largest first, at most MAX_BORROWERS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyDeadline:
+    """By when the pods of an admitted workload must be ready (L14, L24 to L26)."""
+
+    clock: ClockName
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a committed state tells of one workload beside its own fields."""
+
+    reason: Reason | None
+    """Its reason with the numbers of the state."""
+    position: int | None
+    """From 1, in its ClusterQueue; None outside the pending queue."""
+    line: int | None
+    """Length of the pending queue that it is in."""
+    ahead: tuple[WorkloadName, ...]
+    """The nearest workloads before it there, the nearest last."""
+    ahead_size: AheadTotal | None
+    limits: tuple[Binding, ...]
+    """For each flavor that the reason names, the nearest node first."""
+    holders: tuple[Holding, ...]
+    """The largest first."""
+    lent: Lending | None
+    help: str | None
+    """One sentence on what would let it run."""
+    readiness: ReadyDeadline | None
+
+    def namespaces(self) -> set[str]:
+        """Of all workloads that it names."""
+        names = (one.namespace for one in (*self.ahead, *self.holders))
+        return {*(one for one in names if one is not None), *named_in(self.reason)}
+
+    def cluster_queues(self) -> set[str]:
+        """All that it names as borrowers."""
+        borrowers = self.lent.borrowers if self.lent else ()
+        return {one.cluster_queue for one in borrowers if one.cluster_queue is not None}
+
+    def to(self, caller: Visibility) -> Explanation:
+        """With the names that the caller may see."""
+        lent = self.lent and replace(
+            self.lent,
+            borrowers=tuple(
+                replace(one, cluster_queue=one.cluster_queue and caller.cluster_queue(one.cluster_queue))
+                for one in self.lent.borrowers
+            ),
+        )
+        return replace(
+            self,
+            reason=self.reason and caller.reason(self.reason),
+            ahead=tuple(map(caller.workload, self.ahead)),
+            holders=tuple(map(caller.workload, self.holders)),
+            lent=lent,
+        )
+
+
+def explain(workload: StoredWorkload, state: State) -> Explanation:
+    """With all names."""
+    reason = workload.reason and as_of(workload.reason, state)
+    position = state.position(workload)
+    queue = state.queues.get(workload.cluster_queue or "")
+    return Explanation(
+        reason=reason,
+        position=position,
+        line=len(queue.workloads.order) if queue and position else None,
+        ahead=tuple(name_of(one.ref) for one in state.ahead(workload, AHEAD)),
+        ahead_size=_ahead_size(workload, position, state) if position else None,
+        limits=tuple(binding(workload, state)),
+        holders=tuple(_holders(workload, state)),
+        lent=_lent(workload, state),
+        help=advice(workload.phase, reason),
+        readiness=_readiness(workload, state),
+    )
+
+
+def as_of(value: Reason, state: State) -> Reason:
+    """The reason with the numbers of `state`: the ledger has those of the last change of code or limit.
+
+    Unchanged where the missing quota is available by now: then the workload is about to be evaluated, or that
+    quota is reserved for others.
+    """
+    others = tuple(as_of(other, state) for other in value.others)
+    available = _available(value, state)
+    if available is not None and value.requested is not None and value.requested > available:
+        short = value.requested - available
+        return replace(value, available=max(0, available), short_by=short, reserved=False, others=others)
+    return replace(value, others=others) if others else value
+
+
+def _available(value: Reason, state: State) -> int | None:
+    """Of the missing quota where a ClusterQueue's nominal quota binds, in base units; may be negative."""
+    kind, _, name = (value.node or "").partition("/")
+    queue = state.queues.get(name) if kind == "ClusterQueue" else None
+    if queue is None or value.limit is not Limit.NOMINAL_QUOTA or not value.flavor or not value.resource:
+        return None
+    cell = FlavorResource(value.flavor, value.resource)
+    if value.code is Code.EXCEEDS_MAX_QUOTA:
+        return queue.nominal.get(cell, 0)
+    return queue.nominal.get(cell, 0) - queue.used.get(cell, 0) if value.code in _LACKS_QUOTA else None
+
+
+# --- the pending queue
+
+
+def _ahead_size(workload: StoredWorkload, position: int, state: State) -> AheadTotal:
+    first = max(0, position - 1 - MOST_AHEAD)
+    requests: dict[str, int] = {}
+    for _, one in islice(state.line(workload.cluster_queue or "", first), position - 1 - first):
+        for pods in one.pod_sets:
+            for resource, amount in pods.requests:
+                requests[resource] = requests.get(resource, 0) + amount * pods.count
+    return AheadTotal(workloads=position - 1, requests=requests)
+
+
+# --- quota: what binds, who holds it, who borrows it
+
+
+def binding(workload: StoredWorkload, state: State) -> Iterator[Binding]:
+    """Every limit that binds for a pending workload (docs/answers.md, A18)."""
+    reason, name = workload.reason, workload.cluster_queue
+    if workload.phase is not Phase.PENDING or reason is None or name is None or name not in state.queues:
+        return
+    known: set[tuple[FlavorResource, int]] = set()
+    for finding in (reason, *reason.others):
+        requested = finding.requested
+        if finding.code not in _QUOTA or not finding.flavor or not finding.resource or requested is None:
+            continue
+        cell = FlavorResource(finding.flavor, finding.resource)
+        if (cell, requested) not in known:
+            known.add((cell, requested))
+            yield from _of_cell(cell, requested, name, state)
+
+
+def _of_cell(cell: FlavorResource, requested: int, name: str, state: State) -> Iterator[Binding]:
+    tree = state.tree_of(name)
+    node, number = tree.queue(name), tree.cell(cell)
+    whole = {(left.limit, left.at): left.available for left in limits(node, number, empty=True)}
+    for available, limit, at in limits(node, number):
+        if available < requested:
+            reduced = limit is Limit.NOMINAL_QUOTA and number in tree.reduced.get(at, ())
+            yield Binding(
+                flavor=cell.flavor,
+                resource=cell.resource,
+                node=str(at),
+                limit=Limit.CAPACITY_SHORTAGE if reduced else limit,
+                requested=requested,
+                available=available,
+                ever=requested <= whole[limit, at],
+            )
+
+
+def _holders(workload: StoredWorkload, state: State) -> Iterable[Holding]:
+    """The largest holders of the missing cell, at or below the node that binds; largest first.
+
+    For a workload that preempts: the victims that still hold the cell, anywhere in its tree.
+    """
+    why = workload.reason
+    if workload.phase is not Phase.PENDING or why is None or why.flavor is None or why.resource is None:
+        return ()
+    if why.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS:
+        queues = state.in_tree_of(workload.cluster_queue or "")
+        preemptor = str(workload.ref)
+    elif why.code in _LACKS_QUOTA and why.node is not None:
+        queues, preemptor = state.below(why.node), None
+    else:
+        return ()
+    cell = FlavorResource(why.flavor, why.resource)
+    held = [
+        (attempt.assignment.usage().get(cell, 0), attempt.admitted_at, holder.ref)
+        for queue in queues
+        if cell in queue.used
+        for holder in queue.holders
+        if (attempt := holder.attempt) is not None and (preemptor is None or _leaves_for(holder, preemptor))
+    ]
+    held.sort(key=lambda one: (-one[0], one[1], one[2]))
+    return (
+        Holding(namespace=ref.namespace, kind=ref.kind, name=ref.name, amount=amount, since=since)
+        for amount, since, ref in held[:MAX_HOLDERS]
+        if amount > 0
+    )
+
+
+def _leaves_for(holder: StoredWorkload, preemptor: str) -> bool:
+    return (
+        holder.phase is Phase.EVICTING
+        and holder.reason is not None
+        and holder.reason.code is Code.PREEMPTED
+        and holder.reason.by == preemptor
+    )
+
+
+def _lent(workload: StoredWorkload, state: State) -> Lending | None:
+    """None if no quota that the workload lacks is lent."""
+    why, queue = workload.reason, state.queues.get(workload.cluster_queue or "")
+    if workload.phase is not Phase.PENDING or why is None or why.code is not Code.WAITING_FOR_QUOTA:
+        return None
+    if queue is None or queue.queue is None or why.flavor is None or why.resource is None:
+        return None
+    cell = FlavorResource(why.flavor, why.resource)
+    own = queue.nominal.get(cell, 0) - queue.used.get(cell, 0)
+    amount = own - state.free(queue).get(cell, 0)
+    if amount <= 0:
+        return None
+    tree = state.tree_of(queue.name)
+    fair = shares_fairly(tree, tree.queue(queue.name), state.configuration)
+
+    def share(name: str) -> int | None:
+        return dominant_share(tree, tree.queue(name)).reported if fair else None
+
+    beyond = [
+        (one.used.get(cell, 0) - one.nominal.get(cell, 0), one.name)
+        for one in state.in_tree_of(queue.name)
+        if one.name != queue.name
+    ]
+    borrowers = sorted((pair for pair in beyond if pair[0] > 0), key=lambda pair: (-pair[0], pair[1]))
+    return Lending(
+        amount=amount,
+        reclaims=queue.queue.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER,
+        share=share(queue.name),
+        borrowers=tuple(
+            Borrowing(cluster_queue=name, amount=amount, share=share(name))
+            for amount, name in borrowers[:MAX_BORROWERS]
+        ),
+    )
+
+
+# --- the clock of an admitted workload
+
+
+def _readiness(workload: StoredWorkload, state: State) -> ReadyDeadline | None:
+    """None: its pods are ready, its status does not say, or there is no limit.
+
+    It counts from the admission: the start time in the status of the object may be later.
+    """
+    attempt, ready = workload.attempt, state.ready(workload)
+    if workload.phase is not Phase.ADMITTED or attempt is None:
+        return None
+    if ready is None or ready >= attempt.assignment.pods - workload.past.held_back:
+        return None
+    queue = state.policies.get(ConfigKey("ClusterQueue", "", attempt.assignment.cluster_queue))
+    rules = readiness_rules(state.configuration, queue if isinstance(queue, ClusterQueue) else None)
+    clock = running_clock(rules, attempt, workload.past, None)
+    return clock and ReadyDeadline(clock=clock.name, since=clock.since, until=clock.until)
+
+
+# --- what would let it run
+
+_ON_HOLD: Final = "`queuectl release` lets it queue again: it removes the annotation queuectl.dev/hold."
+_STOPPED: Final = "Its queue is stopped: it is evaluated again when stopPolicy is None (`queuectl resume`)."
+_BY_CODE: Final = {
+    Code.NO_MATCHING_FLAVOR: "Waiting will not help: change its node selector, affinity or tolerations so "
+    "that a flavor of its queue matches, or ask the admin for a flavor that does.",
+    Code.QUEUE_NOT_FOUND: "Waiting will not help: label it with a LocalQueue of its own namespace "
+    "(`queuectl get localqueues`), or have that queue created.",
+    Code.NAMESPACE_NOT_ALLOWED: "Waiting will not help: the ClusterQueue's namespaceSelector does not select "
+    "its namespace; use another queue or ask the admin.",
+    Code.QUANTITY_OUT_OF_RANGE: "Waiting will not help: correct the quantity and create it again.",
+    Code.NEGATIVE_REQUEST: "Waiting will not help: correct the request and create it again.",
+    Code.PRIORITY_NOT_FOUND: "Waiting will not help: name a priority class that exists, or have it created.",
+    Code.PENDING_EVALUATION: "Nothing to do: it has not been evaluated yet.",
+    Code.WAITING_FOR_HEAD: "It runs after the workloads before it: this queue is StrictFIFO, so its head "
+    "blocks the others.",
+    Code.WAITING_FOR_PREEMPTED_WORKLOADS: "Nothing to do: the workloads preempted for it are terminating. "
+    "It starts earlier if other quota that becomes available suffices.",
+    Code.WAITING_FOR_RESOURCE_QUOTA: "It is evaluated again when pods of its namespace end, or when the "
+    "ResourceQuota is raised; the reason names it.",
+    Code.CAPACITY_MISSING: "It is evaluated again when pods on its nodes end, or when nodes are added or "
+    "become ready.",
+    Code.NO_NODE_FITS: "It is evaluated again when pods on its nodes end: enough is free in all, but not on "
+    "single nodes. Smaller pods fit sooner.",
+    Code.MIN_RUN_TIME_PROTECTED: "Nothing to do: it is evaluated again when those that hold its quota are no "
+    "longer protected.",
+    Code.BACKING_OFF: "Nothing to do: it is evaluated again after its pause; an edit of its spec ends "
+    "the pause.",
+    Code.ON_HOLD: _ON_HOLD,
+    Code.SUSPENDED: _STOPPED,
+    Code.DEACTIVATED: "Waiting will not help: hold it and release it again (`queuectl hold`, then "
+    "`queuectl release`) to let it queue; the reason says what else would.",
+    Code.LEDGER_MISMATCH: "The ledger cannot store decisions about it or its cohort tree: the admin "
+    "finds the cause in the controller's log.",
+    Code.USER_HOLD: _ON_HOLD,
+    Code.CLUSTER_QUEUE_STOPPED: _STOPPED,
+    Code.LOCAL_QUEUE_STOPPED: _STOPPED,
+}
+
+
+_NOT_YET: Final = (Code.WAITING_FOR_QUOTA, Code.CAPACITY_MISSING, Code.NO_NODE_FITS)
+
+
+def advice(phase: Phase, reason: Reason | None) -> str | None:
+    """None for a workload that is not pending."""
+    if phase is not Phase.PENDING or reason is None:
+        return None
+    text = _by_reason(reason)
+    if text is not None and reason.until is not None and reason.code in _NOT_YET:
+        text += " At the time in its reason it is evaluated again in any case."
+    return text
+
+
+def _by_reason(reason: Reason) -> str | None:
+    match reason.code:
+        case Code.WAITING_FOR_QUOTA:
+            return _quota(reason)
+        case Code.EXCEEDS_MAX_QUOTA:
+            return _too_large(reason)
+        case Code.EXCEEDS_RESOURCE_QUOTA:
+            return (
+                f"Waiting will not help: its namespace's {reason.node} can never hold its pods. "
+                "Request less, or ask the admin to raise it."
+            )
+        case Code.MISCONFIGURED:
+            return _misconfigured(reason)
+        case Code.RESOURCE_NOT_COVERED:
+            if reason.resource is None:
+                return "Waiting will not help: leave out what the reason names, and create it again."
+            what = f"{reason.resource} is not covered by its queue"
+            return f"Waiting will not help: {what}; leave it out or ask the admin."
+        case code:
+            return _BY_CODE.get(code)
+
+
+def _misconfigured(reason: Reason) -> str:
+    if reason.node is None:
+        return "Waiting will not help: correct what the reason names, in the workload or in the cluster."
+    if reason.node.startswith(("LimitRange/", "ResourceQuota/")):
+        return (
+            f"Waiting will not help: the API server would refuse its pods. Correct what the reason names, or "
+            f"ask the admin to change {reason.node}."
+        )
+    return (
+        "Waiting will not help: its queue admits nothing until the admin corrects it; "
+        "`queuectl get clusterqueues` says what is wrong."
+    )
+
+
+def _quota(reason: Reason) -> str:
+    if reason.resource is None or reason.short_by is None:
+        return "It runs when enough quota is available."
+    short = f"{format_amount(reason.resource, reason.short_by)} {reason.resource}"
+    where = f" of flavor {reason.flavor}" if reason.flavor else ""
+    at = f" at {reason.node}" if reason.node else ""
+    more = f"{short}{where} more are available{at}"
+    return f"It runs when {more}; a smaller request or more quota helps at once."
+
+
+def _too_large(reason: Reason) -> str:
+    if reason.limit is Limit.CAPACITY_SHORTAGE:
+        return (
+            "It can run when nodes return: until then its cohort tree shares out what nodes have. A smaller "
+            "request may run at once."
+        )
+    text = "Waiting will not help: it requests more than its queue can ever provide. "
+    if reason.resource is None or reason.requested is None or reason.short_by is None:
+        return text + "Request less, or ask the admin for more quota."
+    most = format_amount(reason.resource, max(0, reason.requested - reason.short_by))
+    short = format_amount(reason.resource, reason.short_by)
+    field = f"{reason.limit} of {reason.node}" if reason.limit and reason.node else "the quota"
+    if reason.limit is Limit.NOMINAL_QUOTA and (reason.node or "").startswith("Cohort/"):
+        # It is the sum of what is below: the cohort itself may have none.
+        field = f"the quota in {reason.node}"
+    return f"{text}Request at most {most} {reason.resource} in all, or have {field} raised by {short}."
