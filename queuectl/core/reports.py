@@ -9,7 +9,6 @@ from datetime import datetime
 from queuectl.core.capacity import Demand
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.flavors.queue_flavors import Charge
 from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.nodes.warnings import CapacityWarning
 from queuectl.core.policy import ClusterQueue, Condition, LocalQueueName
@@ -227,18 +226,6 @@ def free(
     """
     node = tree.queue(name)
     return tuple((cell, max(0, tree.available(node, tree.cell(cell)))) for cell in cells)
-
-
-def least_and_free(
-    tree: QuotaTree, cluster_queue: str, charges: Sequence[Charge], resource: str
-) -> tuple[int, int]:
-    """Return what a workload needs of a resource at least (F9), and what its ClusterQueue can have now of all
-    its flavors together (Q4); in base units."""
-    node = tree.queue(cluster_queue)
-    counts = [(one, one.pod_set.min_count or one.pod_set.count) for one in charges]
-    least = sum(count * dict(one.requests).get(resource, 0) for one, count in counts)
-    cells = (cell for cell in node.named if tree.names[cell].resource == resource)
-    return least, sum(max(0, tree.available(node, cell)) for cell in cells)
 
 
 def _reduced(tree: QuotaTree, node: QuotaNode) -> tuple[tuple[FlavorResource, int], ...]:
