@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Container, Hashable, Iterable, Iterator
 from datetime import datetime
 from operator import attrgetter
+from typing import Final
 
 from queuectl.answers.state import State
 from queuectl.core.context_records import namespace_of
-from queuectl.core.model import ConfigKey, LedgerSnapshot, StoredWorkload
+from queuectl.core.model import (
+    NO_PAST_ATTEMPTS,
+    ConfigKey,
+    LedgerSnapshot,
+    Phase,
+    Place,
+    StoredWorkload,
+    WorkloadId,
+)
 from queuectl.core.nodes.facts import with_unmanaged
 from queuectl.core.policy import ClusterQueue, LocalQueue, Policy
+from queuectl.core.queues.pending import is_refusal, queue_place
+from queuectl.core.reasons import Family
 from queuectl.ports.reader import Basis
+
+FIRST: Final = 2
+"""How many pending workloads that are alike are tried with, of other namespaces than the one asked about."""
+FIRST_OF_OWN: Final = 16
+"""How many of that namespace: those before a workload start before it."""
 
 
 def everything(state: State, now: datetime) -> Basis:
     """All trees. `now`: by the clock of the ledger."""
     return Basis(
-        queues=None,
-        sequence=state.sequence,
-        epoch=state.epoch,
+        namespace=None,
         configuration=state.configuration,
         snapshot=lambda: _snapshot(state, now, list(state.workloads.values()), state.specs.items()),
     )
@@ -32,9 +47,7 @@ def of_namespace(state: State, now: datetime, namespace: str, cluster_queue: str
         named.add(cluster_queue)
     queues = _trees_of(state, named)
     return Basis(
-        queues=queues,
-        sequence=state.sequence,
-        epoch=state.epoch,
+        namespace=namespace,
         configuration=state.configuration,
         snapshot=lambda: _part(state, now, queues, namespace),
     )
@@ -95,3 +108,49 @@ def _counts(
         case _:
             namespace = namespace_of(key)
             return not namespace or namespace in namespaces
+
+
+def without_alike(
+    workloads: Iterable[StoredWorkload], namespace: str, asked: WorkloadId | None
+) -> tuple[tuple[StoredWorkload, ...], frozenset[WorkloadId]]:
+    """Return `workloads` without most of those that are alike, and the last ones that stand for these.
+
+    In an engine, pending workloads of a queue with the same shape and priority are one equivalence group:
+    none behind its head starts before the head does. So as long as no last one starts, an engine without
+    those behind it decides what one with all would decide. `asked`, of `namespace`, stays in any case.
+    """
+    groups: defaultdict[Hashable, list[StoredWorkload]] = defaultdict(list)
+    numbers: dict[Hashable, int] = {}
+    known: dict[int, int] = {}
+    """Numbers by identity: podsets take long to hash, and most are one object for many workloads."""
+    for one in workloads:
+        if _waits_as_others(one):
+            pods = one.pod_sets
+            shape = known.get(id(pods))
+            if shape is None:
+                shape = known[id(pods)] = numbers.setdefault(pods, len(numbers))
+            refused = one.reason is not None and is_refusal(one.reason)  # its group is judged first (C12)
+            queue = (one.cluster_queue, one.queue, one.ref.namespace, one.ref.kind)
+            groups[(*queue, one.priority, shape, one.options, one.labels, refused)].append(one)
+    absent: set[WorkloadId] = set()
+    last: set[WorkloadId] = set()
+    for group in groups.values():
+        first = FIRST_OF_OWN if group[0].ref.namespace == namespace else FIRST
+        if len(group) > first:
+            group.sort(key=_place)
+            absent.update(one.id for one in group[first:] if one.id != asked)
+            last.add(group[first - 1].id)
+    return tuple(one for one in workloads if one.id not in absent), frozenset(last)
+
+
+def _waits_as_others(one: StoredWorkload) -> bool:
+    """Return whether it waits in a queue, and nothing that happened to it before counts."""
+    if one.phase is not Phase.PENDING or one.cluster_queue is None or one.preempted_at:
+        return False
+    if one.past is not NO_PAST_ATTEMPTS and one.past != NO_PAST_ATTEMPTS:
+        return False
+    return one.reason is None or one.reason.family is not Family.HELD
+
+
+def _place(one: StoredWorkload) -> Place:
+    return queue_place(one.priority, one.created_at, one.arrival, one.id)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
@@ -81,12 +80,6 @@ def restore(state: State, snapshot: LedgerSnapshot) -> None:
     for one in snapshot.nodes:
         if one.avoided_until is not None:
             state.nodes.inventory.avoided[one.name] = one.avoided_until
-
-
-def join(state: State, workloads: Iterable[StoredWorkload]) -> None:
-    """Add pending workloads of the ledger."""
-    for stored in workloads:
-        restore_workload(state, stored, frozenset())
 
 
 def restore_workload(state: State, stored: StoredWorkload, unacknowledged: frozenset[EffectKey]) -> Entry:

@@ -41,7 +41,7 @@ from queuectl.core.entries import Entry
 from queuectl.core.events import Event
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.forgetting import forget_unused
-from queuectl.core.forking import dissolve, fork
+from queuectl.core.forking import fork
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted, forgotten, next_number, to_be_queued
 from queuectl.core.model import (
     Attempt,
@@ -50,7 +50,6 @@ from queuectl.core.model import (
     EffectKey,
     LedgerSnapshot,
     PodsReady,
-    StoredWorkload,
     WorkloadId,
 )
 from queuectl.core.nodes.facts import ToldNodes, take_facts
@@ -60,12 +59,11 @@ from queuectl.core.observing import fold
 from queuectl.core.ownership import judge
 from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.preemption.search import Target
-from queuectl.core.queues.chances import keep_refusals
-from queuectl.core.quota.shortage import promised, shares_out
+from queuectl.core.quota.shortage import promised
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, least_and_free
-from queuectl.core.resources import Amounts, FlavorResource
-from queuectl.core.settling import chances, prune
+from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
+from queuectl.core.resources import Amounts
+from queuectl.core.settling import prune
 from queuectl.core.slow_stops import SlowStop
 from queuectl.core.state import State
 from queuectl.core.transitions import check_transitions
@@ -107,6 +105,11 @@ class Engine:
         return self._state.synced
 
     @property
+    def workloads(self) -> int:
+        """How many workloads it knows."""
+        return len(self._state.entries)
+
+    @property
     def due(self) -> bool:
         """Whether `decide` would find anything to do."""
         return self._state.synced and self._state.due
@@ -129,11 +132,6 @@ class Engine:
         self._state.requeuer.requeue()
         self._version += 1
 
-    def join(self, workloads: Iterable[StoredWorkload]) -> None:
-        """Add pending workloads of the ledger that were left out of `restore`. Pass their events next."""
-        applying.join(self._state, workloads)
-        self._version += 1
-
     def handle(self, events: Iterable[Event]) -> None:
         """Fold events into the state. To pass an event again is harmless."""
         fold(self._state, events)
@@ -146,16 +144,6 @@ class Engine:
         """Nominate all pending workloads again, whatever was missing."""
         for queue in self._state.pending.values():
             self._state.requeuer.renominate(queue)
-        prune(self._state)
-        self._version += 1
-
-    def keep_refusals(self) -> None:
-        """Nominate none of what waits for quota and could not have enough (W7): each keeps its reason.
-
-        For drivers that need to know what starts, and not what others wait for under another policy.
-        """
-        for queue in self._state.pending.values():
-            keep_refusals(queue)
         prune(self._state)
         self._version += 1
 
@@ -363,10 +351,6 @@ class Engine:
         """
         return fork(self)
 
-    def dissolve(self) -> None:
-        """Free what the engine has. Call last, for an engine that is one of many."""
-        dissolve(self)
-
     def take_effects(self) -> list[Effect]:
         """Return committed Kubernetes writes that no driver has yet. Each is returned once, until settled."""
         return outgoing.take_effects(self._state)
@@ -416,23 +400,6 @@ class Engine:
     def take_slow_stops(self) -> list[SlowStop]:
         """Return the evictions that became late since the last call (L27)."""
         return outgoing.take_slow_stops(self._state)
-
-    def could_start(self, workload: WorkloadId, cell: FlavorResource, more: int, ahead: int) -> bool:
-        """Return False only if a pending workload would not start, had its ClusterQueue `more` nominal quota.
-
-        `more`: of a cell, in base units, more than its spec has. `ahead`: how many that are alike come before
-        it. To start is to be admitted or to find victims while nothing ends. So all that is available is
-        available now, and those ahead take it first, as none that is alike follows a preemptor (C7).
-        """
-        state = self._state
-        entry = state.entries[workload]
-        if entry.group is None or shares_out(state.tree):
-            return True  # more in its spec may make more available than that (M11)
-        queue = entry.group.cluster_queue
-        least, free = least_and_free(state.tree, queue, entry.shape, cell.resource)
-        if ahead * least > free + more:
-            return False
-        return chances(state).could_have_enough_with(state.pending[queue], entry.group, cell, more)
 
     def cluster_report(self) -> ClusterReport:
         """Return what no report of a queue has. Costs the workloads that wait without a queue."""

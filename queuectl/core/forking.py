@@ -42,41 +42,27 @@ def fork(root: T) -> T:
 def dissolve(root: object) -> None:
     """Empty all containers of a graph that is not needed any more, so that its objects are freed at once.
 
-    Left to the garbage collector, which needs five times as long for it, they stop all threads for that time.
-    Empties what `fork` would copy. Raises TypeError for a function.
+    Left to the garbage collector, they stop all threads while it looks for them. Empties what `fork` copies.
+    Raises TypeError for a function.
     """
-    containers: list[Any] = []
-    known: set[int] = set()
+    known: dict[int, Any] = {}
     todo: list[Any] = [root]
     while todo:
         one = todo.pop()
         kind: Any = type(one)
-        if id(one) in known:
+        if id(one) in known or _is_shared(kind):
             continue
-        known.add(id(one))  # nothing is freed yet, so no other object gets the same
-        if issubclass(kind, tuple):
-            found: Iterable[Any] = one
-        elif kind in _DICTS:
-            containers.append(one)
-            found = (*one, *one.values())
-        elif kind is set or kind in _OTHERS:
-            containers.append(one)
-            found = one
-        elif _is_shared(kind):
-            _SHARED.add(kind)
-            continue
+        known[id(one)] = one
+        if isinstance(one, dict):
+            todo += (*one, *one.values())
+        elif isinstance(one, tuple | list | set | deque):
+            todo += one
         else:
-            found = _parts(one)
-        todo.extend([each for each in found if type(each) not in _SHARED])
-    for one in containers:
-        one.clear()
-
-
-def _parts(one: Any) -> Iterator[Any]:
-    kind: Any = type(one)
-    for name in _plan(kind).copied:
-        yield getattr(one, name, None)
-    yield from getattr(one, "__dict__", _NOTHING).values()
+            todo += (getattr(one, name, None) for name in _plan(kind).copied)
+            todo += getattr(one, "__dict__", _NOTHING).values()
+    for one in known.values():
+        if isinstance(one, dict | list | set | deque):
+            one.clear()
 
 
 class _Fork:
@@ -155,6 +141,7 @@ _NOTHING: Final[dict[str, Any]] = {}
 _UNSET: Final = object()
 
 
+@cache
 def _is_shared(kind: type) -> bool:
     if issubclass(kind, _FUNCTIONS):
         raise TypeError(f"cannot fork a {kind.__name__}: it may refer to what is forked")

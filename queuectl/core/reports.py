@@ -9,7 +9,6 @@ from datetime import datetime
 from queuectl.core.capacity import Demand
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.flavors.queue_flavors import Charge
 from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.nodes.warnings import CapacityWarning
 from queuectl.core.policy import ClusterQueue, Condition, LocalQueueName

@@ -220,11 +220,8 @@ class Past(Protocol):
 class Basis:
     """A state of the ledger to try changes on, or the part of it with some trees."""
 
-    queues: frozenset[str] | None
-    """The ClusterQueues that are in it; None: all."""
-    sequence: int
-    epoch: int
-    """After a restore another state may have the same sequence; its epoch differs."""
+    namespace: str | None
+    """Of the workload that is asked about: the trees of its LocalQueues are in it. None: all trees are."""
     configuration: SchedulingConfiguration
     snapshot: Callable[[], LedgerSnapshot]
     """Called in another thread."""

@@ -11,6 +11,7 @@ from typing import Final
 from queuectl.core.decisions import Admit, Decision, Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import Event, PodGone, PodObserved
+from queuectl.core.forking import dissolve
 from queuectl.core.model import Attempt, EffectKey, Phase, StoredWorkload, WorkloadId
 from queuectl.core.nodes.pods import Pod
 from queuectl.scenarios.arrivals import Arrival, milliseconds
@@ -135,7 +136,7 @@ class Forward(Resumed):
 
     def close(self) -> None:
         """Free the engine, and what was to happen later."""
-        self._engine.dissolve()
+        dissolve(self._engine)
         self._coming.clear()
 
     def _dawn(self, day: Day, number: int, days: int) -> Iterable[Event]:

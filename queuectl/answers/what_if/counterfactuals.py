@@ -18,7 +18,6 @@ from queuectl.core.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.reasons import Family, Reason
-from queuectl.core.resources import FlavorResource
 from queuectl.core.what_if import Change, ChangeKind, Counterfactual, Counterfactuals, Tried
 from queuectl.scenarios.rebuilt_engine import claiming, requested
 
@@ -26,7 +25,7 @@ EACH: Final = 32
 """Up to so many values of a change are tried one by one; of more, some by halves."""
 OTHERS: Final = 3
 """How many other queues, and other flavors, are named."""
-MOST_WORK: Final = 400
+MOST_WORK: Final = 800
 """Units of work (nominations, searches for victims) that the search for more quota may cost: each change
 nominates the heads of a whole tree."""
 MOST_WORK_EACH: Final = 1000
@@ -35,7 +34,6 @@ MOST_WORK_EACH: Final = 1000
 
 def counterfactuals(trials: Trials, workload: WorkloadId) -> Counterfactuals:
     """Return what would let a pending workload start now. Raises KeyError: it is not in the state."""
-    trials.include(workload)
     stored = trials.workloads[workload]
     now = trials.unchanged(workload)
     if stored.attempt is not None:
@@ -75,7 +73,6 @@ class _Search:
         self._cluster_queue = asked.cluster_queue
         self._priority = asked.priority
         self._reason = reason
-        self._waits = asked.workload.id in trials.workloads
         self._last_work = 0
         """No trial begins after so much work of the trials."""
         self.incomplete: list[ChangeKind] = []
@@ -227,7 +224,6 @@ class _Search:
         }
         if queue is None or not cells:
             return
-        ahead = self._trials.ahead(self._own.id) if self._waits else 0
         key = ConfigKey("ClusterQueue", "", queue.name)
         for (flavor, resource), short in cells.items():
             before = nominal(queue, flavor, resource)
@@ -235,9 +231,6 @@ class _Search:
                 continue
 
             def outcome(more: int, flavor: str = flavor, resource: str = resource) -> Tried | None:
-                cell = FlavorResource(flavor, resource)
-                if self._waits and not self._trials.could_start(self._own.id, cell, more, ahead):
-                    return None
                 larger = with_quota(queue, flavor, resource, more)
                 found = self._bounded().with_policy(key, larger, self._own)
                 return found if found.starts else None

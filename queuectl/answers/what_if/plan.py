@@ -18,6 +18,7 @@ from queuectl.core.events import (
     Result,
     WorkloadObserved,
 )
+from queuectl.core.forking import dissolve
 from queuectl.core.model import Effect, ObjectRef, Phase, Verb, WorkloadId
 from queuectl.core.reasons import Family
 from queuectl.core.what_if import Affected, PlannedPolicy, PolicyChange
@@ -36,7 +37,7 @@ def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
     try:
         return _planned(trials, engine, changes)
     finally:
-        engine.dissolve()
+        dissolve(engine)
 
 
 def _planned(trials: Trials, engine: Engine, changes: Iterable[PolicyEvent]) -> PlannedPolicy:

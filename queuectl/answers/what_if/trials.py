@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
-from queuectl.answers.what_if.alike import Behind, Line, ahead_of, first_ones, joining
+from queuectl.answers.trial_snapshot import without_alike
 from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.events import Event, PolicyObserved, WorkloadGone, WorkloadObserved
+from queuectl.core.forking import dissolve
 from queuectl.core.model import (
     Assignment,
     ConfigKey,
@@ -25,10 +26,9 @@ from queuectl.core.nodes.facts import pods_of_facts
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Policy, SchedulingConfiguration
 from queuectl.core.reasons import Family, Reason, waits_for_victims
-from queuectl.core.resources import FlavorResource
 from queuectl.core.what_if import Displaced, Start, Tried
 from queuectl.ports.reader import NotAtRest
-from queuectl.scenarios.rebuilt_engine import by_workload, engine_of, observed, requested, rules
+from queuectl.scenarios.rebuilt_engine import by_workload, engine_of, requested, rules
 
 BUDGET: Final = 1_000_000
 """Of one plan: more than a state can need."""
@@ -50,6 +50,10 @@ class Abandoned(Exception):
     """Nothing waits for the answer any more."""
 
 
+class TooFewWorkloads(Exception):
+    """A workload was admitted that stood for others, which the engine does not have."""
+
+
 class Trials:
     """The state of a ledger, with everything decided that can be decided at its time.
 
@@ -64,11 +68,11 @@ class Trials:
         now: datetime,
         sequence: int,
         pods: Iterable[Pod] = (),
-        behind: Behind | None = None,
+        last: Set[WorkloadId] = frozenset(),
     ) -> None:
-        """`engine`: in this state; it belongs to the trials from now on. `pods`: those on nodes. `behind`:
-        workloads that are not in the engine; if given, what only the reasons of other workloads depend on is
-        not decided either. Raises NotAtRest."""
+        """`engine`: in this state; it belongs to the trials from now on. `pods`: those on nodes.
+        `last`: pending workloads that stand for others, which are not in the engine (without_alike).
+        Raises NotAtRest and TooFewWorkloads; then the engine is freed."""
         self.now: Final = now
         self.workloads: Final[Mapping[WorkloadId, StoredWorkload]] = {one.id: one for one in workloads}
         self._policies: Final = {one.key: one for one in policies}
@@ -78,65 +82,45 @@ class Trials:
         self.abandoned: Callable[[], bool] = lambda: False
         """Whether nothing waits for the answer any more. Called from the thread that tries."""
         self._engine = engine
-        self._behind = Behind({}) if behind is None else behind
-        self._lean = behind is not None
-        self._size = len(self.workloads) - self._behind.number
+        self._last: Final = last
         self._read = self._sequence = sequence
         self._decided: dict[WorkloadId, list[Decision]] = {}
-        self._new = set(self.workloads)
-        """The workloads about which nothing has been decided in this engine so far."""
-        if self._lean:
-            engine.keep_refusals()
-        self._decide()
-
-    def _decide(self) -> None:
-        """Decide all that can be decided. Of new workloads, keep it as what is told without a change."""
-        for subject, decision in self._settle():
-            if subject in self._new:
-                self._decided.setdefault(subject, []).append(decision)
-        self._new.clear()
+        try:
+            decisions = self._settle()
+        except BaseException:
+            self.close()
+            raise
+        for subject, decision in decisions:
+            self._decided.setdefault(subject, []).append(decision)
 
     def _settle(self) -> list[tuple[WorkloadId, Decision]]:
         """Decide all that can be decided. No pods end meanwhile. Returns the decisions by their subjects."""
-        found: list[tuple[WorkloadId, Decision]] = []
+        decisions: list[tuple[WorkloadId, Decision]] = []
         for _ in range(PLANS):
-            plan = self._plan(self._engine, self._behind)
+            plan = self._plan(self._engine)
             if not plan.decisions and not plan.more:
-                return found
+                return decisions
             self._sequence = commit(self._engine, plan, self._sequence)
-            found += by_subject(plan)
+            decisions += by_subject(plan)
         raise NotAtRest(f"it does not come to rest within {PLANS} plans")
 
-    def _plan(self, engine: Engine, behind: Behind) -> Plan:
-        """Return the next plan of an engine, to which workloads are added that it needs."""
-        while True:
-            plan = engine.decide(self.now, BUDGET)
-            self.work += plan.work
-            needed = behind.needed(plan)
-            if not needed:
-                return plan
-            self._join(engine, needed)
-
-    def _join(self, engine: Engine, line: Line) -> None:
-        engine.join(joining(line))
-        engine.handle(observed(one, frozenset()) for one in line)
-        if engine is self._engine:
-            self._new.update(one.id for one in line)
-
-    def include(self, workload: WorkloadId) -> None:
-        """Have a workload in the engine, to try changes of it. Raises KeyError: it is not in the state."""
-        stored = self.workloads[workload]
-        if self._behind.take(stored):
-            self._join(self._engine, (stored,))
-            self._decide()
+    def _plan(self, engine: Engine) -> Plan:
+        """Return the next plan of an engine. Raises TooFewWorkloads."""
+        plan = engine.decide(self.now, BUDGET)
+        self.work += plan.work
+        for decision in plan.decisions if self._last else ():
+            if isinstance(decision, Admit) and decision.attempt.workload in self._last:
+                raise TooFewWorkloads(decision.attempt.workload)
+        return plan
 
     def fork(self) -> Engine:
-        """Return a copy of the engine, at rest. Only those of whole trials have all workloads."""
+        """Return a copy of the engine, at rest."""
+        self.work += self._engine.workloads // FORKED_FOR_ONE
         return self._engine.fork()
 
     def close(self) -> None:
         """Free the engine. No trial follows."""
-        self._engine.dissolve()
+        dissolve(self._engine)
 
     @property
     def sequence(self) -> int:
@@ -194,63 +178,46 @@ class Trials:
         if workload.id not in self.workloads:
             changes.append(WorkloadObserved(workload, SUSPENDED))
         # On a copy: policy back in force would have the heads of the whole tree evaluated once more.
-        engine, behind = self._fork()
+        engine = self.fork()
         try:
             engine.handle(changes)
-            if self._lean:
-                engine.keep_refusals()
-            return tried(workload.id, self._until_it_starts(engine, behind, workload))
+            return tried(workload.id, self._until_it_starts(engine, workload))
         finally:
-            engine.dissolve()
+            dissolve(engine)
 
     def go_on(self) -> None:
         """Raise Abandoned if nothing waits for the answer. The trials are as they were before."""
         if self.abandoned():
             raise Abandoned
 
-    def ahead(self, workload: WorkloadId) -> int:
-        """Return how many workloads that are alike start before it. Costs the workloads of its queue."""
-        return ahead_of(self.workloads[workload], self.workloads.values())
-
-    def could_start(self, workload: WorkloadId, cell: FlavorResource, more: int, ahead: int) -> bool:
-        """Return False only if a pending workload would not start, had its queue `more` quota of a cell.
-
-        In a trial nothing becomes available: victims hold their quota until their pods have ended.
-        """
-        return self._engine.could_start(workload, cell, more, ahead)
-
-    def _fork(self) -> tuple[Engine, Behind]:
-        self.work += self._size // FORKED_FOR_ONE
-        return self._engine.fork(), self._behind.copy()
-
     def _try(self, change: Sequence[Event], back: Sequence[Event], workload: Workload) -> Tried:
         engine = self._engine
         engine.handle(change)
         try:
             self.work += _evaluated(workload)
-            plan = self._plan(engine, self._behind)
-            found: Sequence[Decision] = plan.decisions
-            if _goes_on(plan) and not tried(workload.id, found).starts:
-                engine_beside, behind = self._fork()
+            plan = self._plan(engine)
+            decisions: Sequence[Decision] = plan.decisions
+            if _goes_on(plan) and not tried(workload.id, decisions).starts:
+                copy = self.fork()
                 try:
-                    found = self._until_it_starts(engine_beside, behind, workload)
+                    decisions = self._until_it_starts(copy, workload)
                 finally:
-                    engine_beside.dissolve()
-            return tried(workload.id, found)
+                    dissolve(copy)
+            return tried(workload.id, decisions)
         finally:
             engine.handle(back)
-            self._decide()  # heads that are to be evaluated again would come into the next trial
+            self._settle()  # heads that are to be evaluated again would come into the next trial
 
-    def _until_it_starts(self, engine: Engine, behind: Behind, workload: Workload) -> list[Decision]:
+    def _until_it_starts(self, engine: Engine, workload: Workload) -> list[Decision]:
         """Decide until the workload starts, or nothing is left to decide. Raises Abandoned and NotAtRest."""
-        sequence, found = self._sequence, list[Decision]()
+        sequence, decisions = self._sequence, list[Decision]()
         for _ in range(PLANS):
             self.go_on()
             self.work += _evaluated(workload)
-            plan = self._plan(engine, behind)
-            found += plan.decisions
-            if not (plan.decisions or plan.more) or tried(workload.id, found).starts:
-                return found
+            plan = self._plan(engine)
+            decisions += plan.decisions
+            if not (plan.decisions or plan.more) or tried(workload.id, decisions).starts:
+                return decisions
             sequence = commit(engine, plan, sequence)
         raise NotAtRest(f"it does not come to rest within {PLANS} plans")
 
@@ -261,20 +228,28 @@ def _evaluated(workload: Workload) -> int:
 
 
 def trials_of(
-    snapshot: LedgerSnapshot, configuration: SchedulingConfiguration, *, whole: bool = True
+    snapshot: LedgerSnapshot,
+    configuration: SchedulingConfiguration,
+    *,
+    namespace: str | None = None,
+    asked: WorkloadId | None = None,
 ) -> Trials:
-    """Return trials on the state of a ledger. `whole`: the engine has all workloads from the start.
+    """Return trials on the state of a ledger. `namespace`: of the only workload that is tried, where not all
+    workloads are needed; `asked`: its id, where it is in the ledger.
 
-    Raises ValueError for a spec that cannot be read, and for a ledger without a decision.
+    Raises ValueError for a spec that cannot be read, and for a ledger without a decision; NotAtRest and
+    TooFewWorkloads.
     """
     if snapshot.now is None:
         raise ValueError("the ledger has no decision yet")
     events = rules(snapshot)
-    present, behind = (snapshot.workloads, None) if whole else first_ones(snapshot.workloads)
-    engine = engine_of(replace(snapshot, workloads=present), configuration, events)
+    workloads, last = snapshot.workloads, frozenset[WorkloadId]()
+    if namespace is not None:
+        workloads, last = without_alike(snapshot.workloads, namespace, asked)
+    engine = engine_of(replace(snapshot, workloads=workloads), configuration, events)
     policies = (event for event in events if isinstance(event, PolicyObserved))
     pods = (pod for one in snapshot.nodes for pod in pods_of_facts(one))
-    return Trials(engine, snapshot.workloads, policies, snapshot.now, snapshot.sequence, pods, behind)
+    return Trials(engine, snapshot.workloads, policies, snapshot.now, snapshot.sequence, pods, last)
 
 
 def commit(engine: Engine, plan: Plan, sequence: int) -> int:

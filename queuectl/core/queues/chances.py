@@ -13,7 +13,6 @@ from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import FlavorResource
 
 Holding = Callable[[QuotaNode], Iterable[Entry]]
 """The workloads that hold quota of a ClusterQueue."""
@@ -47,29 +46,8 @@ class Chances:
                 return True
         return False
 
-    def could_have_enough_with(
-        self, queue: PendingQueue, group: EquivalenceGroup, cell: FlavorResource, more: int
-    ) -> bool:
-        """Return whether a group could have enough, had its ClusterQueue `more` nominal quota of a cell.
-
-        Also after other workloads were admitted, which may make their queues borrow.
-        """
-        tree, node = self._tree, self._tree.queue(queue.name)
-        number = tree.cell(cell)
-        before = node.nominal[number]
-        tree.set_nominal(node, number, before + more)
-        try:
-            return self.could_have_enough(queue, group, all_borrow=True)
-        finally:
-            tree.set_nominal(node, number, before)
-
-    def could_have_enough(
-        self, queue: PendingQueue, group: EquivalenceGroup, *, all_borrow: bool = False
-    ) -> bool:
-        """Return whether a group could have enough quota, were all gone that it may preempt (W7).
-
-        `all_borrow`: as if each other queue borrowed.
-        """
+    def could_have_enough(self, queue: PendingQueue, group: EquivalenceGroup) -> bool:
+        """Return whether a group could have enough quota, were all gone that it may preempt (W7)."""
         head, node = group.head(), self._tree.queue(queue.name)
         policy = self._directory.queues.get(queue.name)
         if head is None or policy is None or shares_fairly(self._tree, node, self._configuration):
@@ -81,7 +59,7 @@ class Chances:
             if path is None or charge.pod_set.min_count is not None:
                 return True
             paths.append(path)
-        reach = _Reach(self._tree, node, head, policy.preemption, self._holding, paths, all_borrow=all_borrow)
+        reach = _Reach(self._tree, node, head, policy.preemption, self._holding, paths)
         return all(any(map(reach.covers, choices)) for path in paths for choices in path.offers)
 
 
@@ -91,26 +69,6 @@ def _lacks_quota(reason: Reason) -> bool:
     What lacked anything else is nominated in any case: its reason may be another one now.
     """
     return reason.code in _SHORT and not reason.reserved
-
-
-def keep_refusals(queue: PendingQueue) -> None:
-    """Requeue the groups that are to be nominated and lack quota, each with the reason that its head has.
-
-    Those that could not have enough keep it, without a nomination (W7).
-    """
-    for group in () if queue.strict else list(queue.active):
-        head = group.head()
-        reason = head.reason if head is not None else None
-        if head is None or reason is None or not _lacks_quota(reason):
-            continue
-        group.nominated()
-        group.reported = reason.key
-        queue.mark_inadmissible(head, reason)
-        for entry in list(group.unreported.values()):
-            if entry.reason is not None and entry.reason.key == reason.key:
-                queue.mark_reported(group, entry)
-        queue.may_preempt[group] = None  # what it lacks is computed anew, whatever its reason says
-        queue.requeue(group)
 
 
 class _Reach:
@@ -128,8 +86,6 @@ class _Reach:
         rules: Preemption,
         holding: Holding,
         paths: Iterable[FastPath],
-        *,
-        all_borrow: bool,
     ) -> None:
         self._tree = tree
         self._node = node
@@ -137,7 +93,6 @@ class _Reach:
         self._rules = rules
         self._holding = holding
         self._paths = paths
-        self._all_borrow = all_borrow
         self._own: dict[int, int] = {}
 
     def covers(self, cells: Sequence[tuple[int, int]]) -> bool:
@@ -196,7 +151,7 @@ class _Reach:
         policy = self._rules.reclaim_within_cohort
         wanted = self._wanted()
         for at in self._tree.root(self._node).queues():
-            if at is not self._node and (self._all_borrow or any(map(at.borrows, wanted))):
+            if at is not self._node and any(map(at.borrows, wanted)):
                 missing -= sum(self._preemptible(policy, self._holding(at), cell))
                 if missing <= 0:
                     return True

@@ -1,4 +1,4 @@
-"""Questions never change the answers of other callers: kept engines answer as new ones."""
+"""Questions never change the answers of other callers."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def told(rest: Rest) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", range(profiles.examples(20)))
-async def test_after_any_questions_kept_engines_answer_as_new_ones(serve: Serve, seed: int) -> None:
+async def test_after_any_questions_answers_are_those_of_a_new_server(serve: Serve, seed: int) -> None:
     dice = Random(seed)
     asked = await serve(crowded())
     for _ in range(8):
@@ -145,7 +145,7 @@ def test_a_quoted_object_names_no_other_object(seed: int) -> None:
 async def test_a_workload_that_holds_quota_is_not_tried_as_another_one() -> None:
     state = State().advance(await crowded().since(0), parse_policy)
     of = basis.of_namespace(state, EPOCH_START, "default")
-    trials = trials_of(of.snapshot(), of.configuration, whole=False)
+    trials = trials_of(of.snapshot(), of.configuration, namespace="default")
     body = manifest()
     row = JOB_KINDS.of(body["apiVersion"], body["kind"])
     assert row is not None

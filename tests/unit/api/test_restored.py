@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.answers.what_if.engines import FRESH_SECONDS, TriedWhatIfs
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import LedgerSnapshot, Phase
-from queuectl.core.policy import DEFAULT_CONFIGURATION
-from queuectl.ports.reader import Basis
+from queuectl.core.model import Phase
 from tests import builders
 from tests.unit.api.canned import CannedReadings, decision, two_teams, workload
 from tests.unit.api.conftest import Rest, Serve
@@ -113,29 +110,3 @@ async def test_an_earlier_state_is_read_again_from_a_ledger_that_was_restored(se
     await restored(rest, until=LOST)
     await rest.get("/api/v1/workloads", asOf=when.isoformat())
     assert len(rest.readings.looks) == 2
-
-
-async def test_what_was_tried_on_a_state_is_not_the_answer_for_another_one_of_that_sequence() -> None:
-    now = 0.0
-    tried = TriedWhatIfs(lambda: now)
-    made: list[int] = []
-    asked = builders.workload("asked")
-    empty = LedgerSnapshot(sequence=LOST, now=builders.T0, workloads=(), configs=(), effects=())
-
-    def basis(epoch: int) -> Basis:
-        def snapshot() -> Any:
-            made.append(epoch)
-            return empty
-
-        return Basis(
-            queues=frozenset(),
-            sequence=LOST,
-            epoch=epoch,
-            configuration=DEFAULT_CONFIGURATION,
-            snapshot=snapshot,
-        )
-
-    for epoch in (1, 1, 2):
-        await tried.quote(basis(epoch), asked)
-        now += FRESH_SECONDS + 1
-    assert made == [1, 2]

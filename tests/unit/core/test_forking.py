@@ -15,7 +15,7 @@ from hypothesis import given
 from queuectl.core.decisions import Admit, Evict
 from queuectl.core.entries import Entry
 from queuectl.core.events import TimeCame
-from queuectl.core.forking import fork
+from queuectl.core.forking import dissolve, fork
 from queuectl.core.values import value
 from tests.doubles.invariants import violations
 from tests.unit.core import profiles
@@ -63,7 +63,7 @@ def test_what_a_dissolved_engine_had_is_freed_at_once_and_others_keep_what_they_
         other.decide(running.now)
         assert engine._state.entries
         assert entries() == known + len(engine._state.entries)
-        other.dissolve()
+        dissolve(other)
         assert entries() == known
     finally:
         gc.enable()

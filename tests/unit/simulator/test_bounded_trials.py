@@ -11,7 +11,7 @@ import pytest
 from queuectl.answers.forecast import forecast
 from queuectl.answers.forecast.forecast import settle
 from queuectl.answers.what_if import counterfactuals as search
-from queuectl.answers.what_if import trials
+from queuectl.answers.what_if import plan, trials
 from queuectl.answers.what_if.counterfactuals import counterfactuals, quote
 from queuectl.answers.what_if.plan import planned
 from queuectl.answers.what_if.trials import Abandoned, Trials
@@ -110,7 +110,7 @@ class Restless:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.plans = 0
         self.dissolved = 0
-        decide, dissolve = Engine.decide, Engine.dissolve
+        decide, dissolve = Engine.decide, trials.dissolve
 
         def restless(engine: Engine, *args: Any, **how: Any) -> Plan:
             self.plans += 1
@@ -118,17 +118,18 @@ class Restless:
             found = decide(engine, *args, **how)
             return found if engine in self.calm else _more(found)
 
-        def dissolved(engine: Engine) -> None:
+        def dissolved(engine: object) -> None:
             self.dissolved += 1
             dissolve(engine)
 
         self.calm: list[Engine] = []
         monkeypatch.setattr(Engine, "decide", restless)
-        monkeypatch.setattr(Engine, "dissolve", dissolved)
+        monkeypatch.setattr(trials, "dissolve", dissolved)
+        monkeypatch.setattr(plan, "dissolve", dissolved)
 
 
-def _more(plan: Plan) -> Plan:
-    return replace(plan, more=True)
+def _more(made: Plan) -> Plan:
+    return replace(made, more=True)
 
 
 def test_a_trial_that_does_not_come_to_rest_ends_and_frees_its_engine(
@@ -168,7 +169,7 @@ def test_a_forecast_of_a_state_that_does_not_come_to_rest_is_refused(
     engine = of_one_queue(4)._engine
     engine.handle([policy(queue("cq", 5))])
     found = engine.decide(T0)
-    plan = replace(found, decisions=tuple(one for one in found.decisions if isinstance(one, Keep)))
+    reasons = replace(found, decisions=tuple(one for one in found.decisions if isinstance(one, Keep)))
     asked = 0
 
     class Always:
@@ -176,11 +177,11 @@ def test_a_forecast_of_a_state_that_does_not_come_to_rest_is_refused(
             nonlocal asked
             asked += 1
             assert asked < 1000, "it goes on without an end"
-            return plan
+            return reasons
 
         def commit(self, plan: Plan, sequence: int) -> None: ...
 
-    assert plan.decisions
+    assert reasons.decisions
     with pytest.raises(NotAtRest, match="within 20 plans"):
         settle(Always(), T0, 1)  # type: ignore[arg-type]
     assert asked == 20

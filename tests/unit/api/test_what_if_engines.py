@@ -1,4 +1,4 @@
-"""The engines of what-ifs: one trial at a time, and what is not kept is freed."""
+"""The engines of what-ifs: one question at a time, and each engine is freed with the answer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import asyncio
 import gc
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from queuectl.answers import trial_snapshot as basis
 from queuectl.answers.state import State
-from queuectl.answers.what_if import trials
-from queuectl.answers.what_if.engines import KEPT, TriedWhatIfs
-from queuectl.answers.what_if.trials import Trials
+from queuectl.answers.what_if import engines, trials
+from queuectl.answers.what_if.engines import TriedWhatIfs
+from queuectl.answers.what_if.trials import TooFewWorkloads, Trials
 from queuectl.core.entries import Entry
 from queuectl.core.model import LedgerSnapshot, Workload, WorkloadId
 from queuectl.core.what_if import Tried
@@ -30,23 +31,40 @@ async def asked_about() -> tuple[Basis, WorkloadId]:
     return of, next(one.id for one in state.workloads.values() if one.ref.name == "waits")
 
 
-async def test_engines_that_are_not_kept_are_freed_without_the_garbage_collector() -> None:
+def entries() -> int:
+    return sum(isinstance(one, Entry) for one in gc.get_objects())
+
+
+async def test_engines_are_freed_without_the_garbage_collector() -> None:
     of, waits = await asked_about()
-    trees = (frozenset({*(of.queues or ()), f"other-{number}"}) for number in range(3 * KEPT))
-    asked = [replace(of, queues=queues) for queues in trees]
-    what_ifs = TriedWhatIfs(clock=lambda: 0.0)
-    answers = [await what_ifs.counterfactuals(one, waits) for one in asked[:KEPT]]
+    what_ifs = TriedWhatIfs()
+    answers = [await what_ifs.counterfactuals(of, waits)]
     gc.collect()
     gc.disable()
     try:
-        known = sum(isinstance(one, Entry) for one in gc.get_objects())
-        answers += [await what_ifs.counterfactuals(one, waits) for one in asked[KEPT:]]
-        what_ifs._worker.submit(int).result(30)  # an engine is freed after the answer that takes its place
-        assert sum(isinstance(one, Entry) for one in gc.get_objects()) == known
+        before = entries()
+        answers += [await what_ifs.counterfactuals(of, waits) for _ in range(8)]
+        assert entries() == before
     finally:
         gc.enable()
     assert answers[0].found
     assert all(one == answers[0] for one in answers)
+
+
+async def test_where_too_few_workloads_are_tried_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    of, waits = await asked_about()
+    expected = await TriedWhatIfs().counterfactuals(of, waits)
+    namespaces: list[str | None] = []
+
+    def reduced(*args: Any, namespace: str | None, **more: Any) -> Trials:
+        namespaces.append(namespace)
+        if namespace is not None:
+            raise TooFewWorkloads
+        return trials.trials_of(*args, namespace=namespace, **more)
+
+    monkeypatch.setattr(engines, "trials_of", reduced)
+    assert await TriedWhatIfs().counterfactuals(of, waits) == expected
+    assert namespaces == ["default", None]
 
 
 async def test_a_question_that_nothing_waits_for_ends_before_the_next_one_begins() -> None:
@@ -69,7 +87,7 @@ async def test_a_question_that_nothing_waits_for_ends_before_the_next_one_begins
         assert await asyncio.to_thread(begun.wait, 30)
         first.cancel()
         await asyncio.wait([first])
-        asked = replace(of, queues=frozenset({"another"}), snapshot=second)
+        asked = replace(of, snapshot=second)
         following = tasks.create_task(what_ifs.counterfactuals(asked, waits))
         await asyncio.to_thread(lambda: None)
         assert reads == []
@@ -78,7 +96,7 @@ async def test_a_question_that_nothing_waits_for_ends_before_the_next_one_begins
     assert reads == ["first", "second"]
 
 
-async def test_a_question_that_is_cancelled_ends_with_its_next_trial_and_its_engine_is_kept(
+async def test_a_question_that_is_cancelled_ends_with_its_next_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     of, waits = await asked_about()
@@ -95,7 +113,6 @@ async def test_a_question_that_is_cancelled_ends_with_its_next_trial_and_its_eng
 
     what_ifs = TriedWhatIfs()
     expected = await what_ifs.counterfactuals(of, waits)
-    (kept,) = what_ifs._kept.values()
     monkeypatch.setattr(Trials, "with_workload", slow)
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(what_ifs.counterfactuals(of, waits))
@@ -108,18 +125,19 @@ async def test_a_question_that_is_cancelled_ends_with_its_next_trial_and_its_eng
         goes_on.set()
         assert await what_ifs.counterfactuals(of, waits) == expected
     assert tried == ["begun", "ended"]
-    assert list(what_ifs._kept.values()) == [kept]
 
 
-async def test_an_engine_in_which_a_question_failed_is_not_used_again(
+async def test_an_engine_that_does_not_come_to_rest_is_freed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     of, waits = await asked_about()
     what_ifs = TriedWhatIfs()
     expected = await what_ifs.counterfactuals(of, waits)
+    gc.collect()
+    before = entries()
     with monkeypatch.context() as patched:
         patched.setattr(trials, "PLANS", 0)
         with pytest.raises(NotAtRest):
             await what_ifs.counterfactuals(of, waits)
-    assert not what_ifs._kept
+    assert entries() == before
     assert await what_ifs.counterfactuals(of, waits) == expected
