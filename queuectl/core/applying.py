@@ -289,7 +289,7 @@ def _refuse(state: State, entry: Entry, reason: Reason, evaluation: Evaluation) 
     queue = state.pending[group.cluster_queue]
     queue.mark_inadmissible(entry, reason)
     if evaluation.may_preempt:
-        queue.may_preempt[group] = None
+        state.requeuer.may_preempt(queue, group)
     if evaluation.lacking:
         state.requeuer.lack_room(queue, group, evaluation.lacking)
     state.requeuer.protect(group, evaluation.until)

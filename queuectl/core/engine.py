@@ -151,8 +151,7 @@ class Engine:
         """Return the next plan. The state stays as it is: called twice, it gives the same.
 
         `cycles`: how many admission cycles it may take; a cycle nominates the head of each ClusterQueue.
-        None: no limit; then one head may stand for all that are alike (W5). The plan is empty until every
-        source has been listed once. Raises IllegalTransition.
+        None: no limit. The plan is empty until every source has been listed once. Raises IllegalTransition.
         """
         if not self._state.synced:
             return Plan(version=self._version, cycle=self._cycle, now=now)
@@ -216,7 +215,7 @@ class Engine:
     ) -> _Admissions:
         """Run cycles. A workload that the ledger does not have yet is queued before it is decided about."""
         state = self._state
-        requeued, lanes = draft.requeued(all_single=cycles is not None)
+        requeued = draft.requeued()
         claims, granted = draft.claims()
         of_granted = {claim.cluster_queue for claim in granted}
         helped = draft.helped(claims)
@@ -234,7 +233,7 @@ class Engine:
             granted=granted,
             helped=helped,
         )
-        outcome = run.run(draft.heads(queues, requeued, of_granted), lanes)
+        outcome = run.run(draft.heads(queues, requeued, of_granted))
         decisions: list[Decision] = [
             Admit(_attempt(entry, found, now), entry.ref, created_at=_created(entry))
             for entry, found in outcome.admitted

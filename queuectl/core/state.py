@@ -311,8 +311,7 @@ class State:
         queue = self.directory.queues.get(name)
         strict = queue is not None and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
         usage_based = queue is not None and queue.usage_based and self.configuration.usage_sharing is not None
-        touched = self.requeuer.alike.touched
-        return PendingQueue(name, self.claims, strict=strict, usage_based=usage_based, touched=touched)
+        return PendingQueue(name, self.claims, strict=strict, usage_based=usage_based)
 
     # --- charges
 

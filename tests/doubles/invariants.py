@@ -15,12 +15,11 @@ from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.lifecycle import forgotten, may_have_pods, next_number, next_time
-from queuectl.core.model import AttemptState, Phase, Place, WorkloadId
+from queuectl.core.model import AttemptState, Phase, WorkloadId
 from queuectl.core.nodes.pods import pods_of
 from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.nodes.usage import NodeUsage
 from queuectl.core.policy import CapacityShortage, LocalQueueName
-from queuectl.core.queues.alike import AlikeGroups
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shortage import promised
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
@@ -64,7 +63,6 @@ def _of_state(state: State) -> list[str]:
         *_usage(state),
         *_memberships(state),
         *(wrong for queue in state.pending.values() for wrong in _pending_queue(state, queue)),
-        *_lanes(state),
         *_attempts(state),
         *_due(state),
         *_devices(state),
@@ -345,27 +343,6 @@ def _pending_queue(state: State, queue: PendingQueue) -> Iterator[str]:
     for group in groups:
         for wrong in _group(queue, group):
             yield f"{where}: {wrong}"
-
-
-def _lanes(state: State) -> Iterator[str]:
-    """Lanes hold what they would hold if they were built now, but for queues that changed since."""
-    kept, now = state.requeuer.alike, AlikeGroups(state.directory, state.pending)
-    if kept.outdated:
-        return
-    now.update()
-    for root in state.tree.roots():
-        if _members(kept, root, kept.touched) != _members(now, root, kept.touched):
-            yield f"the lanes of alike groups of {root} are wrong"
-        if kept.apart(root) - kept.touched != now.apart(root) - kept.touched:
-            yield f"the queues of {root} without lanes are wrong"
-
-
-def _members(alike: AlikeGroups, root: QuotaNode, but: Set[str]) -> set[tuple[Place, ...]]:
-    found = (
-        tuple(place for place, group in lane.members if group.cluster_queue not in but)
-        for lane in alike.lanes(root)
-    )
-    return {places for places in found if places}
 
 
 def _group(queue: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:

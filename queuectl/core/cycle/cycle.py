@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Final
 
 from queuectl.core.cycle.cycle_pass import CyclePass, NominatedHead, Preempting
 from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.preemptors import borrows_for_now, order_of_preemptor, waiting_again
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.reserved_room import ReservedRoom
-from queuectl.core.cycle.woken_lanes import Followers, WokenLanes
 from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult
@@ -30,8 +26,6 @@ from queuectl.core.preemption.search import Snapshot
 from queuectl.core.quota.shares import tournament
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import Reason
-
-NO_LANES: Final[Mapping[QuotaNode, WokenLanes]] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -87,8 +81,6 @@ class Cycles:
         roots = dict.fromkeys((*self._claims, *self._granted))
         reserved = {root: [*self._claims.get(root, ()), *self._granted.get(root, ())] for root in roots}
         self._reserved_room = ReservedRoom(snapshot, journal, reserved)
-        self._lanes: dict[QuotaNode, WokenLanes] = {}
-        self._all_heads: list[QueueHeads] = []
         self._judged_again = 0
         """Groups judged before the cycles (C12), which have a budget of their own: each plan gets on."""
         self.outcome = CycleOutcome()
@@ -102,15 +94,11 @@ class Cycles:
     def _root(self, cluster_queue: str) -> QuotaNode:
         return self._tree.root(self._tree.queue(cluster_queue))
 
-    def run(
-        self, queues: Iterable[QueueHeads], lanes: Mapping[QuotaNode, WokenLanes] = NO_LANES
-    ) -> CycleOutcome:
-        """`lanes`: by root, requeued groups whose heads are nominated only as far as needed (W5)."""
-        self._lanes = dict(lanes)
-        roots: dict[QuotaNode, list[QueueHeads]] = {root: [] for root in lanes}
+    def run(self, queues: Iterable[QueueHeads]) -> CycleOutcome:
+        roots: dict[QuotaNode, list[QueueHeads]] = {}
         for heads in queues:
             roots.setdefault(self._root(heads.queue.name), []).append(heads)
-        self._all_heads = [heads for found in roots.values() for heads in found]
+        all_heads = [heads for found in roots.values() for heads in found]
         if self._first:
             last_place = len(self._first)
             roots = dict(sorted(roots.items(), key=lambda item: self._first.get(str(item[0]), last_place)))
@@ -125,8 +113,7 @@ class Cycles:
                     self._admit_early(root, roots[root])
                     self._refuse_again(roots[root])
                 left = [heads for heads in roots[root] if heads.advance() is not None]
-                lanes_fit = root in self._lanes and self._lanes[root].fit
-                if all(heads.reserving_only for heads in left) and not lanes_fit:
+                if all(heads.reserving_only for heads in left):
                     del roots[root]
                     last.pop(root, None)
                     self._reserved_room.reserve(root, self._claims.get(root, ()))
@@ -140,7 +127,7 @@ class Cycles:
                 self._reserved_room.reserve(root, self._claims.get(root, ()))
         if last:
             self._leave_unfinished(head for heads in last.values() for head in heads)
-        for heads in self._all_heads:
+        for heads in all_heads:
             heads.put_back()
         return self.outcome
 
@@ -206,23 +193,16 @@ class Cycles:
     def _cycle(self, root: QuotaNode, queues: list[QueueHeads]) -> list[NominatedHead]:
         """One cycle of one tree: nominate all heads, then process them in order (C1 to C4).
 
-        Returns the heads that are to be nominated again. Adds to `queues` those of lanes that moved.
+        Returns the heads that are to be nominated again.
         """
         again: list[NominatedHead] = []
         skipped: list[NominatedHead] = []
         nominated, progress = self._nominate_all(queues, again)
-        behind: dict[QueueHeads, Followers] = {}
-        if (lanes := self._lanes.get(root)) is not None:
-            progress |= self._nominate_lanes(root, queues, nominated, behind, again)
         claims = self._claims.get(root, [])
         cycle_pass = CyclePass(self._snapshot, self._journal, self._nominator, claims, self._reserved_room)
-        late: list[NominatedHead] = []
-        for head in self._in_order(nominated, late):
-            followers = behind.pop(head.heads, None)
+        for head in self._in_order(nominated):
             without = self._without_room(head)
             match Mode.FIT if without else cycle_pass.process(head):
-                case None if followers is not None:
-                    pass  # nothing of its lane fits any more
                 case None:
                     skipped.append(head)
                 case Mode.NO_CANDIDATES:
@@ -232,10 +212,6 @@ class Cycles:
                     (head.heads.preempt if verdict is Mode.PREEMPT else head.heads.admit)()
                     if verdict is Mode.FIT and not without:
                         self._room.admit(*_admission(cycle_pass))
-                    if lanes is not None and followers is not None:
-                        self._move(lanes, head.heads, queues)
-                        with cycle_pass.as_nominated():
-                            late += self._next(lanes, followers, queues, behind, again)
         self._take_over(root, cycle_pass)
         for head in skipped:
             if progress:
@@ -301,61 +277,6 @@ class Cycles:
             nomination = self._from_all_flavors(entry, tried_now=not earlier)
         return NominatedHead(heads, nomination)
 
-    # --- lanes of groups that are alike (W5)
-
-    def _nominate_lanes(
-        self,
-        root: QuotaNode,
-        queues: list[QueueHeads],
-        nominated: list[NominatedHead],
-        behind: dict[QueueHeads, Followers],
-        again: list[NominatedHead],
-    ) -> bool:
-        """Add the first head of each lane to `nominated`, and what is `behind` it. Return whether any moved.
-
-        If a head preempts or reserves quota, all others count, and all are nominated.
-        """
-        lanes, before = self._lanes[root], len(queues)
-        for followers in lanes.start():
-            nominated += self._next(lanes, followers, queues, behind, again)
-        moved = len(queues) > before
-        if any(head.preempted or head.nomination.mode is not Mode.FIT for head in nominated):
-            del self._lanes[root]
-            for heads in behind:
-                self._move(lanes, heads, queues)
-            behind.clear()
-            others = list(lanes.all())
-            for heads in others:
-                self._move(lanes, heads, queues)
-            found, refused = self._nominate_all(others, again)
-            nominated += found
-            moved |= refused
-        return moved
-
-    def _next(
-        self,
-        lanes: WokenLanes,
-        followers: Followers,
-        queues: list[QueueHeads],
-        behind: dict[QueueHeads, Followers],
-        again: list[NominatedHead],
-    ) -> list[NominatedHead]:
-        """Return the next head of a lane that has a chance, if any; those before it are refused."""
-        for heads in followers:
-            head = self._nominate(heads)
-            if head.nomination.mode is not Mode.NO_FIT:
-                behind[heads] = followers
-                return [head]
-            self._refuse(head, again)
-            self._move(lanes, heads, queues)
-        return []
-
-    def _move(self, lanes: WokenLanes, heads: QueueHeads, queues: list[QueueHeads]) -> None:
-        """From now on the queue of `heads`, which was in lanes, is looked at by itself."""
-        lanes.take(heads)
-        queues.append(heads)
-        self._all_heads.append(heads)
-
     def _take_over(self, root: QuotaNode, cycle_pass: CyclePass) -> None:
         """Add what came of a cycle to the outcome."""
         cycle_pass.end()
@@ -376,23 +297,15 @@ class Cycles:
         found.tried = NOTHING
         return nomination
 
-    def _in_order(self, nominated: list[NominatedHead], late: list[NominatedHead]) -> Iterator[NominatedHead]:
-        """Yield the heads of one tree: preemptors first (C7), then in the order of O5 or S4.
-
-        In a tree without fair sharing, heads that are put into `late` meanwhile take their places.
-        """
+    def _in_order(self, nominated: list[NominatedHead]) -> Iterator[NominatedHead]:
+        """Yield the heads of one tree: preemptors first (C7), then in the order of O5 or S4."""
         if nominated and self._snapshot.fair(nominated[0].node):
             first = [head for head in nominated if head.preempted]
             others = [head for head in nominated if not head.preempted]  # asked before any of `first` moves
             yield from first
             yield from tournament(self._tree, others)
-            return
-        heap = [(_place(head), head) for head in nominated]
-        heapq.heapify(heap)
-        while heap:
-            yield heapq.heappop(heap)[1]
-            while late:
-                heapq.heappush(heap, (_place(late[-1]), late.pop()))
+        else:
+            yield from sorted(nominated, key=_place)
 
     def _refuse(self, head: NominatedHead, again: list[NominatedHead], reason: Reason | None = None) -> bool:
         """The head stays pending: inadmissible with its group, unless it has flavors left to try (F8)."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Set
 from datetime import datetime
 
 from queuectl.core.cycle.queue_heads import QueueHeads
-from queuectl.core.cycle.woken_lanes import WokenLanes
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.assignment import AssignmentResult
 from queuectl.core.lifecycle import charged_to
@@ -16,12 +15,10 @@ from queuectl.core.namespaces.room import PlannedRoom
 from queuectl.core.past_usage import past_usage
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
-from queuectl.core.queues.alike import Lane
 from queuectl.core.queues.chances import Chances
-from queuectl.core.queues.inadmissible import Freed, Groups, by_root, helped_by, helps, queues_below
+from queuectl.core.queues.inadmissible import Freed, Groups, by_root, helped_by, queues_below
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.tree import QuotaNode
-from queuectl.core.resources import FlavorResource
 from queuectl.core.state import State
 
 
@@ -110,56 +107,14 @@ class PlanDraft:
 
     # --- which heads are nominated
 
-    def requeued(self, *, all_single: bool) -> tuple[Groups, dict[QuotaNode, WokenLanes]]:
-        """Return the inadmissible groups that what the plan makes available may help (W2).
-
-        Those that are alike are in the lanes of their tree instead (W5). `all_single`: there are no lanes.
-        """
+    def requeued(self) -> Groups:
+        """Return the inadmissible groups that what the plan makes available may help (W2)."""
         state = self._state
-        found: Groups = {}
-        lanes: dict[QuotaNode, WokenLanes] = {}
-        changed = {node.name for node in self.journal.changed}
-        if self.freed:
-            state.requeuer.alike.update(but=changed)
+        groups: Groups = {}
         for root, cells in by_root(state.tree, self.freed).items():
-            if root in self.deferred:
-                continue
-            queues = queues_below(root, state.pending)
-            if not (all_single or self._each_counts(root)):
-                names = self._single(root, changed)
-                lanes[root] = self._lanes(root, cells, names)
-                queues = (state.pending[name] for name in sorted(names) if name in state.pending)
-            found |= helped_by(state.tree, queues, cells)
-        return found, lanes
-
-    def _each_counts(self, root: QuotaNode) -> bool:
-        """Return whether heads count for others that are not admitted: by shares, or what is reserved."""
-        state = self._state
-        child = next(iter(root.children.values()), None)
-        if child is not None and state.requeuer.fair(child):
-            return True
-        reserving = {*state.requeuer.reserving, *state.claims.cluster_queues}
-        return any(state.tree.root(state.tree.queue(name)) is root for name in reserving)
-
-    def _single(self, root: QuotaNode, changed: Set[str]) -> Set[str]:
-        """Return the names of the pending queues of a tree that are looked at one by one."""
-        tree, own = self._state.tree, self._state.due_queues | changed
-        found = {name for name in own if tree.root(tree.queue(name)) is root}
-        return found | self._state.requeuer.alike.apart(root)
-
-    def _lanes(self, root: QuotaNode, cells: Set[FlavorResource], single: Set[str]) -> WokenLanes:
-        state, alike = self._state, self._state.requeuer.alike
-        woken: dict[Lane, None] = {}
-        for lane in alike.lanes(root):
-            first = next((group for _, group in lane.members if group.cluster_queue not in single), None)
-            if first is not None and helps(state.tree, lane, first, cells):
-                woken[lane] = None
-
-        def heads_of(name: str) -> QueueHeads:
-            groups = [one.group for one in alike.members(name) if one.lane in woken]
-            return self._heads(state.pending[name], groups)
-
-        return WokenLanes(self.chances, state.pending, woken, single, heads_of)
+            if root not in self.deferred:
+                groups |= helped_by(state.tree, queues_below(root, state.pending), cells)
+        return groups
 
     def due_queues(self, requeued: Groups, granted: Set[str]) -> list[PendingQueue]:
         """Return the pending queues in which something is to be decided, but for those of deferred trees."""

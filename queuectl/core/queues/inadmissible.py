@@ -13,7 +13,6 @@ from queuectl.core.nodes.pods import Pods
 from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.policy import PreemptionPolicy, SchedulingConfiguration
 from queuectl.core.preemption.claims import PreemptionClaim, PreemptionClaims
-from queuectl.core.queues.alike import AlikeGroups, Lane
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.queues.requeueing import Timers
@@ -45,11 +44,12 @@ class Requeuer:
         self._pending = pending
         self._due = due
         self._claims = claims
-        self.alike = AlikeGroups(directory, pending)
         self.reserving: set[str] = set()
         """Names of the queues whose heads reserve something (C6); some may not do so any more."""
         self._lacking: set[str] = set()
         """Names of the queues with groups for whose pods nodes had no room; some may have none any more."""
+        self._preempting: set[str] = set()
+        """Names of the queues with groups that may preempt; some may have none any more."""
         self._room_left = False
         """Claims ended that reserved room on nodes, which other trees may use now."""
         self._freed: Freed = {}
@@ -66,7 +66,6 @@ class Requeuer:
         charged, self._charged = self._charged, []
         if not (freed or charged):
             return
-        self.alike.update()
         self._help_preemptors(freed)
         groups = self._helped_by(freed)
         groups |= self._may_preempt_one_of(charged)
@@ -94,40 +93,40 @@ class Requeuer:
         """`freed`: by root."""
         found: Groups = {}
         for root, cells in freed.items():
-            apart = (self._pending[name] for name in self.alike.apart(root))
-            found |= helped_by(self._tree, apart, cells)
-            for lane in self.alike.lanes(root):
-                if helps(self._tree, lane, lane.members[0][1], cells):
-                    found |= dict.fromkeys(group for _, group in lane.members)
+            found |= helped_by(self._tree, queues_below(root, self._pending), cells)
         return found
 
     def _may_preempt_one_of(self, charged: Iterable[Entry]) -> Groups:
         """Return the groups that may preempt a workload of `charged`, or one that it exposes (W3)."""
         found: Groups = {}
-        roots: dict[QuotaNode, None] = {}
-        changed: dict[QuotaNode, None] = {}
+        roots: set[QuotaNode] = set()
+        changed: set[QuotaNode] = set()
         for entry in charged:
             if entry.attempt is None:
                 continue
             node = self._tree.queue(entry.attempt.assignment.cluster_queue)
-            changed[self._tree.root(node)] = None
+            changed.add(self._tree.root(node))
             pending = self._pending.get(node.name)
             if pending is not None and pending.may_preempt:
                 found |= _before(pending, entry)
             if node.parent is not None and (self.fair(node) or _borrows(node, entry)):
-                roots[self._tree.root(node)] = None
-        for root in roots:
-            for name in self.alike.apart(root):
-                policy = self._directory.queues.get(name)
-                if (
-                    policy is not None
-                    and policy.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
-                ):
-                    found |= self._pending[name].may_preempt
-        for root in changed:
-            for name in self.alike.apart(root):
-                found |= self._with_other_ways(self._pending[name])
+                roots.add(self._tree.root(node))
+        for name in sorted(self._preempting) if changed else ():
+            queue = self._pending.get(name)
+            if queue is None or not queue.may_preempt:
+                self._preempting.discard(name)
+                continue
+            root = self._tree.root(self._tree.queue(name))
+            if root in roots and self._reclaims(name):
+                found |= queue.may_preempt
+            if root in changed:
+                found |= self._with_other_ways(queue)
         return found
+
+    def _reclaims(self, name: str) -> bool:
+        """Return whether a ClusterQueue may preempt workloads of others."""
+        policy = self._directory.queues.get(name)
+        return policy is not None and policy.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
 
     def _with_other_ways(self, queue: PendingQueue) -> Groups:
         """Return the groups of which one podset may take another flavor, and leave one to the others (F5)."""
@@ -136,6 +135,11 @@ class Requeuer:
             return {}
         flavors = self._directory.queue_flavors(queue.name)
         return groups if any(len(options) > 1 for options in flavors.groups) else {}
+
+    def may_preempt(self, queue: PendingQueue, group: EquivalenceGroup) -> None:
+        """`group`, which became inadmissible, depends also on which workloads hold quota (W3)."""
+        queue.may_preempt[group] = None
+        self._preempting.add(queue.name)
 
     def lack_room(self, queue: PendingQueue, group: EquivalenceGroup, pods: tuple[Pods, ...]) -> None:
         """Nodes had no room for `group`, which became inadmissible: room for one of `pods` helps it (W6)."""
@@ -185,14 +189,11 @@ class Requeuer:
 
     def free(self, node: QuotaNode, cells: Iterable[FlavorResource]) -> None:
         """Some of `cells` became available at a ClusterQueue."""
-        self.alike.touched.add(node.name)
         self._freed.setdefault(node, set()).update(cells)
 
     def charge(self, entry: Entry) -> None:
         """`entry` holds quota, or holds it at another priority: others may preempt it now (W3)."""
         self._charged.append(entry)
-        if entry.attempt is not None:
-            self.alike.touched.add(entry.attempt.assignment.cluster_queue)
 
     def ended(self, entry: Entry) -> None:
         """`entry` holds nothing any more: claims that waited for it alone are granted."""
@@ -295,14 +296,6 @@ def helped_by(tree: QuotaTree, queues: Iterable[PendingQueue], cells: Set[Flavor
         if queue.by_missing:
             found |= _fitting_now(tree, queue, cells)
     return found
-
-
-def helps(tree: QuotaTree, lane: Lane, group: EquivalenceGroup, cells: Set[FlavorResource]) -> bool:
-    """Return whether one of `cells` helps `group` of `lane`, and with it all others (W2, W5)."""
-    node = tree.queue(group.cluster_queue)
-    return any(
-        name in cells and amount <= tree.available(node, tree.cell(name)) for name, amount in lane.missing
-    )
 
 
 def _fitting_now(tree: QuotaTree, queue: PendingQueue, cells: Set[FlavorResource]) -> Groups:

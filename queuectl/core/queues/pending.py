@@ -63,7 +63,6 @@ class PendingQueue:
         "requeued",
         "reserves",
         "strict",
-        "touched",
         "unreported",
         "usage_based",
     )
@@ -75,7 +74,6 @@ class PendingQueue:
         *,
         strict: bool = False,
         usage_based: bool = False,
-        touched: set[str] | None = None,
     ) -> None:
         self._claims = claims
         self._line: list[Entry] | None = None
@@ -83,8 +81,6 @@ class PendingQueue:
         self._inserted = 0
         """Number of changes of `_line` since it was last asked for."""
         self.name = name
-        self.touched: set[str] = set() if touched is None else touched
-        """Gets its name when its groups change (queues/alike.py)."""
         self.strict = strict
         """StrictFIFO: the head alone is nominated."""
         self.usage_based = usage_based
@@ -126,7 +122,6 @@ class PendingQueue:
 
     def add(self, entry: Entry, shape: Shape, place: Place) -> None:
         """Queue `entry`. Under StrictFIFO all are one group, since the head alone is nominated."""
-        self.touched.add(self.name)
         queue = entry.local_queue if self.usage_based else None
         key = queue if self.strict else (shape, place[0], queue)
         group = self.groups.get(key)
@@ -157,7 +152,6 @@ class PendingQueue:
         group = entry.group
         if group is None:
             return
-        self.touched.add(self.name)
         led = self.strict and group.head() is entry
         entry.group = None
         if (line := self._line_to_change()) is not None:
@@ -195,7 +189,6 @@ class PendingQueue:
         """`entry`, the head of its group, was nominated and not admitted."""
         group = entry.group
         assert group is not None
-        self.touched.add(self.name)
         self.activate(group)
         if self.strict:
             self._activate_all_but(group)
@@ -217,7 +210,6 @@ class PendingQueue:
         self.requeued.pop(group, None)
         if group.inadmissible is None:
             return
-        self.touched.add(self.name)
         for cell, _ in group.missing:
             if (there := self.by_missing.get(cell)) is not None:
                 there.pop(group, None)
