@@ -45,8 +45,9 @@ from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
 from queuectl.net import listener
+from queuectl.ports import SILENT_SECONDS
 from queuectl.ports.changes import Changes
-from queuectl.ports.reader import SILENT_SECONDS, Forecasts, Readings, WhatIfs
+from queuectl.ports.reader import Forecasts, Readings, WhatIfs
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 LISTENING: Final = listener.Limits(connections=512, handshake_seconds=5.0)

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
-from queuectl.kinds.registry import KindRegistry
 from queuectl.ledger.admin import schema
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.read.queries import LedgerReadings
@@ -18,14 +17,14 @@ from queuectl.sandbox.run import Options, Parts, run
 from queuectl.screen.terminal import can_show
 
 
-async def run_sandbox(options: Options, kinds: KindRegistry) -> int:
+async def run_sandbox(options: Options) -> int:
     """Serve until Ctrl-C or SIGTERM. Returns the exit code."""
 
     async def migrated(url: str) -> None:
         await schema.migrate(url)
 
     screen = _show if can_show() else None
-    parts = Parts(kinds=kinds, now=_now, migrate=migrated, readings=_readings_of, screen=screen)
+    parts = Parts(now=_now, migrate=migrated, readings=_readings_of, screen=screen)
     return await run(options, parts)
 
 

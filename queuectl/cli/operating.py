@@ -243,6 +243,6 @@ def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
         )
     wanted = Wanted(data=options.folder, controller=not no_controller, settings=settings, **values)
     # It prints its progress on stdout, and writes its log to its folder.
-    code = call(app.run_sandbox(wanted, options.kinds()), log_level=None)
+    code = call(app.run_sandbox(wanted), log_level=None)
     if code:
         raise SystemExit(code)

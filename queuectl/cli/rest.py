@@ -21,7 +21,7 @@ from queuectl.cli import contexts
 from queuectl.cli.identity import Grant, Identity, is_loopback, trust
 from queuectl.cli.options import Failure, NotGood, Options
 from queuectl.cli.options import NoAnswer as NoAnswer
-from queuectl.ports.reader import SILENT_SECONDS
+from queuectl.ports import SILENT_SECONDS
 
 TIMEOUT_SECONDS: Final = 15.0
 MAX_BODY: Final = 64 << 20

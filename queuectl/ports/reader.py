@@ -181,8 +181,6 @@ MOST_STARTS: Final = 10_000
 GONE_KEPT: Final = 10_000
 """Batches for which `since` says that a node is gone. A reader that is further behind reads all again."""
 MOST_LIVES: Final = 20_000
-SILENT_SECONDS: Final = 30.0
-"""After so long without a commit, readers are told that no controller leads. A leader commits every 10 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Final, Literal
 
-from queuectl.kinds.registry import KindRegistry
 from queuectl.sandbox import example, tenancy
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
@@ -24,9 +23,7 @@ _POLL_SECONDS: Final = 0.05
 _CHECK_SECONDS: Final = 0.5
 
 
-def choose_plane(
-    folder: Path, wanted: Wanted, kinds: KindRegistry, *, port: int, version: str | None = None
-) -> Plane:
+def choose_plane(folder: Path, wanted: Wanted, *, port: int, version: str | None = None) -> Plane:
     """Not started yet. `version`: the older release that a real one answers as, such as 1.33.
 
     Raises SandboxError if a real one is requested without its binaries, or the small one with a version.
@@ -34,7 +31,7 @@ def choose_plane(
     if wanted == "small":
         if version is not None:
             raise SandboxError("--kubernetes-version goes with --control-plane real: the small API has none")
-        return SmallApi(folder / "kubernetes", kinds=kinds, port=port, check=problems_of_policy)
+        return SmallApi(folder / "kubernetes", port=port, check=problems_of_policy)
     assets = find_assets()
     if assets is None:
         raise SandboxError(

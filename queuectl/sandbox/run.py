@@ -14,7 +14,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from queuectl.kinds.registry import KindRegistry
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import Readings
 from queuectl.sandbox.client import Client
@@ -67,8 +66,6 @@ class Options:
 class Parts:
     """Parts of the program that the sandbox is given."""
 
-    kinds: KindRegistry
-    """Kinds of jobs that the gate of the small API knows."""
     now: Callable[[], datetime]
     """Aware, UTC."""
     migrate: Callable[[str], Awaitable[None]]
@@ -197,7 +194,6 @@ class _Sandbox:
             plane = choose_plane(
                 self._folder,
                 self._options.control_plane,
-                self._parts.kinds,
                 port=ports[0],
                 version=self._options.kubernetes_version,
             )

@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.text import Text
 
-from queuectl.ports.reader import SILENT_SECONDS
+from queuectl.ports import SILENT_SECONDS
 from queuectl.screen.columns import Row, fit, header, line, shown
 from queuectl.screen.explanation import explanation
 from queuectl.screen.facts import Document, Facts, Room, Target

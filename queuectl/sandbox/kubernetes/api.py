@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 
-from queuectl.kinds.registry import KindRegistry
 from queuectl.sandbox.kubernetes import (
     applies,
     discovery,
@@ -20,8 +19,8 @@ from queuectl.sandbox.kubernetes import (
     reviews,
     subresources,
 )
+from queuectl.sandbox.kubernetes.admission import AdmissionPolicies
 from queuectl.sandbox.kubernetes.faults import Faults
-from queuectl.sandbox.kubernetes.gate import Gate
 from queuectl.sandbox.kubernetes.identities import REVIEWS, SYSTEM, Access, Identities, User, allowed, denial
 from queuectl.sandbox.kubernetes.resources import CRDS, NAMESPACES, PODS, Catalog, Kind
 from queuectl.sandbox.kubernetes.store import Store, Stored
@@ -61,7 +60,6 @@ class Api:
         store: Store,
         identities: Identities,
         *,
-        kinds: KindRegistry,
         clock: Callable[[], datetime],
         faults: Faults | None = None,
         check: Check | None = None,
@@ -72,7 +70,7 @@ class Api:
         self.faults = faults or Faults()
         self._clock = clock
         self._catalog = Catalog()
-        self._writes = Writes(store, self._catalog, Gate(store, kinds), clock, check)
+        self._writes = Writes(store, self._catalog, AdmissionPolicies(store, self._catalog), clock, check)
         self._bookmark_seconds = bookmark_seconds
         for stored in store.collection(CRDS).values():
             self._catalog.define(stored.read())

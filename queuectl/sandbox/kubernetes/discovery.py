@@ -1,14 +1,17 @@
-"""Discovery for kubectl: groups, versions, resources."""
+"""Discovery for kubectl: groups, versions, resources, and OpenAPI v3 documents of them."""
 
 from __future__ import annotations
 
 import orjson
 
-from queuectl.sandbox.kubernetes import openapi
 from queuectl.sandbox.kubernetes.resources import Catalog, Kind
-from queuectl.sandbox.kubernetes.wire import Json, Request, Response
+from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2+queuectl", "platform": "linux/amd64"}
+_IDENTITY = "x-kubernetes-group-version-kind"
+_TEXT = {"type": "string"}
+_PATCH_PARAMETERS = [{"name": name, "in": "query", "schema": _TEXT} for name in ("dryRun", "fieldValidation")]
+"""kubectl validates by itself unless a PATCH has `fieldValidation`."""
 
 
 def discover(catalog: Catalog, request: Request) -> Response | None:
@@ -24,10 +27,7 @@ def discover(catalog: Catalog, request: Request) -> Response | None:
         groups = [_group(group, versions) for group, versions in catalog.versions().items() if group]
         return _json({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
     if steps[:2] == ["openapi", "v3"]:
-        path = steps[2:]
-        return _json(
-            openapi.document(catalog, path, VERSION["gitVersion"]) if path else openapi.index(catalog)
-        )
+        return _json(_openapi(catalog, steps[2:]) if steps[2:] else _openapi_index(catalog))
     if steps[0] == "apis" and len(steps) == 2 and (versions := catalog.versions().get(steps[1])):
         return _json({"kind": "APIGroup", "apiVersion": "v1", **_group(steps[1], versions)})
     if (steps[0], len(steps)) in (("api", 2), ("apis", 3)):
@@ -57,3 +57,43 @@ def _entries(kind: Kind) -> list[Json]:
     entry = {"name": kind.plural, "verbs": kind.verbs, **common, **known}
     status = {"name": f"{kind.plural}/status", "verbs": ["get", "patch", "update"], **common}
     return [entry, status] if kind.status else [entry]
+
+
+def _openapi_index(catalog: Catalog) -> Json:
+    """Address of the document of each group and version."""
+    paths: Json = {}
+    for group, versions in catalog.versions().items():
+        for version in versions:
+            path = f"apis/{group}/{version}" if group else f"api/{version}"
+            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}"}
+    return {"paths": paths}
+
+
+def _openapi(catalog: Catalog, steps: list[str]) -> Json:
+    """The document at a path such as apis/batch/v1. Raises ApiError 404."""
+    group = steps[1] if steps[0] == "apis" and len(steps) == 3 else ""
+    version = steps[-1]
+    paths, schemas = {}, {}
+    for kind in catalog.of_version(group, version):
+        identity = {"group": group, "version": version, "kind": kind.kind}
+        where = "/namespaces/{namespace}" if kind.namespaced else ""
+        path = f"/{'/'.join(steps)}{where}/{kind.plural}/{{name}}"
+        paths[path] = {"patch": {"parameters": _PATCH_PARAMETERS, _IDENTITY: identity}}
+        schemas[kind.kind] = {**_schema(kind), _IDENTITY: [identity]}
+    if not schemas:
+        raise ApiError(404, "the server could not find the requested resource")
+    info = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
+    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+
+
+def _schema(kind: Kind) -> Json:
+    """What `kubectl explain` shows: of a custom kind its definition, of a built-in one what is checked."""
+    schema = kind.schema or {}
+    part = "" if kind.custom else ": the fields that this server checks"
+    fields = {"apiVersion": _TEXT, "kind": _TEXT, "metadata": {"type": "object"}}
+    return {
+        "type": "object",
+        "description": f"{kind.kind} in {kind.api_version}{part}.",
+        **schema,
+        "properties": {**(schema.get("properties") or {}), **fields},
+    }

@@ -14,7 +14,6 @@ from typing import Self
 import trustme
 from aiohttp import web
 
-from queuectl.kinds.registry import KindRegistry
 from queuectl.sandbox.control_plane import write_kubeconfig
 from queuectl.sandbox.kubernetes.api import Api
 from queuectl.sandbox.kubernetes.faults import Faults
@@ -43,7 +42,6 @@ class SmallApi:
         self,
         folder: Path | None = None,
         *,
-        kinds: KindRegistry,
         port: int = 0,
         clock: Callable[[], datetime] = wall_clock,
         faults: Faults | None = None,
@@ -55,7 +53,6 @@ class SmallApi:
         self.url = ""
         self.tokens: dict[str, str] = {}
         """By identity: admin, tenant, controller."""
-        self._kinds = kinds
         self._port = port
         self._clock = clock
         self._check = check
@@ -84,7 +81,6 @@ class SmallApi:
         self.api = Api(
             self.store,
             identities,
-            kinds=self._kinds,
             clock=self._clock,
             faults=self.faults,
             check=self._check,

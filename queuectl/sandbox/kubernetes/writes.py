@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from queuectl.sandbox.kubernetes import builtin, schema
-from queuectl.sandbox.kubernetes.gate import Gate
+from queuectl.sandbox.kubernetes.admission import AdmissionPolicies, AdmissionRequest
 from queuectl.sandbox.kubernetes.identities import SYSTEM, User
 from queuectl.sandbox.kubernetes.resources import CRDS, JOBS, NAMESPACES, PODS, Catalog, Kind
 from queuectl.sandbox.kubernetes.store import Key, Store, Stored, as_stored
@@ -41,7 +41,7 @@ class Author:
 class Writes:
     store: Store
     catalog: Catalog
-    gate: Gate
+    admission: AdmissionPolicies
     clock: Callable[[], datetime]
     check: Check | None = None
 
@@ -66,10 +66,11 @@ class Writes:
         metadata.update(uid=self.store.new_uid(kind.collection, key), creationTimestamp=self.timestamp())
         if kind.generation:
             metadata["generation"] = 1
-        self.gate.mutate(kind, None, obj, author.user)
+        request = AdmissionRequest(kind, None, obj, author.user)
+        self.admission.mutate(request)
         builtin.prepare_create(kind, obj)
         self._validate(kind, None, obj)
-        self.gate.validate(kind, None, obj, author.user)
+        self.admission.validate(request)
         if key in self.store.collection(kind.collection):
             raise kind.refusal(409, key[1], "{} already exists", "AlreadyExists")
         if author.dry_run:
@@ -178,12 +179,13 @@ class Writes:
             new.pop("status", None)
             new |= {"status": written["status"]} if written.get("status") is not None else {}
         _carry_metadata(kind, old, new)
+        request = AdmissionRequest(kind, old, new, author.user, subresource)
         if not subresource:
-            self.gate.mutate(kind, old, new, author.user)
+            self.admission.mutate(request)
         if kind.generation and builtin.spec_changed(old, new, status=not kind.status):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         self._validate(kind, old, new)
-        self.gate.validate(kind, old, new, author.user, subresource)
+        self.admission.validate(request)
         if new == old:
             return stored
         return as_stored(new) if author.dry_run else self._store_update(kind, key, new)
@@ -220,7 +222,7 @@ class Writes:
         _precondition(kind, stored, "ResourceVersion", wanted.get("resourceVersion"), str(stored.revision))
         obj = stored.read()
         metadata = obj["metadata"]
-        self.gate.validate(kind, obj, None, author.user)
+        self.admission.validate(AdmissionRequest(kind, obj, None, author.user))
         if author.dry_run:
             return stored, True
         # Only batch/v1 orphans its dependents by default.

@@ -19,12 +19,11 @@ from tests.acceptance.demo.sights import Watcher
 _RUN: Final = """
 import asyncio, sys
 from pathlib import Path
-from queuectl.app.kinds import built_in
 from queuectl.app.sandbox import run_sandbox
 from queuectl.sandbox.run import Options
 folder, plane, pace = sys.argv[1:]
 options = Options(data=Path(folder), control_plane=plane, headless=True, pace=float(pace))
-sys.exit(asyncio.run(run_sandbox(options, built_in().registry)))
+sys.exit(asyncio.run(run_sandbox(options)))
 """
 _UP_SECONDS: Final = 180.0
 _STOP_SECONDS: Final = 60.0

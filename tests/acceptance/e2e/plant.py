@@ -30,7 +30,6 @@ from queuectl.shipped import shipped
 from tests.acceptance.e2e.site import Site, cluster_queue, eventually, flavor, local_queue
 from tests.acceptance.e2e.world import World
 from tests.integration.sandbox.cluster import WallClock
-from tests.job_kinds import JOB_KINDS
 
 NAMESPACE = "work"
 _STAY = frozenset({"api", "etcd", "kube-apiserver", "kube-controller-manager"})
@@ -155,7 +154,7 @@ class Plant(Site):
             try:
                 yield
             finally:
-                self.plane = await SmallApi(self.data / "kubernetes", port=port, kinds=JOB_KINDS).__aenter__()
+                self.plane = await SmallApi(self.data / "kubernetes", port=port).__aenter__()
             return
         async with self.server_away("kube-apiserver"):
             yield
@@ -270,7 +269,7 @@ async def plant(folder: Path, kind: str, *, gpus: int = 4) -> AsyncIterator[tupl
 
 def _plane(folder: Path, kind: str) -> SmallApi | ControlPlane:
     if kind == "small":
-        return SmallApi(folder / "kubernetes", kinds=JOB_KINDS)
+        return SmallApi(folder / "kubernetes")
     assets = find_assets()
     assert assets is not None
     return ControlPlane(folder / "plane", assets, fsync=False)

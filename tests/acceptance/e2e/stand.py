@@ -29,7 +29,6 @@ from queuectl.shipped import shipped
 from tests.acceptance.e2e.audit import POLICY, Audit, AuditLog, Recorder
 from tests.acceptance.e2e.site import PATIENCE, Json, Run, cluster_queue, eventually, flavor, local_queue
 from tests.integration.sandbox.cluster import WallClock
-from tests.job_kinds import JOB_KINDS
 
 NAMESPACE = "load"
 QUEUE = "load"
@@ -199,7 +198,7 @@ async def stand(folder: Path, kind: str, *, gpus: int, gated: bool = True) -> As
 
 async def _plane(stack: AsyncExitStack, folder: Path, kind: str) -> tuple[SmallApi | ControlPlane, Audit]:
     if kind == "small":
-        small = await stack.enter_async_context(SmallApi(folder / "kubernetes", kinds=JOB_KINDS))
+        small = await stack.enter_async_context(SmallApi(folder / "kubernetes"))
         return small, Recorder(small)
     assets = find_assets()
     assert assets is not None

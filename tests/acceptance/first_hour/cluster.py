@@ -18,7 +18,6 @@ from tests.acceptance.e2e.exposing import own_address
 from tests.acceptance.first_hour.database import Database
 from tests.acceptance.first_hour.deployed import Deployed
 from tests.integration.sandbox.cluster import WallClock
-from tests.job_kinds import JOB_KINDS
 
 
 class _WithVolumes(ControlPlane):
@@ -58,7 +57,7 @@ async def cluster(
 
 def _plane(folder: Path, kind: str) -> Plane:
     if kind == "small":
-        return SmallApi(folder / "plane", check=problems_of_policy, kinds=JOB_KINDS)
+        return SmallApi(folder / "plane", check=problems_of_policy)
     assets = find_assets()
     assert assets is not None, "KUBEBUILDER_ASSETS is not set"
     return _WithVolumes(folder / "plane", assets, fsync=False)

@@ -184,7 +184,7 @@ def effect(
 async def small(folder: Path, **options: Any) -> AsyncIterator[Site]:
     """The small API over TLS, by its kubeconfig."""
     faults = Faults()
-    async with SmallApi(folder / "small", faults=faults, **options, kinds=JOB_KINDS) as api:
+    async with SmallApi(folder / "small", faults=faults, **options) as api:
         api.write_kubeconfig(folder / "small.kubeconfig")
         async with served(folder / "small.kubeconfig", faults) as site:
             yield site
@@ -194,7 +194,7 @@ async def small(folder: Path, **options: Any) -> AsyncIterator[Site]:
 async def in_process(folder: Path, **options: Any) -> AsyncIterator[Site]:
     """The small API without sockets between it and the client."""
     faults = Faults()
-    async with SmallApi(folder / "small", faults=faults, **options, kinds=JOB_KINDS) as api:
+    async with SmallApi(folder / "small", faults=faults, **options) as api:
 
         async def handle(method: str, path: str, query: Any, headers: Any, body: bytes) -> Any:
             return await api.api.handle(Request(method, path, query, headers, body))

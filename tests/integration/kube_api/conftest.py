@@ -17,7 +17,6 @@ from tests import definitions
 from tests.definitions import PYTORCH
 from tests.integration.kube_api.client import Client, Server, eventually
 from tests.integration.kube_api.kubectl import Kubectl
-from tests.job_kinds import JOB_KINDS
 
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -26,7 +25,7 @@ _NUMBERS = itertools.count(1)
 
 @asynccontextmanager
 async def _small(folder: Path) -> AsyncIterator[Server]:
-    async with SmallApi(folder, kinds=JOB_KINDS) as api:
+    async with SmallApi(folder) as api:
         api.write_kubeconfig(folder / "kubeconfig")
         yield Server("small", api.url, api.tokens, api.ssl_context(), folder / "kubeconfig")
 

@@ -1,4 +1,4 @@
-"""The small API implements the gate: tests of tests/acceptance/gate for real API servers run on it too."""
+"""The small API evaluates the gate: tests of tests/acceptance/gate for real API servers run on it too."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.acceptance.gate.test_owners import (
     test_a_child_that_the_controller_of_its_owner_makes_stays_as_it_is,
     test_an_owner_that_a_tenant_names_lets_nothing_run,
 )
+from tests.acceptance.gate.test_partial_admission import *  # noqa: F403
 from tests.acceptance.gate.test_ways import *  # noqa: F403
 from tests.acceptance.gate.test_ways import WAITING, tried
 from tests.definitions import PYTORCH
-from tests.job_kinds import JOB_KINDS
 
 # Not implemented: scale, and status writes by a tenant.
 UNSERVED = ("label removal by status", "forged annotation by status")
@@ -59,7 +59,10 @@ async def site(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Site]:
     mutating = request.param == "mutating"
-    async with SmallApi(tmp_path_factory.mktemp("small"), kinds=JOB_KINDS) as api, AsyncExitStack() as stack:
+    async with (
+        SmallApi(tmp_path_factory.mktemp("small")) as api,
+        AsyncExitStack() as stack,
+    ):
         clients = {
             name: await stack.enter_async_context(Client(api.url, api.ssl_context(), token))
             for name, token in api.tokens.items()

@@ -24,7 +24,6 @@ from queuectl.sandbox.kubernetes.wire import Request, Response
 from queuectl.sandbox.policy_check import problems_of_policy
 from queuectl.shipped import shipped
 from tests.integration.kube_api.client import MERGE, Json, configmap, job
-from tests.job_kinds import JOB_KINDS
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -42,7 +41,6 @@ class Driven:
         self.api = Api(
             self.store,
             self.identities,
-            kinds=JOB_KINDS,
             clock=lambda: self.now,
             faults=self.faults,
             check=problems_of_policy,
@@ -86,7 +84,7 @@ async def test_the_same_requests_give_the_same_objects() -> None:
     for _ in range(2):
         driven = Driven()
         driven.store = Store(None, seed="one")
-        driven.api = Api(driven.store, driven.identities, kinds=JOB_KINDS, clock=lambda: START)
+        driven.api = Api(driven.store, driven.identities, clock=lambda: START)
         bodies.append((await driven.ask("POST", JOBS, job("a"))).body)
     assert bodies[0] == bodies[1]
 

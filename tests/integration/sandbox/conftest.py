@@ -17,13 +17,12 @@ from queuectl.sandbox.example import pytorchjob_crd
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players import play
 from tests.integration.sandbox.cluster import Cluster, WallClock
-from tests.job_kinds import JOB_KINDS
 
 
 @asynccontextmanager
 async def small(folder: Path) -> AsyncIterator[Client]:
     async with (
-        SmallApi(folder, kinds=JOB_KINDS) as server,
+        SmallApi(folder) as server,
         Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
     ):
         yield api

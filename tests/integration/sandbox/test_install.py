@@ -17,7 +17,6 @@ from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players.api import ApiError, Object
 from queuectl.sandbox.policy_check import problems_of_policy
 from queuectl.shipped import shipped
-from tests.job_kinds import JOB_KINDS
 
 FOLDERS = (".", "mutating", "examples")
 
@@ -59,7 +58,7 @@ def test_a_kustomization_that_transforms_its_objects_is_refused(tmp_path: Path) 
 
 async def test_all_shipped_manifests_apply_twice_and_the_gate_is_in_force(tmp_path: Path) -> None:
     async with (
-        SmallApi(tmp_path, check=problems_of_policy, kinds=JOB_KINDS) as server,
+        SmallApi(tmp_path, check=problems_of_policy) as server,
         Client(server.url, server.ssl_context(), server.tokens["admin"]) as admin,
         Client(server.url, server.ssl_context(), server.tokens["tenant"]) as tenant,
     ):
@@ -81,7 +80,7 @@ async def test_all_shipped_manifests_apply_twice_and_the_gate_is_in_force(tmp_pa
 
 async def test_a_bad_policy_object_is_refused_with_its_name_and_field(tmp_path: Path) -> None:
     async with (
-        SmallApi(tmp_path, check=problems_of_policy, kinds=JOB_KINDS) as server,
+        SmallApi(tmp_path, check=problems_of_policy) as server,
         Client(server.url, server.ssl_context(), server.tokens["admin"]) as admin,
     ):
         await Installer(admin).apply(read_kustomization(shipped("manifests") / "crds"))

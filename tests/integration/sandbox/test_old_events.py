@@ -10,7 +10,6 @@ from queuectl.sandbox.client import Client
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players.api import Object, stamp
 from queuectl.sandbox.players.old_events import forget_events
-from tests.job_kinds import JOB_KINDS
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PATH = "/api/v1/namespaces/default/events"
@@ -45,7 +44,7 @@ def event(name: str, age: timedelta) -> Object:
 
 async def test_events_of_the_last_hour_stay_and_older_ones_are_deleted(tmp_path: Path) -> None:
     async with (
-        SmallApi(tmp_path, kinds=JOB_KINDS) as server,
+        SmallApi(tmp_path) as server,
         Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
     ):
         for name, minutes in (("new", 0), ("older", 59), ("old", 61)):

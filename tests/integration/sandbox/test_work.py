@@ -16,7 +16,6 @@ from queuectl.sandbox.players.store import Store
 from queuectl.sandbox.players.work import WorkQueue
 from tests.integration.sandbox.cluster import WallClock
 from tests.integration.sandbox.polling import eventually
-from tests.job_kinds import JOB_KINDS
 
 CONFIGMAPS = "/api/v1/configmaps"
 IN_DEFAULT = "/api/v1/namespaces/default/configmaps"
@@ -39,7 +38,7 @@ async def beside(work: Awaitable[None]) -> AsyncIterator[None]:
 async def followed() -> AsyncIterator[tuple[SmallApi, Client, Store, list[str]]]:
     """A server, its admin, a store of its ConfigMaps, and the changes from the store."""
     async with (
-        SmallApi(kinds=JOB_KINDS) as server,
+        SmallApi() as server,
         Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
     ):
         store = Store(api, CONFIGMAPS, WallClock(), {"colour": lambda thing: thing["data"].get("colour")})
@@ -62,7 +61,7 @@ async def put(api: Client, name: str, colour: str = "red") -> Object:
 
 async def test_listed_objects_in_a_store_have_their_kind() -> None:
     async with (
-        SmallApi(kinds=JOB_KINDS) as server,
+        SmallApi() as server,
         Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
     ):
         await put(api, "listed")
@@ -121,7 +120,7 @@ async def test_an_own_write_is_in_the_store_at_once_and_never_restores_a_deleted
 
 async def test_a_kind_that_is_not_installed_is_empty_and_is_listed_once_installed() -> None:
     async with (
-        SmallApi(kinds=JOB_KINDS) as server,
+        SmallApi() as server,
         Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
     ):
         store = Store(api, "/apis/example.com/v1/things", WallClock())

@@ -1,0 +1,252 @@
+"""Admission policies: those that are stored with a binding are evaluated on every write.
+
+Read are `matchConstraints` with `resourceRules`, `objectSelector` and `namespaceSelector`, `matchConditions`,
+`variables`, `validations` of bindings that deny, apply configurations of `mutations`, and parameters.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from queuectl.core.matching import selects
+from queuectl.core.policy import LabelSelector, Requirement
+from queuectl.sandbox.kubernetes.identities import User
+from queuectl.sandbox.kubernetes.policy_expressions import (
+    ExpressionError,
+    as_map,
+    evaluate,
+    evaluation_values,
+    with_variables,
+)
+from queuectl.sandbox.kubernetes.resources import NAMESPACES, Catalog, Kind
+from queuectl.sandbox.kubernetes.store import Store
+from queuectl.sandbox.kubernetes.wire import ApiError, Json
+
+_GROUP = "admissionregistration.k8s.io"
+_CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
+_CACHED_SPECS = 256
+
+
+class AdmissionRequest(NamedTuple):
+    """A write that is not stored yet: `old` None creates, `new` None deletes."""
+
+    kind: Kind
+    old: Json | None
+    new: Json | None
+    user: User
+    subresource: str = ""
+
+    @property
+    def operation(self) -> str:
+        return "CREATE" if self.old is None else "DELETE" if self.new is None else "UPDATE"
+
+    @property
+    def metadata(self) -> Json:
+        metadata: Json = (self.new or self.old or {})["metadata"]
+        return metadata
+
+    def values(self, params: Json | None) -> Any:
+        """What an expression reads."""
+        kind = self.kind
+        version = {"group": kind.group, "version": kind.version}
+        request = {
+            "operation": self.operation,
+            "kind": {**version, "kind": kind.kind},
+            "resource": {**version, "resource": kind.plural},
+            **({"subResource": self.subresource} if self.subresource else {}),
+            "name": self.metadata["name"],
+            "namespace": self.metadata.get("namespace", ""),
+            "userInfo": {"username": self.user.name, "groups": list(self.user.groups)},
+        }
+        return evaluation_values(self.new, self.old, request, params, self.user)
+
+
+class _Validation(NamedTuple):
+    expression: str
+    reason: str
+    fixed_message: str
+    message_expression: str | None
+
+    @classmethod
+    def of(cls, validation: Json, variables: Mapping[str, str]) -> _Validation:
+        expression, message = validation["expression"], validation.get("messageExpression")
+        return cls(
+            with_variables(expression, variables),
+            validation.get("reason", "Invalid"),
+            validation.get("message") or f"failed expression: {expression}",
+            message and with_variables(message, variables),
+        )
+
+    def message(self, values: Any) -> str:
+        """Raises ExpressionError."""
+        return (
+            str(evaluate(self.message_expression, values)) if self.message_expression else self.fixed_message
+        )
+
+
+class AdmissionPolicy:
+    """A policy by its spec."""
+
+    def __init__(self, spec: Json) -> None:
+        self.fails = spec.get("failurePolicy") != "Ignore"
+        """Whether a request is denied if an expression has no value."""
+        self.param_kind: Json | None = spec.get("paramKind")
+        constraints = spec.get("matchConstraints") or {}
+        self._rules: list[Json] = constraints.get("resourceRules") or []
+        self._objects = _selector(constraints.get("objectSelector"))
+        self._namespaces = _selector(constraints.get("namespaceSelector"))
+        conditions = [f"({one['expression']})" for one in spec.get("matchConditions") or ()]
+        self._condition = " && ".join(conditions) or "true"
+        variables = {one["name"]: one["expression"] for one in spec.get("variables") or ()}
+        self._validations = [_Validation.of(one, variables) for one in spec.get("validations") or ()]
+        self._mutations = [
+            with_variables(as_map(one["applyConfiguration"]["expression"]), variables)
+            for one in spec.get("mutations") or ()
+        ]
+
+    def selects(self, request: AdmissionRequest, namespace: Mapping[str, str]) -> bool:
+        """Whether its constraints select the request; `namespace`: the labels of the namespace."""
+        labels = [obj["metadata"].get("labels") or {} for obj in (request.old, request.new) if obj]
+        return (
+            any(_includes(rule, request) for rule in self._rules)
+            and selects(self._namespaces, namespace)
+            and any(selects(self._objects, of_object) for of_object in labels)
+        )
+
+    def mutate(self, request: AdmissionRequest, params: Json | None) -> None:
+        """Change `request.new`. Raises ExpressionError."""
+        values = request.values(params)
+        if evaluate(self._condition, values) is True:
+            for mutation in self._mutations:
+                _merge(request.new or {}, evaluate(mutation, values))
+
+    def denial(self, request: AdmissionRequest, params: Json | None) -> tuple[str, str] | None:
+        """The reason and the message of the first validation that fails. Raises ExpressionError."""
+        values = request.values(params)
+        if evaluate(self._condition, values) is True:
+            for validation in self._validations:
+                if evaluate(validation.expression, values) is not True:
+                    return validation.reason, validation.message(values)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionPolicies:
+    """The policies of a store."""
+
+    store: Store
+    catalog: Catalog
+
+    def mutate(self, request: AdmissionRequest) -> None:
+        """Change `request.new` as the policies say, in the order of their bindings. Raises ApiError."""
+        for policy, params, denied in self._selecting("Mutating", request):
+            try:
+                policy.mutate(request, params)
+            except ExpressionError as error:
+                if policy.fails:
+                    raise denied("Invalid", str(error)) from None
+
+    def validate(self, request: AdmissionRequest) -> None:
+        """Raises ApiError if a policy denies it."""
+        for policy, params, denied in self._selecting("Validating", request):
+            try:
+                denial = policy.denial(request, params)
+            except ExpressionError as error:
+                denial = ("Invalid", str(error)) if policy.fails else None
+            if denial is not None:
+                raise denied(*denial)
+
+    def _selecting(
+        self, sort: str, request: AdmissionRequest
+    ) -> Iterator[tuple[AdmissionPolicy, Json | None, functools.partial[ApiError]]]:
+        """The policies that select a request, once for each parameter, with what makes a denial."""
+        if request.kind.group == _GROUP:
+            return  # as in Kubernetes: else a policy could keep its own object from being changed
+        policies = self.store.collection(f"{sort.lower()}admissionpolicies.{_GROUP}")
+        bindings = self.store.collection(f"{sort.lower()}admissionpolicybindings.{_GROUP}")
+        home = self.store.collection(NAMESPACES).get(("", request.metadata.get("namespace", "")))
+        for (_, name), stored in sorted(bindings.items()):
+            binding = _spec(stored.raw)
+            found = policies.get(("", binding["policyName"]))
+            if found is None or "Deny" not in binding.get("validationActions", ("Deny",)):
+                continue
+            policy = _policy(found.raw)
+            if policy.selects(request, home.labels if home else {}):
+                names = f"{sort}AdmissionPolicy '{binding['policyName']}' with binding '{name}'"
+                for params in self._params(policy, binding, request):
+                    yield policy, params, functools.partial(_denied, request, names)
+
+    def _params(
+        self, policy: AdmissionPolicy, binding: Json, request: AdmissionRequest
+    ) -> Iterator[Json | None]:
+        """The objects that the binding names, in the namespace of the request; None: it names no kind."""
+        reference = binding.get("paramRef")
+        if policy.param_kind is None or reference is None:
+            yield None
+            return
+        group, _, version = policy.param_kind["apiVersion"].rpartition("/")
+        for kind in self.catalog.of_version(group, version):
+            if kind.kind == policy.param_kind["kind"]:
+                namespace = request.metadata.get("namespace", "") if kind.namespaced else ""
+                name, selector = reference.get("name"), _selector(reference.get("selector"))
+                for key, stored in sorted(self.store.collection(kind.collection).items()):
+                    named = key[0] == namespace and name in (None, key[1])
+                    if named and selects(selector, stored.labels):
+                        yield stored.read()
+
+
+def _denied(request: AdmissionRequest, names: str, reason: str, message: str) -> ApiError:
+    text = f"{{}} is forbidden: {names} denied request: {message}"
+    return request.kind.refusal(_CODES[reason], request.metadata["name"], text, reason)
+
+
+@functools.lru_cache(_CACHED_SPECS)
+def _policy(raw: bytes) -> AdmissionPolicy:
+    return AdmissionPolicy(_spec(raw))
+
+
+@functools.lru_cache(_CACHED_SPECS)
+def _spec(raw: bytes) -> Json:
+    spec: Json = orjson.loads(raw)["spec"]
+    return spec
+
+
+def _includes(rule: Json, request: AdmissionRequest) -> bool:
+    kind = request.kind
+    return (
+        _names(rule["apiGroups"], kind.group)
+        and _names(rule["apiVersions"], kind.version)
+        and _names(rule["operations"], request.operation)
+        and any(
+            plural in ("*", kind.plural) and subresource in ("*", request.subresource)
+            for plural, _, subresource in (resource.partition("/") for resource in rule["resources"])
+        )
+    )
+
+
+def _names(values: list[str], value: str) -> bool:
+    return value in values or "*" in values
+
+
+def _selector(selector: Json | None) -> LabelSelector:
+    selector = selector or {}
+    return LabelSelector(
+        tuple(sorted((selector.get("matchLabels") or {}).items())),
+        tuple(
+            Requirement(one["key"], one["operator"], tuple(one.get("values") or ()))
+            for one in selector.get("matchExpressions") or ()
+        ),
+    )
+
+
+def _merge(obj: Json, changes: Json) -> None:
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(obj.get(key), dict):
+            _merge(obj[key], value)
+        else:
+            obj[key] = value
