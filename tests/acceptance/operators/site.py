@@ -35,6 +35,7 @@ from queuectl.sandbox.players.nodes import FAKE_NODE
 from queuectl.sandbox.players.pods import PODS, controller_uid
 from queuectl.sandbox.players.store import Store
 from queuectl.shipped import shipped
+from tests.doubles.processes import signal_controllers
 from tests.acceptance.operators.kinds import SUBJECTS
 from tests.acceptance.operators.programs import (
     NAMESPACE,
@@ -127,12 +128,12 @@ class Site:
 
     async def stop_operators(self) -> None:
         """Also the controllers of Kubernetes itself."""
-        self.plane.signal_controllers(signal.SIGSTOP)
+        signal_controllers(self.plane, signal.SIGSTOP)
         for operator in self.operators.values():
             await operator.stop()
 
     async def start_operators(self) -> None:
-        self.plane.signal_controllers(signal.SIGCONT)
+        signal_controllers(self.plane, signal.SIGCONT)
         for operator in self.operators.values():
             await operator.start()
 
