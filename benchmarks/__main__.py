@@ -17,7 +17,8 @@ from benchmarks.profiles import Samples
 from benchmarks.progress import console as aside
 from benchmarks.report import Detail, Report, show, show_detail
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
-from queuectl.sandbox.processes import end_with_make, interrupt_on_sigterm
+from queuectl.sandbox.processes import end_with_make
+from tests.doubles.processes import interrupt_on_sigterm
 
 BENCHMARKS: Final = {
     "engine": "admissions a second of the decision core",

@@ -216,18 +216,6 @@ class ReportBuilder:
             yield from self._members.get(local, {}).values()
 
 
-def least_and_free(
-    tree: QuotaTree, cluster_queue: str, charges: Sequence[Charge], resource: str
-) -> tuple[int, int]:
-    """Return what a workload needs of a resource at least (F9), and what its ClusterQueue can have now of all
-    its flavors together (Q4); in base units."""
-    node = tree.queue(cluster_queue)
-    counts = [(one, one.pod_set.min_count or one.pod_set.count) for one in charges]
-    least = sum(count * dict(one.requests).get(resource, 0) for one, count in counts)
-    cells = (cell for cell in node.named if tree.names[cell].resource == resource)
-    return least, sum(max(0, tree.available(node, cell)) for cell in cells)
-
-
 def _reduced(tree: QuotaTree, node: QuotaNode) -> tuple[tuple[FlavorResource, int], ...]:
     cells = (cell for cell in node.named if node.nominal[cell] < node.promised[cell])
     return tuple(sorted((tree.names[cell], node.nominal[cell]) for cell in cells))

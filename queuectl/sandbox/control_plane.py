@@ -174,12 +174,6 @@ class ControlPlane:
             if child.returncode is not None:
                 raise ControlPlaneError(str(child.death()))
 
-    def signal_controllers(self, number: signal.Signals) -> None:
-        """Signal kube-controller-manager: SIGSTOP for an outage of the controllers, SIGCONT for its end."""
-        for child in self._children:
-            if child.name == "kube-controller-manager":
-                child.send(number)
-
     async def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._identities()

@@ -91,16 +91,6 @@ def end_with_make(death_signal: signal.Signals = signal.SIGTERM) -> None:
             os.kill(os.getpid(), death_signal)
 
 
-def interrupt_on_sigterm() -> None:
-    """SIGTERM does what Ctrl-C does, also in a process that was started with Ctrl-C ignored.
-
-    asyncio.run cancels its task then. An exception raised by a handler of SIGTERM could come in the middle of
-    any step, and be lost in a finalizer.
-    """
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-
-
 async def spawn(
     argv: Sequence[str | Path],
     *,

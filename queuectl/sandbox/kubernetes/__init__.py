@@ -1,1 +1,1 @@
-"""A small Kubernetes API: sufficient for reflectors, adapters, injected faults and kubectl."""
+"""A small Kubernetes API: sufficient for reflectors, adapters and kubectl."""

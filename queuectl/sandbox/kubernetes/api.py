@@ -12,7 +12,6 @@ import orjson
 from queuectl.sandbox.kubernetes import (
     applies,
     discovery,
-    faults,
     patches,
     protobuf,
     reads,
@@ -20,7 +19,6 @@ from queuectl.sandbox.kubernetes import (
     subresources,
 )
 from queuectl.sandbox.kubernetes.admission import AdmissionPolicies
-from queuectl.sandbox.kubernetes.faults import Faults
 from queuectl.sandbox.kubernetes.identities import REVIEWS, SYSTEM, Access, Identities, User, allowed, denial
 from queuectl.sandbox.kubernetes.resources import CRDS, NAMESPACES, PODS, Catalog, Kind
 from queuectl.sandbox.kubernetes.store import Store, Stored
@@ -61,13 +59,11 @@ class Api:
         identities: Identities,
         *,
         clock: Callable[[], datetime],
-        faults: Faults | None = None,
         check: Check | None = None,
         bookmark_seconds: float = 60.0,
     ) -> None:
         self.store = store
         self.identities = identities
-        self.faults = faults or Faults()
         self._clock = clock
         self._catalog = Catalog()
         self._writes = Writes(store, self._catalog, AdmissionPolicies(store, self._catalog), clock, check)
@@ -87,27 +83,18 @@ class Api:
             user = self.identities.user(request.headers, self._clock().timestamp())
             if request.method == "GET" and (found := discovery.discover(self._catalog, request)) is not None:
                 return found
-            return await self._resource(request, user)
+            return self._resource(request, user)
         except ApiError as error:
             return error.response()
 
-    async def _resource(self, request: Request, user: User) -> Response:
+    def _resource(self, request: Request, user: User) -> Response:
         target = self._target(request.path)
         verb = _verb(request, target)
         kind = target.kind
         access = Access(verb, kind.group, kind.plural, target.subresource, target.namespace, target.name)
         if not allowed(user, access):
             raise denial(user, access)
-        resource = f"{kind.plural}/{target.subresource}" if target.subresource else kind.plural
-        fault = self.faults.take(verb, resource, user.name, target.name)
-        if fault is not None:
-            await faults.before(fault)
-        if verb == "watch":
-            return self._watch(target, request, fault)
-        response = self._answer(verb, target, request, user)
-        if fault is not None:
-            await faults.after(fault)
-        return response
+        return self._answer(verb, target, request, user)
 
     def _target(self, path: str) -> Target:
         steps = path.strip("/").split("/")
@@ -129,18 +116,12 @@ class Api:
             namespace = name
         return Target(kind, namespace, name, subresource)
 
-    def _watch(self, target: Target, request: Request, fault: faults.Fault | None) -> Response:
-        view = reads.View.of(target.kind, request, self._clock)
-        response, subscription = reads.watch(
-            self.store, view, target.namespace, target.name, request, self._bookmark_seconds
-        )
-        if fault is not None and subscription is not None:
-            faults.watched(fault, subscription)
-        return response
-
     def _answer(self, verb: str, target: Target, request: Request, user: User) -> Response:
         view = reads.View.of(target.kind, request, self._clock)
         writes, kind = self._writes, target.kind
+        if verb == "watch":
+            name, seconds = target.name, self._bookmark_seconds
+            return reads.watch(self.store, view, target.namespace, name, request, seconds)
         if verb == "list":
             return reads.list_objects(self.store, view, target.namespace, request)
         if target.subresource in _CONNECTIONS:

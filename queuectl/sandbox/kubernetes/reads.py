@@ -110,7 +110,7 @@ def _revision(text: str) -> int | None:
 
 def watch(
     store: Store, view: View, namespace: str, name: str, request: Request, bookmark_seconds: float
-) -> tuple[Response, Subscription | None]:
+) -> Response:
     """A stream of whole lines. If the revision is too old, the answer is an ERROR event."""
     query = request.query
     match = _selection(view.kind, namespace, request, name and f"metadata.name={name}")
@@ -126,7 +126,7 @@ def watch(
     try:
         subscription = store.subscribe(collection, None if initial else revision)
     except ApiError as error:
-        return Response(200, _failed(error)), None
+        return Response(200, _failed(error))
     if initial or (revision is None and query.get("sendInitialEvents") != "false"):
         objects = store.collection(collection)
         shown = [objects[key] for key in sorted(objects) if match is None or match(objects[key])]
@@ -135,7 +135,7 @@ def watch(
         first.append(_bookmark(view, store.revision, _INITIAL_END))
     seconds = float(query.get("timeoutSeconds") or 0) or 3600.0
     stream = Watch(store, view, match, subscription, bookmark_seconds if bookmarks else None)
-    return Response(200, stream.lines(first, seconds)), subscription
+    return Response(200, stream.lines(first, seconds))
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class Watch:
                     yield chunk
                 if not await self._wait(end - loop.time()):
                     # Bookmarks, from time to time and before the end: the next watch may start from them.
-                    if self.bookmark_seconds is not None and not subscription.silent:
+                    if self.bookmark_seconds is not None:
                         yield _bookmark(self.view, self.store.revision, None)
                     if loop.time() >= end:
                         return
@@ -184,8 +184,7 @@ class Watch:
     def _drain(self) -> bytes:
         pending = self.subscription.pending
         self.subscription.ready.clear()
-        told = b"".join([self._event(pending.popleft()) for _ in range(len(pending))])
-        return b"" if self.subscription.silent else told
+        return b"".join([self._event(pending.popleft()) for _ in range(len(pending))])
 
     def _event(self, change: Change) -> bytes:
         """The change within this watcher's selection; empty if it is outside."""

@@ -16,7 +16,6 @@ from aiohttp import web
 
 from queuectl.sandbox.control_plane import write_kubeconfig
 from queuectl.sandbox.kubernetes.api import Api
-from queuectl.sandbox.kubernetes.faults import Faults
 from queuectl.sandbox.kubernetes.identities import Identities
 from queuectl.sandbox.kubernetes.store import Store
 from queuectl.sandbox.kubernetes.wire import ApiError, Request, Response
@@ -44,12 +43,10 @@ class SmallApi:
         *,
         port: int = 0,
         clock: Callable[[], datetime] = wall_clock,
-        faults: Faults | None = None,
         check: Check | None = None,
         bookmark_seconds: float = 60.0,
     ) -> None:
         self.folder = folder
-        self.faults = faults or Faults()
         self.url = ""
         self.tokens: dict[str, str] = {}
         """By identity: admin, tenant, controller."""
@@ -82,7 +79,6 @@ class SmallApi:
             self.store,
             identities,
             clock=self._clock,
-            faults=self.faults,
             check=self._check,
             bookmark_seconds=self._bookmark_seconds,
         )

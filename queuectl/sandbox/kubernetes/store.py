@@ -71,8 +71,6 @@ class Subscription:
     pending: deque[Change] = field(default_factory=deque)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     closed: bool = False
-    silent: bool = False
-    """A fault: it stays open and sends nothing more."""
     failure: ApiError | None = None
     """Sent as an ERROR event before the end."""
 

@@ -26,13 +26,14 @@ from queuectl.sandbox import tenancy
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, ControlPlane, find_assets, write_kubeconfig
 from queuectl.sandbox.example import pytorchjob_crd
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.processes import end_with_make, interrupt_on_sigterm
+from queuectl.sandbox.processes import end_with_make
 from tests.acceptance.chaos.faults import KINDS, Controllers, Faults
 from tests.acceptance.chaos.proxy import Proxy
 from tests.acceptance.chaos.run import Chaos, Outcome
 from tests.acceptance.chaos.traffic import GPUS, QUOTAS, Traffic, policy
 from tests.acceptance.chaos.witness import Witness
 from tests.acceptance.e2e.plant import plant
+from tests.doubles.processes import interrupt_on_sigterm
 from tests.integration.ledger.places import reachable_folder
 from tests.integration.sandbox.cluster import WallClock
 

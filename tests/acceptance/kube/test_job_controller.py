@@ -23,6 +23,7 @@ from queuectl.kube.errors import NotFound
 from queuectl.kube.session import api_path
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from tests.conftest import NEXT, next_assets
+from tests.doubles.processes import signal_controllers
 from tests.integration.kube.sites import NAMESPACE, Site, effect, job, jobs, served
 from tests.integration.sandbox.polling import eventually
 from tests.job_kinds import JOB_KINDS
@@ -311,9 +312,9 @@ async def _one_pod(cluster: Cluster) -> bool:
 async def test_a_stop_of_a_job_that_its_controller_first_saw_running_waits_too(cluster: Cluster) -> None:
     cluster.pods.hold()
     async with asyncio.timeout(120):
-        cluster.plane.signal_controllers(signal.SIGSTOP)
+        signal_controllers(cluster.plane, signal.SIGSTOP)
         started = await _started(cluster, await cluster.site.job("new", parallelism=2, completions=2))
-        cluster.plane.signal_controllers(signal.SIGCONT)
+        signal_controllers(cluster.plane, signal.SIGCONT)
         await cluster.pods.asked.wait()
         await _stopped_too_early(cluster, started)
         cluster.pods.open.set()
@@ -325,8 +326,8 @@ async def test_a_start_and_a_stop_that_its_controller_never_saw_return_quota(clu
     async with asyncio.timeout(120):
         await cluster.site.job("unseen")
         obj = await _seen(cluster, "unseen")
-        cluster.plane.signal_controllers(signal.SIGSTOP)
+        signal_controllers(cluster.plane, signal.SIGSTOP)
         started = await _started(cluster, obj)
         await _stopped_too_early(cluster, started)
-        cluster.plane.signal_controllers(signal.SIGCONT)
+        signal_controllers(cluster.plane, signal.SIGCONT)
         await _comes_to_rest(cluster, started)

@@ -48,6 +48,7 @@ from tests.acceptance.operators.programs import (
 from tests.acceptance.operators.subjects import GPU, OVERHEAD, RUNTIME_CLASS, Subject
 from tests.acceptance.operators.toys import Toys
 from tests.acceptance.operators.trainer import runtimes
+from tests.doubles.processes import signal_controllers
 from tests.integration.sandbox.cluster import WallClock
 from tests.integration.sandbox.polling import eventually
 from tests.job_kinds import JOB_KINDS
@@ -127,12 +128,12 @@ class Site:
 
     async def stop_operators(self) -> None:
         """Also the controllers of Kubernetes itself."""
-        self.plane.signal_controllers(signal.SIGSTOP)
+        signal_controllers(self.plane, signal.SIGSTOP)
         for operator in self.operators.values():
             await operator.stop()
 
     async def start_operators(self) -> None:
-        self.plane.signal_controllers(signal.SIGCONT)
+        signal_controllers(self.plane, signal.SIGCONT)
         for operator in self.operators.values():
             await operator.start()
 

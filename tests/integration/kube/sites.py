@@ -23,12 +23,12 @@ from queuectl.kinds.workloads import observe
 from queuectl.kube.account import Bearer
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import Conflict
-from queuectl.kube.inprocess import InProcessTransport
 from queuectl.kube.session import Session, api_path
 from queuectl.sandbox.control_plane import ControlPlane
-from queuectl.sandbox.kubernetes.faults import Faults
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.kubernetes.wire import Request
+from tests.doubles.faults import Faults, injected
+from tests.doubles.inprocess import InProcessTransport
 from tests.job_kinds import JOB_KINDS
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
@@ -183,25 +183,25 @@ def effect(
 @asynccontextmanager
 async def small(folder: Path, **options: Any) -> AsyncIterator[Site]:
     """The small API over TLS, by its kubeconfig."""
-    faults = Faults()
-    async with SmallApi(folder / "small", faults=faults, **options) as api:
+    async with SmallApi(folder / "small", **options) as api:
         api.write_kubeconfig(folder / "small.kubeconfig")
-        async with served(folder / "small.kubeconfig", faults) as site:
-            yield site
+        with injected(api.api) as faults:
+            async with served(folder / "small.kubeconfig", faults) as site:
+                yield site
 
 
 @asynccontextmanager
 async def in_process(folder: Path, **options: Any) -> AsyncIterator[Site]:
     """The small API without sockets between it and the client."""
-    faults = Faults()
-    async with SmallApi(folder / "small", faults=faults, **options) as api:
+    async with SmallApi(folder / "small", **options) as api:
 
         async def handle(method: str, path: str, query: Any, headers: Any, body: bytes) -> Any:
             return await api.api.handle(Request(method, path, query, headers, body))
 
         session = Session(InProcessTransport(handle), Bearer(api.tokens["admin"]))
         await _prepare(session)
-        yield Site(session, faults)
+        with injected(api.api) as faults:
+            yield Site(session, faults)
 
 
 @asynccontextmanager

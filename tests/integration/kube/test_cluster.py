@@ -20,7 +20,7 @@ from queuectl.core.resources import FlavorResource
 from queuectl.kube.errors import NotFound, TooManyRequests
 from queuectl.kube.session import api_path, cluster_id
 from queuectl.ports.cluster import ClusterUnavailable, Notice
-from queuectl.sandbox.kubernetes.faults import Action, Fault, Faults
+from tests.doubles.faults import Action, Fault, Faults
 from tests.integration.kube.sites import (
     AT,
     CRDS,

@@ -19,7 +19,7 @@ from queuectl.kube.reflector import Timings
 from queuectl.kube.reflectors import Reflectors, reflectors
 from queuectl.kube.session import Session
 from queuectl.kube.sources import sources
-from queuectl.sandbox.kubernetes.faults import Action, Fault
+from tests.doubles.faults import Action, Fault
 from tests.integration.kube.scripted import QUICK
 from tests.integration.kube.sites import CRDS, PYTORCH_CRD, SITES, Site, in_process, pytorch_job, pytorch_jobs
 from tests.job_kinds import JOB_KINDS

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from queuectl.kube.inprocess import InProcessTransport
 from queuectl.kube.lease import EXIT_CODE, LEDGER_ANNOTATION, KubeLease, LeaseTimes
 from queuectl.kube.session import Deadlines, Session
 from queuectl.ports.cluster import Lease
 from queuectl.ports.ledger import ForeignLedger
+from tests.doubles.inprocess import InProcessTransport
 
 QUICK = LeaseTimes(duration=1.0, slow_duration=1.0, margin=0.4, renew=0.05, patience=0.15)
 

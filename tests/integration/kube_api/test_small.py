@@ -1,4 +1,4 @@
-"""Features of the small API alone: faults, an external clock, use without sockets, data in one folder."""
+"""Features of the small API alone: an external clock, use without sockets, data in one folder."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ import orjson
 import pytest
 import yaml
 
-from queuectl.sandbox.kubernetes import faults
 from queuectl.sandbox.kubernetes.api import Api
-from queuectl.sandbox.kubernetes.faults import Action, Fault, Faults
 from queuectl.sandbox.kubernetes.identities import Identities
 from queuectl.sandbox.kubernetes.store import Store
 from queuectl.sandbox.kubernetes.wire import Request, Response
 from queuectl.sandbox.policy_check import problems_of_policy
 from queuectl.shipped import shipped
+from tests.doubles.faults import expire_watches
 from tests.integration.kube_api.client import MERGE, Json, configmap, job
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -35,14 +34,12 @@ class Driven:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.now = START
-        self.faults = Faults()
         self.store = Store(folder, history=100)
         self.identities = Identities(folder)
         self.api = Api(
             self.store,
             self.identities,
             clock=lambda: self.now,
-            faults=self.faults,
             check=problems_of_policy,
         )
 
@@ -89,83 +86,22 @@ async def test_the_same_requests_give_the_same_objects() -> None:
     assert bodies[0] == bodies[1]
 
 
-@pytest.mark.parametrize(("code", "reason"), [(409, "Conflict"), (410, "Expired"), (500, "InternalError")])
-async def test_a_refusal_fault_applies_to_the_given_number_of_requests(code: int, reason: str) -> None:
-    driven = Driven()
-    driven.faults.add(Fault(Action.REFUSE, verb="create", resource="configmaps", code=code, count=2))
-    for _ in range(2):
-        answer = await driven.ask("POST", CONFIGMAPS, configmap("a"))
-        assert (answer.status, answer.json()["reason"]) == (code, reason)
-    assert (await driven.ask("POST", CONFIGMAPS, configmap("a"))).status == 201
-    assert driven.faults.served == 2
-
-
-async def test_too_many_requests_is_answered_with_retry_after() -> None:
-    driven = Driven()
-    driven.faults.add(Fault(Action.REFUSE, code=429, retry_after=7, user="tenant"))
-    assert (await driven.ask("GET", CONFIGMAPS)).status == 200
-    answer = await driven.ask("GET", CONFIGMAPS, user="tenant")
-    assert (answer.status, answer.headers["Retry-After"]) == (429, "7")
-
-
-async def test_an_answer_can_be_lost_after_the_request_was_carried_out() -> None:
-    driven = Driven()
-    driven.faults.add(Fault(Action.LOSE_ANSWER, verb="create", name=""))
-    answer = await driven.ask("POST", CONFIGMAPS, configmap("a"))
-    assert (answer.status, answer.json()["reason"]) == (504, "Timeout")
-    assert (await driven.ask("GET", f"{CONFIGMAPS}/a")).status == 200
-
-
-async def test_a_delayed_request_is_answered_after_one_that_came_later() -> None:
-    driven = Driven()
-    driven.faults.add(Fault(Action.DELAY, verb="get", seconds=0.05))
-    answered: list[str] = []
-
-    async def get(name: str) -> None:
-        await driven.ask("GET", f"{CONFIGMAPS}/{name}")
-        answered.append(name)
-
-    async with asyncio.TaskGroup() as tasks:
-        for name in ("first", "second"):
-            tasks.create_task(get(name))
-    assert answered == ["second", "first"]
-
-
-async def test_a_watch_can_be_dropped_silenced_or_expired() -> None:
+async def test_a_watch_can_be_ended_or_expired() -> None:
     driven = Driven()
     streams = [await driven.watch(CONFIGMAPS) for _ in range(2)]
     await driven.ask("POST", CONFIGMAPS, configmap("a"))
     for stream in streams:
         assert (await anext(stream))[1]["metadata"]["name"] == "a"
-    faults.drop_watches(driven.store, "configmaps")
+    driven.store.close_watches("configmaps")
     for stream in streams:
         assert await anext(stream, None) is None
     expiring = await driven.watch(CONFIGMAPS)
     await anext(expiring)
-    faults.expire_watches(driven.store, "configmaps")
+    expire_watches(driven.store, "configmaps")
     kind, status = await anext(expiring)
     assert (kind, status["code"]) == ("ERROR", 410)
     old = await driven.watch(CONFIGMAPS, resourceVersion=driven.store.revision - 1)
     assert (await anext(old))[1]["code"] == 410
-    silent = await driven.watch(CONFIGMAPS, timeoutSeconds=0.2)
-    await anext(silent)
-    faults.silence_watches(driven.store, "configmaps")
-    await driven.ask("POST", CONFIGMAPS, configmap("b"))
-    assert await anext(silent, None) is None
-
-
-@pytest.mark.parametrize("action", [Action.DROP_WATCH, Action.SILENCE_WATCH])
-async def test_a_watch_to_come_can_be_dropped_or_silenced(action: Action) -> None:
-    driven = Driven()
-    driven.faults.add(Fault(action, verb="watch", resource="configmaps"))
-    revision = driven.store.revision
-    faulty = await driven.watch(CONFIGMAPS, resourceVersion=revision, timeoutSeconds=0.2)
-    if action is Action.DROP_WATCH:
-        assert await anext(faulty, None) is None
-    await driven.ask("POST", CONFIGMAPS, configmap("a"))
-    assert await anext(faulty, None) is None
-    good = await driven.watch(CONFIGMAPS, resourceVersion=revision)
-    assert (await anext(good))[0] == "ADDED"
 
 
 async def test_history_is_bounded_and_an_older_version_is_reported_as_expired() -> None:

@@ -99,7 +99,7 @@ async def test_sigterm_in_a_finalizer_interrupts_a_process_that_was_started_with
     """An exception would be lost there."""
     code = (
         "import asyncio, os, signal\n"
-        "from queuectl.sandbox.processes import interrupt_on_sigterm\n"
+        "from tests.doubles.processes import interrupt_on_sigterm\n"
         "class Final:\n"
         "    def __del__(self):\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"

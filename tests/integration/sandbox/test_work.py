@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from queuectl.sandbox.client import Client
-from queuectl.sandbox.kubernetes.faults import Action, Fault, drop_watches, expire_watches
 from queuectl.sandbox.kubernetes.server import SmallApi
+from queuectl.sandbox.kubernetes.store import Store as KubernetesStore
 from queuectl.sandbox.players.api import ApiError, Object
 from queuectl.sandbox.players.store import Store
 from queuectl.sandbox.players.work import WorkQueue
+from tests.doubles.faults import Action, Fault, expire_watches, injected
 from tests.integration.sandbox.cluster import WallClock
 from tests.integration.sandbox.polling import eventually
 
@@ -92,18 +93,19 @@ async def test_a_store_follows_creation_change_and_deletion_and_keeps_its_index(
         assert told == ["new default/a", "new default/b", "changed default/a", "gone default/b"]
 
 
-@pytest.mark.parametrize("fault", [drop_watches, expire_watches])
-async def test_a_store_misses_no_change_when_its_watch_ends(fault: Callable[..., None]) -> None:
+@pytest.mark.parametrize("end", [KubernetesStore.close_watches, expire_watches])
+async def test_a_store_misses_no_change_when_its_watch_ends(end: Callable[..., None]) -> None:
     async with followed() as (server, api, store, told):
-        await put(api, "before")
-        await eventually(lambda: store.get("default/before"), "the first")
-        server.faults.add(Fault(Action.REFUSE, verb="watch", resource="configmaps", code=500, count=2))
-        fault(server.store, "configmaps")
-        await put(api, "while-away")
-        await api.request("DELETE", f"{IN_DEFAULT}/before")
-        await eventually(lambda: store.get("default/while-away"), "what came meanwhile")
-        await eventually(lambda: store.get("default/before") is None, "the end of what went meanwhile")
-        assert sorted(told) == ["gone default/before", "new default/before", "new default/while-away"]
+        with injected(server.api) as faults:
+            await put(api, "before")
+            await eventually(lambda: store.get("default/before"), "the first")
+            faults.add(Fault(Action.REFUSE, verb="watch", resource="configmaps", code=500, count=2))
+            end(server.store, "configmaps")
+            await put(api, "while-away")
+            await api.request("DELETE", f"{IN_DEFAULT}/before")
+            await eventually(lambda: store.get("default/while-away"), "what came meanwhile")
+            await eventually(lambda: store.get("default/before") is None, "the end of what went meanwhile")
+            assert sorted(told) == ["gone default/before", "new default/before", "new default/while-away"]
 
 
 async def test_an_own_write_is_in_the_store_at_once_and_never_restores_a_deleted_object() -> None:
