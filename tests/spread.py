@@ -60,7 +60,7 @@ def _on_real_plane(nodeid: str) -> bool:
 
 
 def _depends_on_profile(item: pytest.Function) -> bool:
-    return getattr(item.function, "is_hypothesis_test", False) or _uses_profiles(item.module)
+    return bool(getattr(item.function, "is_hypothesis_test", False)) or _uses_profiles(item.module)
 
 
 @lru_cache(maxsize=1)
