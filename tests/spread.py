@@ -27,12 +27,13 @@ LONGEST: Final = (
     "tests/acceptance/operators",
     "tests/acceptance/e2e",
     "tests/acceptance/gate",
+    "tests/integration/test_smoke.py",
     "tests/integration/kube_api",
     "tests/acceptance/benchmarks",
     "tests/integration/ledger",
     "tests/integration/kube",
 )
-"""Folders with the groups that start first, so that no long group is the last one to run."""
+"""Folders and files with the groups that start first, so that no long group is the last one to run."""
 
 ACCEPTANCE: Final = "acceptance"
 LAW: Final = "law"
@@ -95,7 +96,10 @@ def in_groups(items: list[pytest.Item]) -> None:
 
 
 def _rank(nodeid: str) -> int:
-    return next((n for n, folder in enumerate(LONGEST) if nodeid.startswith(f"{folder}/")), len(LONGEST))
+    return next(
+        (n for n, folder in enumerate(LONGEST) if nodeid.startswith((f"{folder}/", f"{folder}::"))),
+        len(LONGEST),
+    )
 
 
 def shared_sites(item: pytest.Item) -> dict[str, pytest.FixtureDef[Any]]:
