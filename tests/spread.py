@@ -56,8 +56,11 @@ def tiers(item: pytest.Item) -> list[str]:
 
 
 def _on_real_plane(nodeid: str) -> bool:
-    found = _SITE.match(nodeid) or _PLANE.match(nodeid)
-    return found is not None and found[found.lastindex or 0] not in ("small", "in_process")
+    """Tests of tests/unit have none."""
+    match = _SITE.match(nodeid) or _PLANE.match(nodeid)
+    if match is None or not nodeid.startswith("tests/integration/"):
+        return False
+    return match[match.lastindex or 0] not in ("small", "in_process")
 
 
 def _depends_on_profile(item: pytest.Function) -> bool:
