@@ -15,6 +15,6 @@ if [ "$(id -u)" = 0 ]; then
   chown -R nobody: "$place"
 fi
 handed=(HOME="$home" PATH="/usr/local/bin:/usr/bin:/bin" LANG=C.UTF-8)
-while IFS= read -r name; do handed+=("$name=${!name}"); done < <(compgen -e | grep -E '^(PIP_.*|SSL_CERT_.*|.*_CA_BUNDLE|https?_proxy|HTTPS?_PROXY|NO_PROXY|no_proxy|QUEUECTL_NO_SKIPS)$')
+while IFS= read -r name; do handed+=("$name=${!name}"); done < <(compgen -e | grep -E '^(PIP_.*|SSL_CERT_.*|.*_CA_BUNDLE|https?_proxy|HTTPS?_PROXY|NO_PROXY|no_proxy|QUEUECTL_NO_SKIPS|PYTHON)$')
 cd "$clone"
 "${as[@]}" env -i "${handed[@]}" make "${@:-test}"

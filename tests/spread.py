@@ -27,12 +27,13 @@ LONGEST: Final = (
     "tests/acceptance/operators",
     "tests/acceptance/e2e",
     "tests/acceptance/gate",
+    "tests/integration/test_smoke.py",
     "tests/integration/kube_api",
     "tests/acceptance/benchmarks",
     "tests/integration/ledger",
     "tests/integration/kube",
 )
-"""Folders with the groups that start first, so that no long group is the last one to run."""
+"""Folders and files with the groups that start first, so that no long group is the last one to run."""
 
 ACCEPTANCE: Final = "acceptance"
 LAW: Final = "law"
@@ -55,12 +56,15 @@ def tiers(item: pytest.Item) -> list[str]:
 
 
 def _on_real_plane(nodeid: str) -> bool:
-    found = _SITE.match(nodeid) or _PLANE.match(nodeid)
-    return found is not None and found[found.lastindex or 0] not in ("small", "in_process")
+    """Tests of tests/unit have none."""
+    match = _SITE.match(nodeid) or _PLANE.match(nodeid)
+    if match is None or not nodeid.startswith("tests/integration/"):
+        return False
+    return match[match.lastindex or 0] not in ("small", "in_process")
 
 
 def _depends_on_profile(item: pytest.Function) -> bool:
-    return getattr(item.function, "is_hypothesis_test", False) or _uses_profiles(item.module)
+    return bool(getattr(item.function, "is_hypothesis_test", False)) or _uses_profiles(item.module)
 
 
 @lru_cache(maxsize=1)
@@ -95,7 +99,10 @@ def in_groups(items: list[pytest.Item]) -> None:
 
 
 def _rank(nodeid: str) -> int:
-    return next((n for n, folder in enumerate(LONGEST) if nodeid.startswith(f"{folder}/")), len(LONGEST))
+    return next(
+        (n for n, folder in enumerate(LONGEST) if nodeid.startswith((f"{folder}/", f"{folder}::"))),
+        len(LONGEST),
+    )
 
 
 def shared_sites(item: pytest.Item) -> dict[str, pytest.FixtureDef[Any]]:

@@ -153,6 +153,7 @@ async def test_the_tail_has_what_a_child_prints_before_spawn_returns(
         assert child.tail() == "ready"
 
 
+@pytest.mark.acceptance
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to change the user")
 async def test_a_child_can_run_as_another_user(tmp_path: Path) -> None:
     child = await spawn(["id", "-u"], name="other", log=tmp_path / "log", uid=65534, gid=65534)
