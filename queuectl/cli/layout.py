@@ -10,13 +10,13 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from queuectl.cli.columns import Column
+from queuectl.screen.columns import GAP, joined, narrowed
+from queuectl.screen.text import Column
 
 Cell = Sequence[Text]
 """Lines of text."""
 Row = Sequence[Cell]
 
-_GAP: Final = 2
 _PROSE: Final = 40
 """Cells wider than this are sentences: their column stays readable, at _LEAST or more, as long as it can."""
 _LEAST: Final = 24
@@ -46,14 +46,10 @@ def show(
     for row in lines:
         cells = [_wrapped(row[number], width) for number, width in zip(shown, widths, strict=True)]
         for at in range(max(map(len, cells), default=0)):
-            console.print(
-                _line(
-                    [cell[at] if at < len(cell) else Text() for cell in cells],
-                    [columns[one] for one in shown],
-                    widths,
-                ),
-                soft_wrap=True,
-            )
+            texts = [cell[at] if at < len(cell) else Text() for cell in cells]
+            line = joined(texts, [columns[number] for number in shown], widths)
+            line.rstrip()
+            console.print(line, soft_wrap=True)
     return left_out
 
 
@@ -68,22 +64,12 @@ def _limits(columns: Sequence[Column], rows: Sequence[Row], number: int) -> tupl
 
 
 def _least(columns: Sequence[Column], rows: Sequence[Row], shown: Sequence[int]) -> int:
-    return sum(_limits(columns, rows, number)[0] for number in shown) + _GAP * (len(shown) - 1)
+    return sum(_limits(columns, rows, number)[0] for number in shown) + GAP * (len(shown) - 1)
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Row], shown: Sequence[int], whole: int) -> list[int]:
-    """The widest columns are narrowed first."""
-    limits = [_limits(columns, rows, number) for number in shown]
-    widths = [full for _, full in limits]
-    while (excess := sum(widths) + _GAP * (len(shown) - 1) - whole) > 0:
-        able = [n for n, (least, _) in enumerate(limits) if widths[n] > least]
-        if not able:
-            break
-        widest = max(able, key=lambda n: widths[n])
-        second = max((widths[n] for n in able if n != widest), default=0)
-        floor = max(limits[widest][0], min(second, widths[widest] - 1))
-        widths[widest] -= min(excess, widths[widest] - floor)
-    return widths
+    least, full = zip(*(_limits(columns, rows, number) for number in shown), strict=True)
+    return narrowed(full, least, whole - GAP * (len(shown) - 1))
 
 
 def _wrapped(cell: Cell, width: int) -> list[Text]:
@@ -95,14 +81,3 @@ def _wrapped(cell: Cell, width: int) -> list[Text]:
         parts = textwrap.wrap(line.plain, width, break_long_words=False, break_on_hyphens=False)
         found += (Text(part, style=line.style) for part in parts)
     return found
-
-
-def _line(cells: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:
-    text = Text()
-    for number, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True)):
-        room = max(0, width - cell.cell_len)
-        text.append(" " * (_GAP * (number > 0) + (room if column.right else 0)))
-        text.append_text(cell)
-        text.append(" " * (0 if column.right else room))
-    text.rstrip()
-    return text

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from queuectl.cli.columns import Column as Column
 from queuectl.core.resources import format_amount
 from queuectl.screen.text import NOTHING as NOTHING
+from queuectl.screen.text import Column as Column
 from queuectl.screen.text import age
 from queuectl.screen.text import printable as printable
 

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from queuectl.screen.facts import Target
+from queuectl.screen.text import Column
 
-_GAP: Final = 2
+GAP: Final = 2
+"""Spaces between columns."""
 _STEP: Final = 4
 """Widths grow in steps, so that a table does not shift with every change of its longest cell."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    title: str
-    most: int = 24
-    """Greatest width, in cells."""
-    least: int = 4
-    """Least width, if the screen is too narrow for all columns."""
-    justify: Literal["left", "right"] = "left"
-    from_width: int = 0
-    """Left out on screens narrower than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +64,8 @@ def header(columns: Sequence[Column], widths: Sequence[int]) -> Text:
 
 def line(row: Row, columns: Sequence[Column], widths: Sequence[int], width: int) -> Text:
     """`width`: of the whole line, for a row of one cell."""
-    if len(row.cells) == 1 and isinstance(row.cells[0], Text):
-        return _fitted(row.cells[0], width)
+    if len(row.cells) == 1:
+        return _line(row.cells, [Column("")], [width])
     return _line(row.cells, columns, widths)
 
 
@@ -96,7 +86,7 @@ def fit(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]
                 bars.add(number)
             else:
                 wanted[number] = max(wanted[number], cell.cell_len)
-    room = width - _GAP * (len(columns) - 1)
+    room = width - GAP * (len(columns) - 1)
     widths = [
         column.least if number in bars else min(column.most, need)
         for number, (column, need) in enumerate(zip(columns, wanted, strict=True))
@@ -110,7 +100,9 @@ def fit(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]
     for number in bars:
         spare = room - sum(widths)
         widths[number] += max(0, min(spare, columns[number].most - widths[number]))
-    _shrink(widths, columns, room)
+    widths = narrowed(widths, [column.least for column in columns], room)
+    for number in reversed(range(len(widths))):
+        widths[number] -= min(max(0, sum(widths) - room), widths[number])
     return widths
 
 
@@ -118,41 +110,40 @@ def _stepped(need: int, title: int) -> int:
     return need if need <= title else -(-need // _STEP) * _STEP
 
 
-def _shrink(widths: list[int], columns: Sequence[Column], room: int) -> None:
-    """Shrink the widest columns first, down to the least width of each; then the last ones."""
-    while (excess := sum(widths) - room) > 0:
-        able = [n for n, column in enumerate(columns) if widths[n] > column.least]
+def narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Widths whose sum is `room`, or those in `least` if that is more: the widest are narrowed first."""
+    found = list(widths)
+    while (excess := sum(found) - room) > 0:
+        able = [number for number, width in enumerate(found) if width > least[number]]
         if not able:
             break
-        widest = max(able, key=lambda n: widths[n])
-        second = max((widths[n] for n in able if n != widest), default=0)
-        floor = max(columns[widest].least, min(second, widths[widest] - 1))
-        widths[widest] -= min(excess, widths[widest] - floor)
-    for number in reversed(range(len(widths))):
-        excess = sum(widths) - room
-        if excess > 0:
-            widths[number] -= min(excess, widths[number])
+        widest = max(able, key=lambda number: found[number])
+        second = max((found[number] for number in able if number != widest), default=0)
+        floor = max(least[widest], min(second, found[widest] - 1))
+        found[widest] -= min(excess, found[widest] - floor)
+    return found
 
 
-def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int]) -> Text:
+def joined(cells: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:
+    """One line of a table, with spaces around cells that are narrower than their column."""
     text = Text(no_wrap=True)
     for number, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True)):
-        if number:
-            text.append(" " * _GAP)
-        if isinstance(cell, Bar):
-            text.append_text(cell.draw(width))
-        else:
-            text.append_text(_fitted(cell, width, column.justify))
+        missing = max(0, width - cell.cell_len)
+        text.append(" " * (GAP * (number > 0) + (missing if column.right else 0)))
+        text.append_text(cell)
+        text.append(" " * (0 if column.right else missing))
     return text
 
 
-def _fitted(cell: Text, width: int, justify: str = "left") -> Text:
+def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int]) -> Text:
+    drawn = [
+        cell.draw(width) if isinstance(cell, Bar) else _cut(cell, width)
+        for cell, width in zip(cells, widths, strict=True)
+    ]
+    return joined(drawn, columns, widths)
+
+
+def _cut(cell: Text, width: int) -> Text:
     found = cell.copy()
-    if found.cell_len > width:
-        found.truncate(width, overflow="ellipsis")
-    missing = width - found.cell_len
-    if justify == "right":
-        found.pad_left(missing)
-    else:
-        found.pad_right(missing)
+    found.truncate(width, overflow="ellipsis")
     return found

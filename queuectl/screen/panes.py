@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 
 from rich.text import Text
 
-from queuectl.screen.columns import Bar, Cell, Column, Row
+from queuectl.screen.columns import Bar, Cell, Row
 from queuectl.screen.facts import Decision, Facts, Queue, Quota, Why, Work, charges, meant
 from queuectl.screen.navigation import Pane, View
-from queuectl.screen.text import NOTHING, amount, duration, printable, unit
+from queuectl.screen.text import NOTHING, Column, amount, duration, printable, unit
 
 FAMILY_STYLES: Final = {"never": "red", "not yet": "yellow", "held": "blue", "evicted": "red"}
 _VERDICT_STYLES: Final = {
@@ -35,34 +35,34 @@ COLUMNS: Final[dict[Pane, tuple[Column, ...]]] = {
         Column("FLAVOR", most=20, least=6),
         Column("RESOURCE", most=24, least=3),
         Column("USED OF QUOTA", most=40, least=8),
-        Column("USED", most=15, justify="right"),
-        Column("FREE", most=15, justify="right"),
-        Column("BORROWED", most=15, justify="right", from_width=_WIDE),
-        Column("RUN", most=7, least=3, justify="right"),
-        Column("WAIT", most=7, justify="right"),
+        Column("USED", most=15, right=True),
+        Column("FREE", most=15, right=True),
+        Column("BORROWED", most=15, right=True, from_width=_WIDE),
+        Column("RUN", most=7, least=3, right=True),
+        Column("WAIT", most=7, right=True),
     ),
     Pane.RUNNING: (
         _QUEUE,
         _NAME,
-        Column("SINCE", most=7, least=5, justify="right"),
-        Column("READY", most=11, least=5, justify="right"),
+        Column("SINCE", most=7, least=5, right=True),
+        Column("READY", most=11, least=5, right=True),
         Column("HOLDS", most=44, least=10),
-        Column("PRIO", most=11, justify="right", from_width=_WIDE),
+        Column("PRIO", most=11, right=True, from_width=_WIDE),
         Column("STATE", most=32, least=8),
     ),
     Pane.WAITING: (
-        Column("#", most=7, least=3, justify="right"),
+        Column("#", most=7, least=3, right=True),
         _QUEUE,
         _NAME,
-        Column("PRIO", most=11, justify="right", from_width=_WIDER),
-        Column("FOR", most=7, least=5, justify="right", from_width=_WIDE),
+        Column("PRIO", most=11, right=True, from_width=_WIDER),
+        Column("FOR", most=7, least=5, right=True, from_width=_WIDE),
         Column("REASON", most=28, least=10),
         Column("SHORT BY", most=28, least=8),
         Column("BOUND BY", most=56, least=8),
     ),
     Pane.DECISIONS: (
         Column("TIME", most=8, least=8),
-        Column("NUMBER", most=10, least=4, justify="right", from_width=_WIDE),
+        Column("NUMBER", most=10, least=4, right=True, from_width=_WIDE),
         Column("DECISION", most=10, least=8),
         Column("WHAT", most=44, least=14),
         Column("WHY", most=160, least=8),

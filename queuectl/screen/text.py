@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from queuectl.core.resources import format_amount
@@ -12,6 +13,25 @@ _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _TENTHS_BELOW: Final = 10
 _AGES_BELOW: Final = {"s": 2 * _MINUTE, "m": 2 * _HOUR, "h": 2 * _DAY}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table in a terminal. Widths are in cells of the terminal."""
+
+    title: str
+    right: bool = False
+    """Right-aligned, for numbers."""
+    wide: bool = False
+    """Of a command: shown with `-o wide` only."""
+    drop: int = 0
+    """Of a command, in a terminal that is too narrow: left out, the highest number first; 0: never."""
+    most: int = 24
+    """Of the screen: the greatest width."""
+    least: int = 4
+    """Of the screen: the least width, if it is too narrow for all columns."""
+    from_width: int = 0
+    """Of the screen: left out where it is narrower than this."""
 
 
 def printable(value: object) -> str:
