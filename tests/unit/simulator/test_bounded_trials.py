@@ -18,6 +18,7 @@ from queuectl.answers.what_if.trials import Abandoned, Trials
 from queuectl.core.decisions import Keep, Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, Listed
+from queuectl.core.forking import dissolve
 from queuectl.core.model import ConfigKey, LedgerSnapshot, Workload
 from queuectl.core.policy import Namespace, Policy
 from queuectl.core.what_if import ChangeKind
@@ -110,7 +111,7 @@ class Restless:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.plans = 0
         self.dissolved = 0
-        decide, dissolve = Engine.decide, trials.dissolve
+        decide = Engine.decide
 
         def restless(engine: Engine, *args: Any, **how: Any) -> Plan:
             self.plans += 1
