@@ -9,7 +9,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.reasons import Code, Family, Limit, Reason
+from queuectl.core.model import Phase
+from queuectl.core.reasons import Code, Family, Limit
+from queuectl.ports.history import WorkloadHistory
 from queuectl.ports.reader import DecisionRow, StartsSpan, WorkloadStarts
 
 MOST_SPANS: Final = 100
@@ -106,74 +108,48 @@ class Wait:
     """The longest first; they add up to `waited`."""
 
 
+_STATES: Final = {
+    Phase.PENDING: State.WAITS,
+    Phase.ADMITTED: State.RUNS,
+    Phase.EVICTING: State.EVICTING,
+}
+
+
 def spells(rows: Sequence[DecisionRow], created_at: datetime, until: datetime) -> list[Spell]:
     """The life of a workload from its creation up to `until`, or to its end (A1).
 
     `rows`: its decisions, oldest first. An id that was used before counts from its last enqueue after an end.
     """
-    book = _Book(created_at)
-    for row in rows:
-        book.add(row)
-    book.close(until, None)
-    return book.spells
+    found: list[Spell] = []
+    history = WorkloadHistory()
+    start = min(created_at, rows[0].now) if rows else created_at  # creation is by another clock
+    after = 0
+    for number, row in enumerate((*rows, None)):
+        end = max(start, until if row is None else row.now)
+        if history.ended_at is None and end > start:
+            state = _STATES[history.phase]
+            why = None
+            if state is State.WAITS:
+                why = _why(history) if number else Why(Cause.UNSEEN)
+            before = None if row is None else row.sequence
+            found.append(Spell(state, why, history.cluster_queue, start, end, after, before))
+        if row is not None:
+            if history.ended_at is not None and row.verdict == Verdict.QUEUED:
+                found.clear()  # the id is used again
+            history.add(row)
+            start, after = end, row.sequence
+    return found
 
 
-class _Book:
-    def __init__(self, created_at: datetime) -> None:
-        self.spells: list[Spell] = []
-        self._at = created_at
-        self._after = 0
-        self._state = State.WAITS
-        self._reason: Reason | None = None
-        self._queue: str | None = None
-        self._seen = False
-
-    def add(self, row: DecisionRow) -> None:
-        if not self._seen:
-            self._at = min(self._at, row.now)  # creation is by another clock
-        self.close(row.now, row.sequence)
-        self._seen = True
-        match row.verdict:
-            case Verdict.QUEUED:
-                self._queued(row)
-            case Verdict.PENDING:
-                self._state, self._reason = State.WAITS, row.reason
-            case Verdict.ADMITTED:
-                self._state, self._reason = State.RUNS, None
-            case Verdict.EVICTED:
-                self._state = State.EVICTING
-            case Verdict.RELEASED:
-                self._state, self._reason = State.WAITS, None
-            case Verdict.RETIRED:
-                self._state = State.OVER
-
-    def _queued(self, row: DecisionRow) -> None:
-        queue = row.payload.get("clusterQueue")
-        self._queue = str(queue) if queue is not None else None
-        if self._state is State.OVER:  # the id is used again
-            self.spells.clear()
-            self._state, self._reason = State.WAITS, None
-
-    def close(self, now: datetime, sequence: int | None) -> None:
-        """End the spell that lasts, at `now`."""
-        end = max(self._at, now)
-        if self._state is not State.OVER and end > self._at:
-            why = self._why() if self._state is State.WAITS else None
-            found = Spell(self._state, why, self._queue, self._at, end, self._after, sequence)
-            self.spells.append(found)
-        self._at, self._after = end, sequence or self._after
-
-    def _why(self) -> Why:
-        reason = self._reason
-        if not self._seen:
-            return Why(Cause.UNSEEN)
-        if reason is None:
-            return Why(Cause.UNEVALUATED)
-        if reason.code is Code.WAITING_FOR_HEAD:
-            return Why(Cause.LINE, node=reason.node)
-        never = reason.family is Family.NEVER
-        cause = Cause.NEVER if never else _CAUSES.get(reason.code, Cause.UNEVALUATED)
-        return Why(cause, reason.code, reason.flavor, reason.resource, reason.limit, reason.node)
+def _why(history: WorkloadHistory) -> Why:
+    reason = history.reason
+    if reason is None or not history.evaluated:
+        return Why(Cause.UNEVALUATED)
+    if reason.code is Code.WAITING_FOR_HEAD:
+        return Why(Cause.LINE, node=reason.node)
+    never = reason.family is Family.NEVER
+    cause = Cause.NEVER if never else _CAUSES.get(reason.code, Cause.UNEVALUATED)
+    return Why(cause, reason.code, reason.flavor, reason.resource, reason.limit, reason.node)
 
 
 def spans(found: Iterable[Spell], last: int) -> dict[Spell, StartsSpan]:

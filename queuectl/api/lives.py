@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from queuectl.api.view import Source
-from queuectl.core.decisions import Verdict
 from queuectl.core.model import WorkloadId
+from queuectl.ports.history import history_of
 from queuectl.ports.reader import DecisionRow
 
 PAGE: Final = 1000
@@ -43,13 +43,6 @@ async def decisions_on(source: Source, workload: WorkloadId, last: int) -> tuple
 
 def times(rows: Iterable[DecisionRow]) -> Times:
     """By the decisions on one workload, oldest first. A former life with the same id does not count."""
-    found = Times()
-    for row in rows:
-        match row.verdict:
-            case Verdict.QUEUED if found.ended is not None:
-                found = Times()
-            case Verdict.ADMITTED:
-                found = Times(datetime.fromisoformat(str(row.payload.get("admittedAt", row.now))))
-            case Verdict.RETIRED:
-                found = found._replace(ended=row.now)
-    return found
+    history = history_of(rows)
+    started = history.attempts[-1].admitted_at if history.attempts else None
+    return Times(started, history.ended_at)

@@ -109,7 +109,7 @@ def _waits(workloads: Sequence[ObservedWorkload]) -> list[Json]:
 def _evictions(workloads: Sequence[ObservedWorkload]) -> list[Json]:
     groups: dict[tuple[Any, ...], list[tuple[ObservedWorkload, Reason]]] = defaultdict(list)
     for workload in workloads:
-        for _, reason in workload.evictions:
+        for reason in workload.evictions:
             groups[queue_of(workload), reason.code, reason.cause, reason.by].append((workload, reason))
     return [
         {

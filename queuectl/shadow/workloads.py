@@ -11,6 +11,7 @@ from queuectl.core.decisions import Verdict
 from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.reasons import Family, Reason
 from queuectl.ledger.write.plan_rows import BESIDE
+from queuectl.ports.history import WorkloadHistory
 from queuectl.ports.reader import DecisionRow
 
 SLACK: Final = timedelta(seconds=1)
@@ -46,25 +47,42 @@ class ObservedWorkload:
     """First seen."""
     created_at: datetime
     queue: str
-    cluster_queue: str | None
     requests: dict[str, int]
     """Of all its pods together, in base units by resource."""
     late: bool
     """It had ended before it was first seen."""
+    history: WorkloadHistory = field(default_factory=WorkloadHistory)
     reason: Reason | None = None
     """Its last reason for being pending."""
     told_to_wait: bool = False
-    admitted_at: datetime | None = None
-    """Its first admission."""
-    debt: bool = False
-    evictions: list[tuple[datetime, Reason]] = field(default_factory=list)
-    retired_at: datetime | None = None
     # --- reality
     state: str = SUSPENDED
     """As of the last decision: Running, Suspended, Gone, or how it ended."""
     ran: bool = False
     started_at: datetime | None = None
     ended_at: datetime | None = None
+
+    @property
+    def cluster_queue(self) -> str | None:
+        return self.history.cluster_queue
+
+    @property
+    def admitted_at(self) -> datetime | None:
+        """Its first admission."""
+        return self.history.attempts[0].admission.now if self.history.attempts else None
+
+    @property
+    def debt(self) -> bool:
+        return bool(self.history.attempts) and self.history.attempts[0].admission.payload.get("debt") is True
+
+    @property
+    def evictions(self) -> list[Reason]:
+        evictions = (one.eviction for one in self.history.attempts)
+        return [one.reason for one in evictions if one is not None and one.reason is not None]
+
+    @property
+    def retired_at(self) -> datetime | None:
+        return self.history.ended_at
 
     @property
     def fate(self) -> Fate:
@@ -133,7 +151,7 @@ class ObservedWorkloads:
         assert row.workload is not None
         assert row.ref is not None
         if known is not None and known.retired_at is None:
-            known.queue, known.cluster_queue = payload["queue"], payload["clusterQueue"]
+            known.queue = payload["queue"]
             known.requests = real.get("requests", known.requests)
             return known
         self.by_id[row.workload] = ObservedWorkload(
@@ -142,7 +160,6 @@ class ObservedWorkloads:
             queued_at=row.now,
             created_at=datetime.fromisoformat(payload["createdAt"]),
             queue=payload["queue"],
-            cluster_queue=payload["clusterQueue"],
             requests=real.get("requests", {}),
             late=real.get("state") not in (RUNNING, SUSPENDED),
         )
@@ -156,20 +173,10 @@ def reality(row: DecisionRow) -> dict[str, Any]:
 
 
 def _decided(workload: ObservedWorkload, row: DecisionRow) -> None:
-    match row.verdict:
-        case Verdict.PENDING:
-            workload.reason = row.reason
-            workload.told_to_wait |= workload.admitted_at is None
-        case Verdict.ADMITTED:
-            if workload.admitted_at is None:
-                workload.admitted_at, workload.debt = row.now, row.payload.get("debt") is True
-                workload.cluster_queue = str(row.payload["clusterQueue"])
-        case Verdict.EVICTED if row.reason is not None:
-            workload.evictions.append((row.now, row.reason))
-        case Verdict.RETIRED:
-            workload.retired_at = row.now
-        case _:
-            pass
+    if row.verdict == Verdict.PENDING:
+        workload.reason = row.reason
+        workload.told_to_wait |= workload.admitted_at is None
+    workload.history.add(row)
 
 
 def _really(workload: ObservedWorkload, real: dict[str, Any]) -> None:

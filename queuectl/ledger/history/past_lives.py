@@ -18,6 +18,7 @@ from queuectl.ledger.arrays import CLOCK
 from queuectl.ledger.codec import Parsed
 from queuectl.ledger.rows import stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
+from queuectl.ports.history import WorkloadHistory
 from queuectl.ports.reader import MOST_LIVES, DecisionRow, PastLife, PastLives, PastRun
 
 _HELD: Final = (*("workload", "number", "sequence", "admitted_at", "closed_at"),)
@@ -200,19 +201,16 @@ def lives_in_memory(
 
 def _runs_in_memory(rows: Iterable[DecisionRow]) -> defaultdict[tuple[WorkloadId, int], list[PastRun]]:
     """By workload and sequence of its end, 0 if it is open."""
+    histories: defaultdict[WorkloadId, WorkloadHistory] = defaultdict(WorkloadHistory)
     found: defaultdict[tuple[WorkloadId, int], list[PastRun]] = defaultdict(list)
     for row in rows:
-        if row.workload is None:
-            continue
-        runs = found[(row.workload, 0)]
-        if row.verdict == Verdict.ADMITTED:
-            admitted_at = datetime.fromisoformat(str(row.payload.get("admittedAt", row.now)))
-            runs.append(PastRun(admitted_at, None))
-        elif row.verdict == Verdict.EVICTED and runs:
-            runs[-1] = runs[-1]._replace(evicted_at=row.now)
-        elif row.verdict in (Verdict.RELEASED, Verdict.RETIRED):
-            if runs and runs[-1].ended_at is None:
-                runs[-1] = runs[-1]._replace(ended_at=row.now)
-            if row.verdict == Verdict.RETIRED:
-                found[(row.workload, row.sequence)] = found.pop((row.workload, 0))
+        if row.workload is not None:
+            history = histories[row.workload]
+            history.add(row)
+            end = row.sequence if row.verdict == Verdict.RETIRED else 0
+            found[(row.workload, 0)] = []
+            found[(row.workload, end)] = [
+                PastRun(one.admitted_at, one.ended_at, None if one.eviction is None else one.eviction.now)
+                for one in history.attempts
+            ]
     return found
