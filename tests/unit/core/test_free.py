@@ -11,6 +11,7 @@ from queuectl.core.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGro
 from queuectl.core.reports import free
 from queuectl.core.resources import FlavorResource
 from tests.builders import ALL_NAMESPACES, GPU, World, admitted, flavor, local_queue, workload
+from tests.doubles import engine_state
 from tests.unit.core import profiles
 
 profiles.load()
@@ -52,7 +53,7 @@ def forests(draw: st.DrawFn) -> list[Any]:
 
 
 def can_have(world: World, queue: str) -> int:
-    ((_, amount),) = free(world.engine._state.directory.tree, queue, [CELL])
+    ((_, amount),) = free(engine_state.tree(world.engine), queue, [CELL])
     return amount
 
 
