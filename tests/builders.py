@@ -13,6 +13,7 @@ from queuectl.core.decisions import (
     Configure,
     Decision,
     Enqueue,
+    Keep,
     Plan,
     PodOwnerToRead,
     PodsToCount,
@@ -59,6 +60,7 @@ from queuectl.core.policy import (
     Toleration,
     WorkloadPriorityClass,
 )
+from queuectl.core.reasons import Reason
 from queuectl.core.resources import amounts
 from tests.doubles.invariants import violations
 
@@ -296,6 +298,11 @@ class World:
             self.commit(plan)
             made.extend(plan.recorded)
         raise AssertionError("decisions never end")
+
+    def reason(self, name: str) -> Reason | None:
+        """Return why a workload waits, by the last decision about it."""
+        kept = (d.reason for d in self.decided if isinstance(d, Keep) and d.ref.name == name)
+        return next(iter(reversed(list(kept))), None)
 
     def settle(self, result: Result = Result.DONE, generation: int = 2) -> list[EffectSettled]:
         """Acknowledge every dispatched effect as done."""

@@ -288,6 +288,7 @@ def _refuse(state: State, entry: Entry, reason: Reason, evaluation: Evaluation) 
     assert group is not None
     queue = state.pending[group.cluster_queue]
     queue.mark_inadmissible(entry, reason)
+    state.due_queues.add(queue.name)  # others of the group may wait with another reason
     if evaluation.may_preempt:
         state.requeuer.may_preempt(queue, group)
     if evaluation.lacking:

@@ -25,6 +25,7 @@ from queuectl.core.quota.shortage import promised
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
 from queuectl.core.state import State
+from tests.doubles import engine_state
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ def violations(engine: Engine, plan: Plan | None = None) -> list[str]:
 
     `plan` was decided by `engine`, and is not committed yet. The time grows with the whole state.
     """
-    state = engine._state
+    state = engine_state.state(engine)
     return [*_of_state(state), *(_of_plan(state, plan) if plan is not None else ())]
 
 

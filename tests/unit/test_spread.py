@@ -51,7 +51,7 @@ def test_without_a_control_plane_half_as_many_more_processes_than_cores_run() ->
         ),
         ("tests/acceptance/e2e/test_outages.py::test_x[frozen]", "tests/acceptance/e2e/test_outages.py"),
         ("tests/unit/core/test_quota.py::test_x", "tests/unit/core/test_quota.py"),
-        ("tests/unit/core/test_machine.py::TestAnything::runTest", "tests/unit/core/test_machine.py"),
+        ("tests/unit/core/test_laws.py::TestAnything::runTest", "tests/unit/core/test_laws.py"),
     ],
 )
 def test_tests_of_one_site_are_one_group(nodeid: str, expected: str) -> None:

@@ -278,6 +278,10 @@ class PreemptionSimulation:
             if self._search(bold):
                 self.protected |= dict.fromkeys(search.needed, min(search.protected.values()))
                 self.lasting |= search.lasting
+        if not victims and pods and pods not in self.lacking and not snapshot.room.fits(pods):
+            by_quota = PreemptionSearch(snapshot, node, entry, cells, needed)
+            if self._search(by_quota):
+                self.lacking.append(pods)  # with more room, these make room for it (W6)
         return victims
 
     def _search(self, search: PreemptionSearch) -> Sequence[Target]:

@@ -23,6 +23,7 @@ from queuectl.kinds.owners import controlling
 from queuectl.kinds.pods import pod_event
 from queuectl.kinds.workloads import observe
 from tests.builders import GPU, World, admitted, local_queue, observed, queue, workload
+from tests.doubles import engine_state
 from tests.job_kinds import JOB_KINDS
 from tests.unit.core.test_observed_attempts import A, attempt
 from tests.unit.core.test_pod_numbers import Running
@@ -223,7 +224,7 @@ def test_a_hold_that_flaps_during_the_eviction_releases_no_quota_before_the_pods
         made = life.see()
         assert not [d for d in made if isinstance(d, Release)]
         assert admitted(made) == []
-    entry = life.world.engine._state.entries[WorkloadId("uid-a")]
+    entry = engine_state.entry(life.world.engine, "a")
     assert str(entry.phase) == "Evicting"
 
 

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from tests.acceptance.mutants.patches import CHECKOUT, FOLDER, DoesNotApply, Patch, all_patches
 
-SLOW: Final = "test_machine.py"
+SLOW: Final = "test_late_channels.py"
 """Takes half a minute, and no rule depends on it alone."""
 REST: Final = ("tests/unit/conformance", "tests/unit/simulator")
 PLUGINS: Final = ("pytest_asyncio.plugin", "_hypothesis_pytestplugin")

@@ -30,6 +30,7 @@ from queuectl.kube.reflector import Timings
 from queuectl.kube.reflectors import reflectors
 from queuectl.kube.sources import sources
 from tests.builders import GPU, T0, flavor, local_queue, observed, pending_row, policy, queue, workload
+from tests.doubles import engine_state
 from tests.job_kinds import JOB_KINDS
 
 TIMES = Timings(watch=2, relist=600, absent=0.1, backoff=0.004, backoff_limit=0.02)
@@ -176,7 +177,7 @@ class Leader:
             self.engine.commit(plan, sequence)
             sequence += len(plan.recorded)
             self.engine.handle([PodsCounted(one.workload, one.attempt, alive=pods) for one in plan.probes])
-        holders = self.engine._state.holders.get("cq", {})
+        holders = engine_state.state(self.engine).holders.get("cq", {})
         return OLD in holders, "uid-job" in holders
 
 

@@ -26,6 +26,7 @@ from queuectl.core.resources import FlavorResource
 from queuectl.kinds.policy import parse_policy
 from queuectl.ledger.memory import MemoryLedger
 from tests.builders import GPU
+from tests.doubles import engine_state
 from tests.job_kinds import JOB_KINDS
 from tests.unit.core import profiles
 from tests.unit.simulator.hours import START, Hour
@@ -88,7 +89,7 @@ class Told(Hour):
             self._moment = self._times.pop()
             asked = questions(on_nodes=bool(self.nodes))
             self.told[self._moment] = asyncio.run(told(self.ledger, self._moment, asked))
-            self.quotas[self._moment] = quotas(self._engine._state.tree)
+            self.quotas[self._moment] = quotas(engine_state.tree(self._engine))
         self._moment = None
 
     def _clock(self) -> datetime:

@@ -12,6 +12,7 @@ from queuectl.core.model import Phase, WorkloadId
 from queuectl.core.reasons import Code
 from queuectl.core.transitions import IllegalTransition
 from tests.builders import GPU, local_queue, pod_set, queue, workload
+from tests.doubles import engine_state
 from tests.unit.controller.fakes import opened
 from tests.unit.controller.site import Site
 
@@ -120,7 +121,7 @@ async def test_an_illegal_decision_sets_its_workload_aside(
         plan = decide(self, *args, **kwargs)  # type: ignore[arg-type]
         for decision in plan.decisions:
             if about_poison(decision) and not isinstance(decision, Keep):
-                raise IllegalTransition(self._state.entries[POISON], Phase.FINISHED, decision)
+                raise IllegalTransition(engine_state.entry(self, POISON), Phase.FINISHED, decision)
         return plan
 
     monkeypatch.setattr(Engine, "decide", illegal)

@@ -1,184 +1,86 @@
-"""Laws that hold for every plan, judged by the text of the rules and the rows of the ledger alone."""
+"""Laws of random sequences, judged by the text of the rules, the rows of the ledger and slow code alone.
+
+Laws of plans read a `PlanContext`, laws of states the driver. Where nodes limit admissions, those of
+room_laws.py hold as well.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from queuectl.core.decisions import Admit, Enqueue, Evict, Keep, Plan, Release, Retire
-from queuectl.core.model import Attempt, ObjectRef, WorkloadId
-from queuectl.core.policy import ClusterQueue, Preemption, PreemptionPolicy
-from queuectl.core.preemption.claims import PreemptionClaim
-from queuectl.core.reasons import PreemptionCause, Reason
-from queuectl.core.resources import FlavorResource
-from tests.builders import T0
-from tests.unit.core.reference import Cell, Named, Policy, Usage
+from queuectl.core.cycle.nomination import Nominator
+from queuectl.core.cycle.plan_draft import PlanDraft
+from queuectl.core.decisions import Admit, Configure, Evict, Keep, subject
+from queuectl.core.engine import DEFAULT_BUDGET
+from queuectl.core.model import Assignment, AttemptState, PastAttempts, Phase, Workload, WorkloadId
+from queuectl.core.policy import ClusterQueue, PreemptionPolicy
+from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.core.resources import PODS, Amounts, Usage
+from tests.builders import GPU
+from tests.doubles import engine_state
+from tests.unit.core.plans import PlanContext, When, fits, law, within
+from tests.unit.core.reference import Usage as UsageByQueue
 
 if TYPE_CHECKING:
-    from tests.unit.core.running import Running
+    from tests.unit.core.driver import Driver, Job
+
+UNLIMITED = 10**6
+"""With any limit on the cycles all heads are nominated."""
+ROOM = frozenset({Code.CAPACITY_MISSING, Code.NO_NODE_FITS})
+
+# --- deciding
 
 
-class QuotaState:
-    """Usage of all queues, and the quota that follows from it, recomputed for each query (Q2 to Q5)."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.usage: Usage = {}
-
-    def charge(self, attempt: Attempt, sign: int = 1) -> None:
-        for (flavor, resource), amount in attempt.assignment.usage().items():
-            self.add(attempt.assignment.cluster_queue, (flavor, resource), sign * amount)
-
-    def add(self, queue: str, cell: Cell, amount: int) -> None:
-        key = (queue, *cell)
-        self.usage[key] = self.usage.get(key, 0) + amount
-
-    def available(self, queue: str, cell: Cell) -> int:
-        return self.policy.available((queue, ClusterQueue), cell, self.usage)
-
-    def numbers(self, node: Named, cell: Cell) -> tuple[int, int, int]:
-        """Return subtree quota, private quota and usage (Q2, Q3)."""
-        return self.policy._numbers(node, cell, self.usage)
-
-    def borrows(self, node: Named, cell: Cell) -> bool:
-        subtree, _, used = self.numbers(node, cell)
-        return used > subtree
-
-    def path(self, queue: str) -> list[Named]:
-        """Return the queue and its ancestors, nearest first."""
-        found: list[Named] = [(queue, ClusterQueue)]
-        while (above := self.policy._parent(found[-1])) is not None:
-            found.append(above)
-        return found
-
-    def root(self, queue: str) -> Named:
-        return self.path(queue)[-1]
+@law(When.DECIDE)
+def deciding_changes_nothing(context: PlanContext) -> None:
+    driver = context.driver
+    free = engine_state.free_on_nodes(driver.engine)
+    again = driver.engine.decide(driver.now, context.budget, context.cycles)
+    assert again == context.plan, "deciding changed the state"
+    assert engine_state.free_on_nodes(driver.engine) == free, "deciding changed what is free on nodes"
 
 
-class WorkloadRef(NamedTuple):
-    id: WorkloadId
-    ref: ObjectRef
-    priority: int
-    created_at: datetime
+@law(When.DECIDE)
+def what_is_due_is_decided(context: PlanContext) -> None:
+    plan = context.plan
+    if not plan.decisions and not plan.probes:
+        assert not context.driver.engine.due or plan.more, "due without anything to do: a driver would loop"
 
 
-@dataclass
-class Preempting:
-    """One preemptor of a plan, its request and its victims."""
-
-    owner: WorkloadRef
-    queue: str
-    cells: dict[Cell, int]
-    waits_for: list[WorkloadId]
-    """Its victims, including those that were already terminating."""
-    evicts: list[Evict] = field(default_factory=list)
-
-
-class PlanContext:
-    """A plan and the state before it is applied."""
-
-    def __init__(self, running: Running, plan: Plan, *, one_cycle: bool) -> None:
-        self.running = running
-        self.plan = plan
-        self.one_cycle = one_cycle
-        self.policy = running.counting()
-        self.stored = running.ledger.store.workloads
-        names = running.engine._state.tree.names
-        self.names: list[FlavorResource] = names
-        self.attempts = {uid: one.attempt for uid, one in self.stored.items() if one.attempt is not None}
-        closed = {d.workload for d in plan.decisions if isinstance(d, Release | Retire)}
-        for uid in closed:
-            self.attempts.pop(uid, None)
-        self.preemptions = list(self._preemptions())
-        self.claimed = {claim.cluster_queue for claim in running.engine._state.claims}
-        """Queues with open claims of earlier plans."""
-
-    @property
-    def now(self) -> datetime:
-        return self.plan.now
-
-    def quota(self) -> QuotaState:
-        """Usage before the admissions of the plan, without the quota that the plan releases."""
-        quota = QuotaState(self.policy)
-        for attempt in self.attempts.values():
-            quota.charge(attempt)
-        return quota
-
-    def rules(self, queue: str) -> Preemption:
-        return self.policy.queues[queue].preemption
-
-    def fair(self, queue: str) -> bool:
-        name, kind = self.quota().root(queue)
-        if kind is ClusterQueue:
-            return False
-        cohort = self.policy.cohorts.get(name)
-        enabled = cohort.sharing.enabled if cohort is not None else None
-        return self.running.world.settings.fair_sharing if enabled is None else enabled
-
-    def cells(self, claim: PreemptionClaim) -> dict[Cell, int]:
-        return {tuple(self.names[cell]): amount for cell, amount in claim.cells if amount}  # type: ignore[misc]
-
-    def _preemptions(self) -> Iterator[Preempting]:
-        for decision in self.plan.decisions:
-            if isinstance(decision, Keep) and (claim := decision.claim) is not None:
-                evicts = [victim for victim in self.plan.victims if victim.preemptor == decision.workload]
-                waits_for = [victim.workload for victim in claim.victims]
-                yield Preempting(
-                    self._workload_ref(decision), claim.cluster_queue, self.cells(claim), waits_for, evicts
-                )
-
-    def _workload_ref(self, kept: Keep) -> WorkloadRef:
-        """Return the workload as recorded in the ledger after the plan."""
-        for decision in self.plan.decisions:
-            if isinstance(decision, Enqueue) and decision.workload.id == kept.workload:
-                return WorkloadRef(kept.workload, kept.ref, decision.priority, decision.workload.created_at)
-        stored = self.stored[kept.workload]
-        return WorkloadRef(kept.workload, kept.ref, stored.priority, stored.created_at)
-
-    def earlier(self) -> Iterator[Preempting]:
-        """Yield the claims of earlier plans, except those of workloads that this plan decides."""
-        decided = {d.workload for d in self.plan.decisions if isinstance(d, Keep)}
-        decided |= {d.attempt.workload for d in self.plan.decisions if isinstance(d, Admit)}
-        for claim in self.running.engine._state.claims:
-            if claim.owner not in decided:
-                entry = self.running.engine._state.entries[claim.owner]
-                owner = WorkloadRef(entry.id, entry.ref, entry.priority, T0)
-                waits_for = [victim.workload for victim in claim.victims]
-                yield Preempting(owner, claim.cluster_queue, self.cells(claim), waits_for)
-
-    def alone(self) -> Iterator[Preempting]:
-        """Yield the preemptions whose search saw exactly the state of `quota`.
-
-        These are the first ones of their trees, in plans of one cycle, without open claims.
-        """
-        if not self.one_cycle:
-            return
-        seen: set[Named] = set()
-        quota = self.quota()
-        claims = {quota.root(name) for name in self.claimed}
-        for preempting in self.preemptions:
-            root = quota.root(preempting.queue)
-            if root not in seen and root not in claims:
-                seen.add(root)
-                yield preempting
-
-    def elsewhere(self, preempting: Preempting) -> list[Evict]:
-        return [victim for victim in preempting.evicts if self.queue_of(victim) != preempting.queue]
-
-    def queue_of(self, victim: Evict) -> str:
-        return self.attempts[victim.workload].assignment.cluster_queue
-
-    def uses(self, victim: Evict) -> set[Cell]:
-        usage = self.attempts[victim.workload].assignment.usage()
-        return {(f, r) for (f, r), amount in usage.items() if amount}
+@law(When.DECIDE)
+def the_first_of_those_alike_stands_for_all(context: PlanContext) -> None:
+    """W5. Each plan decides as if the heads of all queues had been nominated."""
+    if context.cycles is not None or context.budget != DEFAULT_BUDGET:
+        return
+    plan = context.plan
+    full = context.driver.engine.decide(plan.now, context.budget, UNLIMITED)
+    assert Counter(map(repr, plan.decisions)) == Counter(map(repr, full.decisions))
+    assert (plan.probes, plan.more, plan.apart) == (full.probes, full.more, full.apart)
 
 
-# --- laws
+@law(When.DECIDE)
+def what_could_not_have_enough_is_refused(context: PlanContext) -> None:
+    """W7. No head that is passed over would be admitted, or find victims."""
+    state = engine_state.state(context.driver.engine)
+    draft = PlanDraft(state, context.now)
+    nominator = Nominator(draft.snapshot, state.directory, state.claims)
+    for waiting in state.pending.values():
+        for group in waiting.groups.values():
+            head = group.head()
+            if head is not None and not draft.chances.could_have_enough(waiting, group):
+                assert not nominator.nominate(head).promising, f"{head.ref} has a chance"
 
 
+ALWAYS = (deciding_changes_nothing, what_is_due_is_decided)
+"""Every driver has these."""
+
+# --- plans
+
+
+@law(When.PLAN)
 def no_workload_is_admitted_on_quota_that_is_not_available(context: PlanContext) -> None:
     quota = context.quota()
     for decision in context.plan.decisions:
@@ -194,6 +96,7 @@ def no_workload_is_admitted_on_quota_that_is_not_available(context: PlanContext)
         quota.charge(attempt)
 
 
+@law(When.PLAN)
 def preemptors_of_a_plan_fit_after_their_victims_end(context: PlanContext) -> None:
     """All preemptors of a tree fit together, with the admissions of the plan and with earlier claims."""
     if not context.preemptions:
@@ -215,6 +118,7 @@ def preemptors_of_a_plan_fit_after_their_victims_end(context: PlanContext) -> No
             assert over <= 0, f"{preempting.owner.ref} lacks {over} of {cell} without its victims"
 
 
+@law(When.PLAN)
 def no_victim_is_unnecessary(context: PlanContext) -> None:
     """P6: with any single victim restored, the request does not fit, or only with borrowing."""
     for preempting in context.alone():
@@ -232,16 +136,7 @@ def no_victim_is_unnecessary(context: PlanContext) -> None:
             quota.charge(context.attempts[victim.workload], -1)
 
 
-def fits(quota: QuotaState, preempting: Preempting, *, allow_borrowing: bool) -> bool:
-    for cell, amount in preempting.cells.items():
-        if amount > max(0, quota.available(preempting.queue, cell)):
-            return False
-        subtree, _, used = quota.numbers((preempting.queue, ClusterQueue), cell)
-        if not allow_borrowing and len(quota.path(preempting.queue)) > 1 and used + amount > subtree:
-            return False
-    return True
-
-
+@law(When.PLAN)
 def priority_is_respected(context: PlanContext) -> None:
     """P2. YuniKorn: only equal or lower priority is preempted. `Any` lifts this for borrowed quota."""
     for preempting in context.preemptions:
@@ -265,14 +160,15 @@ def priority_is_respected(context: PlanContext) -> None:
                 assert allowed.most_priority is None or other.priority <= allowed.most_priority
 
 
+@law(When.PLAN)
 def no_protected_workload_is_preempted(context: PlanContext) -> None:
     """P10 and P11. A workload that has ended and only has live pods is not protected."""
-    settings = context.running.world.settings
-    snapshot = context.running.ledger._preemptions()
+    settings = context.driver.setup.settings
+    snapshot = context.driver.ledger._preemptions()
     for preempting in context.preemptions:
         for victim in preempting.evicts:
             attempt = context.attempts[victim.workload]
-            job = context.running.jobs.get(victim.workload)
+            job = context.driver.jobs.get(victim.workload)
             if job is None or job.finished is not None:
                 continue
             cause = victim.reason.cause
@@ -286,6 +182,7 @@ def no_protected_workload_is_preempted(context: PlanContext) -> None:
             assert len(recent) < settings.eviction_budget, f"{victim.ref} was preempted {len(recent)} times"
 
 
+@law(When.PLAN)
 def a_victim_holds_what_is_requested(context: PlanContext) -> None:
     for preempting in context.preemptions:
         for victim in preempting.evicts:
@@ -294,6 +191,7 @@ def a_victim_holds_what_is_requested(context: PlanContext) -> None:
             )
 
 
+@law(When.PLAN)
 def no_victim_is_in_another_tree(context: PlanContext) -> None:
     """YuniKorn: never outside the fence. The fence here is the root cohort."""
     quota = context.quota()
@@ -302,6 +200,7 @@ def no_victim_is_in_another_tree(context: PlanContext) -> None:
             assert quota.root(context.queue_of(victim)) == quota.root(preempting.queue)
 
 
+@law(When.PLAN)
 def preemptor_and_victim_are_different_workloads(context: PlanContext) -> None:
     """YuniKorn: never within one application. A workload is preempted whole and once, and not admitted."""
     admitted_since = {d.attempt.workload for d in context.plan.decisions if isinstance(d, Admit)}
@@ -313,6 +212,7 @@ def preemptor_and_victim_are_different_workloads(context: PlanContext) -> None:
     assert {victim.preemptor for victim in context.plan.victims} <= asking
 
 
+@law(When.PLAN)
 def a_queue_loses_only_what_it_borrows(context: PlanContext) -> None:
     """YuniKorn: the queue of a victim is above its guarantee, and is never pushed below it.
 
@@ -343,6 +243,7 @@ def a_queue_loses_only_what_it_borrows(context: PlanContext) -> None:
             assert found, f"{queue} is pushed below its own quota by {preempting.owner.ref}"
 
 
+@law(When.PLAN)
 def the_preemptor_is_below_its_guarantee(context: PlanContext) -> None:
     """YuniKorn: preemption is only for queues below their guarantee.
 
@@ -372,20 +273,7 @@ def the_preemptor_is_below_its_guarantee(context: PlanContext) -> None:
             )
 
 
-def within(quota: QuotaState, preempting: Preempting, node: Named) -> bool:
-    """Return whether `node` does not borrow with the part of the request that reaches it."""
-    for cell, amount in preempting.cells.items():
-        rest = amount
-        for at in quota.path(preempting.queue):
-            subtree, private, used = quota.numbers(at, cell)
-            if at == node:
-                if used + rest > subtree:
-                    return False
-                break
-            rest = max(0, rest - max(0, private - used))
-    return True
-
-
+@law(When.PLAN)
 def share_causes_occur_only_with_fair_sharing(context: PlanContext) -> None:
     """S1: each cause occurs only in trees with, or only in trees without, fair sharing."""
     for preempting in context.preemptions:
@@ -396,6 +284,7 @@ def share_causes_occur_only_with_fair_sharing(context: PlanContext) -> None:
             assert PreemptionCause.IN_COHORT_FAIR_SHARING not in causes
 
 
+@law(When.PLAN)
 def a_row_says_more_than_other_numbers(context: PlanContext) -> None:
     """R2: for a workload that waits already, a change of amounts, counts or times alone makes no row."""
     for decision in context.plan.recorded:
@@ -414,7 +303,7 @@ def _without_numbers(reason: Reason) -> tuple[object, ...]:
     )
 
 
-ALL = (
+OF_PLANS = (
     no_workload_is_admitted_on_quota_that_is_not_available,
     preemptors_of_a_plan_fit_after_their_victims_end,
     no_victim_is_unnecessary,
@@ -428,3 +317,258 @@ ALL = (
     share_causes_occur_only_with_fair_sharing,
     a_row_says_more_than_other_numbers,
 )
+
+
+@law(When.PLAN)
+def a_reason_is_recorded_once(context: PlanContext) -> None:
+    """R2, L29: a row says a new reason, or a workload requests something else than before."""
+    for decision in context.plan.decisions:
+        if isinstance(decision, Keep):
+            before = context.stored.get(decision.workload)
+            reason = before.reason if before is not None else None
+            changed = reason is None or reason.key != decision.reason.key
+            assert decision.recorded or not changed, (decision, reason)
+            if decision.recorded:
+                assert changed or decision.workload in context.driver.reshaped, (decision, reason)
+
+
+@law(When.COMMIT)
+def live_pods_are_charged(context: PlanContext) -> None:
+    """L30, L31. All events were delivered: an admission took the quota of no live pod."""
+    driver = context.driver
+    if driver.watch or not context.admissions:
+        return
+    decided = {subject(d) for d in context.plan.decisions if not isinstance(d, Configure)}
+    for uid, job in (*driver.jobs.items(), *driver.left.items()):
+        unknown = uid not in driver.jobs and uid not in context.stored  # gone, and not in the dump
+        if not job.pods or job.unasked or job.edited or unknown:
+            continue
+        held = context.stored[uid].attempt if uid in context.stored else None
+        assert held is not None, f"{uid} has live pods and no charge, {sorted(decided)} were decided"
+        if job.started is not None:
+            missing = Counter(job.started.usage()) - Counter(held.assignment.usage())
+            assert not missing, f"{uid} has live pods on {job.started.usage()}, charged is {held}"
+
+
+# --- nothing is left to decide
+
+
+@law(When.DECIDED)
+def workloads_wait_for_what_the_reference_says(driver: Driver) -> None:
+    """The ledger is compared with the reference implementation."""
+    if driver.engine.frozen:
+        return
+    stored = driver.ledger.store.workloads
+    usage: UsageByQueue = {}
+    for row in stored.values():
+        if row.attempt is not None:
+            queue = row.attempt.assignment.cluster_queue
+            for (flavor, resource), amount in row.attempt.assignment.usage().items():
+                key = (queue, flavor, resource)
+                usage[key] = usage.get(key, 0) + amount
+    waiting = {
+        uid: left(job)
+        for uid, job in driver.jobs.items()
+        if job.suspended and not job.finished and (uid not in stored or stored[uid].attempt is None)
+    }
+    assert waiting.keys() <= stored.keys(), "a pending workload is not in the ledger"
+    claiming = {
+        uid
+        for uid in waiting
+        if (reason := stored[uid].reason) and reason.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS
+    }
+    blocked = {str(stored[uid].cluster_queue) for uid in claiming}
+    kept_out = {uid: _kept_out(driver, workload, stored[uid].past) for uid, workload in waiting.items()}
+    pairs = ((_as_of(workload, stored[uid].past), stored[uid].arrival) for uid, workload in waiting.items())
+    for uid, code in driver.policy.waits_for(pairs, usage, blocked, kept_out).items():
+        reason = stored[WorkloadId(uid)].reason
+        assert reason is not None, f"{uid} is pending with {code}, but has no reason"
+        if _excused(driver, uid, code, reason):
+            continue
+        if code is None and (claiming or driver.policy.has_strict_queue):
+            # What is available is reserved. The row may be older, from when it was in use (R2).
+            assert reason.code is Code.WAITING_FOR_QUOTA, f"{uid} fits, but has reason {reason}"
+            continue
+        assert code is not None, f"{uid} fits, but was not admitted"
+        assert reason.code is code, f"{uid} is pending with {code}, but has reason {reason}"
+    assert not [uid for uid in stored.keys() - driver.jobs.keys() if stored[uid].attempt is None]
+
+
+def left(job: Job) -> Workload:
+    """Return the requests without the pods that have ended for good."""
+    pod_sets = tuple(replace(p, count=max(0, p.count - job.ended)) for p in job.workload.pod_sets)
+    return replace(job.workload, pod_sets=pod_sets)
+
+
+def _kept_out(driver: Driver, workload: Workload, past: PastAttempts) -> Code | None:
+    if workload.max_run_seconds is not None and past.run_ms >= workload.max_run_seconds * 1000:
+        return Code.DEACTIVATED
+    if past.barred is None or (past.until is not None and past.until <= driver.now):
+        return None
+    return past.barred.code
+
+
+def _as_of(workload: Workload, past: PastAttempts) -> Workload:
+    """Return the workload with the end of its backoff as its creation time (O6)."""
+    if past.until is None:
+        return workload
+    return replace(workload, created_at=max(workload.created_at, past.until))
+
+
+def _excused(driver: Driver, uid: str, code: Code | None, reason: Reason) -> bool:
+    """Return whether a workload with `code` by the reference may wait with `reason`.
+
+    The reference has no nodes: a workload that fits by it may lack room with some flavor (M1). Its row may
+    be older, and behind a workload that lacks room it is not evaluated again (W1, R2).
+    """
+    entries = engine_state.entries(driver.engine)
+    queue = entries[WorkloadId(uid)].cluster_queue
+    current = [entry.reason for entry in entries.values() if entry.reason and entry.cluster_queue == queue]
+    if ROOM.isdisjoint(each.code for whole in (reason, *current) for each in (whole, *whole.others)):
+        return code is Code.WAITING_FOR_QUOTA and reason.code is Code.MIN_RUN_TIME_PROTECTED
+    assert driver.nodes.nodes, f"no node is known, and {reason}"
+    return code in (None, Code.WAITING_FOR_QUOTA)
+
+
+@law(When.DECIDED)
+def what_runs_is_charged_as_requested(driver: Driver) -> None:
+    if driver.engine.frozen:
+        return
+    for uid, job in driver.jobs.items():
+        if job.suspended or job.finished or not driver.policy.queue_of(job.workload):
+            continue
+        attempt = driver.ledger.store.workloads[uid].attempt
+        assert attempt is not None, f"{uid} runs, but is not charged"
+        if attempt.debt:
+            continue
+        held = [(p.name, _without_pods(p.requests)) for p in attempt.assignment.pod_sets]
+        asked = [(p.name, p.requests) for p in job.workload.pod_sets]
+        assert held == asked, f"{uid} runs with a charge that differs from its request"
+        more = attempt.assignment.pods - sum(p.count for p in left(job).pod_sets)
+        assert more >= 0, f"{uid} holds less than its pods"
+        settled = attempt.state is AttemptState.ADMITTED and uid not in driver.effects
+        assert more == 0 or not settled, f"{uid} holds what {more} pods have left"
+
+
+def _without_pods(requests: Amounts) -> Amounts:
+    return tuple(item for item in requests if item[0] != PODS)
+
+
+@law(When.DECIDED)
+def a_preemptor_that_fits_has_started(driver: Driver) -> None:
+    """C13: pods of victims are still ending. Forecasts are from engines that start like a new process (A12).
+
+    A new process admits no preemptor with what it claims. It may find another assignment, and does not
+    know of victims of others that the preemptor waits for, too (C8).
+    """
+    evictions = {row.id: row.preemptor for row in driver.loaded().workloads}
+    for plan in driver.plans_of(driver.fresh()):
+        for attempt in (each.attempt for each in plan.decisions if isinstance(each, Admit)):
+            claim = engine_state.claim_of(driver.engine, attempt.assignment.cluster_queue)
+            if claim is not None and claim.owner == attempt.workload:
+                recorded = all(evictions[victim.workload] == claim.owner for victim in claim.victims)
+                assert claim.assignment != attempt.assignment or not recorded, attempt
+        if any(isinstance(each, Admit | Evict) for each in plan.decisions):
+            return
+
+
+# --- at rest
+
+
+@law(When.REST)
+def preemptors_are_admitted(driver: Driver) -> None:
+    """C7: no workload that preempted still waits for what its victims left, and no other uses that quota."""
+    stored = driver.ledger.store.workloads
+    waiting = [
+        row.ref
+        for row in stored.values()
+        if row.reason and row.reason.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS and row.attempt is None
+    ]
+    assert not waiting, f"{waiting} preempted, but were not admitted"
+    unserved = [
+        owner for owner in driver.preemptors if owner in stored and owner not in driver.admitted_since
+    ]
+    assert not unserved, f"{unserved} preempted without being admitted"
+
+
+@law(When.REST)
+def a_new_process_decides_nothing(driver: Driver) -> None:
+    """W1 to W6: no inadmissible workload would fit or find victims in a full evaluation."""
+    for plan in driver.plans_of(driver.fresh()):
+        for decision in plan.recorded:
+            assert isinstance(decision, Keep), decision
+            assert decision.claim is None, decision
+
+
+@law(When.REST)
+def a_new_process_says_the_same(driver: Driver) -> None:
+    """It may report another one of several limits: what is inadmissible is not evaluated for that alone."""
+    other = driver.fresh()
+    for plan in driver.plans_of(other):
+        for decision in plan.recorded:
+            assert isinstance(decision, Keep), decision
+            before = driver.ledger.store.workloads[decision.workload].reason
+            assert before is not None, decision
+            assert {before.code, decision.reason.code} <= {Code.WAITING_FOR_QUOTA, *ROOM}, (before, decision)
+    driver.check(other)
+    assert other.unacknowledged() == driver.engine.unacknowledged()
+
+
+@law(When.REST)
+def no_two_preempt_each_other_repeatedly(driver: Driver) -> None:
+    """P12, without fair sharing: who preempts a victim again was preempted by a third workload between."""
+    if driver.shares:
+        return
+    evicted = driver.evicted[driver.evicted_before :]
+    last: dict[tuple[WorkloadId, str], int] = {}
+    for number, (victim, preemptor) in enumerate(evicted):
+        meanwhile = evicted[last.get((victim, preemptor), number) : number]
+        thirds = [by for gone, by in meanwhile if gone == preemptor and by != victim]
+        assert thirds or not meanwhile, evicted
+        last[victim, preemptor] = number
+
+
+@law(When.REST)
+def no_workload_is_preempted_twice_at_the_same_moment(driver: Driver) -> None:
+    """P11, P12. Budget and cooldown apply in addition to the rules, also with fair sharing."""
+    evicted = Counter(victim for victim, _ in driver.evicted[driver.evicted_before :])
+    for victim, times in evicted.items():
+        assert times <= (2 if victim in driver.preempted_before else 1), driver.evicted
+
+
+@law(When.REST)
+def the_ledger_says_what_runs(driver: Driver) -> None:
+    """L30, L31. What is to stop has stopped, and what runs is charged, on the flavor on which it runs."""
+    stored, used = driver.ledger.store.workloads, Counter[object]()
+    for uid, row in stored.items():
+        job = driver.jobs.get(uid)
+        assert job is not None, f"{uid} is gone, and open in the ledger"
+        assert row.phase is not Phase.EVICTING, f"{uid} is being evicted for ever: {row.reason}"
+        assert (row.attempt is not None) is not job.suspended, (
+            f"{uid}: {row.phase}, suspended {job.suspended}"
+        )
+    for uid, job in driver.jobs.items():
+        assert not (job.workload.hold and (job.pods or not job.suspended)), f"{uid} is held and runs"
+        if job.suspended:
+            continue
+        held = stored[uid].attempt
+        assert held is not None
+        assert held.state is AttemptState.ADMITTED
+        charged = _gpus(held.assignment)
+        if job.started is not None and not job.edited:
+            assert charged == _gpus(job.started), f"{uid} runs on another flavor than is charged"
+        assert sum(charged.values()) == dict(job.workload.pod_sets[0].requests)[GPU]
+        if not held.debt:
+            used.update(charged)
+    (queue,) = driver.policy.queues.values()
+    nominal = {
+        (flavor.name, name): quota.nominal
+        for group in queue.resource_groups
+        for flavor in group.flavors
+        for name, quota in flavor.resources
+    }
+    assert all(amount <= nominal[cell] for cell, amount in used.items()), used  # type: ignore[index]
+
+
+def _gpus(assignment: Assignment) -> Usage:
+    return {cell: amount for cell, amount in assignment.usage().items() if cell.resource == GPU}

@@ -12,6 +12,7 @@ from queuectl.core.policy import Node, Policy, SchedulingConfiguration, Taint
 from queuectl.core.reasons import Reason
 from queuectl.core.resources import amounts
 from tests.builders import GPU, World, flavor, local_queue, observed, pod_set, queue, workload
+from tests.doubles import engine_state
 
 
 def node(
@@ -101,10 +102,8 @@ class NodeWorld(World):
 
     def free(self) -> dict[str, int]:
         """Free devices by node, without what is expected there."""
-        self.engine._state.nodes.settle()
-        inventory = self.engine._state.nodes.inventory
-        number = inventory.resources[GPU]
-        return {record.name: record.free[number] for record in inventory.nodes()}
+        number = engine_state.room(self.engine).inventory.resources[GPU]
+        return {name: free[number] for name, free in engine_state.free_on_nodes(self.engine).items()}
 
 
 def reasons(decisions: Iterable[Decision]) -> dict[str, Reason]:

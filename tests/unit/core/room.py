@@ -17,6 +17,7 @@ from tests.builders import (
     priority,
     workload,
 )
+from tests.doubles import engine_state
 
 RECLAIMS = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
 OWN = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
@@ -54,7 +55,7 @@ class PreemptionWorld(World):
         """The evicted workload `name` has stopped and none of its pods is alive. Return the decisions."""
         self.settle(generation=attempt + 2)
         self.run()
-        one = next(e.workload for e in self.engine._state.entries.values() if e.ref.name == name)
+        one = engine_state.entry(self.engine, name).workload
         assert one is not None
         self.tell(PodsCounted(one.id, attempt, alive=False))
         self.tell(observed(one, generation=attempt + 2))

@@ -6,33 +6,29 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 
 from queuectl.core.model import Attempt, WorkloadId
-from queuectl.core.nodes.modes import is_device, mode_of
+from queuectl.core.nodes.modes import is_device
 from queuectl.core.nodes.pods import Pods
 from queuectl.core.policy import CapacityMode
-from tests.unit.core.running_on_nodes import Needed, OnNodes
+from tests.unit.core.node_pool import NeededPod, NodePool
 
 Free = dict[str, dict[str, int]]
 """Free amounts by node and resource."""
 
 
-def limited(running: OnNodes, needed: Needed) -> dict[str, int]:
+def limited(pool: NodePool, needed: NeededPod) -> dict[str, int]:
     """Return the requests that nodes limit, by M2."""
-    found = {}
-    for resource, amount in needed.requests:
-        name = needed.flavors.get(resource)
-        flavor = running.policy.flavors.get(name) if name is not None else None
-        if flavor is None:
-            continue
-        nodes = (n for n in running.nodes.values() if set(flavor.node_labels) <= set(n.labels))
-        offered = any(dict(node.allocatable).get(resource) for node in nodes)
-        if amount and mode_of(flavor.nodes, resource, offered=offered) is CapacityMode.ENFORCE:
-            found[resource] = amount
-    return found
+    return {
+        resource: amount
+        for resource, amount in needed.requests
+        if amount
+        and resource in needed.flavors
+        and pool.mode(needed.flavors[resource], resource) is CapacityMode.ENFORCE
+    }
 
 
-def needed_by(owner: WorkloadId, pods: Pods) -> list[Needed]:
+def needed_by(owner: WorkloadId, pods: Pods) -> list[NeededPod]:
     return [
-        Needed(owner, group.shape.requests, dict(group.shape.flavors))
+        NeededPod(owner, group.shape.requests, dict(group.shape.flavors))
         for group in pods
         for _ in range(group.count)
     ]
@@ -41,13 +37,13 @@ def needed_by(owner: WorkloadId, pods: Pods) -> list[Needed]:
 class SlowRoom:
     """What is free while pods are placed one by one, each where most pods of its shape fit (M7)."""
 
-    def __init__(self, running: OnNodes, gone: Iterable[WorkloadId] = ()) -> None:
+    def __init__(self, pool: NodePool, gone: Iterable[WorkloadId] = ()) -> None:
         """Count the bound pods, but for those of the workloads `gone`."""
-        self.running = running
-        self.nodes = list(running.nodes.values())
-        self.free = free_without(running, set(gone))
+        self.pool = pool
+        self.nodes = list(pool.nodes.values())
+        self.free = free_without(pool, set(gone))
         offered = {r for node in self.nodes for r, amount in node.allocatable if amount}
-        modes = [flavor.nodes.mode for flavor in running.policy.flavors.values()]
+        modes = [flavor.nodes.mode for flavor in pool.driver.policy.flavors.values()]
         limits = {r for r in offered if is_device(r) or CapacityMode.ENFORCE in modes}
         self.counted = sorted(limits, key=lambda name: (not is_device(name), name))
 
@@ -56,9 +52,9 @@ class SlowRoom:
 
         Those that fit nowhere have no place. Return whether there are none of these.
         """
-        wanted: dict[tuple[object, ...], list[Needed]] = {}
+        wanted: dict[tuple[object, ...], list[NeededPod]] = {}
         for attempt in sorted(held, key=lambda one: (one.sequence, one.workload)):
-            for one in self.running.unbound(attempt):
+            for one in self.pool.unbound(attempt):
                 wanted.setdefault((one.requests, tuple(sorted(one.flavors.items()))), []).append(one)
         ordered = sorted(wanted.values(), key=lambda pods: self._vector(pods[0]), reverse=True)
         before = deepcopy(self.free)
@@ -71,35 +67,35 @@ class SlowRoom:
             self.free = after
         return all(packed)
 
-    def place(self, pods: Iterable[Needed]) -> bool:
+    def place(self, pods: Iterable[NeededPod]) -> bool:
         """Place the pods of one workload, those that take most first. Return whether all of them fit."""
         placed = [self._place(one) for one in sorted(pods, key=self._vector, reverse=True)]
         return all(placed)
 
-    def fits(self, pods: Sequence[Needed]) -> bool:
+    def fits(self, pods: Sequence[NeededPod]) -> bool:
         """Return whether all pods of one workload fit, and the headroom of their flavors stays free (M6)."""
         asked: dict[tuple[str, str], int] = {}
         for one in pods:
             for name in set(one.flavors.values()):
-                for resource, amount in limited(self.running, one).items():
+                for resource, amount in limited(self.pool, one).items():
                     asked[name, resource] = asked.get((name, resource), 0) + amount
         for (name, resource), amount in asked.items():
-            flavor = self.running.policy.flavors[name]
+            flavor = self.pool.driver.policy.flavors[name]
             kept = dict(flavor.nodes.headroom).get(resource, 0)
-            nodes = (n for n in self.nodes if self.running.matches(n, {resource: name}))
+            nodes = (n for n in self.nodes if self.pool.matches(n, {resource: name}))
             if kept and sum(max(0, self.free[n.name].get(resource, 0)) for n in nodes) - amount < kept:
                 return False
         return self.place(pods)
 
-    def _vector(self, needed: Needed) -> list[int]:
-        amounts = limited(self.running, needed)
+    def _vector(self, needed: NeededPod) -> list[int]:
+        amounts = limited(self.pool, needed)
         return [amounts.get(resource, 0) for resource in self.counted]
 
-    def _place(self, needed: Needed, *, most: bool = True) -> bool:
-        amounts = limited(self.running, needed)
+    def _place(self, needed: NeededPod, *, most: bool = True) -> bool:
+        amounts = limited(self.pool, needed)
         if not amounts:
             return True
-        nodes = [node.name for node in self.nodes if self.running.matches(node, needed.flavors)]
+        nodes = [node.name for node in self.nodes if self.pool.matches(node, needed.flavors)]
         found = [(self._count(name, amounts), name) for name in nodes]
         fitting = [(-count if most else count, self._left(name), name) for count, name in found if count > 0]
         if not fitting:
@@ -115,12 +111,12 @@ class SlowRoom:
         return [self.free[node].get(resource, 0) for resource in self.counted]
 
 
-def can_be_placed(running: OnNodes, pods: Sequence[Needed], without: Iterable[WorkloadId] = ()) -> bool:
+def can_be_placed(pool: NodePool, pods: Sequence[NeededPod], without: Iterable[WorkloadId] = ()) -> bool:
     """Return whether there is a way to place all `pods` beside those that are bound: every way is tried."""
-    free = free_without(running, set(without))
-    wanted = [(one, amounts) for one in pods if (amounts := limited(running, one))]
+    free = free_without(pool, set(without))
+    wanted = [(one, amounts) for one in pods if (amounts := limited(pool, one))]
     wanted.sort(key=lambda item: sorted(item[1].values(), reverse=True), reverse=True)
-    nodes = list(running.nodes.values())
+    nodes = list(pool.nodes.values())
 
     def placed(at: int) -> bool:
         if at == len(wanted):
@@ -130,7 +126,7 @@ def can_be_placed(running: OnNodes, pods: Sequence[Needed], without: Iterable[Wo
         for node in nodes:
             left = free[node.name]
             state = (node.labels, tuple(sorted(left.items())))
-            if state in tried or not running.matches(node, needed.flavors):
+            if state in tried or not pool.matches(node, needed.flavors):
                 continue
             tried.add(state)
             if all(left.get(resource, 0) >= amount for resource, amount in amounts.items()):
@@ -143,10 +139,10 @@ def can_be_placed(running: OnNodes, pods: Sequence[Needed], without: Iterable[Wo
     return placed(0)
 
 
-def free_without(running: OnNodes, gone: set[WorkloadId]) -> Free:
+def free_without(pool: NodePool, gone: set[WorkloadId]) -> Free:
     """Return what is free by node and resource, once the pods of the workloads `gone` have ended."""
-    free = {node.name: running.free(node) for node in running.nodes.values()}
-    for pod in running.pods.values():
+    free = {node.name: pool.free(node) for node in pool.nodes.values()}
+    for pod in pool.pods.values():
         if pod.workload in gone and pod.node in free:
             take(free[pod.node], dict(pod.requests), -1)
     return free

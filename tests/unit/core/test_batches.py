@@ -18,6 +18,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles import engine_state
 
 LQ = local_queue("lq", "cq")
 
@@ -42,7 +43,7 @@ def end(budget: int) -> tuple[dict[str, str], dict[str, Code]]:
         ),
     )
     assert world.run(budget)
-    entries = world.engine._state.entries.values()
+    entries = engine_state.entries(world.engine).values()
     held = {e.ref.name: e.attempt.assignment.pod_sets[0].flavors[0][1] for e in entries if e.attempt}
     return held, {e.ref.name: e.reason.code for e in entries if e.reason}
 

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.cycle.nomination import Nominator
-from queuectl.core.cycle.plan_draft import PlanDraft
-from queuectl.core.decisions import Keep, Plan
-from queuectl.core.engine import DEFAULT_BUDGET
+from queuectl.core.decisions import Keep
 from queuectl.core.model import Outcome, Workload
 from queuectl.core.policy import (
     BorrowWithinCohort,
@@ -25,32 +22,18 @@ from queuectl.core.policy import (
 from queuectl.core.reasons import Code
 from tests.builders import GPU, group, observed, pod_set, queue, workload
 from tests.unit.core import profiles
-from tests.unit.core.frames import WORLD
+from tests.unit.core.actions import ON_QUOTA, SETUP, submit_some
+from tests.unit.core.driver import Driver
+from tests.unit.core.laws import what_could_not_have_enough_is_refused
 from tests.unit.core.room import PATIENT, RECLAIMS, PreemptionWorld, evicted
-from tests.unit.core.running import Running
-from tests.unit.core.trees import Dice, World, world
+from tests.unit.core.trees import Dice, Setup, random_setup
 
 profiles.load()
 
 
-class Asked(Running):
-    """A cluster in which, before each plan, all heads are nominated that could not have enough."""
-
-    def plan(self, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
-        state = self.engine._state
-        draft = PlanDraft(state, self.now)
-        nominator = Nominator(draft.snapshot, state.directory, state.claims)
-        for waiting in state.pending.values():
-            for one in waiting.groups.values():
-                head = one.head()
-                if head is not None and not draft.chances.could_have_enough(waiting, one):
-                    assert not nominator.nominate(head).promising, f"{head.ref} has a chance"
-        return super().plan(budget, cycles)
-
-
-def contended_world(dice: Dice) -> World:
+def contended_setup(dice: Dice) -> Setup:
     """Queues that all preempt, in trees without fair sharing."""
-    base = world(dice, guarded=False)
+    base = random_setup(dice, guarded=False)
     policies = [
         replace(one, sharing=FairSharing(enabled=False)) if isinstance(one, Cohort) else one
         for one in base.policies
@@ -60,7 +43,7 @@ def contended_world(dice: Dice) -> World:
 
 @profiles.sequences(300)
 @given(
-    WORLD,
+    SETUP,
     st.lists(st.binary(min_size=36, max_size=36), min_size=6, max_size=12),
     st.lists(st.binary(min_size=28, max_size=28), min_size=5, max_size=15),
 )
@@ -68,9 +51,9 @@ def test_what_could_not_have_enough_would_be_refused(
     made: bytes, jobs: list[bytes], script: list[bytes]
 ) -> None:
     """W7. In every state, no head that is passed over would be admitted, or find victims."""
-    running = Asked(contended_world(Dice(made)))
+    running = Driver(contended_setup(Dice(made)), what_could_not_have_enough_is_refused, actions=ON_QUOTA)
     for one in jobs:
-        running.submit_some(Dice(one))
+        submit_some(running, Dice(one))
         running.deliver()
         running.decide()
     for happens in script:
@@ -205,6 +188,6 @@ def test_a_head_that_only_a_protection_keeps_waiting_is_nominated() -> None:
     world.request("asks", "q", 3, priority_class="high")
     assert nominated_after(world, "other-0") == ([], [])
     assert nominated_after(world, "other-1") == (["asks"], [])
-    reason = world.engine._state.entries[workload("asks").id].reason
+    reason = world.reason("asks")
     assert reason is not None
     assert reason.code is Code.MIN_RUN_TIME_PROTECTED

@@ -36,6 +36,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles import engine_state
 
 OWNER, FIRST, SECOND = WorkloadId("owner"), WorkloadId("first"), WorkloadId("second")
 ASSIGNMENT = Assignment(cluster_queue="cq", pod_sets=())
@@ -138,6 +139,6 @@ def test_the_story_of_a_workload_has_its_last_observations_and_decisions_in_word
         ("runs", ("suspended", "Queued", "Admitted  attempt 1")),
         ("waits", ("WaitingForQuota",)),
     ):
-        entry = world.engine._state.entries[workload(name).id]
+        entry = engine_state.entry(world.engine, workload(name).id)
         text = story(entry.recent)
         assert all(word in text for word in words), text

@@ -34,10 +34,9 @@ from tests.builders import (
     queue,
     workload,
 )
-from tests.unit.core.frames import check_that_a_new_process_decides_nothing
-from tests.unit.core.running import Running
-from tests.unit.core.trees import UNBOUNDED
-from tests.unit.core.trees import World as Made
+from tests.unit.core.driver import Driver
+from tests.unit.core.laws import a_new_process_decides_nothing
+from tests.unit.core.trees import UNBOUNDED, Setup
 
 LOW_GIVES_WAY = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
 HIGH, LOW = WorkloadPriorityClass("high", 1), WorkloadPriorityClass("low", -1)
@@ -45,18 +44,18 @@ HIGH, LOW = WorkloadPriorityClass("high", 1), WorkloadPriorityClass("low", -1)
 UNGUARDED = SchedulingConfiguration(cooldown=0, eviction_budget=UNBOUNDED)
 
 
-def running(*policies: PolicyObject, settings: SchedulingConfiguration = UNGUARDED) -> Running:
+def running(*policies: PolicyObject, settings: SchedulingConfiguration = UNGUARDED) -> Driver:
     """Return a cluster, by default without eviction budget and cooldown (P11)."""
-    return Running(Made(policies, settings, (), 0, 0))
+    return Driver(Setup(policies, settings))
 
 
-def at_rest(world: Running) -> Running:
+def at_rest(world: Driver) -> Driver:
     world.deliver()
     world.come_to_rest()
     return world
 
 
-def names(world: Running) -> set[str]:
+def names(world: Driver) -> set[str]:
     """Return the names of the running workloads."""
     return {one.ref.name for one in world.ledger.store.workloads.values() if one.attempt is not None}
 
@@ -219,7 +218,7 @@ def test_heads_of_two_local_queues_of_a_strict_queue_do_not_replace_each_other_f
     world.write(ends.id, spec=False, finished=Outcome.SUCCEEDED, quiet=True, pods=False)
     at_rest(world)
     assert names(world) == {"runs", "small"}
-    check_that_a_new_process_decides_nothing(world)
+    a_new_process_decides_nothing(world)
 
 
 @pytest.mark.parametrize(
@@ -245,4 +244,4 @@ def test_a_restart_ends_no_protection_by_past_preemptions(
         assert names(at_rest(world)) == {"often"}
     world.submit(workload("third", priority_class="high"))
     assert names(at_rest(world)) == ({"often"} if protected else {"third"})
-    check_that_a_new_process_decides_nothing(world)
+    a_new_process_decides_nothing(world)

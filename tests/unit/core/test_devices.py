@@ -21,6 +21,7 @@ from queuectl.core.policy import Context, Node, NodeRules, SchedulingConfigurati
 from queuectl.core.reasons import Code
 from queuectl.core.resources import amounts
 from tests.builders import GPU, admitted, pod_set, workload
+from tests.doubles import engine_state
 from tests.doubles.invariants import violations
 from tests.unit.core.node_worlds import NodeWorld, node, reasons
 
@@ -248,7 +249,7 @@ def test_pods_that_no_queue_knows_hold_the_devices_of_their_claims(template_firs
     found.tell(other("x", OWN), other("y", OWN), other("not-bound", OWN, None))
     found.tell(ContextObserved(ONE_GPU))
     assert found.free() == {"m": 0, "n": 2}
-    assert found.engine._state.nodes.usage.of("n")["ns", GPU] == 2
+    assert engine_state.room(found.engine).usage.of("n")["ns", GPU] == 2
     found.tell(ContextGone(ResourceClaimTemplate, "ns/one"))
     assert found.free() == {"m": 0, "n": 2}, "a template that is deleted frees nothing"
     found.tell(PodGone("x"), PodGone("y"))
@@ -273,7 +274,7 @@ def test_bound_pods_of_a_workload_are_not_expected_again() -> None:
     owner = claiming("pair", 2).id
     for uid in ("p", "q"):
         found.tell(PodObserved(pod(uid, "n", workload=owner, claims=(OWN,))))
-    assert list(found.engine._state.nodes.expected) == []
+    assert list(engine_state.room(found.engine).expected) == []
     assert found.free()["n"] == 2
 
 
@@ -281,9 +282,9 @@ def test_devices_of_a_fork_are_its_own() -> None:
     found = world(slice_("a", *gpus(2)))
     fork = found.engine.fork()
     fork.handle([ContextGone(ResourceSlice, "a")])
-    assert found.engine._state.devices.nodes.of("n") == {GPU: 2}
-    assert fork._state.devices.nodes.of("n") == {}
-    assert isinstance(found.engine._state.nodes.inventory.records["n"].node, Node)
+    assert engine_state.state(found.engine).devices.nodes.of("n") == {GPU: 2}
+    assert engine_state.state(fork).devices.nodes.of("n") == {}
+    assert isinstance(engine_state.room(found.engine).inventory.records["n"].node, Node)
 
 
 def test_pods_keep_the_devices_of_a_template_that_is_deleted_or_replaced() -> None:

@@ -23,6 +23,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles import engine_state
 from tests.unit.core.node_worlds import node
 
 OURS = ForcedRelease(1, "ann", "node n0 is scrap")
@@ -71,7 +72,7 @@ def test_an_evicted_workload_whose_pods_do_not_end(
     world.tell(observed(HELD, generation=3, release=mark))
     made = world.run()
     assert released(made) == details
-    entry = world.engine._state.entries[HELD.id]
+    entry = engine_state.entry(world.engine, HELD.id)
     assert entry.phase is (Phase.PENDING if details else Phase.EVICTING)
 
 
@@ -102,7 +103,7 @@ def test_its_quota_is_free_and_its_pods_keep_their_room() -> None:
     world.run()
     world.tell(observed(HELD, generation=3, release=OURS))
     world.run()
-    reason = world.engine._state.entries[workload("b").id].reason
+    reason = world.reason("b")
     assert reason is not None
     assert reason.code == "CapacityMissing"
     world.tell(ContextObserved(node("n1", 1)))
@@ -143,7 +144,7 @@ def attacked() -> World:
 def test_a_mark_that_was_there_when_it_was_admitted_releases_nothing() -> None:
     world = attacked()
     assert released(world.run()) == []
-    assert world.engine._state.entries[HELD.id].phase is Phase.EVICTING
+    assert engine_state.entry(world.engine, HELD.id).phase is Phase.EVICTING
     world.tell(observed(HELD, generation=3, release=OURS._replace(reason="the node is scrap, really")))
     assert released(world.run()) == ["by force, by ann: the node is scrap, really"]
 

@@ -20,6 +20,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles import engine_state
 
 LOWER = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
 CACHE = "example.com/cache"
@@ -51,7 +52,7 @@ def preempting_world() -> World:
 
 
 def claim_state(world: World, queue: str) -> ClaimState | None:
-    claim = world.engine._state.claims.of(queue)
+    claim = engine_state.claim_of(world.engine, queue)
     return None if claim is None else claim.state
 
 
@@ -70,7 +71,7 @@ def test_an_edit_of_a_cohort_keeps_claims_of_other_trees() -> None:
     assert claim_state(w, "mine") is ClaimState.WAITING
     w.tell(policy(Cohort(name="tree", weight=2000)))
     assert claim_state(w, "mine") is ClaimState.FIRST
-    assert not list(w.engine._state.claims), "nothing is reserved any more"
+    assert not engine_state.claims(w.engine), "nothing is reserved any more"
 
 
 def test_the_tree_that_a_cohort_leaves_is_requeued() -> None:
@@ -95,7 +96,7 @@ def test_a_cohort_that_closes_or_breaks_a_cycle_affects_all_queues_of_it() -> No
     )
     w.submit(workload("one"))
     w.tell(policy(Cohort(name="b", parent="a")))
-    assert not w.engine._state.directory.condition("q").active
+    assert not engine_state.state(w.engine).directory.condition("q").active
     assert admitted(w.run()) == []
     w.tell(policy(Cohort(name="b", parent="c")))
     assert admitted(w.run()) == ["one"]
@@ -106,7 +107,7 @@ def test_nodes_cells_and_pending_queues_of_deleted_queues_are_freed() -> None:
     w.submit(workload("stays"), workload("waits", created=1))
     w.run()
     w.settle()
-    state = w.engine._state
+    state = engine_state.state(w.engine)
     before = sizes(w)
     for number in range(5):
         kind = f"kind{number}"
@@ -143,17 +144,17 @@ def test_cells_that_an_edited_queue_no_longer_names_are_freed_when_nothing_holds
     w.settle()
     w.tell(observed(runs, suspended=False, generation=2))
     w.tell(policy(queue("q", groups=[group({"new": {GPU: 1}})])))
-    assert {cell.flavor for cell in w.engine._state.tree.cells} == {"old", "new"}
+    assert {cell.flavor for cell in engine_state.tree(w.engine).cells} == {"old", "new"}
     w.tell(WorkloadGone(WorkloadId("uid-runs")))
     w.run()
     w.tell(PodsCounted(WorkloadId("uid-runs"), 1, alive=False))
     w.run()
-    assert {cell.flavor for cell in w.engine._state.tree.cells} == {"new"}
+    assert {cell.flavor for cell in engine_state.tree(w.engine).cells} == {"new"}
 
 
 def sizes(world: World) -> dict[str, int]:
     """Return how many of each kind the state has."""
-    state = world.engine._state
+    state = engine_state.state(world.engine)
     tree = state.tree
     return {
         "nodes": len(list(tree.nodes())),

@@ -17,23 +17,23 @@ from queuectl.core.entries import Entry
 from queuectl.core.events import TimeCame
 from queuectl.core.forking import dissolve, fork
 from queuectl.core.values import value
+from tests.doubles import engine_state
 from tests.doubles.invariants import violations
 from tests.unit.core import profiles
-from tests.unit.core.frames import JOBS, SCRIPT, WORLD
+from tests.unit.core.actions import JOBS, SCRIPT, SETUP, on_quota, play, submit_some
+from tests.unit.core.driver import Driver
 from tests.unit.core.node_worlds import NodeWorld, gang, node
-from tests.unit.core.running import Running
-from tests.unit.core.test_laws import play
 from tests.unit.core.trees import Dice
 
 profiles.load()
 
 
 @profiles.sequences(150)
-@given(WORLD, JOBS, SCRIPT, JOBS)
+@given(SETUP, JOBS, SCRIPT, JOBS)
 def test_what_happens_to_an_engine_and_to_its_fork_is_independent(
     made: bytes, jobs: list[bytes], script: list[bytes], late: list[bytes]
 ) -> None:
-    running = play(made, jobs, script)
+    running = play(on_quota(made), jobs, script)
     engine, other, third = running.engine, running.engine.fork(), running.engine.fork()
     assert violations(other) == []
     assert other.decide(running.now) == engine.decide(running.now)
@@ -52,7 +52,7 @@ def test_what_happens_to_an_engine_and_to_its_fork_is_independent(
 def test_what_a_dissolved_engine_had_is_freed_at_once_and_others_keep_what_they_have(seed: int) -> None:
     dice = Random(seed)
     jobs, script = ([dice.randbytes(36) for _ in range(8)] for _ in range(2))
-    running = play(dice.randbytes(420), jobs, script)
+    running = play(on_quota(dice.randbytes(420)), jobs, script)
     engine = running.engine
     before = pickle.dumps(engine)
     gc.collect()
@@ -61,8 +61,8 @@ def test_what_a_dissolved_engine_had_is_freed_at_once_and_others_keep_what_they_
         known = entries()
         other = engine.fork()
         other.decide(running.now)
-        assert engine._state.entries
-        assert entries() == known + len(engine._state.entries)
+        assert engine_state.entries(engine)
+        assert entries() == known + len(engine_state.entries(engine))
         dissolve(other)
         assert entries() == known
     finally:
@@ -93,9 +93,9 @@ def test_a_fork_has_the_nodes_and_their_pods_as_its_own() -> None:
     assert violations(third) == violations(other) == violations(engine) == []
 
 
-def live_on(running: Running, late: list[bytes]) -> None:
+def live_on(running: Driver, late: list[bytes]) -> None:
     for one in late:
-        running.submit_some(Dice(one))
+        submit_some(running, Dice(one))
         running.act(Dice(one[::-1]))
     running.now += timedelta(seconds=100)
     running.tell_time()

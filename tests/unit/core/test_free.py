@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from queuectl.core.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
 from queuectl.core.resources import FlavorResource
 from tests.builders import ALL_NAMESPACES, GPU, World, admitted, flavor, local_queue, workload
+from tests.doubles import engine_state
 from tests.unit.core import profiles
 
 profiles.load()
@@ -51,7 +52,7 @@ def forests(draw: st.DrawFn) -> list[Any]:
 
 
 def can_have(world: World, queue: str) -> int:
-    return world.engine._state.directory.tree.free(queue, [CELL])[CELL]
+    return engine_state.tree(world.engine).free(queue, [CELL])[CELL]
 
 
 def admits(world: World, name: str, queue: str, gpus: int) -> bool:

@@ -9,6 +9,7 @@ from queuectl.core.model import AttemptState, EffectKey, LedgerSnapshot, Phase, 
 from queuectl.core.policy import Preemption, PreemptionPolicy
 from queuectl.core.reasons import Code
 from tests.builders import T0, World, admitted, local_queue, observed, priority, queue, workload
+from tests.doubles import engine_state
 from tests.doubles.invariants import violations
 
 LQ = local_queue("lq", "cq")
@@ -16,7 +17,7 @@ LQ = local_queue("lq", "cq")
 
 def running(world: World, *unsent: Verb) -> LedgerSnapshot:
     """Return the ledger content of a cluster with one admitted workload."""
-    (entry,) = world.engine._state.entries.values()
+    (entry,) = engine_state.entries(world.engine).values()
     assert entry.attempt is not None
     assert entry.attempt.state is AttemptState.ADMITTED
     stored = StoredWorkload(

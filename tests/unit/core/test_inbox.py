@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 
@@ -26,11 +26,11 @@ from queuectl.core.inbox import Inbox
 from queuectl.core.model import ConfigKey, EffectKey, Outcome, Verb, WorkloadId
 from queuectl.core.policy import Gate
 from tests.builders import T0, World, local_queue, observed, policy, queue, workload
+from tests.doubles import engine_state
 from tests.doubles.invariants import violations
-from tests.unit.core import profiles
-from tests.unit.core.frames import JOBS, SCRIPT, WORLD
-from tests.unit.core.running import Running
-from tests.unit.core.test_laws import play
+from tests.unit.core import actions, profiles
+from tests.unit.core.actions import JOBS, SCRIPT, SETUP, any_job, on_quota, play
+from tests.unit.core.driver import Action, Driver
 from tests.unit.core.trees import Dice
 
 profiles.load()
@@ -51,7 +51,7 @@ def state(engine: Engine, events: Sequence[Event]) -> dict[str, object]:
     other = deepcopy(engine)
     other.handle(events)
     assert violations(other) == []
-    core = other._state
+    core = engine_state.state(other)
     entries = {
         entry.id: (
             *(entry.workload, entry.observation, entry.gone and (entry.gone_at,), entry.phase, entry.attempt),
@@ -70,26 +70,12 @@ def state(engine: Engine, events: Sequence[Event]) -> dict[str, object]:
     }
 
 
-def unread(running: Running, happens: Sequence[bytes]) -> list[Event]:
+def unread(running: Driver, happens: Sequence[bytes]) -> list[Event]:
     """Perform random actions without a decision, and return their events as two channels deliver them."""
     events: list[Event] = []
     for one in happens:
         dice = Dice(one)
-        what: list[Callable[[Dice], object]] = [
-            running.submit_one,
-            running.finish,
-            running.remove,
-            running.hold,
-            running.change_priority,
-            running.change_policy,
-            lambda dice: repeat(running, dice),
-            lambda dice: lose(running, dice),
-            lambda _: running.relist(),
-            lambda _: running.kill_pods(),
-            lambda dice: suspend(running, dice),
-            lambda dice: answer(running, dice),
-        ]
-        what[dice.below(len(what))](dice)
+        dice.pick(*UNREAD)(running, dice)
         answers = list(running.answers)
         running.answers.clear()
         watch = list(running.watch)
@@ -98,25 +84,25 @@ def unread(running: Running, happens: Sequence[bytes]) -> list[Event]:
     return events
 
 
-def repeat(running: Running, dice: Dice) -> None:
+def repeat(running: Driver, dice: Dice) -> None:
     """An event is delivered again, or one of an older version."""
-    if uid := running.any_job(dice):
+    if uid := any_job(running, dice):
         event = running.seen(uid)
         older = max(0, int(event.observation.resource_version) - dice.below(6))
         seen = replace(event.observation, resource_version=str(older))
         running.watch.append(replace(event, observation=seen))
 
 
-def lose(running: Running, dice: Dice) -> None:
+def lose(running: Driver, dice: Dice) -> None:
     """A workload loses its label, and may get it again."""
-    if uid := running.any_job(dice):
+    if uid := any_job(running, dice):
         running.version += 1
         running.watch.append(WorkloadGone(uid, str(running.version)))
         if dice.below(2):
             running.write(uid, spec=False)
 
 
-def answer(running: Running, dice: Dice) -> None:
+def answer(running: Driver, dice: Dice) -> None:
     """Writes and probes under way have a result."""
     for uid in list(running.probes):
         running.count(uid)
@@ -124,22 +110,29 @@ def answer(running: Running, dice: Dice) -> None:
         running.settle(uid, denied=dice.below(4) == 3)
 
 
-def suspend(running: Running, dice: Dice) -> None:
+def suspend(running: Driver, dice: Dice) -> None:
     """Another client suspends or starts a workload."""
-    if uid := running.any_job(dice):
+    if uid := any_job(running, dice):
         suspended = not running.jobs[uid].suspended
         running.write(uid, suspended=suspended, pods=running.jobs[uid].pods or not suspended)
 
 
+UNREAD: tuple[Action, ...] = (
+    *(actions.submit, actions.finish, actions.delete, actions.hold),
+    *(actions.change_priority, actions.change_policy, repeat, lose, suspend, answer),
+    *(lambda driver, _: driver.relist(), lambda driver, _: driver.kill_pods()),
+)
+
+
 @profiles.sequences(200)
-@given(WORLD, JOBS, SCRIPT, HAPPENS)
+@given(SETUP, JOBS, SCRIPT, HAPPENS)
 def test_merged_events_lead_to_the_same_state_as_all_of_them_in_order(
     made: bytes, jobs: list[bytes], script: list[bytes], happens: list[bytes]
 ) -> None:
-    running = play(made, jobs, script)
+    running = play(on_quota(made), jobs, script)
     plan = running.plan()
     if plan.decisions or plan.probes:
-        running._commit(plan)  # its writes are not settled yet
+        running.commit(plan)  # its writes are not settled yet
     events = unread(running, happens)
     assert state(running.engine, merged(events)) == state(running.engine, events)
 
@@ -196,7 +189,7 @@ def test_a_gate_that_is_gone_again_was_there() -> None:
     events: list[Event] = [ContextObserved(Gate("gate", T0)), ContextGone(Gate, "gate")]
     world = World(queue("cq", 1), local_queue("lq", "cq"))
     world.tell(*merged(events))
-    assert world.engine._state.directory.gate_since == T0
+    assert engine_state.state(world.engine).directory.gate_since == T0
     assert merged([*events, ContextObserved(Gate("gate", T0))]) == [events[0]]
 
 
@@ -206,7 +199,7 @@ def test_what_the_last_list_does_not_have_is_gone_unless_it_was_observed_later()
     world.run()
     gone = [Listed("Job", frozenset())]
     back = observed(workload("a"))
-    known = world.engine._state.entries
+    known = engine_state.entries(world.engine)
     world.tell(*merged([*gone, back]))
     assert not known[A].gone
     world.tell(*merged([back, *gone]))

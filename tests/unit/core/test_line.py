@@ -25,10 +25,10 @@ from queuectl.core.policy import (
 )
 from queuectl.core.reasons import Code
 from tests.builders import GPU, flavor, group, local_queue, pod_set, queue, workload
+from tests.doubles import engine_state
 from tests.unit.core import profiles
-from tests.unit.core.machine import wait_for
-from tests.unit.core.running import Running
-from tests.unit.core.trees import World
+from tests.unit.core.driver import Driver, wait_for
+from tests.unit.core.trees import Setup
 
 profiles.load()
 
@@ -49,7 +49,7 @@ def shared_queue(gpus: int, strategy: QueueingStrategy, *, usage_based: bool) ->
     return queue("cq", groups=groups, strategy=strategy, usage_based=usage_based, preemption=preemption)
 
 
-class Line(Running):
+class Line(Driver):
     """One ClusterQueue of three LocalQueues; each workload requests one GPU."""
 
     def __init__(self, shared: ClusterQueue, weights: Sequence[int], *, loses_place: bool = True) -> None:
@@ -65,7 +65,7 @@ class Line(Running):
         ]
         classes = [WorkloadPriorityClass("low", -1), WorkloadPriorityClass("high", 1)]
         self.shared = shared
-        super().__init__(World((flavor("default"), *classes, shared, *locals_), settings, LOCALS, 0, 0))
+        super().__init__(Setup((flavor("default"), *classes, shared, *locals_), settings, LOCALS))
 
     def submit_all(self, prefix: str, jobs: Sequence[Job]) -> None:
         for number, (name, created, priority) in enumerate(jobs):
@@ -74,8 +74,7 @@ class Line(Running):
 
     def shown(self) -> list[str]:
         """Return the names of the workloads in the statuses of the LocalQueues, by position."""
-        state = self.engine._state
-        state.changed |= {LocalQueueName("ns", name) for name in LOCALS}
+        engine_state.state(self.engine).changed |= {LocalQueueName("ns", name) for name in LOCALS}
         reports, _, _ = self.engine.take_reports()
         found = {one.position: one.ref.name for report in reports for one in report.first if one.position}
         assert sorted(found) == list(range(1, len(found) + 1))
@@ -99,7 +98,7 @@ class Line(Running):
         """Return the names by position, as REST has them from the rows of the ledger."""
         reading = wait_for(self.ledger.since(0))
         queue = ConfigKey("ClusterQueue", "", "cq")
-        state = State(configuration=self.world.settings).advance(
+        state = State(configuration=self.setup.settings).advance(
             replace(reading, configs=((queue, ""),)), lambda key, spec: self.shared
         )
         positions = {one.ref.name: state.position(one) for one in state.workloads.values()}
@@ -117,7 +116,7 @@ class Line(Running):
             for _ in range(50):
                 plan = self.plan()
                 order += [one.ref.name for one in plan.decisions if isinstance(one, Admit)]
-                if not self.carry_out(plan, one_cycle=False):
+                if not self.carry_out(plan):
                     break
         return order
 
@@ -217,12 +216,12 @@ def test_the_line_is_kept_in_order_and_not_sorted_again() -> None:
     found = Line(shared_queue(0, QueueingStrategy.BEST_EFFORT_FIFO, usage_based=False), [1000] * 3)
     found.submit_all("w", [("a", n % 4, None) for n in range(20)])
     found.come_to_rest()
-    line = found.engine._state.pending["cq"].in_order()
+    line = engine_state.state(found.engine).pending["cq"].in_order()
     found.submit_all("more", [("b", 2, "high")])
     assert found.shown()[0] == "more0"
     found.delete(WorkloadId("uid-w7"))
     found.deliver()
     found.come_to_rest()
-    assert found.engine._state.pending["cq"].in_order() is line
+    assert engine_state.state(found.engine).pending["cq"].in_order() is line
     assert list(line) == sorted(line, key=lambda entry: entry.order)
     assert len(found.shown()) == len(line) == 20

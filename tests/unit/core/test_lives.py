@@ -43,6 +43,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles import engine_state
 
 LQ = local_queue("lq", "cq")
 STRICT = QueueingStrategy.STRICT_FIFO
@@ -128,7 +129,7 @@ def test_a_workload_started_before_a_crash_runs_on_although_its_queue_changed() 
     world = World(queue("cq", 4), LQ)
     world.submit(workload("a", gpus=1))
     world.run()
-    (admit,) = (e.attempt for e in world.engine._state.entries.values())
+    (admit,) = (e.attempt for e in engine_state.entries(world.engine).values())
     runs = observed(workload("a", "elsewhere"), suspended=False, generation=2, admission=admit)
     world = restarted(world, Verb.START, runs)
     assert world.run() == []

@@ -21,16 +21,17 @@ from queuectl.core.policy import Namespace
 from queuectl.core.resources import amounts
 from queuectl.scenarios.rebuilt_engine import engine_of
 from tests.builders import GPU
+from tests.doubles import engine_state
+from tests.doubles.engine_state import free_on_nodes
 from tests.doubles.invariants import violations
 from tests.unit.core import profiles
-from tests.unit.core.frames import JOBS, WORLD, meaning, moves
-from tests.unit.core.machine import wait_for
+from tests.unit.core.actions import JOBS, SCRIPT_ON_NODES, SETUP, on_nodes, play, random_event, submit_some
+from tests.unit.core.driver import Driver, wait_for
 from tests.unit.core.node_worlds import NodeWorld, gang, node
-from tests.unit.core.running_on_nodes import OnNodes
+from tests.unit.core.plans import Law, When, meaning, moves
 from tests.unit.core.test_devices import OWN, gpus, other, slice_
 from tests.unit.core.test_devices import world as devices_on_two_nodes
 from tests.unit.core.test_node_loss import RULES, SETTINGS, UNHEALTHY, evictions, nodes_with_two, runs
-from tests.unit.core.test_room_laws import SCRIPT
 from tests.unit.core.trees import Dice
 
 profiles.load()
@@ -65,7 +66,7 @@ def test_all_nodes_are_told_once_and_then_those_that_changed() -> None:
 
 def test_nodes_that_changed_first_are_told_first() -> None:
     world = NodeWorld(*(node(f"n{number}") for number in range(5)))
-    room = world.engine._state.nodes
+    room = engine_state.room(world.engine)
     assert [len(take_facts(room, 2).changed) for _ in range(4)] == [2, 2, 1, 0]
     for name in ("n3", "n1", "n2", "n3"):
         world.bind(f"pod-of-{name}", name)
@@ -145,7 +146,7 @@ def test_a_node_is_told_to_be_gone_once_no_pod_is_on_it() -> None:
 
 
 def states(engine: Engine) -> dict[str, NodeState]:
-    return {one.name: one.state for one in engine._state.nodes.inventory.nodes()}
+    return {one.name: one.state for one in engine_state.room(engine).inventory.nodes()}
 
 
 def test_an_engine_that_is_made_from_them_knows_what_settles_and_what_is_avoided_and_until_when() -> None:
@@ -171,9 +172,9 @@ def test_an_engine_that_is_made_from_them_knows_what_settles_and_what_is_avoided
     assert states(engine) == {"n0": ready, "n1": ready, "n2": ready}
 
 
-def rebuilt(running: OnNodes) -> Engine:
+def rebuilt(running: Driver) -> Engine:
     """An engine from the rows alone. Test policies have no specs that can be parsed: they are given to it."""
-    engine = engine_of(replace(wait_for(running.ledger.at(None)), configs=()), running.world.settings)
+    engine = engine_of(replace(wait_for(running.ledger.at(None)), configs=()), running.setup.settings)
     rules = (
         event
         for event in running.everything()
@@ -185,27 +186,14 @@ def rebuilt(running: OnNodes) -> Engine:
     return engine
 
 
-class Telling(OnNodes):
-    """Tells readers of nodes after each action."""
-
-    times = 0
-
-    def tell_nodes(self) -> None:
-        found = self.engine.take_nodes()
-        assert found is not None
-        self.times += 1
-        told = ForReaders(nodes=found.changed, all_nodes=found.every)
-        plan, batch = Plan(version=0, cycle=0, now=self.now), f"told-{self.times}"
-        wait_for(self.ledger.commit(plan, (), epoch=self.epoch, batch=batch, for_readers=told))
-
-    def act(self, dice: Dice) -> None:
-        super().act(dice)
-        self.tell_nodes()
-
-
-def free(engine: Engine) -> dict[str, tuple[int, ...]]:
-    engine._state.nodes.settle()
-    return {record.name: record.free for record in engine._state.nodes.inventory.nodes()}
+def tell_nodes(driver: Driver) -> None:
+    """Tell readers of the nodes that have changed."""
+    found = driver.engine.take_nodes()
+    assert found is not None
+    driver.batch += 1
+    told = ForReaders(nodes=found.changed, all_nodes=found.every)
+    plan, batch = Plan(version=0, cycle=0, now=driver.now), f"told-{driver.batch}"
+    wait_for(driver.ledger.commit(plan, (), epoch=driver.epoch, batch=batch, for_readers=told))
 
 
 def decided(engine: Engine, now: datetime) -> list[Counter[str]]:
@@ -221,31 +209,25 @@ def decided(engine: Engine, now: datetime) -> list[Counter[str]]:
     return [one for one in found if one]
 
 
-def at_rest(made: bytes, jobs: list[bytes], script: list[bytes]) -> Telling:
-    running = Telling(Dice(made))
-    for one in jobs:
-        running.submit_some(Dice(one))
-    running.deliver()
-    for happens in script:
-        running.act(Dice(happens))
-    running.come_to_rest()
+def at_rest(made: bytes, jobs: list[bytes], script: list[bytes]) -> Driver:
+    running = on_nodes(made, Law("readers are told after each action", When.ACTION, tell_nodes))
+    play(running, jobs, script).come_to_rest()
     running.now += timedelta(seconds=100)
-    running.tell_time()
     running.come_to_rest()
-    running.tell_nodes()
+    tell_nodes(running)
     return running
 
 
 @profiles.sequences(100)
-@given(WORLD, JOBS, SCRIPT, st.binary(min_size=28, max_size=28))
+@given(SETUP, JOBS, SCRIPT_ON_NODES, st.binary(min_size=28, max_size=28))
 def test_an_engine_from_the_ledger_decides_on_nodes_as_a_controller_that_starts(
     made: bytes, jobs: list[bytes], script: list[bytes], late: bytes
 ) -> None:
     running = at_rest(made, jobs, script)
     from_rows, started = rebuilt(running), running.fresh()
-    assert free(from_rows) == running.on_nodes()
+    assert free_on_nodes(from_rows) == free_on_nodes(running.engine)
     started.handle([TimeCame(running.now)])
-    event = running.random_event(Dice(late))
+    event = random_event(running, Dice(late))
     # Rows have no identity of pods of others: that one has ended is told as the facts of its node.
     events = [event] if event is not None and not isinstance(event, PodGone) else []
     for engine in (from_rows, started):
@@ -254,7 +236,7 @@ def test_an_engine_from_the_ledger_decides_on_nodes_as_a_controller_that_starts(
 
 
 @profiles.sequences(100)
-@given(WORLD, JOBS, SCRIPT, JOBS)
+@given(SETUP, JOBS, SCRIPT_ON_NODES, JOBS)
 def test_an_engine_from_the_ledger_admits_on_nodes_what_the_running_one_admits(
     made: bytes, jobs: list[bytes], script: list[bytes], late: list[bytes]
 ) -> None:
@@ -262,7 +244,7 @@ def test_an_engine_from_the_ledger_admits_on_nodes_what_the_running_one_admits(
     other = rebuilt(running)
     assert moves(other.decide(running.now, 10_000)) == []
     for one in late:
-        running.submit_some(Dice(one))
+        submit_some(running, Dice(one))
     events, running.watch = running.watch, []
     for engine in (running.engine, other):
         engine.handle(events)

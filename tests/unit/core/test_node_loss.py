@@ -15,6 +15,7 @@ from queuectl.core.inbox import Inbox
 from queuectl.core.model import Workload
 from queuectl.core.policy import Node, NodeRules, Policy, SchedulingConfiguration, Taint
 from tests.builders import GPU, T0, admitted, flavor, group, local_queue, observed, queue
+from tests.doubles import engine_state
 from tests.unit.core import profiles
 from tests.unit.core.node_worlds import NodeWorld, gang, node, reasons
 
@@ -140,7 +141,7 @@ def test_a_lost_node_uses_no_retry_budget_no_backoff_and_no_preemption_budget() 
     (evict,) = (d for d in world.run() if isinstance(d, Evict))
     assert evict.past is not None
     assert (evict.past.failures, evict.past.barred, evict.past.until) == (0, None, None)
-    assert world.engine._state.entries[one.id].preempted_at == ()
+    assert engine_state.entry(world.engine, one.id).preempted_at == ()
 
 
 def test_nothing_is_evicted_when_more_than_55_percent_of_the_nodes_of_a_flavor_are_lost_at_once() -> None:
@@ -226,7 +227,7 @@ def test_two_workloads_that_one_loss_evicts_are_one_failure_of_the_node() -> Non
     world.end_pods("one", 1)
     world.end_pods("two", 1)
     world.nodes(node("n0", 2))
-    assert world.engine._state.nodes.inventory.avoided == {}
+    assert engine_state.room(world.engine).inventory.avoided == {}
 
 
 def test_pods_of_an_evicted_workload_that_do_not_end_are_said_once_with_their_nodes() -> None:
@@ -265,7 +266,7 @@ def test_a_node_that_is_made_again_within_a_batch_is_lost_under_the_pods_of_the_
     world.tell(*inbox.events())
     lost = "NodeFailures at Node/n1: the node is gone"
     assert evictions(world.run()) == {"gang": lost, "other": lost}
-    assert world.engine._state.nodes.inventory.avoided == {}, "one loss is one failure"
+    assert engine_state.room(world.engine).inventory.avoided == {}, "one loss is one failure"
 
 
 def test_a_node_that_was_made_again_is_a_node_like_any_other() -> None:

@@ -38,6 +38,7 @@ from tests.builders import (
     workload,
 )
 from tests.unit.core.node_worlds import NodeWorld, gang, node, reasons
+from tests.unit.core.room import RECLAIMS
 
 FOUR_BY_TWO = [node(f"n{number}", 2) for number in range(4)]
 
@@ -357,6 +358,37 @@ def test_no_victim_is_taken_for_room_that_pods_leave_that_end_already() -> None:
     assert [d for d in made if isinstance(d, Evict)] == []
     world.end_pods(None, 1)
     assert admitted(world.run()) == ["urgent"]
+
+
+def test_a_preemptor_whose_victims_make_no_room_is_nominated_when_a_node_counts_again() -> None:
+    """W6: quota and room both lack, and the reason says quota."""
+    queues = [queue(name, 1, cohort="c", preemption=RECLAIMS) for name in ("qa", "qb")]
+    locals_ = (local_queue("lq", "qa"), local_queue("lq2", "qb"))
+    world = NodeWorld(node("a", 2), policies=(flavor("default"), *queues, *locals_))
+    run(world, "own", 1, 1, "a")
+    run(world, "borrows", 1, 1, "a")
+    world.nodes(node("a", 2, cordoned=True))
+    made = world.asks(gang("reclaims", 1, queue="lq2"))
+    assert reasons(made)["reclaims"].code is Code.WAITING_FOR_QUOTA
+    world.nodes(node("a", 2))
+    assert [d.ref.name for d in world.run() if isinstance(d, Evict)] == ["borrows"]
+
+
+@pytest.mark.parametrize("budget", [1, 2, 1000])
+def test_equal_workloads_get_the_reason_of_a_head_that_is_nominated_when_another_one_ends(
+    budget: int,
+) -> None:
+    policies = (flavor("default"), queue("cq", 3), local_queue("lq", "cq"))
+    world = NodeWorld(node("a", 4), policies=policies)
+    run(world, "ends", 1, 1, "a")
+    for name in ("first", "second"):
+        made = world.asks(gang(name, 1, 3))
+        assert reasons(made)[name].code is Code.WAITING_FOR_QUOTA
+    world.nodes(node("a", 1))
+    world.finish(gang("ends", 1, 1))
+    world.run(budget)
+    codes = [reason.code for name in ("first", "second") if (reason := world.reason(name))]
+    assert codes == [Code.CAPACITY_MISSING] * 2
 
 
 def test_nodes_are_expected_to_fill_evenly() -> None:

@@ -23,6 +23,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles import engine_state
 from tests.unit.core.node_worlds import NodeWorld, gang, node, reasons
 
 PREEMPTS = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
@@ -134,7 +135,7 @@ def test_what_is_tried_and_undone_is_no_growth() -> None:
         world.engine.commit(plan, world.sequence)
         plans += 1
         assert plans < 5, "nominated again and again"
-    assert not world.engine._state.nodes.take_grown()
+    assert not engine_state.room(world.engine).take_grown()
 
 
 def test_a_bound_pod_that_requests_more_than_its_template_is_not_expected_again() -> None:

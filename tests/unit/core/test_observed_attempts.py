@@ -40,6 +40,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles import engine_state
 from tests.unit.core.test_lifecycle import PAGE
 
 A = workload("a", gpus=4, created=5)
@@ -150,7 +151,7 @@ def test_what_follows_from_an_observation_is_what_the_table_says(column: str, ro
     made = begun.see(row)
     expected: Course = getattr(row, column)
     writes = begun.writes()
-    counted = begun.counted or begun.world.engine._state.entries[A.id].counting_pods
+    counted = begun.counted or engine_state.entry(begun.world.engine, A.id).counting_pods
     starts = column == "starting" and expected.text == "stays"  # the write finds that it is done
     assert [d.verdict for d in made] == list(expected.decisions)
     assert writes == ([expected.sends] if expected.sends is not None else [Verb.START] * starts)

@@ -16,6 +16,7 @@ from queuectl.core.nodes.pods import Pod, PodOwner
 from queuectl.core.policy import NodeRules, SchedulingConfiguration
 from queuectl.core.resources import amounts
 from tests.builders import GPU, admitted, observed
+from tests.doubles import engine_state
 from tests.unit.core import profiles
 from tests.unit.core.node_worlds import NodeWorld, gang, node
 
@@ -55,7 +56,7 @@ def reads(found: NodeWorld) -> list[PodOwner]:
 
 
 def bound(found: NodeWorld) -> int:
-    return found.engine._state.entries[GANG].bound
+    return engine_state.entry(found.engine, GANG).bound
 
 
 @pytest.mark.parametrize("belongs", [True, False])
@@ -115,7 +116,7 @@ def test_what_is_read_of_owners_is_forgotten_with_the_last_pod() -> None:
     found.run()
     found.tell(PodOwnerRead(GANG, JOB.uid, belongs=True), PodGone("a"))
     found.tell(PodOwnerRead(GANG, JOB.uid, belongs=True))
-    owners = found.engine._state.pod_owners
+    owners = engine_state.state(found.engine).pod_owners
     assert (owners._labelled, owners._by_uid, owners._doubtful) == ({}, {}, {})
     assert not found.engine.due
 

@@ -14,6 +14,7 @@ from queuectl.core.readiness import readiness_rules
 from queuectl.core.reasons import Code
 from queuectl.ledger.codec import past_from_json, past_to_json
 from tests.builders import T0, admitted, flavor, local_queue, observed, policy, queue
+from tests.doubles import engine_state
 from tests.unit.core.node_worlds import NodeWorld, gang, node
 
 ONE = gang("a", 2)
@@ -141,7 +142,7 @@ def test_after_a_timeout_it_backs_off_and_keeps_its_place() -> None:
     world.run()
     world.pass_time(100)
     world.submit(gang("later", 2, created=1))
-    entry = world.engine._state.entries[ONE.id]
+    entry = engine_state.entry(world.engine, ONE.id)
     assert entry.past.bound_at is None
     assert admitted(world.run())[0] == "a"
 

@@ -7,22 +7,22 @@ import pytest
 from queuectl.core.model import Phase, WorkloadId
 from queuectl.core.policy import Policy
 from queuectl.core.reasons import Code
-from tests.builders import GPU, SETTINGS, flavor, group, local_queue, pod_set, queue, workload
-from tests.unit.core.running import Running
-from tests.unit.core.trees import World
+from tests.builders import GPU, flavor, group, local_queue, pod_set, queue, workload
+from tests.unit.core.driver import Driver
+from tests.unit.core.trees import Setup
 
 TWO = WorkloadId("uid-two")
 
 
-def running(**nominal: int) -> Running:
+def running(**nominal: int) -> Driver:
     """A queue with one flavor for each number of GPUs, at rest."""
     team = queue("team", groups=[group({name: {GPU: gpus} for name, gpus in nominal.items()})])
     policies: list[Policy] = [flavor(name) for name in nominal]
     policies += [team, local_queue("lq", "team")]
-    return Running(World(policies=tuple(policies), settings=SETTINGS, locals=("lq",), layout=0, depth=0))
+    return Driver(Setup(tuple(policies), locals=("lq",)))
 
 
-def submit(there: Running, name: str, *counts: int) -> None:
+def submit(there: Driver, name: str, *counts: int) -> None:
     pods = [pod_set(count, {GPU: 1}, name=f"p{number}") for number, count in enumerate(counts)]
     there.submit(workload(name, pods=pods, created=there.made))
     there.made += 1
@@ -30,7 +30,7 @@ def submit(there: Running, name: str, *counts: int) -> None:
     there.come_to_rest()
 
 
-def end(there: Running, name: str) -> None:
+def end(there: Driver, name: str) -> None:
     there.delete(WorkloadId(f"uid-{name}"))
     there.kill_pods()
     there.deliver()

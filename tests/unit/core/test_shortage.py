@@ -37,6 +37,7 @@ from queuectl.core.reasons import Code, Limit
 from queuectl.core.reports import ClusterQueueReport
 from queuectl.core.resources import FlavorResource
 from tests.builders import GPU, T0, admitted, flavor, group, local_queue, policy, queue
+from tests.doubles import engine_state
 from tests.unit.core.node_worlds import NodeWorld, gang, node, reasons
 
 CELL = FlavorResource("default", GPU)
@@ -70,12 +71,12 @@ def fill(made: NodeWorld) -> None:
 
 
 def report(made: NodeWorld, name: str) -> ClusterQueueReport:
-    return survey(made.engine._state).cluster_queue(name)
+    return survey(engine_state.state(made.engine)).cluster_queue(name)
 
 
 def counts(made: NodeWorld) -> dict[str, int]:
     """What counts of the nominal quota of each ClusterQueue."""
-    tree = made.engine._state.tree
+    tree = engine_state.tree(made.engine)
     return {name: tree.queue(name).nominal[tree.cell(CELL)] for name in sorted(tree.queue_names())}
 
 
@@ -326,7 +327,7 @@ def test_readers_compare_quota_with_the_same_capacity(
     rules = FlavorNodes(mode=mode, headroom=((GPU, 3),))
     policies = [replace(A100, nodes=rules), flavor("any"), quota(gpus=9, cpu=1, licenses=1)]
     made = NodeWorld(*nodes, policies=policies)
-    state, told = made.engine._state, made.engine.take_capacities()
+    state, told = engine_state.state(made.engine), made.engine.take_capacities()
     assert told is not None
     found, total = told_capacities(told, state.directory.flavors), promised(state.tree)
     assert {cell: one for cell, one in found.items() if cell in total} == state.nodes.capacities(total)

@@ -9,14 +9,15 @@ from queuectl.core.engine import Engine
 from queuectl.core.model import Outcome, WorkloadId
 from queuectl.core.policy import Cohort, QueueingStrategy
 from queuectl.core.reasons import Code
-from tests.builders import GPU, SETTINGS, flavor, group, local_queue, queue, workload
-from tests.unit.core.running import Running
-from tests.unit.core.trees import World
+from tests.builders import GPU, flavor, group, local_queue, queue, workload
+from tests.doubles import engine_state
+from tests.unit.core.driver import Driver
+from tests.unit.core.trees import Setup
 
 FIFO, STRICT = QueueingStrategy.BEST_EFFORT_FIFO, QueueingStrategy.STRICT_FIFO
 
 
-class Shared(Running):
+class Shared(Driver):
     """Two queues without quota of their own share the 6 GPUs of a cohort, of which 4 are in use."""
 
     def __init__(self, strategy: QueueingStrategy = FIFO) -> None:
@@ -27,7 +28,7 @@ class Shared(Running):
         ]
         shared = Cohort(name="all", resource_groups=(group({"default": {GPU: 6}}),))
         locals_ = [local_queue(name, name) for name in ("a", "b")]
-        super().__init__(World((flavor("default"), shared, *queues, *locals_), SETTINGS, ("a", "b"), 0, 0))
+        super().__init__(Setup((flavor("default"), shared, *queues, *locals_), locals=("a", "b")))
         self.submit_one_of("runs", "a", 4, created=0)
         self.come_to_rest()
 
@@ -91,6 +92,6 @@ def test_a_new_head_of_a_strict_queue_is_judged_by_itself() -> None:
     assert found.admits(fresh) == found.admits(found.engine) == ["first"]
     for engine in (found.engine, fresh):
         engine.commit(engine.decide(found.now), 1)
-        head = engine._state.entries[WorkloadId("uid-older")]
+        head = engine_state.entry(engine, "older")
         assert head.reason is not None
         assert head.reason.code is Code.WAITING_FOR_QUOTA

@@ -16,7 +16,8 @@ from queuectl.core.model import Outcome, WorkloadId
 from queuectl.core.policy import WorkloadPriorityClass
 from tests.builders import flavor, local_queue, queue, workload
 from tests.unit.core import profiles
-from tests.unit.core.machine import Cluster
+from tests.unit.core.driver import Driver
+from tests.unit.core.late_channels import LATE
 
 profiles.load()
 
@@ -28,11 +29,11 @@ MOST = 4
 """Plans within which what fits is admitted."""
 
 
-class Rounds(Cluster):
+class Rounds(Driver):
     """LocalQueue lqN of ClusterQueue cqN, each with room for all that fits; Jobs run in lq0."""
 
     def __init__(self, queues: int = 2, *, one_tree: bool = True) -> None:
-        super().__init__()
+        super().__init__(LATE, prompt=False)
         self.set(flavor("default"))
         for name, value in (("low", 1), ("high", 2)):
             self.set(WorkloadPriorityClass(name, value))

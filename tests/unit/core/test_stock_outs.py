@@ -130,7 +130,7 @@ def test_what_can_get_no_other_flavor_waits_with_a_reason_and_is_admitted_then()
     world.tell(policy(queue("cq", groups=[group({"spot": {GPU: 8}})])))
     world.submit(workload("b", created=61))
     assert taken(world.run()) == {}
-    reason = world.engine._state.entries[workload("b").id].reason
+    reason = world.reason("b")
     assert reason is not None
     assert reason.code is Code.CAPACITY_MISSING
     assert reason.message == (

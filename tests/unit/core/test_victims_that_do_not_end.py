@@ -39,6 +39,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles import engine_state
 from tests.unit.core import profiles
 
 profiles.load()
@@ -155,7 +156,7 @@ def test_under_strict_fifo_the_others_wait_for_the_head() -> None:
 
 def test_a_controller_that_starts_after_the_alarm_does_not_wait_for_the_victim() -> None:
     world = stuck()
-    entries = world.engine._state.entries
+    entries = engine_state.entries(world.engine)
     other = job("two", 2, 0, "a100", created=2)
     victim, big = (entries[job(name, 1, 0).id] for name in ("victim", "big"))
     stored = [_stored(victim, big.id), _stored(big, None)]
@@ -220,7 +221,7 @@ class Stuck:
 
     @property
     def entries(self):  # type: ignore[no-untyped-def]
-        return self.world.engine._state.entries
+        return engine_state.entries(self.world.engine)
 
     def run(self) -> None:
         """Decide, and carry out all writes."""
@@ -240,7 +241,7 @@ class Stuck:
         """`claimed`: what open claims reserve is not free, and alike workloads wait for their owner."""
         used: Counter[str] = Counter()
         then: Counter[str] = Counter()
-        state, alike = self.world.engine._state, set()
+        state, alike = engine_state.state(self.world.engine), set()
         for entry in self.entries.values():
             if entry.attempt is not None:
                 used.update({cell.flavor: n for cell, n in entry.attempt.assignment.usage().items()})
@@ -290,4 +291,4 @@ def test_a_released_claim_is_not_kept_by_what_waits_behind_it(seconds: int) -> N
     world.run()
     world.pass_time(seconds)
     world.run()
-    assert bool(list(world.engine._state.claims)) is (seconds < ALARM)
+    assert bool(engine_state.claims(world.engine)) is (seconds < ALARM)

@@ -9,17 +9,15 @@ from datetime import timedelta
 import pytest
 from hypothesis import example, given
 
-from queuectl.core.decisions import Admit, Decision, Keep
+from queuectl.core.decisions import Admit, Decision
 from queuectl.core.model import Outcome, Workload
 from queuectl.core.policy import ClusterQueue, ResourceGroup
 from queuectl.core.reasons import Code
 from tests.builders import GPU, T0, World, flavor, group, local_queue, observed, pod_set, queue, workload
 from tests.unit.core import laws, profiles
-from tests.unit.core.frames import CYCLES, JOBS, SCRIPT, WORLD, moves
-from tests.unit.core.running import Running
-from tests.unit.core.trees import Dice
-from tests.unit.core.trees import World as WorldOf
-from tests.unit.core.trees import world as random_world
+from tests.unit.core.actions import CYCLES, JOBS, ON_QUOTA, SCRIPT, SETUP, play
+from tests.unit.core.driver import Driver
+from tests.unit.core.trees import Dice, Setup, random_setup
 
 profiles.load()
 
@@ -65,7 +63,7 @@ def asks(world: World, *workloads: Workload) -> list[Decision]:
 def test_what_does_not_fit_waits_for_the_first_flavor_and_takes_the_next_one_exactly_then() -> None:
     world = pools({"spot": 1, "dear": 4}, 600)
     assert taken(asks(world, workload("first"), workload("second", created=1))) == {"first": "spot"}
-    reason = world.engine._state.entries[workload("second").id].reason
+    reason = world.reason("second")
     assert reason is not None
     assert (reason.code, reason.flavor, reason.until) == (
         Code.WAITING_FOR_QUOTA,
@@ -167,7 +165,7 @@ def test_what_can_never_fit_names_no_time() -> None:
     world = pools({"spot": 1, "dear": 4}, 600)
     one = pod_set(1, {GPU: 1, "disk": 1})
     asks(world, workload("holder"), workload("odd", pods=[one]))
-    reason = world.engine._state.entries[workload("odd").id].reason
+    reason = world.reason("odd")
     assert reason is not None
     assert (reason.code, reason.until) == (Code.RESOURCE_NOT_COVERED, None)
 
@@ -204,8 +202,8 @@ def test_an_edit_of_what_it_requests_does_not_start_the_wait_again() -> None:
 # --- laws, on random trees
 
 
-def waiting_world(dice: Dice) -> WorldOf:
-    found = random_world(dice, guarded=True)
+def waiting_setup(dice: Dice) -> Setup:
+    found = random_setup(dice)
     return replace(
         found,
         policies=tuple(
@@ -220,40 +218,22 @@ def waiting_world(dice: Dice) -> WorldOf:
     )
 
 
-def play(made: bytes, jobs: list[bytes], script: list[bytes]) -> Running:
-    judges = (
+@profiles.sequences(150)
+@given(SETUP, JOBS, SCRIPT, CYCLES)
+@example(bytes(420), list(MIXED), [], 1)
+def test_with_waits_a_newly_started_process_decides_nothing_at_rest(
+    setup: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
+) -> None:
+    """W1 to W4: each workload is nominated when it may take another flavor, also while time passes."""
+    driver = Driver(
+        waiting_setup(Dice(setup)),
         laws.no_workload_is_admitted_on_quota_that_is_not_available,
         laws.preemptors_of_a_plan_fit_after_their_victims_end,
         laws.a_row_says_more_than_other_numbers,
+        laws.a_new_process_decides_nothing,
+        actions=ON_QUOTA,
     )
-    running = Running(waiting_world(Dice(made)), *judges)
-    for one in jobs:
-        running.submit_some(Dice(one))
-    running.deliver()
-    for happens in script:
-        running.act(Dice(happens))
-    return running
-
-
-@profiles.sequences(150)
-@given(WORLD, JOBS, SCRIPT, CYCLES)
-@example(bytes(420), list(MIXED), [], 1)
-def test_with_waits_a_newly_started_process_decides_nothing_at_rest(
-    made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
-) -> None:
-    """W1 to W4: each workload is nominated when it may take another flavor, also while time passes."""
-    running = play(made, jobs, script)
+    play(driver, jobs, script)
     for seconds in (0, 6, 30, 4000):
-        running.now += timedelta(seconds=seconds)
-        running.tell_time()
-        running.come_to_rest(cycles)
-        other = running.fresh()
-        for _ in range(running.bound()):
-            plan = other.decide(running.now)
-            if not plan.decisions and not plan.probes:
-                break
-            assert moves(plan) == []
-            assert all(isinstance(one, Keep) for one in plan.recorded)
-            other.commit(plan, 1)
-        else:
-            raise AssertionError("decisions never end")
+        driver.now += timedelta(seconds=seconds)
+        driver.come_to_rest(cycles)

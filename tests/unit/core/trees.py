@@ -6,24 +6,30 @@ simplest choice is the byte 0, towards which hypothesis shrinks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from queuectl.core.model import PodSet, Workload
 from queuectl.core.policy import (
     AdmissionFairSharing,
     BorrowWithinCohort,
+    CapacityMode,
+    CapacityShortage,
     ClusterQueue,
     Cohort,
     FairSharing,
     FlavorFungibility,
+    FlavorNodes,
     FlavorQuotas,
+    Gate,
     MinRunTime,
+    Node,
     Preemption,
     PreemptionPolicy,
     PreemptionStrategy,
     QueueingStrategy,
+    ResourceFlavor,
     ResourceGroup,
     ResourceQuota,
     SchedulingConfiguration,
@@ -31,13 +37,15 @@ from queuectl.core.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.policy import Policy as PolicyObject
-from tests.builders import ALL_NAMESPACES, GPU, flavor, local_queue, pod_set, queue, workload
+from queuectl.core.resources import amounts
+from tests.builders import ALL_NAMESPACES, GPU, SETTINGS, flavor, local_queue, pod_set, queue, workload
 
 T = TypeVar("T")
 
 UNBOUNDED = 10**6
 """An eviction budget that no test reaches."""
 CLASSES = ("low", "high")
+POOLS = ("f1", "f2")
 
 
 class Dice:
@@ -65,17 +73,21 @@ class Dice:
 
 
 @dataclass(frozen=True)
-class World:
-    policies: tuple[PolicyObject, ...]
-    settings: SchedulingConfiguration
-    locals: tuple[str, ...]
+class Setup:
+    """What a cluster begins with."""
+
+    policies: tuple[PolicyObject, ...] = ()
+    settings: SchedulingConfiguration = SETTINGS
+    locals: tuple[str, ...] = ()
     """Names of LocalQueues, all in one namespace."""
-    layout: int
+    layout: int = 0
     """The resource groups of all queues and cohorts."""
-    depth: int
+    depth: int = 0
+    nodes: tuple[Node, ...] = ()
+    gates: tuple[Gate, ...] = ()
 
 
-def world(dice: Dice, *, guarded: bool) -> World:
+def random_setup(dice: Dice, *, guarded: bool = True) -> Setup:
     """`guarded`: with the default eviction budget and cooldown (P11)."""
     layout = dice.below(3)
     depth = dice.pick(2, 1, 3, 5, 4, 0)
@@ -94,7 +106,68 @@ def world(dice: Dice, *, guarded: bool) -> World:
     )
     classes = [WorkloadPriorityClass("low", -1), WorkloadPriorityClass("high", 1)]
     policies: tuple[PolicyObject, ...] = (flavor("f1"), flavor("f2"), *classes, *cohorts, *queues, *locals_)
-    return World(policies, settings, tuple(one.name.name for one in locals_), layout, depth)
+    return Setup(policies, settings, tuple(one.name.name for one in locals_), layout, depth)
+
+
+def setup_on_nodes(dice: Dice, *, guarded: bool = True) -> Setup:
+    """A random setup whose flavors are those of nodes, with labels or without.
+
+    In half of the setups queues have so much quota that little but nodes limits admissions; in a third each
+    queue is a tree of its own.
+    """
+    nodes = tuple(some_node(dice, n) for n in range(2 + dice.below(3)))
+    labels = dice.pick(False, True)
+    rules = {name: node_rules(dice) for name in POOLS} if labels else dict.fromkeys(POOLS, node_rules(dice))
+    times, apart = dice.pick(1, 8), dice.pick(False, False, True)
+    shortage = dice.pick(*CapacityShortage)
+    setup = random_setup(dice, guarded=guarded)
+
+    def on_nodes(value: PolicyObject) -> PolicyObject:
+        if isinstance(value, ResourceFlavor):
+            pool = (("pool", value.name),) if labels else ()
+            return replace(value, nodes=rules[value.name], node_labels=pool)
+        if isinstance(value, ClusterQueue):
+            return _with_quotas(value, times, apart=apart)
+        if isinstance(value, Cohort) and value.parent is None:
+            return replace(value, shortage=shortage)
+        return value
+
+    return replace(setup, policies=tuple(map(on_nodes, setup.policies)), nodes=nodes)
+
+
+def _with_quotas(queue: ClusterQueue, times: int, *, apart: bool) -> ClusterQueue:
+    """Return a queue with nominal quotas `times` as large, and without its cohort if it is `apart`."""
+
+    def quota(amount: ResourceQuota) -> ResourceQuota:
+        larger = replace(amount, nominal=amount.nominal * times)
+        return replace(larger, borrowing_limit=None, lending_limit=None) if apart else larger
+
+    groups = tuple(with_quotas(group, quota) for group in queue.resource_groups)
+    return replace(queue, cohort=None if apart else queue.cohort, resource_groups=groups)
+
+
+def with_quotas(group: ResourceGroup, quota: Callable[[ResourceQuota], ResourceQuota]) -> ResourceGroup:
+    """Return a resource group with each of its quotas changed."""
+    flavors = (
+        replace(flavor, resources=tuple((name, quota(amount)) for name, amount in flavor.resources))
+        for flavor in group.flavors
+    )
+    return replace(group, flavors=tuple(flavors))
+
+
+def node_rules(dice: Dice) -> FlavorNodes:
+    return dice.mostly(
+        FlavorNodes(),
+        FlavorNodes(mode=CapacityMode.ENFORCE),
+        FlavorNodes(mode=CapacityMode.STATIC),
+        FlavorNodes(headroom=((GPU, 1),)),
+    )
+
+
+def some_node(dice: Dice, number: int) -> Node:
+    labels = (("pool", dice.pick(*POOLS)),)
+    offered = amounts({GPU: dice.pick(2, 3, 4, 1, 6), "cpu": dice.pick(6, 2, 4)})
+    return Node(f"n{number}", labels, offered, ready=True)
 
 
 def strategies(dice: Dice) -> tuple[PreemptionStrategy, ...] | None:
@@ -186,18 +259,18 @@ def resource_group(
     return ResourceGroup(covered=covered, flavors=tuple(found))
 
 
-def job(dice: Dice, name: str, world: World) -> Workload:
+def job(dice: Dice, name: str, setup: Setup) -> Workload:
     pods: list[PodSet] = []
     for number in range(dice.pick(1, 1, 1, 2)):
         count = dice.pick(1, 1, 1, 2, 3)
         requests = {GPU: dice.pick(1, 2, 1, 3, 2, 1, 4)}
-        if (cpu := dice.mostly(0, 0, 1, 2)) and world.layout:
+        if (cpu := dice.mostly(0, 0, 1, 2)) and setup.layout:
             requests["cpu"] = cpu
         least = dice.pick(None, None, 1) if count > 1 else None
         pods.append(pod_set(count, requests, name=f"p{number}", min_count=least))
     return workload(
         name,
-        dice.pick(*world.locals),
+        dice.pick(*setup.locals),
         pods=pods,
         created=dice.below(4),
         priority_class=dice.pick(None, *CLASSES),

@@ -31,7 +31,7 @@ from queuectl.scenarios.arrivals import Arrival
 from queuectl.scenarios.build import SOURCE
 from queuectl.simulation.player import Play
 from tests.builders import GPU, pod_set, workload
-from tests.unit.core.machine import wait_for
+from tests.unit.core.driver import wait_for
 
 START = datetime(2026, 11, 2, 9, tzinfo=UTC)
 HOUR = 3600.0

@@ -62,9 +62,8 @@ from tests.builders import (
     workload,
 )
 from tests.unit.core import profiles
-from tests.unit.core.machine import wait_for
-from tests.unit.core.running import Running
-from tests.unit.core.test_laws import play
+from tests.unit.core.actions import on_quota, play
+from tests.unit.core.driver import Driver, wait_for
 
 profiles.load()
 
@@ -75,15 +74,15 @@ SEEN: Counter[ChangeKind] = Counter()
 SEEDS = profiles.spread(100)
 
 
-def at_rest(dice: Random) -> Running:
+def at_rest(dice: Random) -> Driver:
     """A random world after random actions. Its bytes are uniform: full queues are wanted, not simple ones."""
     jobs, script = ([dice.randbytes(36) for _ in range(dice.randrange(3, most))] for most in (8, 10))
-    running = play(dice.randbytes(420), jobs, script)
+    running = play(on_quota(dice.randbytes(420)), jobs, script)
     running.come_to_rest()
     return running
 
 
-def trials(running: Running) -> Trials:
+def trials(running: Driver) -> Trials:
     policies = [event for event in running.everything() if isinstance(event, PolicyObserved)]
     stored = running.ledger.store
     return Trials(
@@ -100,7 +99,7 @@ def known(value: T | None) -> T:
     return value
 
 
-def applied(change: Change, own: Workload, running: Running) -> Event:
+def applied(change: Change, own: Workload, running: Driver) -> Event:
     """The event of this change, made without the code that found it."""
     pods = {one.name: one for one in own.pod_sets}
     match change.kind:
@@ -125,7 +124,7 @@ def applied(change: Change, own: Workload, running: Running) -> Event:
     return WorkloadObserved(replace(own, pod_sets=tuple(pods.values())), SUSPENDED)
 
 
-def starts(running: Running, of: Trials, event: Event, workload: WorkloadId) -> bool:
+def starts(running: Driver, of: Trials, event: Event, workload: WorkloadId) -> bool:
     """Whether it starts or preempts, by an engine that decides until nothing is left to decide."""
     engine = of.fork()
     engine.handle([event])
@@ -152,7 +151,7 @@ def smaller_ones(change: Change) -> list[Change]:
     return [replace(change, after=value) for value in values]
 
 
-def apply_and_rest(running: Running, one: Counterfactual, workload: WorkloadId) -> None:
+def apply_and_rest(running: Driver, one: Counterfactual, workload: WorkloadId) -> None:
     event = applied(one.change, running.jobs[workload].workload, running)
     if isinstance(event, WorkloadObserved):
         running.write(workload, workload=event.workload)
@@ -189,7 +188,7 @@ def test_each_change_starts_the_workload_and_no_smaller_one_does(seed: int) -> N
         assert {victim.workload for victim in one.outcome.displaced} <= {v for v, _ in running.evicted}
 
 
-def snapshot(running: Running, dice: Random) -> LedgerSnapshot:
+def snapshot(running: Driver, dice: Random) -> LedgerSnapshot:
     """Its ledger, where each pending workload is one of many that are alike."""
     store = running.ledger.store
     workloads = list(store.workloads.values())
@@ -213,12 +212,12 @@ def snapshot(running: Running, dice: Random) -> LedgerSnapshot:
     return replace(loaded, workloads=tuple(sorted(workloads, key=lambda one: (one.arrival, one.id))))
 
 
-def of_ledger(found: LedgerSnapshot, running: Running, asked: StoredWorkload | None = None) -> Trials:
+def of_ledger(found: LedgerSnapshot, running: Driver, asked: StoredWorkload | None = None) -> Trials:
     """Trials on these workloads, with what the cluster has beside them. `asked`: the only one tried."""
     present, last = found.workloads, frozenset[WorkloadId]()
     if asked is not None:
         present, last = without_alike(found.workloads, asked.ref.namespace, asked.id)
-    engine = Engine(SOURCES, running.world.settings)
+    engine = Engine(SOURCES, running.setup.settings)
     engine.restore(replace(found, workloads=tuple(present)))
     beside = [one for one in running.everything() if not isinstance(one, WorkloadObserved | Listed)]
     seen = [observed(one, frozenset(found.effects)) for one in present]

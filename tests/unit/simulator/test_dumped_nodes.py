@@ -30,8 +30,9 @@ from queuectl.simulation.cluster import Cluster, Other
 from queuectl.simulation.room_use import RoomUse
 from queuectl.simulation.stage import play, read_simulation
 from tests.builders import GPU
+from tests.doubles import engine_state
 from tests.doubles.invariants import violations
-from tests.unit.core.machine import wait_for
+from tests.unit.core.driver import wait_for
 from tests.unit.simulator.hours import START, Hour, cluster_queue, manifest, moves
 from tests.unit.simulator.test_past_hours import MANY, run_of, sizes
 
@@ -84,7 +85,7 @@ class OnNodes(Hour):
         self.play(self._arrivals(), until=SECONDS)
 
     def everything(self) -> list[Event]:
-        room = self._engine._state.nodes
+        room = engine_state.room(self._engine)
         nodes = [ContextObserved(one.node) for one in room.inventory.nodes() if one.node is not None]
         return [*nodes, *map(PodObserved, room.pods.values()), *super().everything()]
 
@@ -228,7 +229,7 @@ def test_pods_are_dumped_where_they_decide_the_same() -> None:
     ]
     dumped = next(one for one in document["workloads"] if one["ledger"]["id"] == runs.id)
     assert [one.get("nodes") for one in dumped["admission"]["podSets"].values()] == [["gone"]]
-    room = run_of(document)._state.nodes
+    room = engine_state.room(run_of(document))
     assert sorted(pod.requests for pod in room.pods.values() if pod.workload == runs.id) == sorted(
         [pods.requests, pods.requests, ((GPU, 3),)]
     )

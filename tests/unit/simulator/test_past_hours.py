@@ -24,9 +24,10 @@ from queuectl.scenarios.rebuilt_engine import engine_of
 from queuectl.scenarios.run import Run
 from queuectl.simulation.stage import play, read_simulation
 from tests.builders import GPU
+from tests.doubles import engine_state
 from tests.doubles.invariants import violations
 from tests.unit.core import profiles
-from tests.unit.core.machine import wait_for
+from tests.unit.core.driver import wait_for
 from tests.unit.simulator.hours import HOUR, START, TEAMS, Hour, cluster_queue, flavors, moves
 
 pytestmark = pytest.mark.acceptance
@@ -113,13 +114,13 @@ def test_an_engine_from_the_newest_state_shares_a_shortage_as_a_controller_that_
             engine.handle([*what_if, TimeCame(now)])
         assert counting(rebuilt) == counting(live), when
         assert moves(rebuilt.decide(now, MANY)) == moves(live.decide(now, MANY)), when
-        reduced += bool(live._state.tree.reduced)
+        reduced += bool(engine_state.tree(live).reduced)
     assert reduced > 20, "there was hardly a shortage"
 
 
 def counting(engine: Engine) -> dict[str, list[int]]:
     """What counts of the nominal quotas for GPUs of a100, by node."""
-    tree = engine._state.tree
+    tree = engine_state.tree(engine)
     cell = tree.cells[FlavorResource("a100", GPU)]
     return {str(node): [node.nominal[cell], node.promised[cell]] for node in tree.nodes()}
 

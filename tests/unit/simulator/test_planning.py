@@ -14,29 +14,23 @@ from queuectl.core.model import Phase, WorkloadId
 from queuectl.core.policy import StopPolicy
 from queuectl.core.reasons import Family
 from queuectl.core.what_if import PolicyChange, Start
-from tests.builders import SETTINGS, flavor, local_queue, policy, queue, workload
-from tests.unit.core.running import Running
-from tests.unit.core.trees import Dice, World, cluster_queue, job
+from tests.builders import flavor, local_queue, policy, queue, workload
+from tests.unit.core.driver import Driver
+from tests.unit.core.trees import Dice, Setup, cluster_queue, job
 from tests.unit.simulator.test_counterfactuals import SEEDS, at_rest, trials
 
 STARTS: Counter[Start] = Counter()
 CHANGES: Counter[PolicyChange] = Counter()
 
 
-WORLD = World(
-    policies=(flavor("default"), queue("team", 4), local_queue("lq", "team")),
-    settings=SETTINGS,
-    locals=("lq",),
-    layout=0,
-    depth=0,
-)
+SETUP = Setup((flavor("default"), queue("team", 4), local_queue("lq", "team")), locals=("lq",))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_quote_is_what_happens_when_the_workload_is_created(seed: int) -> None:
     dice = Random(seed)
     running = at_rest(dice)
-    new = job(Dice(dice.randbytes(36)), "new", running.world)
+    new = job(Dice(dice.randbytes(36)), "new", running.setup)
     found = quote(trials(running), new).now
     STARTS[found.start] += 1
     before = {id for id, one in running.ledger.store.workloads.items() if one.phase is Phase.ADMITTED}
@@ -55,7 +49,7 @@ def test_a_quote_is_what_happens_when_the_workload_is_created(seed: int) -> None
     assert victims == {one.workload for one in found.displaced}
 
 
-def never(running: Running) -> set[WorkloadId]:
+def never(running: Driver) -> set[WorkloadId]:
     """The workloads that wait with a reason that no waiting helps."""
     return {
         one.id
@@ -69,7 +63,7 @@ def test_a_plan_is_what_happens_when_the_policy_is_applied(seed: int) -> None:
     dice = Random(seed)
     running = at_rest(dice)
     name = dice.choice(sorted(running.policy.queues))
-    value = cluster_queue(Dice(dice.randbytes(200)), name, running.world.depth, running.world.layout)
+    value = cluster_queue(Dice(dice.randbytes(200)), name, running.setup.depth, running.setup.layout)
     of = trials(running)
     rows = len(running.ledger.store.decisions)
     before = never(running)
@@ -96,7 +90,7 @@ def test_a_plan_is_what_happens_when_the_policy_is_applied(seed: int) -> None:
 
 
 def test_a_workload_that_a_policy_makes_too_large_is_stranded() -> None:
-    running = Running(WORLD)
+    running = Driver(SETUP)
     running.submit(workload("large", gpus=5))
     running.submit(workload("runs", gpus=4))
     running.submit(workload("waits", gpus=3))
@@ -107,7 +101,7 @@ def test_a_workload_that_a_policy_makes_too_large_is_stranded() -> None:
 
 
 def test_a_plan_with_a_stopped_queue_evicts_what_runs_in_it() -> None:
-    running = Running(WORLD)
+    running = Driver(SETUP)
     running.submit(workload("runs", gpus=4))
     running.deliver()
     running.come_to_rest()

@@ -1,0 +1,55 @@
+"""What tests read of an engine that no report, fact or decision says: the one module that opens its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from queuectl.core.engine import Engine
+from queuectl.core.entries import Entry
+from queuectl.core.model import WorkloadId
+from queuectl.core.nodes.room import NodeRoom
+from queuectl.core.preemption.claims import PreemptionClaim
+from queuectl.core.quota.tree import QuotaTree
+from queuectl.core.state import State
+
+
+def state(engine: Engine) -> State:
+    """Return the whole state, for tests of core modules that take it."""
+    return engine._state
+
+
+def entries(engine: Engine) -> Mapping[WorkloadId, Entry]:
+    return engine._state.entries
+
+
+def entry(engine: Engine, name: str) -> Entry:
+    """Return the entry of the workload with UID `name`, or else of the one whose object has that name.
+
+    Raises StopIteration if there is none.
+    """
+    known = engine._state.entries
+    by_id = known.get(WorkloadId(name))
+    return by_id or next(entry for entry in known.values() if entry.ref.name == name)
+
+
+def claims(engine: Engine) -> list[PreemptionClaim]:
+    return list(engine._state.claims)
+
+
+def claim_of(engine: Engine, queue: str) -> PreemptionClaim | None:
+    """Return the claim of the workload that has preempted in a ClusterQueue."""
+    return engine._state.claims.of(queue)
+
+
+def tree(engine: Engine) -> QuotaTree:
+    return engine._state.tree
+
+
+def room(engine: Engine) -> NodeRoom:
+    return engine._state.nodes
+
+
+def free_on_nodes(engine: Engine) -> dict[str, tuple[int, ...]]:
+    """Return what is free of each resource by node, after what is outstanding is settled."""
+    engine._state.nodes.settle()
+    return {record.name: record.free for record in engine._state.nodes.inventory.nodes()}
