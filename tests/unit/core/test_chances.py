@@ -38,13 +38,14 @@ class Asked(Running):
 
     def plan(self, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
         state = self.engine._state
-        draft = PlanDraft(state, self.now)
-        nominator = Nominator(draft.snapshot, state.directory, state.claims)
-        for waiting in state.pending.values():
-            for one in waiting.groups.values():
-                head = one.head()
-                if head is not None and not draft.chances.could_have_enough(waiting, one):
-                    assert not nominator.nominate(head).promising, f"{head.ref} has a chance"
+        with state.limits.trying() as trial:
+            draft = PlanDraft(state, self.now, trial)
+            nominator = Nominator(draft.snapshot, state.directory, state.claims)
+            for waiting in state.pending.values():
+                for one in waiting.groups.values():
+                    head = one.head()
+                    if head is not None and not draft.chances.could_have_enough(waiting, one):
+                        assert not nominator.nominate(head).promising, f"{head.ref} has a chance"
         return super().plan(budget, cycles)
 
 
