@@ -162,11 +162,9 @@ class Engine:
         return plan
 
     def _drafted(self, now: datetime, budget: int, cycles: int | None, turn: Set[str]) -> Plan:
-        draft = PlanDraft(self._state, now)
-        try:
+        with self._state.limits.trying() as trial:
+            draft = PlanDraft(self._state, now, trial)
             return self._plan(now, budget, cycles, draft, take_due(self._state, draft, budget, turn))
-        finally:
-            draft.undo()
 
     def _plan(self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft, due: Taken) -> Plan:
         state = self._state
@@ -223,7 +221,7 @@ class Engine:
         nominator = Nominator(draft.snapshot, state.directory, state.claims)
         run = Cycles(
             draft.snapshot,
-            draft.journal,
+            draft.trial,
             nominator,
             claims,
             draft.room,

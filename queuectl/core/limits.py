@@ -1,4 +1,4 @@
-"""What limits an admission, as one interface, and a journal of changes that are tried on it.
+"""What limits an admission, as one interface, and trials: changes of limits that are rolled back.
 
 Quota (`core/quota/tree.py`) and room on nodes (`core/nodes/room.py`) are its implementations; a topology can
 be a third. Admission cycles, preemption searches and claims use this interface only.
@@ -6,8 +6,9 @@ be a third. Admission cycles, preemption searches and claims use this interface 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Protocol
 
 from queuectl.core.model import WorkloadId
@@ -95,17 +96,14 @@ class Limits:
         self._quota: AdmissionLimit = QuotaLimit(tree)
         self._nodes: AdmissionLimit = RoomLimit(room)
         self._room = room
+        self.journal: list[Change] = []
+        """The changes of all open trials, in order."""
+        self.released: set[WorkloadId] = set()
+        """Holders that an open trial releases."""
 
     def fits(self, hold: Hold) -> bool:
+        """Return whether all of `hold` is available now."""
         return self._quota.fits(hold) and self._nodes.fits(hold)
-
-    def add(self, hold: Hold) -> None:
-        self._quota.add(hold)
-        self._nodes.add(hold)
-
-    def remove(self, hold: Hold) -> None:
-        self._quota.remove(hold)
-        self._nodes.remove(hold)
 
     def lacks_room(self, hold: Hold) -> bool:
         """Return whether nodes alone prevent `hold`: quota is available."""
@@ -115,59 +113,78 @@ class Limits:
         """Return `hold` with the nodes that its pods would get now."""
         return replace(hold, spots=self._room.place(hold.pods)) if hold.pods else hold
 
+    def trying(self) -> Trial:
+        """Return a trial, the only way to change limits: `with limits.trying() as trial:`. Trials nest."""
+        return Trial(self)
 
-Change = tuple[Hold, bool]
-"""What was held, and whether it was added."""
+    def charge(self, hold: Hold) -> None:
+        """For trials: charge `hold`, whether it fits or not."""
+        self._quota.add(hold)
+        self._nodes.add(hold)
+
+    def discharge(self, hold: Hold) -> None:
+        """For trials: undo `charge`, exactly; or take away what a workload holds."""
+        self._quota.remove(hold)
+        self._nodes.remove(hold)
 
 
-class LimitsJournal:
-    """Limits whose changes are recorded, so that they can be undone and redone (C5)."""
+class _Kind(Enum):
+    ADDED = auto()
+    REMOVED = auto()
+    RELEASED = auto()
+
+
+Change = tuple[Hold, _Kind]
+
+
+class Trial:
+    """What is tried on limits. It is rolled back at the end of its `with` block, in any case (C5)."""
+
+    __slots__ = ("_journal", "_limits", "_start")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._changes: list[Change] = []
+        self._journal = limits.journal
+        self._start = len(limits.journal)
 
-    @property
-    def changed(self) -> Iterable[QuotaNode]:
-        """The ClusterQueues that changes were made at."""
-        return (hold.node for hold, _ in self._changes)
+    def __enter__(self) -> Trial:
+        return self
 
-    def fits(self, hold: Hold) -> bool:
-        return self._limits.fits(hold)
-
-    def lacks_room(self, hold: Hold) -> bool:
-        return self._limits.lacks_room(hold)
-
-    def placed(self, hold: Hold) -> Hold:
-        return self._limits.placed(hold)
+    def __exit__(self, *_: object) -> None:
+        self.roll_back()
 
     def add(self, hold: Hold) -> None:
-        self._limits.add(hold)
-        self._changes.append((hold, True))
+        """Charge `hold`, whether it fits or not."""
+        self._limits.charge(hold)
+        self._journal.append((hold, _Kind.ADDED))
 
     def remove(self, hold: Hold) -> None:
-        self._limits.remove(hold)
-        self._changes.append((hold, False))
+        """Take away `hold`, which was added, or is what a workload holds."""
+        self._limits.discharge(hold)
+        self._journal.append((hold, _Kind.REMOVED))
 
-    def mark(self) -> int:
-        """Return a position in the journal for `undo`."""
-        return len(self._changes)
+    def release(self, hold: Hold) -> None:
+        """Take away what a workload holds, which then counts as released: it is no candidate of a search."""
+        owner, released = hold.owner, self._limits.released
+        if owner is None or owner in released:
+            self.remove(hold)
+            return
+        self._limits.discharge(hold)
+        released.add(owner)
+        self._journal.append((hold, _Kind.RELEASED))
 
-    def undo(self, mark: int = 0) -> list[Change]:
-        """Undo the changes since `mark`. Return them in the order in which they were made, for `redo`."""
-        undone = self._changes[mark:]
-        del self._changes[mark:]
-        for hold, added in reversed(undone):
-            if added:
-                self._limits.remove(hold)
-            else:
-                self._limits.add(hold)
-        return undone
+    def keep(self) -> None:
+        """What was tried so far stays for the outer trial, which rolls it back at its own end."""
+        self._start = len(self._journal)
 
-    def redo(self, changes: Iterable[Change]) -> None:
-        """Make `changes` again."""
-        for hold, added in changes:
-            if added:
-                self.add(hold)
-            else:
-                self.remove(hold)
+    def roll_back(self) -> None:
+        """Undo what was tried so far and not kept, the last change first."""
+        journal, limits = self._journal, self._limits
+        while len(journal) > self._start:
+            hold, kind = journal.pop()
+            if kind is _Kind.ADDED:
+                limits.discharge(hold)
+                continue
+            limits.charge(hold)
+            if kind is _Kind.RELEASED and hold.owner is not None:
+                limits.released.discard(hold.owner)

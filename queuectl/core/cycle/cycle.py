@@ -16,7 +16,7 @@ from queuectl.core.flavors.assignment import NOTHING, AssignmentResult
 from queuectl.core.flavors.findings import reserved_for_others
 from queuectl.core.flavors.modes import Mode
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors
-from queuectl.core.limits import LimitsJournal
+from queuectl.core.limits import Trial
 from queuectl.core.model import Assignment
 from queuectl.core.namespaces.room import PlannedRoom
 from queuectl.core.nodes.findings import no_room_left
@@ -53,7 +53,7 @@ class Cycles:
     def __init__(
         self,
         snapshot: Snapshot,
-        journal: LimitsJournal,
+        trial: Trial,
         nominator: Nominator,
         claims: Iterable[PreemptionClaim],
         room: PlannedRoom,
@@ -68,7 +68,6 @@ class Cycles:
         before its victims are gone (C13).
         """
         self._snapshot = snapshot
-        self._journal = journal
         self._tree = snapshot.tree
         self._nominator = nominator
         self._room = room
@@ -80,7 +79,7 @@ class Cycles:
         self._granted = self._by_root(granted)
         roots = dict.fromkeys((*self._claims, *self._granted))
         reserved = {root: [*self._claims.get(root, ()), *self._granted.get(root, ())] for root in roots}
-        self._reserved_room = ReservedRoom(snapshot, journal, reserved)
+        self._reserved_room = ReservedRoom(snapshot, trial, reserved)
         self._judged_again = 0
         """Groups judged before the cycles (C12), which have a budget of their own: each plan gets on."""
         self.outcome = CycleOutcome()
@@ -154,16 +153,17 @@ class Cycles:
 
         Return whether it does.
         """
-        if borrows_for_now(self._snapshot, self._journal, head.nomination, claim):
+        if borrows_for_now(self._snapshot, head.nomination, claim):
             return False
         if self._room.lacking(head.entry, (), observed=True) is not None:
             return False
         others = [one for one in (*self._granted.get(root, ()), *self._claims[root]) if one is not claim]
-        cycle_pass = CyclePass(self._snapshot, self._journal, self._nominator, others, self._reserved_room)
-        fits = cycle_pass.process(head) is Mode.FIT
-        if fits:
-            self._room.admit(*_admission(cycle_pass))
-        self._take_over(root, cycle_pass)
+        with self._snapshot.limits.trying() as trial:
+            cycle_pass = CyclePass(self._snapshot, trial, self._nominator, others, self._reserved_room)
+            fits = cycle_pass.process(head) is Mode.FIT
+            if fits:
+                self._room.admit(*_admission(cycle_pass))
+            self._take_over(root, cycle_pass)
         return fits
 
     def _refuse_again(self, queues: Iterable[QueueHeads]) -> None:
@@ -199,20 +199,21 @@ class Cycles:
         skipped: list[NominatedHead] = []
         nominated, progress = self._nominate_all(queues, again)
         claims = self._claims.get(root, [])
-        cycle_pass = CyclePass(self._snapshot, self._journal, self._nominator, claims, self._reserved_room)
-        for head in self._in_order(nominated):
-            without = self._without_room(head)
-            match Mode.FIT if without else cycle_pass.process(head):
-                case None:
-                    skipped.append(head)
-                case Mode.NO_CANDIDATES:
-                    progress |= self._refuse(head, again)
-                case verdict:
-                    progress = True
-                    (head.heads.preempt if verdict is Mode.PREEMPT else head.heads.admit)()
-                    if verdict is Mode.FIT and not without:
-                        self._room.admit(*_admission(cycle_pass))
-        self._take_over(root, cycle_pass)
+        with self._snapshot.limits.trying() as trial:
+            cycle_pass = CyclePass(self._snapshot, trial, self._nominator, claims, self._reserved_room)
+            for head in self._in_order(nominated):
+                without = self._without_room(head)
+                match Mode.FIT if without else cycle_pass.process(head):
+                    case None:
+                        skipped.append(head)
+                    case Mode.NO_CANDIDATES:
+                        progress |= self._refuse(head, again)
+                    case verdict:
+                        progress = True
+                        (head.heads.preempt if verdict is Mode.PREEMPT else head.heads.admit)()
+                        if verdict is Mode.FIT and not without:
+                            self._room.admit(*_admission(cycle_pass))
+            self._take_over(root, cycle_pass)
         for head in skipped:
             if progress:
                 head.heads.last_tried[head.entry.id] = NOTHING
@@ -260,7 +261,7 @@ class Cycles:
         head = self._nominated(heads, entry, tried, earlier=earlier)
         if head.preempted and heads.queue.claim is not None:
             head.nomination = waiting_again(
-                self._snapshot, self._journal, self._nominator, head.nomination, heads.queue.claim
+                self._snapshot, self._nominator, head.nomination, heads.queue.claim
             )
         return head
 

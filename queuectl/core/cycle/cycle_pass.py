@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
-from queuectl.core.cycle.reserved_room import Claimed, leaves_claims, placed_without, without
+from queuectl.core.cycle.reserved_room import Claimed, leaves_claims, placed_without
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.assignment import NOTHING
 from queuectl.core.flavors.modes import Mode
-from queuectl.core.limits import Hold, LimitsJournal
+from queuectl.core.limits import Hold, Trial
 from queuectl.core.model import Place, WorkloadId
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
@@ -76,17 +76,21 @@ class CyclePass:
     def __init__(
         self,
         snapshot: Snapshot,
-        journal: LimitsJournal,
+        trial: Trial,
         nominator: Nominator,
         claims: Iterable[PreemptionClaim],
         others: Iterable[Claimed] = (),
     ) -> None:
-        """`claims`: those of the tree; `others`: what those of other trees hold on nodes."""
+        """`trial`: the cycle charges in it. `claims`: those of the tree. `others`: what claims of other trees
+        hold on nodes.
+        """
         self._others = tuple(others)
         self._snapshot = snapshot
-        self._journal = journal
+        self._limits = snapshot.limits
+        self._trial = trial
         self._nominator = nominator
-        self._mark = journal.mark()
+        self._charged: list[Hold] = []
+        """What the cycle has charged so far, in order."""
         self._terminating: dict[WorkloadId, Entry] = {}
         """Victims of this cycle and of open claims."""
         self._claimed: list[Claimed] = []
@@ -98,7 +102,7 @@ class CyclePass:
             node = snapshot.tree.queue(claim.cluster_queue)
             hold = Hold(node, list(claim.cells), claim.owner, claim.pods)
             self._claim(hold, self._terminating.values())
-        self._ahead = journal.mark() > self._mark
+        self._ahead = bool(self._claimed)
         """Whether more is charged than is in use now."""
 
     def process(self, head: NominatedHead) -> Mode | None:
@@ -118,16 +122,16 @@ class CyclePass:
         own = {target.entry.id: target.entry for target in nomination.victims}
         fits_now = nomination.mode is Mode.FIT and not awaited
         gone = (self._terminating | own).values()
-        with without(self._snapshot, self._journal, gone):
-            fits = self._journal.fits(nomination.hold)
-            head.lacks_room = not fits and self._journal.lacks_room(nomination.hold)
+        with self._snapshot.without(gone):
+            fits = self._limits.fits(nomination.hold)
+            head.lacks_room = not fits and self._limits.lacks_room(nomination.hold)
         if not fits or (fits_now and not self._fits_now(nomination.hold)):
             return None
         if fits_now and not self._leaves_claims(nomination.hold, granted=not head.preempted):
             head.lacks_room = True
             return None
         if fits_now:
-            self._journal.add(nomination.hold)
+            self._charge(nomination.hold)
             self.admitted.append(nomination)
             return Mode.FIT
         before = self._shares(head.node, own.values(), gone=self._terminating.values())
@@ -140,20 +144,17 @@ class CyclePass:
 
     def _admit(self, head: NominatedHead) -> Mode | None:
         """Nothing but admissions has been charged since it was nominated as a fit."""
-        if not self._journal.fits(head.hold):
-            head.lacks_room = self._journal.lacks_room(head.hold)
+        if not self._limits.fits(head.hold):
+            head.lacks_room = self._limits.lacks_room(head.hold)
             return None
-        self._journal.add(head.hold)
+        self._charge(head.hold)
         self.admitted.append(head.nomination)
         return Mode.FIT
 
     def _renominate(self, nomination: Nomination) -> Nomination | None:
         """Return what it would get without victims that terminate already, from the same flavors (C8)."""
-        gone = self._terminating.keys() - self._snapshot.released
-        self._snapshot.released |= gone
-        with without(self._snapshot, self._journal, self._terminating.values()):
+        with self._snapshot.without(self._terminating.values()):
             again = self._nominator.nominate(nomination.entry, NOTHING, nomination.chosen)
-        self._snapshot.released -= gone
         return again if again.promising else None
 
     def _shares(
@@ -163,7 +164,7 @@ class CyclePass:
         tree, found = self._snapshot.tree, {}
         if not self._snapshot.fair(preemptor):
             return {}
-        with without(self._snapshot, self._journal, gone):
+        with self._snapshot.without(gone):
             for victim in victims:
                 assert victim.attempt is not None
                 two = sides(preemptor, tree.queue(victim.attempt.assignment.cluster_queue))
@@ -205,25 +206,25 @@ class CyclePass:
             else:
                 amount = min(amount, own)
             reserved.append((cell, max(0, amount)))
-        self._journal.add(Hold(node, reserved))
+        self._charge(Hold(node, reserved))
         self._ahead = True
 
     def _fits_now(self, hold: Hold) -> bool:
         """Return whether it fits beside the victims, too: nothing starts on quota that is still in use."""
         if not self._ahead:
             return True
-        with self.as_nominated():
-            mark = self._journal.mark()
-            self._charge_admitted()
-            fits = self._journal.fits(hold)
-            self._journal.undo(mark)
-        return fits
+        with self._in_use():
+            return self._limits.fits(hold)
 
     def _claim(self, hold: Hold, victims: Iterable[Entry]) -> None:
         """Charge what a claim holds once `victims` are gone."""
         gone = tuple(victims)
-        self._claimed.append(Claimed(placed_without(self._snapshot, self._journal, gone, hold), gone))
-        self._journal.add(self._claimed[-1].hold)
+        self._claimed.append(Claimed(placed_without(self._snapshot, gone, hold), gone))
+        self._charge(self._claimed[-1].hold)
+
+    def _charge(self, hold: Hold) -> None:
+        self._trial.add(hold)
+        self._charged.append(hold)
 
     def _leaves_claims(self, hold: Hold, *, granted: bool) -> bool:
         """Return whether a start now leaves the claims of this and other trees their room (M8).
@@ -233,29 +234,26 @@ class CyclePass:
         others = [one for one in self._others if granted or not one.granted]
         if not (self._claimed or others):
             return True
-        with self.as_nominated():
-            mark = self._journal.mark()
-            self._charge_admitted()
-            fit = leaves_claims(self._snapshot, self._journal, hold, self._claimed, others)
-            self._journal.undo(mark)
-        return fit
+        with self._in_use():
+            return leaves_claims(self._snapshot, hold, self._claimed, others)
 
     @contextmanager
-    def as_nominated(self) -> Iterator[None]:
-        """The usage that the heads of this cycle are nominated against."""
-        ahead = self._journal.undo(self._mark)
-        yield
-        self._journal.redo(ahead)
-
-    def _charge_admitted(self) -> None:
-        for nomination in self.admitted:
-            self._journal.add(nomination.hold)
+    def _in_use(self) -> Iterator[None]:
+        """Try with what is in use now, and the admitted: without what the cycle charges ahead."""
+        with self._limits.trying() as trial:
+            for hold in reversed(self._charged):
+                trial.remove(hold)
+            for nomination in self.admitted:
+                trial.add(nomination.hold)
+            yield
 
     def end(self) -> None:
-        """Back to what is in use now, with the admitted charged."""
+        """Keep the charges of the admitted, for the cycles that follow; roll back all others."""
         if self._ahead:
-            self._journal.undo(self._mark)
-            self._charge_admitted()
+            self._trial.roll_back()
+            for nomination in self.admitted:
+                self._trial.add(nomination.hold)
+        self._trial.keep()
 
 
 _SharesOf = dict[WorkloadId, tuple[tuple[str, int | None], ...]]

@@ -32,7 +32,7 @@ from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
-from queuectl.core.preemption.search import PreemptionSearch, RejectedCandidates, Snapshot, Target
+from queuectl.core.preemption.search import PreemptionSearch, RejectedCandidates, Snapshot, Target, held_by
 from queuectl.core.queues.pending import waits_since
 from queuectl.core.quota.tree import Cells
 from queuectl.core.reasons import Code, Reason
@@ -248,15 +248,12 @@ class PreemptionSimulation:
         victims = self.victims([(cell, amount)], (cell,), pods) if possible else ()
         if not victims:
             return GranularMode(Mode.NO_CANDIDATES, tree.borrow_level(node, cell, amount)[0])
-        search = PreemptionSearch(self._snapshot, node, self._entry, [(cell, amount)], (cell,))
-        own = False
-        for entry, _ in victims:
-            search.remove(entry)
-            assert entry.attempt is not None
-            own |= entry.attempt.assignment.cluster_queue == node.name
-        level, _ = tree.borrow_level(node, cell, amount)
-        for entry, _ in victims:
-            search.restore(entry)
+        with self._snapshot.limits.trying() as trial:
+            for entry, _ in victims:
+                trial.remove(held_by(tree, entry))
+            level, _ = tree.borrow_level(node, cell, amount)
+        attempts = (entry.attempt for entry, _ in victims)
+        own = any(attempt and attempt.assignment.cluster_queue == node.name for attempt in attempts)
         return GranularMode(Mode.PREEMPT if own else Mode.RECLAIM, level)
 
     def victims(

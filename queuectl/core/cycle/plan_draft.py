@@ -1,4 +1,4 @@
-"""What a plan under way charges and releases, and which heads it nominates. Undone at its end (C5, C9)."""
+"""What a plan under way charges and releases, and which heads it nominates. (C5, C9)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.assignment import AssignmentResult
 from queuectl.core.lifecycle import charged_to
-from queuectl.core.limits import Hold, LimitsJournal
+from queuectl.core.limits import Hold, Trial
 from queuectl.core.model import WorkloadId
 from queuectl.core.namespaces.room import PlannedRoom
 from queuectl.core.past_usage import past_usage
@@ -23,10 +23,11 @@ from queuectl.core.state import State
 
 
 class PlanDraft:
-    def __init__(self, state: State, now: datetime) -> None:
+    def __init__(self, state: State, now: datetime, trial: Trial) -> None:
+        """`trial`: charges and releases of the plan are tried in it."""
         self._state = state
         state.nodes.settle()
-        self.journal = LimitsJournal(state.limits)
+        self.trial = trial
         self.room = PlannedRoom(state.room)
         self.snapshot = Snapshot(
             tree=state.tree,
@@ -49,16 +50,12 @@ class PlanDraft:
         """Roots of trees that decide nothing else in this plan: a workload that is released and pending again
         may be the first in order for what it releases, but it is queued when the plan is applied (C9)."""
 
-    def undo(self) -> None:
-        """Leave the state as it was."""
-        self.journal.undo()
-
     def charge(self, entry: Entry, found: AssignmentResult) -> None:
         """The plan adopts `entry`."""
         self.moved.add(entry.id)
         self.snapshot.admit(entry, found.assignment)
         self.room.admit(entry, found.assignment)
-        self.journal.add(Hold(self._state.tree.queue(found.assignment.cluster_queue), found.cells))
+        self.trial.add(Hold(self._state.tree.queue(found.assignment.cluster_queue), found.cells))
 
     def release(self, entry: Entry, *, pending_again: bool) -> None:
         """The plan releases what `entry` holds."""
@@ -68,8 +65,7 @@ class PlanDraft:
             return
         tree = self._state.tree
         node = tree.queue(entry.attempt.assignment.cluster_queue)
-        self.journal.remove(Hold(node, entry.cells, entry.id, ended=True))
-        self.snapshot.released.add(entry.id)
+        self.trial.release(Hold(node, entry.cells, entry.id, ended=True))
         if pending_again:
             self.deferred.add(tree.root(node))
         else:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
-from queuectl.core.cycle.reserved_room import without
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.modes import Mode
-from queuectl.core.limits import LimitsJournal
 from queuectl.core.model import Place
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim
 from queuectl.core.preemption.search import Snapshot, Target
@@ -19,18 +17,15 @@ def order_of_preemptor(heads: QueueHeads) -> Place:
     return heads.preemptor.order
 
 
-def borrows_for_now(
-    snapshot: Snapshot, journal: LimitsJournal, nomination: Nomination, claim: PreemptionClaim
-) -> bool:
+def borrows_for_now(snapshot: Snapshot, nomination: Nomination, claim: PreemptionClaim) -> bool:
     """Return whether it would borrow more beside the victims of its claim than once they are gone."""
-    with without(snapshot, journal, _victims(snapshot, claim)):
+    with snapshot.without(_victims(snapshot, claim)):
         level = snapshot.tree.level(nomination.flavors.node, nomination.cells)
     return nomination.found.level > level
 
 
 def waiting_again(
     snapshot: Snapshot,
-    journal: LimitsJournal,
     nominator: Nominator,
     now: Nomination,
     claim: PreemptionClaim,
@@ -42,11 +37,8 @@ def waiting_again(
     reason, victims = now.entry.reason, _victims(snapshot, claim)
     if claim.state is not ClaimState.FIRST or not waits_for_victims(reason) or not victims:
         return now
-    gone = {victim.id for victim in victims}
-    snapshot.released |= gone
-    with without(snapshot, journal, victims):
+    with snapshot.without(victims):
         then = nominator.nominate(now.entry)
-    snapshot.released -= gone
     if then.mode is not Mode.FIT or (now.mode is Mode.FIT and now.found.level <= then.found.level):
         return now
     then.found.mode, then.found.reason = Mode.PREEMPT, reason

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 
 from queuectl.core.entries import Entry
-from queuectl.core.limits import Hold, LimitsJournal
+from queuectl.core.limits import Hold, Trial
 from queuectl.core.model import WorkloadId
 from queuectl.core.nodes.inventory import Vector
 from queuectl.core.preemption.claims import PreemptionClaim
-from queuectl.core.preemption.search import Snapshot, held_by
+from queuectl.core.preemption.search import Snapshot
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.values import value
 
 
-@contextmanager
-def without(snapshot: Snapshot, journal: LimitsJournal, victims: Iterable[Entry]) -> Iterator[None]:
-    """Try without `victims` for a while."""
-    mark = journal.mark()
-    for victim in victims:
-        journal.remove(held_by(snapshot.tree, victim))
-    yield
-    journal.undo(mark)
-
-
-def placed_without(
-    snapshot: Snapshot, journal: LimitsJournal, victims: Collection[Entry], hold: Hold
-) -> Hold:
+def placed_without(snapshot: Snapshot, victims: Collection[Entry], hold: Hold) -> Hold:
     """Return `hold` with the nodes that its pods get once `victims` are gone."""
     if not hold.pods:
         return hold
-    with without(snapshot, journal, victims):
-        return journal.placed(hold)
+    with snapshot.without(victims):
+        return snapshot.limits.placed(hold)
 
 
 @value(frozen=True, slots=True)
@@ -47,9 +34,7 @@ class Claimed:
     """Its own victims are gone: its owner starts in this plan, if it fits."""
 
 
-def leaves_claims(
-    snapshot: Snapshot, journal: LimitsJournal, hold: Hold, own: Sequence[Claimed], others: Sequence[Claimed]
-) -> bool:
+def leaves_claims(snapshot: Snapshot, hold: Hold, own: Sequence[Claimed], others: Sequence[Claimed]) -> bool:
     """Return whether the pods of claims still fit if those of `hold` are bound where these are expected (M8).
 
     The scheduler of the cluster knows no claims: a pod that starts now may take what is free on a node that a
@@ -60,39 +45,35 @@ def leaves_claims(
     if not hold.pods or not nodes:
         return True
     for spots in snapshot.room.ways_on(hold.pods, nodes):
-        mark = journal.mark()
-        fit = _fit_beside(snapshot, journal, replace(hold, cells=[], spots=spots), own, others)
-        journal.undo(mark)
-        if not fit:
-            return False
+        with snapshot.limits.trying() as trial:
+            if not _fit_beside(snapshot, trial, replace(hold, cells=[], spots=spots), own, others):
+                return False
     return True
 
 
 def _fit_beside(
-    snapshot: Snapshot, journal: LimitsJournal, hold: Hold, own: Iterable[Claimed], others: Iterable[Claimed]
+    snapshot: Snapshot, trial: Trial, hold: Hold, own: Iterable[Claimed], others: Iterable[Claimed]
 ) -> bool:
     """Charge `hold`. Return whether the claims that reserve one of its nodes fit beside it and the others."""
     taken, touched = set(hold.nodes), list[Claimed]()
     for one in own:
         if taken.isdisjoint(one.hold.nodes):
-            journal.add(replace(one.hold, cells=[]))
+            trial.add(replace(one.hold, cells=[]))
         else:
             touched.append(one)
     for one in others:
         if not taken.isdisjoint(one.hold.nodes):
-            journal.remove(one.hold)
+            trial.remove(one.hold)
             touched.append(one)
-    journal.add(hold)
+    trial.add(hold)
     victims = {victim.id: victim for one in touched for victim in one.victims}
-    with without(snapshot, journal, victims.values()):
-        return all(_fits_too(journal, replace(one.hold, cells=[], spots=None)) for one in touched)
-
-
-def _fits_too(journal: LimitsJournal, hold: Hold) -> bool:
-    """Charge `hold`. Return whether it fitted."""
-    fits = journal.fits(hold)
-    journal.add(hold)
-    return fits
+    with snapshot.without(victims.values()), snapshot.limits.trying() as together:
+        for claimed in touched:
+            owned = replace(claimed.hold, cells=[], spots=None)
+            if not snapshot.limits.fits(owned):
+                return False
+            together.add(owned)
+    return True
 
 
 class ReservedRoom:
@@ -104,11 +85,11 @@ class ReservedRoom:
     def __init__(
         self,
         snapshot: Snapshot,
-        journal: LimitsJournal,
+        trial: Trial,
         claims: Mapping[QuotaNode, Iterable[PreemptionClaim]],
     ) -> None:
         self._snapshot = snapshot
-        self._journal = journal
+        self._trial = trial
         self._held: dict[QuotaNode, list[Claimed]] = {}
         # A small pod may find room where a large one does not: the large ones reserve first.
         for root in sorted(claims, key=lambda root: self._largest(claims[root]), reverse=True):
@@ -130,14 +111,14 @@ class ReservedRoom:
             node = self._snapshot.tree.queue(claim.cluster_queue)
             hold = Hold(node, [], claim.owner, claim.pods)
             gone = tuple(victims.values())
-            placed = placed_without(self._snapshot, self._journal, gone, hold)
+            placed = placed_without(self._snapshot, gone, hold)
             held.append(Claimed(placed, gone, granted=not claim.victims))
-            self._journal.add(held[-1].hold)
+            self._trial.add(held[-1].hold)
 
     def lift(self, root: QuotaNode) -> None:
         """This tree is decided next."""
         for one in self._held.pop(root, ()):
-            self._journal.remove(one.hold)
+            self._trial.remove(one.hold)
 
     def __iter__(self) -> Iterator[Claimed]:
         """Yield what is reserved now."""

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from queuectl.core.entries import Entry
 from queuectl.core.policy import PreemptionPolicy
-from queuectl.core.preemption.search import PreemptionSearch, Target, terminating
+from queuectl.core.preemption.search import PreemptionSearch, Target, held_by, terminating
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import PreemptionCause
 
@@ -126,19 +126,15 @@ def _borrowers(search: PreemptionSearch, cohort: QuotaNode, visited: QuotaNode) 
 def _attempt(search: PreemptionSearch, ranked: _Candidates, allow_borrowing: bool) -> list[Target]:
     """Return the victims among `ranked` (P6); empty if the request does not fit without all of them."""
     targets: list[Target] = []
-    try:
+    with search.limits.trying() as trial:
         for entry, origin in ranked:
             if origin.node is not search.node and (
                 (origin.only_without_borrowing and allow_borrowing)
                 or not search.holds_what_is_borrowed(entry, origin.node, origin.below)
             ):
                 continue
-            search.remove(entry)
+            trial.remove(held_by(search.tree, entry))
             targets.append(Target(entry, origin.cause))
             if search.fits(allow_borrowing):
-                targets = search.fill_back(targets, allow_borrowing)
-                return targets
-        return []
-    finally:
-        for target in targets:
-            search.restore(target.entry)
+                return search.fill_back(targets, allow_borrowing)
+    return []

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from queuectl.core.entries import Entry
+from queuectl.core.limits import Hold, Trial
 from queuectl.core.model import WorkloadId
 from queuectl.core.policy import PreemptionStrategy
-from queuectl.core.preemption.search import PreemptionSearch, Target
+from queuectl.core.preemption.search import PreemptionSearch, Target, held_by
 from queuectl.core.quota.shares import Share, dominant_share
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import PreemptionCause
@@ -28,32 +29,28 @@ def fair_victims(search: PreemptionSearch, strategies: Sequence[PreemptionStrate
 
     `strategies` has one or two members (P8). The quota tree is left unchanged.
     """
-    fair = _FairSearch(search)
-    if not fair.queues:
-        return []
-    search.rejected.tried(sum(map(len, fair.queues.values())))
-    search.tree.add(search.node, search.cells)
-    try:
-        try:
-            found = fair.with_first_strategy(strategies[0]) or (
-                len(strategies) > 1 and fair.with_second_strategy()
-            )
-        finally:
-            search.tree.remove(search.node, search.cells)
-        if found:
-            fair.victims = search.fill_back(fair.victims, allow_borrowing=True)
-        return fair.victims if found else []
-    finally:
-        for target in fair.victims:
-            search.restore(target.entry)
+    with search.limits.trying() as trial:
+        fair = _FairSearch(search, trial)
+        if not fair.queues:
+            return []
+        search.rejected.tried(sum(map(len, fair.queues.values())))
+        trial.add(fair.request)
+        found = fair.with_first_strategy(strategies[0]) or (
+            len(strategies) > 1 and fair.with_second_strategy()
+        )
+        trial.remove(fair.request)
+        return search.fill_back(fair.victims, allow_borrowing=True) if found else []
 
 
 class _FairSearch:
     """One search. The whole request is charged throughout, so that shares include it (P7)."""
 
-    def __init__(self, search: PreemptionSearch) -> None:
+    def __init__(self, search: PreemptionSearch, trial: Trial) -> None:
+        """`trial`: victims are removed in it."""
         self._search = search
+        self._trial = trial
         self._tree = search.tree
+        self.request = Hold(search.node, search.cells)
         self._within_nominal = search.within_nominal
         self._below = {node.parent: node for node in search.node.path()}
         """Child on the path of the preemptor, by ancestor of the preemptor."""
@@ -136,22 +133,17 @@ class _FairSearch:
 
     def _share_without(self, entry: Entry, node: QuotaNode) -> Share:
         """Return the share of `node` without the usage of `entry`."""
-        self._search.remove(entry)
-        try:
+        with self._search.limits.trying() as trial:
+            trial.remove(held_by(self._tree, entry))
             return dominant_share(self._tree, node)
-        finally:
-            self._search.restore(entry)
 
     def _fits_without(self, entry: Entry, cause: PreemptionCause) -> bool:
         """Add `entry` to the victims, and return whether the request fits without them."""
-        search = self._search
-        search.remove(entry)
+        self._trial.remove(held_by(self._tree, entry))
         self.victims.append(Target(entry, cause))
-        search.tree.remove(search.node, search.cells)
-        try:
-            return search.fits(allow_borrowing=True)
-        finally:
-            search.tree.add(search.node, search.cells)
+        with self._search.limits.trying() as trial:
+            trial.remove(self.request)
+            return self._search.fits(allow_borrowing=True)
 
 
 @dataclass(slots=True)

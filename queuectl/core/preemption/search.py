@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -57,10 +58,21 @@ class Snapshot:
     """Of a LocalQueue, comparable, `admitted_usage` included; None: queues are not ordered by usage (U1)."""
     admitted_usage: dict[LocalQueueName, dict[str, int]] = field(default_factory=dict)
     """What the plan admits, by LocalQueue and resource."""
-    released: set[WorkloadId] = field(default_factory=set)
-    """Holders that the plan releases."""
     set_aside: Set[str] = frozenset()
     """Holders about which nothing is decided, or whose pods do not end in time: they are no candidates."""
+
+    @property
+    def released(self) -> Set[WorkloadId]:
+        """Holders that the plan releases, or that are tried without."""
+        return self.limits.released
+
+    @contextmanager
+    def without(self, victims: Iterable[Entry]) -> Iterator[None]:
+        """Try without `victims`, as if they were released."""
+        with self.limits.trying() as trial:
+            for victim in victims:
+                trial.release(held_by(self.tree, victim))
+            yield
 
     def fair(self, node: QuotaNode) -> bool:
         """Return whether the tree of `node` shares fairly (S1)."""
@@ -294,14 +306,6 @@ class PreemptionSearch:
 
     # --- trying
 
-    def remove(self, entry: Entry) -> None:
-        """Try without `entry`."""
-        self.limits.remove(held_by(self.tree, entry))
-
-    def restore(self, entry: Entry) -> None:
-        """Undo `remove`."""
-        self.limits.add(held_by(self.tree, entry))
-
     def fits(self, allow_borrowing: bool = True) -> bool:
         node = self.node
         if not self.limits.fits(Hold(node, self.cells, self.entry.id, self.pods)):
@@ -311,13 +315,18 @@ class PreemptionSearch:
         return not any(node.borrows(cell, amount) for cell, amount in self.cells)
 
     def fill_back(self, targets: list[Target], allow_borrowing: bool) -> list[Target]:
-        """Return `targets`, which are enough together, without those that are not needed (P6)."""
+        """Return `targets`, which are enough together, without those that are not needed (P6).
+
+        Call it in the trial that removed them: what is not needed is added again.
+        """
         kept = [targets[-1]]
         for target in reversed(targets[:-1]):
-            self.restore(target.entry)
-            if not self.fits(allow_borrowing):
-                self.remove(target.entry)
-                kept.append(target)
+            with self.limits.trying() as trial:
+                trial.add(held_by(self.tree, target.entry))
+                if self.fits(allow_borrowing):
+                    trial.keep()
+                else:
+                    kept.append(target)
         kept.reverse()
         return kept
 

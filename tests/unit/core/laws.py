@@ -65,13 +65,14 @@ def the_first_of_those_alike_stands_for_all(context: PlanContext) -> None:
 def what_could_not_have_enough_is_refused(context: PlanContext) -> None:
     """W7. No head that is passed over would be admitted, or find victims."""
     state = engine_state.state(context.driver.engine)
-    draft = PlanDraft(state, context.now)
-    nominator = Nominator(draft.snapshot, state.directory, state.claims)
-    for waiting in state.pending.values():
-        for group in waiting.groups.values():
-            head = group.head()
-            if head is not None and not draft.chances.could_have_enough(waiting, group):
-                assert not nominator.nominate(head).promising, f"{head.ref} has a chance"
+    with state.limits.trying() as trial:
+        draft = PlanDraft(state, context.now, trial)
+        nominator = Nominator(draft.snapshot, state.directory, state.claims)
+        for waiting in state.pending.values():
+            for group in waiting.groups.values():
+                head = group.head()
+                if head is not None and not draft.chances.could_have_enough(waiting, group):
+                    assert not nominator.nominate(head).promising, f"{head.ref} has a chance"
 
 
 ALWAYS = (deciding_changes_nothing, what_is_due_is_decided)

@@ -8,7 +8,7 @@ from functools import partial
 
 from queuectl.core.entries import Entry
 from queuectl.core.policy import PreemptionStrategy
-from queuectl.core.preemption.search import PreemptionSearch
+from queuectl.core.preemption.search import PreemptionSearch, held_by
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import PreemptionCause
 from tests.unit.core.sharing import borrows, slow_share
@@ -49,6 +49,14 @@ class Slow:
             theirs.pop()
         return mine[-1], theirs[-1]
 
+    def remove(self, entry: Entry) -> None:
+        hold = held_by(self.tree, entry)
+        self.tree.remove(hold.node, hold.cells)
+
+    def restore(self, entry: Entry) -> None:
+        hold = held_by(self.tree, entry)
+        self.tree.add(hold.node, hold.cells)
+
     def fits(self) -> bool:
         self.tree.remove(self.node, self.searched.cells)
         fits = self.searched.fits(allow_borrowing=True)
@@ -63,15 +71,15 @@ class Slow:
         mine, before = self.shares(queue)
         if strategy is PreemptionStrategy.LESS_THAN_INITIAL_SHARE:
             return mine < before
-        self.searched.remove(entry)
+        self.remove(entry)
         after = self.shares(queue)[1]
-        self.searched.restore(entry)
+        self.restore(entry)
         asks = self.searched.entry
         first = (-asks.priority, asks.order[1]) < (-entry.priority, entry.order[1])
         return mine <= after and (mine < before or first)
 
     def take(self, entry: Entry, cause: PreemptionCause, found: list[tuple[str, str]]) -> bool:
-        self.searched.remove(entry)
+        self.remove(entry)
         self.taken.append(entry)
         found.append((entry.id, cause.value))
         return self.fits()
@@ -88,13 +96,13 @@ class Slow:
             fits = self.second(root, take)
         self.tree.remove(self.node, self.searched.cells)
         for entry in reversed(self.taken[:-1]) if fits else ():
-            self.searched.restore(entry)
+            self.restore(entry)
             if self.searched.fits(allow_borrowing=True):
                 self.taken.remove(entry)
             else:
-                self.searched.remove(entry)
+                self.remove(entry)
         for entry in self.taken:
-            self.searched.restore(entry)
+            self.restore(entry)
         return [pair for pair in found if pair[0] in {entry.id for entry in self.taken}] if fits else []
 
     def first(
