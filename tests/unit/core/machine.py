@@ -50,9 +50,9 @@ from queuectl.core.policy import (
 )
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import PODS, Amounts
-from queuectl.ledger.memory import MemoryLedger
 from tests.builders import SOURCES, T0, policy
 from tests.doubles.invariants import violations
+from tests.doubles.readers import ReadableLedger
 from tests.unit.core.reference import Policy, Usage
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class Cluster:
         self.jobs: dict[WorkloadId, Job] = {}
         self.left: dict[WorkloadId, bool] = {}
         """Deleted objects, and whether their pods are alive."""
-        self.ledger = MemoryLedger(lambda: self.now)
+        self.ledger = ReadableLedger(lambda: self.now)
         self.watch: list[Event] = []
         self.answers: list[Event] = []
         self.effects: dict[WorkloadId, Effect] = {}

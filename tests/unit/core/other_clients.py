@@ -14,8 +14,8 @@ from queuectl.core.events import ContextObserved, EffectSettled, Event, Result
 from queuectl.core.model import Assignment, Attempt, AttemptState, Phase, Verb, WorkloadId
 from queuectl.core.policy import Gate, Preemption, PreemptionPolicy, WorkloadPriorityClass
 from queuectl.core.resources import Usage
-from queuectl.ledger.memory import MemoryLedger
 from tests.builders import GPU, T0, flavor, group, local_queue, queue, workload
+from tests.doubles.readers import ReadableLedger
 from tests.unit.core.machine import Cluster
 from tests.unit.core.trees import Dice
 
@@ -33,7 +33,7 @@ class OtherClients(Cluster):
         """Objects of which an annotation was edited: they may not say any more what runs."""
         self.unasked: set[WorkloadId] = set()
         """Objects that another client started while the ledger held no quota for them: it is told later."""
-        self.dumps: list[MemoryLedger] = []
+        self.dumps: list[ReadableLedger] = []
         self.made = 0
         super().__init__()
         self.label("ns", {})

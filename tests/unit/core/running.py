@@ -11,9 +11,9 @@ from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import Event, PolicyObserved, TimeCame, WorkloadGone, WorkloadObserved
 from queuectl.core.model import Outcome, WorkloadId
 from queuectl.core.policy import LocalQueueName, StopPolicy, WorkloadPriorityClass
-from queuectl.ledger.memory import MemoryLedger
 from tests.builders import SOURCES, T0
 from tests.doubles.invariants import violations
+from tests.doubles.readers import ReadableLedger
 from tests.unit.core.laws import PlanContext
 from tests.unit.core.machine import Cluster, wait_for
 from tests.unit.core.reference import Policy
@@ -36,7 +36,7 @@ class Running(Cluster):
         """Preemptors since the last action of a user or admin."""
         self.admitted_since: set[WorkloadId] = set()
         super().__init__()
-        self.ledger = MemoryLedger(lambda: self.now, settings=world.settings)
+        self.ledger = ReadableLedger(lambda: self.now, settings=world.settings)
         self.start()
         self.label("ns", {})
         for value in world.policies:
