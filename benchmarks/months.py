@@ -15,10 +15,10 @@ from queuectl.core.events import ConfigurationObserved, ContextObserved, Event, 
 from queuectl.core.model import EffectKey, ObjectRef, PodSet, Workload, WorkloadId
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.policy import policy_event
-from queuectl.ledger.memory import MemoryLedger
 from queuectl.scenarios.arrivals import Arrival, milliseconds
 from queuectl.scenarios.rebuilt_engine import SOURCE
 from queuectl.simulation.player import Play
+from tests.doubles.readers import ReadableLedger
 
 GPU: Final = "nvidia.com/gpu"
 DAY: Final = 86_400.0
@@ -141,7 +141,7 @@ class Month(Recorded):
     """Plays it with its decisions in `ledger`. `size`: of quota and load alike."""
 
     def __init__(self, kind: str, days: int = 30, seed: int = 1, size: int = 1) -> None:
-        self.ledger = MemoryLedger(self._clock)
+        self.ledger = ReadableLedger(self._clock)
         self._epoch = at_once(self.ledger.take_epoch("month"))
         self._batches = count()
         super().__init__(site(QUOTA * size), START, eviction_seconds=30.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
@@ -44,12 +43,6 @@ def id_of(value: Any) -> str:
 
 def shape_from_json(value: Any) -> PodSets:
     return _POD_SETS.validate_python(value)
-
-
-@lru_cache(maxsize=_KEPT)
-def as_stored(pod_sets: PodSets) -> PodSets:
-    """As they are read again: strings lose what Postgres cannot store."""
-    return shape_from_json(json.loads(shape_of(pod_sets).json))
 
 
 class Shapes:

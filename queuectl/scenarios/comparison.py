@@ -8,11 +8,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from queuectl.core.reasons import Code
 from queuectl.core.resources import format_amount
 from queuectl.scenarios.documents import Expect
 from queuectl.scenarios.fields import Part
-from queuectl.scenarios.reason_aliases import WORDS
 
 _ASKED_FOR: Final = {"reasons": None, "skipped_preemptions": 0}
 """Fields in which only expected workloads are compared, with the value for a missing one."""
@@ -49,7 +47,7 @@ def differences(expected: Part, observed: Part, path: str = "") -> list[Differen
 
 def _sets(part: Part) -> dict[str, Any]:
     """Its fields that are set; lists as sets."""
-    found = {name: getattr(part, name) for name in part.model_fields_set - {"events"}}
+    found = {name: getattr(part, name) for name in part.model_fields_set}
     found = {name: value for name, value in found.items() if value is not None}
     if isinstance(part, Expect) and ("pending" in found or "inadmissible" in found):
         # Which pending workloads are inadmissible differs from the reference: compare both together.
@@ -86,15 +84,9 @@ def _between(expected: Any, observed: Any, path: str) -> Iterator[Difference]:
             wanted = getattr(expected, name)
             if wanted is not None:
                 yield from _between(wanted, getattr(observed, name), f"{path}.{alias}")
-    elif not _same(expected, observed):
+    elif expected != observed:
         resource = path.rpartition("usage.")[2]
         yield Difference(path, _shown(expected, resource), _shown(observed, resource))
-
-
-def _same(expected: Any, observed: Any) -> bool:
-    if isinstance(expected, str) and isinstance(observed, str) and observed in Code.__members__.values():
-        return Code(observed) in WORDS.get(expected, ())
-    return bool(expected == observed)
 
 
 def _shown(value: Any, resource: str) -> str | None:

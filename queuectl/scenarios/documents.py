@@ -34,7 +34,7 @@ from queuectl.scenarios.fields import (
     Part,
     Priority,
     Quantities,
-    ReasonWord,
+    ReasonCode,
     Reference,
     Text,
     Time,
@@ -103,9 +103,6 @@ class Config(Part):
     fair_sharing: FairSharing = FairSharing()
     """For cohort trees whose root does not set it."""
     admission_fair_sharing: AdmissionFairSharing | None = None
-    local_queue_deleted_before_run: Later = None
-    feature_gates: dict[str, StrictBool] = Field(default_factory=dict)
-    """Kueue's feature gates; without effect."""
     pods_ready_requeuing_timestamp: Literal["Eviction", "Creation"] = "Eviction"
     """Order in the pending queue after an eviction because pods were not ready in time."""
     resources: ResourceSettings = ResourceSettings()
@@ -252,12 +249,10 @@ class Expect(Part):
     inadmissible: dict[str, tuple[Reference, ...]] | None = None
     holding: dict[Reference, str] | None = None
     """ClusterQueue by workload, at the end."""
-    reasons: dict[Reference, ReasonWord] | None = None
+    reasons: dict[Reference, ReasonCode] | None = None
     """Reasons of pending workloads; other workloads may have one too."""
     skipped_preemptions: dict[str, Whole] | None = None
     """By ClusterQueue: heads whose victims were preempted for others in the same cycle."""
-    events: Any = None
-    """Not compared."""
 
 
 class PreemptionExpect(Part):
@@ -299,9 +294,6 @@ class Document(Header):
     model_config = ConfigDict(extra="forbid")
 
     tags: tuple[str, ...] = ()
-    asserted: tuple[str, ...] = ()
-    derived_from: str | None = None
-    same_preemptions_as_source: StrictBool | None = None
     config: Config = Config()
     objects: tuple[dict[str, Any], ...] = ()
     """Manifests of our kinds, Kueue's kinds, Namespaces and Nodes; each replaces one of that name in other

@@ -17,14 +17,15 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from queuectl.core.reasons import Code
 from queuectl.core.resources import BadQuantity, QuantityOutOfRange, format_amount, parse_quantity
 from queuectl.kinds.json_fields import BadField, kind_of, timestamp
-from queuectl.scenarios.reason_aliases import WORDS
 
 LATER: Final = "later"
 Later = Annotated[Any, LATER]
 """A field that is not supported yet."""
 
+_CODES: Final = sorted(Code)
 _DURATION: Final = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")
 
 
@@ -78,10 +79,10 @@ def _written(found: dict[str, int]) -> dict[str, str]:
     return {resource: format_amount(resource, amount) for resource, amount in found.items()}
 
 
-def _reason(word: str) -> str:
-    if word not in WORDS:
-        raise ValueError(f"no reason is called {word!r}; there are {', '.join(sorted(WORDS))}")
-    return word
+def _reason(code: str) -> str:
+    if code not in _CODES:
+        raise ValueError(f"no reason is called {code!r}; there are {', '.join(_CODES)}")
+    return code
 
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
@@ -101,7 +102,7 @@ MOST_SECONDS: Final = 10 * 366 * 86_400
 """Ten years."""
 Seconds = Annotated[float, Field(strict=True, ge=0, le=MOST_SECONDS, allow_inf_nan=False)]
 Positive = Annotated[float, Field(strict=True, gt=0, le=MOST_SECONDS, allow_inf_nan=False)]
-ReasonWord = Annotated[str, AfterValidator(_reason)]
+ReasonCode = Annotated[str, AfterValidator(_reason)]
 
 
 class Part(BaseModel):

@@ -28,9 +28,6 @@ from queuectl.scenarios.node_checks import node_problems
 from queuectl.scenarios.repair import taken
 
 Model = TypeVar("Model", bound=BaseModel)
-_OTHERWISE: Final = {
-    "config.localQueueDeletedBeforeRun": "no workload is admitted through a LocalQueue that is gone",
-}
 MOST: Final = 20
 """Errors reported per file, at most."""
 
@@ -158,7 +155,7 @@ def _scenario(
             (problem.path, str(problem)) for problem in node_problems(document, manifests.node_names)
         ]:
             raise _Bad(mistakes)
-        without = [_OTHERWISE.get(field, f"{field} is not there yet") for field in not_understood(document)]
+        without = [f"{field} is not there yet" for field in not_understood(document)]
         left_out = next(iter((*without, *manifests.without)), "")
         if not left_out:
             return Scenario(

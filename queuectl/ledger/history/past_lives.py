@@ -1,4 +1,4 @@
-"""Workloads of the last weeks with their attempts, for forecasts: from Postgres, and from rows in memory."""
+"""Workloads of the last weeks with their attempts, for forecasts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from sqlalchemy import ARRAY, Row, Text, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import StoredWorkload, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
 from queuectl.ledger.codec import Parsed
 from queuectl.ledger.rows import stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
-from queuectl.ports.history import WorkloadHistory
-from queuectl.ports.reader import MOST_LIVES, DecisionRow, PastLife, PastLives, PastRun
+from queuectl.ports.reader import MOST_LIVES, PastLife, PastLives, PastRun
 
 _HELD: Final = (*("workload", "number", "sequence", "admitted_at", "closed_at"),)
 _Evicted = Mapping[tuple[str, int], Sequence[tuple[int, datetime]]]
@@ -178,39 +176,3 @@ def _runs(row: Row[Any], attempts: Iterable[Row[Any]], evicted: _Evicted) -> Ite
         if mine(one.sequence):
             stops = (now for sequence, now in evicted.get((row.id, one.number), ()) if mine(sequence))
             yield PastRun(one.admitted_at, one.closed_at, next(stops, None))
-
-
-def lives_in_memory(
-    decisions: Iterable[DecisionRow],
-    ended: Iterable[tuple[int, StoredWorkload]],
-    open_: Iterable[StoredWorkload],
-    since: datetime,
-    until: datetime,
-) -> PastLives:
-    """The same. `decisions`: all, in order, at least one; `ended`: with the sequence of its end."""
-    rows = list(decisions)
-    runs = _runs_in_memory(rows)
-    times = {row.sequence: row.now for row in rows}
-    over = [(end, times[end], one) for end, one in ended]
-    lives = [
-        PastLife(one, at, tuple(runs[(one.id, end)]))
-        for end, at, one in [*over, *((0, None, one) for one in open_)]
-    ]
-    return _bounded(lives, max(since, rows[0].now), until, rows[-1].sequence)
-
-
-def _runs_in_memory(rows: Iterable[DecisionRow]) -> defaultdict[tuple[WorkloadId, int], list[PastRun]]:
-    """By workload and sequence of its end, 0 if it is open."""
-    histories: defaultdict[WorkloadId, WorkloadHistory] = defaultdict(WorkloadHistory)
-    found: defaultdict[tuple[WorkloadId, int], list[PastRun]] = defaultdict(list)
-    for row in rows:
-        if row.workload is not None:
-            history = histories[row.workload]
-            history.add(row)
-            end = row.sequence if row.verdict == Verdict.RETIRED else 0
-            found[(row.workload, 0)] = []
-            found[(row.workload, end)] = [
-                PastRun(one.admitted_at, one.ended_at, None if one.eviction is None else one.eviction.now)
-                for one in history.attempts
-            ]
-    return found

@@ -25,7 +25,6 @@ from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.reflectors import Reflectors, reflectors
 from queuectl.kube.session import Session, api_path
 from queuectl.kube.sources import sources
-from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.install import Installer, read_kustomization
@@ -48,6 +47,7 @@ from tests.acceptance.operators.programs import (
 from tests.acceptance.operators.subjects import GPU, OVERHEAD, RUNTIME_CLASS, Subject
 from tests.acceptance.operators.toys import Toys
 from tests.acceptance.operators.trainer import runtimes
+from tests.doubles.ledger import MemoryLedger, MemoryStore
 from tests.doubles.processes import signal_controllers
 from tests.integration.sandbox.cluster import WallClock
 from tests.integration.sandbox.polling import eventually

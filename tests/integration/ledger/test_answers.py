@@ -1,4 +1,4 @@
-"""Reading history for answers: the same from memory and from Postgres, and each by an index."""
+"""Reading history for answers, each by an index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.reasons import Code, Reason
-from queuectl.ledger import in_memory
 from queuectl.ledger.read import answers
 from queuectl.ports.reader import PastHolds, StartsSpan, TooMuchHistory
 from tests.integration.ledger.plans import (
@@ -24,8 +23,8 @@ from tests.integration.ledger.plans import (
     retire,
     shrink,
 )
-from tests.integration.ledger.test_conformance import Book
-from tests.integration.ledger.test_conformance import book as book
+from tests.integration.ledger.test_postgres_ledger import Book
+from tests.integration.ledger.test_postgres_ledger import book as book
 
 
 async def started(book: Book, name: str) -> int:
@@ -96,8 +95,7 @@ async def test_what_was_held_is_read_with_the_policy_of_that_time(book: Book) ->
 async def test_more_rows_than_one_answer_may_cost_are_refused(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (answers, in_memory):
-        monkeypatch.setattr(module, "MOST_HELD", 2)
+    monkeypatch.setattr(answers, "MOST_HELD", 2)
     await started(book, "a")
     await started(book, "b")
     with pytest.raises(TooMuchHistory):

@@ -26,8 +26,8 @@ from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.settings import ConfigurationError, Settings, load
 from tests.integration.ledger.edits import World
 from tests.integration.ledger.plans import CREATED, PREEMPTED, admit, configure, enqueue, evict, keep, release
-from tests.integration.ledger.test_agreement import DECISIONS
 from tests.integration.ledger.test_answers import plan_of
+from tests.integration.ledger.test_random_plans import DECISIONS
 from tests.unit.core import profiles
 from tests.unit.notifications.books import may_be_told, occurrence
 from tests.unit.notifications.receivers import hook

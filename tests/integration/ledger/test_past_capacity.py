@@ -1,4 +1,4 @@
-"""What nodes had at past times: the same in Postgres and in memory, and what was stored last."""
+"""What nodes had at past times is what was stored last."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from queuectl.core.decisions import Configure
 from queuectl.core.model import ConfigKey, ForReaders
 from queuectl.core.policy import SchedulingConfiguration
 from queuectl.ledger.history.state_at import LedgerPast
-from queuectl.ledger.memory import MemoryLedger
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.read.queries import LedgerReadings
 from queuectl.ledger.write.postgres import PostgresLedger
-from queuectl.ports.ledger import Ledger
-from queuectl.ports.reader import Past
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from tests.integration.ledger.plans import plan
 
@@ -45,35 +42,32 @@ STORED = st.lists(
 _runs = iter(range(10**9))
 
 
-async def _told(ledgers: list[tuple[Ledger, Past]], stored: list[tuple[int, dict[str, int]]]) -> None:
-    epochs = [await ledger.take_epoch("test") for ledger, _ in ledgers]
+async def _told(ledger: PostgresLedger, past: LedgerPast, stored: list[tuple[int, dict[str, int]]]) -> None:
+    epoch = await ledger.take_epoch("test")
     flavors = [Configure(ConfigKey("ResourceFlavor", "", name), "{}") for name in FLAVORS]
     then, expected, first = START, [(START, dict[str, FlavorCapacity]())], None
-    for number, (seconds, found) in enumerate([(0, {}), *stored]):
+    for number, (seconds, nodes) in enumerate([(0, {}), *stored]):
         then += timedelta(seconds=seconds)
-        told = tuple(there(flavor, nodes) for flavor, nodes in found.items())
+        told = tuple(there(flavor, count) for flavor, count in nodes.items())
         made = plan(*(() if number else flavors), now=then)
-        for (ledger, _), epoch in zip(ledgers, epochs, strict=True):
-            readers = ForReaders(past_capacities=told)
-            await ledger.commit(made, (), epoch=epoch, batch=str(number), for_readers=readers)
-        expected.append((then, {**expected[-1][1], **{one.flavor: one for one in told}}))
-        first = then if first is None and NO_FLAVOR in found else first
+        readers = ForReaders(past_capacities=told)
+        await ledger.commit(made, (), epoch=epoch, batch=str(number), for_readers=readers)
+        expected.append((then, {**expected[-1][1], **{row.flavor: row for row in told}}))
+        first = then if first is None and NO_FLAVOR in nodes else first
     for when, _ in expected:
         for moment in (when, when + timedelta(seconds=0.5)):
             last = [state for at, state in expected if at <= moment][-1]
-            for _, past in ledgers:
-                state = await past.at(moment)
-                assert state.capacities == tuple(last[flavor] for flavor in sorted(last)), moment
-    assert [await past.first_capacity() for _, past in ledgers] == [first] * len(ledgers)
+            state = await past.at(moment)
+            assert state.capacities == tuple(last[flavor] for flavor in sorted(last)), moment
+    assert await past.first_capacity() == first
 
 
-async def _agree(url: str, stored: list[tuple[int, dict[str, int]]]) -> None:
+async def _run(url: str, stored: list[tuple[int, dict[str, int]]]) -> None:
     pool = create_pool(url)
     try:
         cluster = f"past-capacity-{next(_runs)}"
         past = LedgerPast(pool, cluster, lambda _: SchedulingConfiguration())
-        memory = MemoryLedger(lambda: START)
-        await _told([(PostgresLedger(pool, cluster), past), (memory, memory)], stored)
+        await _told(PostgresLedger(pool, cluster), past, stored)
     finally:
         await pool.dispose()
 
@@ -90,7 +84,7 @@ async def _agree(url: str, stored: list[tuple[int, dict[str, int]]]) -> None:
 def test_as_of_each_time_capacity_is_what_was_stored_last(
     server: EmbeddedPostgres, stored: list[tuple[int, dict[str, int]]]
 ) -> None:
-    asyncio.run(_agree(server.url, stored))
+    asyncio.run(_run(server.url, stored))
 
 
 async def test_a_flavor_that_was_not_there_has_no_capacity(pool: AsyncEngine, cluster: str) -> None:

@@ -16,7 +16,6 @@ from queuectl.core.policy import HALF_LIVES, AdmissionFairSharing, LocalQueueNam
 from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code, Reason
 from queuectl.ledger.history import past_usage
-from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.ledger import Ledger, LedgerRefused
 from tests.integration.ledger.plans import (
@@ -63,11 +62,8 @@ class Book:
 MakeBook = Callable[[SchedulingConfiguration], Book]
 
 
-@pytest.fixture(params=["memory", "postgres"])
-def make(request: pytest.FixtureRequest, cluster: str, pool: AsyncEngine) -> MakeBook:
-    if request.param == "memory":
-        store = MemoryStore()
-        return lambda settings: Book(MemoryLedger(lambda: START, store, settings=settings))
+@pytest.fixture
+def make(cluster: str, pool: AsyncEngine) -> MakeBook:
     return lambda settings: Book(PostgresLedger(pool, cluster, settings=settings))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from queuectl.core.model import PodSet
 from queuectl.core.pod_resources import Container, PodResources, Role
 from queuectl.core.policy import Requirement, Toleration
-from queuectl.ledger.shapes import as_stored, id_of, shape_from_json, shape_of
+from queuectl.ledger.shapes import id_of, shape_from_json, shape_of
 from tests.integration.ledger.plans import workload
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
@@ -51,11 +51,11 @@ def test_podsets_are_read_as_they_were_observed(pod_sets: tuple[PodSet, ...]) ->
     shape = shape_of(pod_sets)
     value: Any = json.loads(shape.json)
     assert shape.id == id_of(value)
-    assert shape_from_json(value) == as_stored(pod_sets) == pod_sets
+    assert shape_from_json(value) == pod_sets
 
 
 def test_what_postgres_cannot_store_is_left_out() -> None:
-    (stored,) = as_stored((replace(MAIN, not_charged="a\0b\ud800"),))
+    (stored,) = shape_from_json(json.loads(shape_of((replace(MAIN, not_charged="a\0b\ud800"),)).json))
     assert stored == replace(MAIN, not_charged="ab?")
 
 

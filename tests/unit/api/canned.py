@@ -26,7 +26,6 @@ from queuectl.core.model import (
 )
 from queuectl.core.node_facts import NodeFacts
 from queuectl.core.reasons import Code, Limit, Reason
-from queuectl.ledger import in_memory
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import (
     Calibration,
@@ -42,6 +41,7 @@ from queuectl.ports.reader import (
     StoryRows,
     WorkloadStarts,
 )
+from tests.doubles import readers as answers
 
 EPOCH_START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 GPU = "nvidia.com/gpu"
@@ -300,13 +300,13 @@ class CannedReadings:
 
     async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
         self._answer()
-        return [in_memory.starts(self.rows, span) for span in spans]
+        return [answers.starts(self.rows, span) for span in spans]
 
     async def preemptions(
         self, *, before: int | None, since: datetime | None, until: datetime | None, limit: int
     ) -> list[PreemptionRow]:
         self._answer()
-        return in_memory.preemptions(self.rows, before, since, until, limit)
+        return answers.preemptions(self.rows, before, since, until, limit)
 
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
         """The policy was never changed; `held` is what was held."""

@@ -18,8 +18,8 @@ from queuectl.core.model import ConfigKey, Outcome, Verb
 from queuectl.core.policy import LocalQueueName, ResourceFlavor
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds.policy import parse_policy, policy_event
-from queuectl.ledger.memory import MemoryLedger
 from tests.builders import GPU, World, observed, seen, workload
+from tests.doubles.readers import ReadableLedger
 
 
 def cluster_queue(name: str, gpus: int, **spec: object) -> PolicyObserved:
@@ -39,7 +39,7 @@ class Story:
 
     def __init__(self) -> None:
         self.world = World(ResourceFlavor(name="unused"))
-        self.ledger = MemoryLedger(lambda: self.world.now)
+        self.ledger = ReadableLedger(lambda: self.world.now)
         self.view = View(self.ledger, parse_policy)
         self.local: dict[LocalQueueName, LocalQueueReport] = {}
         self.cluster: dict[str, ClusterQueueReport] = {}

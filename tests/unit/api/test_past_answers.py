@@ -24,9 +24,9 @@ from queuectl.core.model import StoredWorkload
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.resources import FlavorResource
 from queuectl.kinds.policy import parse_policy
-from queuectl.ledger.memory import MemoryLedger
 from tests.builders import GPU
 from tests.doubles import engine_state
+from tests.doubles.readers import ReadableLedger
 from tests.job_kinds import JOB_KINDS
 from tests.unit.core import profiles
 from tests.unit.simulator.hours import START, Hour
@@ -104,7 +104,7 @@ def quotas(tree: QuotaTree) -> Quotas:
 
 
 async def told(
-    ledger: MemoryLedger, when: datetime, asked: list[tuple[str, str]], *, back: bool = False
+    ledger: ReadableLedger, when: datetime, asked: list[tuple[str, str]], *, back: bool = False
 ) -> dict[tuple[str, str, str], Any]:
     """By path, name of a workload and query. `back`: as of `when`, which is over."""
     view = View(ledger, parse_policy, lambda: 0.0)
@@ -133,7 +133,7 @@ async def told(
     return found
 
 
-def among(ledger: MemoryLedger, when: datetime) -> Iterator[StoredWorkload]:
+def among(ledger: ReadableLedger, when: datetime) -> Iterator[StoredWorkload]:
     """Two of those that had arrived, also if they were over: the same now and later."""
     store = ledger.store
     lives = {one.id: one for one in (*store.workloads.values(), *(one for _, one in store.ended))}

@@ -15,10 +15,10 @@ from queuectl.core.model import WorkloadId
 from queuectl.core.reasons import Code
 from queuectl.core.resources import FlavorResource
 from queuectl.kinds.policy import parse_policy
-from queuectl.ledger import in_memory
 from queuectl.ports.reader import DecisionRow
 from queuectl.simulation.history import History, Life
 from tests.builders import GPU, T0
+from tests.doubles import readers
 from tests.unit.api.weeks import END, Week, at_once, week
 
 pytestmark = pytest.mark.acceptance
@@ -62,7 +62,7 @@ def test_the_parts_of_every_wait_of_a_week_sum_to_the_wait(fair: bool) -> None:
         created = workloads[life.id].created_at
         spells = waits.spells(rows[life.id], created, END)
         told = {
-            one: in_memory.starts(found.ledger.store.decisions, span)
+            one: readers.starts(found.ledger.store.decisions, span)
             for one, span in waits.spans(spells, LAST).items()
         }
         wait = waits.breakdown(spells, told)

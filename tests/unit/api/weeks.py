@@ -11,11 +11,11 @@ from queuectl.core.decisions import Plan
 from queuectl.core.events import Event, PolicyObserved
 from queuectl.core.policy import ResourceFlavor
 from queuectl.kinds.policy import policy_event
-from queuectl.ledger.memory import MemoryLedger
 from queuectl.scenarios.arrivals import Exponential, Lognormal, Template, arrivals
 from queuectl.simulation.history import History
 from queuectl.simulation.player import Play
 from tests.builders import GPU, T0, World, pod_set, workload
+from tests.doubles.readers import ReadableLedger
 
 DAY = 86_400
 WEEK = 7 * DAY
@@ -51,7 +51,7 @@ def team(name: str, gpus: int, **spec: object) -> PolicyObserved:
 class Recorded(Play):
     """Commits each plan to a ledger first, as the controller does."""
 
-    def __init__(self, world: World, ledger: MemoryLedger) -> None:
+    def __init__(self, world: World, ledger: ReadableLedger) -> None:
         super().__init__(world.engine, T0, eviction_seconds=EVICTION_SECONDS)
         self._ledger = ledger
         ledger._clock = self._clock
@@ -69,7 +69,7 @@ class Recorded(Play):
 
 class Week(NamedTuple):
     history: History
-    ledger: MemoryLedger
+    ledger: ReadableLedger
 
 
 @cache
@@ -85,7 +85,7 @@ def week(fair: bool) -> Week:
         team("c", 8),
         *(policy("LocalQueue", f"l{name}", {"clusterQueue": name}, "ns") for name in "abc"),
     )
-    ledger = MemoryLedger(lambda: T0)
+    ledger = ReadableLedger(lambda: T0)
     play = Recorded(world, ledger)
     play.later(1.5 * DAY, team("b", 8, cohortName="north", stopPolicy="HoldAndDrain"))
     play.later(1.7 * DAY, team("b", 8, cohortName="north"))

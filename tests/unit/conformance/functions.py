@@ -30,6 +30,7 @@ from queuectl.scenarios import documents
 from queuectl.scenarios.build import pod_set, settings
 from queuectl.scenarios.manifests import read_manifests
 from queuectl.scenarios.repair import TOO
+from tests.unit.conformance.vectors import document
 
 Vector = Mapping[str, Any]
 _NOW: Final = datetime.fromisoformat("2024-01-01T00:00:00Z")
@@ -37,7 +38,7 @@ _NOW: Final = datetime.fromisoformat("2024-01-01T00:00:00Z")
 
 def _state(vector: Vector) -> State:
     """The vector's objects in force, with its usage added to the queues."""
-    state = State(frozenset(), settings(documents.Config.model_validate(vector["config"])))
+    state = State(frozenset(), settings(documents.Config.model_validate(document(vector)["config"])))
     fold(state, read_manifests([obj for obj in vector["objects"] if not _overlaps(obj)]).events)
     fold(state, [_in_parts(obj) for obj in vector["objects"] if _overlaps(obj)])
     for queue, usage in vector.get("usage", {}).items():

@@ -30,10 +30,10 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
-from queuectl.ledger.memory import MemoryLedger
 from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
 from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, PlanFailed
 from tests.builders import seen
+from tests.doubles.ledger import MemoryLedger
 
 PATIENCE = 5
 """Number of counts for which a controller is waited for that says nothing."""

@@ -12,8 +12,8 @@ from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, Event, Listed
 from queuectl.core.policy import Namespace, Policy, SchedulingConfiguration
-from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from tests.builders import SETTINGS, SOURCES, T0, flavor, local_queue, policy, queue
+from tests.doubles.ledger import MemoryLedger, MemoryStore
 from tests.unit.controller.fakes import Crashes, CrashingLedger, JobCluster
 
 DEADLINE = 20.0

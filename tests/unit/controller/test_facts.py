@@ -19,10 +19,9 @@ from queuectl.core.events import ContextGone, ContextObserved
 from queuectl.core.model import ForReaders, PodsReady, WorkloadId
 from queuectl.core.node_facts import NodeFacts
 from queuectl.core.policy import Node
-from queuectl.ledger import in_memory
-from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ports.ledger import LedgerRefused, PlanFailed
 from tests.builders import GPU, local_queue, queue, workload
+from tests.doubles.ledger import MemoryLedger, MemoryStore, nodes_after
 from tests.unit.controller.fakes import CrashingLedger
 from tests.unit.controller.site import Site
 
@@ -42,7 +41,7 @@ class Readers:
 
     def store(self, told: ForReaders) -> None:
         self.batch += 1
-        self.nodes = in_memory.nodes_after(self.nodes, told, self.batch)
+        self.nodes = nodes_after(self.nodes, told, self.batch)
         self.pods |= {one.workload: one.ready for one in told.pods_ready}
 
     @property

@@ -16,11 +16,11 @@ from queuectl.core.engine import Engine
 from queuectl.core.events import ContextGone, ContextObserved, Event, Listed, WorkloadGone, WorkloadObserved
 from queuectl.core.model import Outcome, Workload, WorkloadId
 from queuectl.core.policy import Gate, Namespace, Policy
-from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import DecisionRow
 from queuectl.shadow.cluster import Mirror, MirroredLedger
 from tests.builders import SOURCES, T0, flavor, local_queue, policy, queue, seen, workload
+from tests.doubles.ledger import MemoryLedger, MemoryStore
 from tests.unit.controller.site import DEADLINE, Silent
 
 LOOKED = T0 + timedelta(milliseconds=400)

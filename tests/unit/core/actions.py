@@ -22,8 +22,8 @@ from queuectl.core.events import (
 from queuectl.core.model import Outcome, WorkloadId
 from queuectl.core.policy import LocalQueueName, StopPolicy, WorkloadPriorityClass
 from queuectl.core.resources import amounts
-from queuectl.ledger.memory import MemoryLedger
 from tests.builders import GPU, workload
+from tests.doubles.readers import ReadableLedger
 from tests.unit.core.driver import Action, Driver
 from tests.unit.core.plans import Law
 from tests.unit.core.trees import (
@@ -284,7 +284,7 @@ def take_a_round(driver: Driver, _: Dice) -> None:
 
 def other_clients() -> Action:
     """Return what other clients do, with dumps of the ledger, one of which may be restored."""
-    dumps: list[MemoryLedger] = []
+    dumps: list[ReadableLedger] = []
 
     def dump(driver: Driver, _: Dice) -> None:
         dumps.append(copy.deepcopy(driver.ledger))

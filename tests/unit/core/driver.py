@@ -43,9 +43,9 @@ from queuectl.core.model import (
 )
 from queuectl.core.policy import LocalQueueName, Namespace, WorkloadPriorityClass
 from queuectl.core.policy import Policy as PolicyObject
-from queuectl.ledger.memory import MemoryLedger
 from tests.builders import SOURCES, T0, policy
 from tests.doubles.invariants import violations
+from tests.doubles.readers import ReadableLedger
 from tests.unit.core.laws import ALWAYS
 from tests.unit.core.node_pool import NodePool
 from tests.unit.core.plans import Law, PlanContext, When
@@ -100,7 +100,7 @@ class Driver:
         self.jobs: dict[WorkloadId, Job] = {}
         self.left: dict[WorkloadId, Job] = {}
         """Deleted objects; their pods may be alive."""
-        self.ledger = MemoryLedger(lambda: self.now, settings=setup.settings)
+        self.ledger = ReadableLedger(lambda: self.now, settings=setup.settings)
         self.sizes: dict[WorkloadId, object] = {}
         self.reshaped: set[WorkloadId] = set()
         """Those that request something else than when a reason of them was recorded."""

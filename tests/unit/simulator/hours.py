@@ -26,11 +26,11 @@ from queuectl.core.policy import AdmissionFairSharing, Node, SchedulingConfigura
 from queuectl.core.resources import amounts
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.policy import policy_event
-from queuectl.ledger.memory import MemoryLedger
 from queuectl.scenarios.arrivals import Arrival
 from queuectl.scenarios.build import SOURCE
 from queuectl.simulation.player import Play
 from tests.builders import GPU, pod_set, workload
+from tests.doubles.readers import ReadableLedger
 from tests.unit.core.driver import wait_for
 
 START = datetime(2026, 11, 2, 9, tzinfo=UTC)
@@ -126,7 +126,7 @@ class Hour(Play):
         self.settings = SchedulingConfiguration(
             usage_sharing=AdmissionFairSharing(half_life=600, sampling_interval=60)
         )
-        self.ledger = MemoryLedger(lambda: self._clock(), settings=self.settings)
+        self.ledger = ReadableLedger(lambda: self._clock(), settings=self.settings)
         self.epoch = wait_for(self.ledger.take_epoch("test"))
         self.rules: dict[object, Event] = {}
         self.plans: list[tuple[Plan, tuple[EffectKey, ...]]] = []

@@ -169,13 +169,11 @@ def test_a_field_that_is_not_supported_yet_leaves_the_document_out() -> None:
         cycle([], [], tier="topology"),
         {**cycle([], []), "kind": "quota-available", "usage": {}},
         cycle([manifest("ResourceFlavor", "x", topologyName="t", nodeLabels={"a": "b"})], []),
-        cycle([], [], config={"localQueueDeletedBeforeRun": "a/b"}),
     )] == [
         "workloads[0].podSets[0].topologyRequest is not there yet",
         "tier topology is not there yet",
         "documents of kind quota-available are not run",
         "ResourceFlavor/x spec.topologyName: topology-aware placement is not supported yet",
-        "no workload is admitted through a LocalQueue that is gone",
     ]  # fmt: skip
 
 

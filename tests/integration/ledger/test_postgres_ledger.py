@@ -1,4 +1,4 @@
-"""The contract of a ledger, tested on the ledgers in Postgres and in memory."""
+"""What the ledger in Postgres stores, refuses and reads back."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ from queuectl.core.model import (
 from queuectl.core.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.policy import CapacityMode, Node, Taint
 from queuectl.core.reasons import Code, Reason
-from queuectl.ledger import in_memory
-from queuectl.ledger import published_facts as for_readers
-from queuectl.ledger.memory import MemoryLedger, MemoryStore
+from queuectl.ledger import published_facts
 from queuectl.ledger.pool import reading
 from queuectl.ledger.read.queries import LedgerReadings
 from queuectl.ledger.shapes import Shapes
@@ -107,29 +105,11 @@ class Book:
         return found
 
 
-class Ticking:
-    """A clock that advances by a second at each read."""
-
-    def __init__(self) -> None:
-        self.time = datetime(2026, 5, 5, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        self.time += timedelta(seconds=1)
-        return self.time
-
-
-@pytest.fixture(params=["memory", "postgres"])
-async def book(request: pytest.FixtureRequest, cluster: str, pool: AsyncEngine) -> Book:
-    if request.param == "memory":
-        store, clock = MemoryStore(), Ticking()
-        twin = MemoryLedger(clock, store)
-        book = Book(twin, twin, lambda: MemoryLedger(clock, store))
-    else:
-        book = Book(
-            PostgresLedger(pool, cluster),
-            LedgerReadings(pool, cluster),
-            lambda: PostgresLedger(pool, cluster),
-        )
+@pytest.fixture
+async def book(cluster: str, pool: AsyncEngine) -> Book:
+    book = Book(
+        PostgresLedger(pool, cluster), LedgerReadings(pool, cluster), lambda: PostgresLedger(pool, cluster)
+    )
     book.epoch = await book.ledger.take_epoch("first")
     return book
 
@@ -630,8 +610,7 @@ async def test_what_an_earlier_controller_told_of_other_nodes_is_gone(book: Book
 async def test_a_node_is_forgotten_when_readers_have_been_told_long_enough(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (for_readers, in_memory):
-        monkeypatch.setattr(module, "GONE_KEPT", 2)
+    monkeypatch.setattr(published_facts, "GONE_KEPT", 2)
     await book.write(for_readers=ForReaders(nodes=(USED, EMPTY)))
     await book.write(for_readers=ForReaders(nodes=(gone("a"),)))
     for _ in range(2):
@@ -713,7 +692,34 @@ async def test_find_returns_no_workload_of_another_cluster(book: Book) -> None:
     assert await book.readings.find("ns", "PyTorchJob", "one") is None
 
 
+async def test_the_life_of_a_workload_that_had_ended_by_a_decision_is_found(book: Book) -> None:
+    await book.write(enqueue("one"))
+    first = await book.write(retire("one"))
+    await book.write(enqueue("one", arrival=2))
+    second = await book.write(retire("one"))
+    await book.write(enqueue("one", arrival=3))
+    found = {
+        end: await book.readings.find("ns", "Job", "one", ended_by=end)
+        for end in (first - 1, first, second - 1, second, second + 1)
+    }
+    assert [life and life.arrival for life in found.values()] == [None, 1, 1, 2, 2]
+
+
+async def test_the_local_queue_of_a_workload_is_the_one_that_it_was_queued_in_up_to_a_decision(
+    book: Book,
+) -> None:
+    first = await book.write(enqueue("one"))
+    moved = replace(enqueue("one"), workload=workload("one", queue="left"))
+    second = await book.write(moved, enqueue("two", arrival=2))
+    for until, queues in (
+        (first - 1, {}),
+        (first, {wid("one"): "lq"}),
+        (second, {wid("one"): "left"}),
+        (second + 1, {wid("one"): "left", wid("two"): "lq"}),
+    ):
+        assert await book.readings.queues_of([wid("one"), wid("two")], until=until) == queues
+
+
 async def test_a_cluster_that_never_had_a_leader_is_reported(pool: AsyncEngine, cluster: str) -> None:
-    for readings in (LedgerReadings(pool, cluster), MemoryLedger(Ticking())):
-        with pytest.raises(LedgerUnavailable, match="no controller has led"):
-            await readings.since(0)
+    with pytest.raises(LedgerUnavailable, match="no controller has led"):
+        await LedgerReadings(pool, cluster).since(0)

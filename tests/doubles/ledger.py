@@ -1,11 +1,13 @@
-"""The ledger in memory: the same answers and refusals as in Postgres, for tests."""
+"""A ledger in memory that stores and refuses what the one in Postgres does."""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from queuectl.core.capacity import FlavorCapacity, QueueDemand
@@ -32,7 +34,6 @@ from queuectl.core.node_facts import NodeFacts
 from queuectl.core.policy import LocalQueueName, SchedulingConfiguration
 from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code, Reason
-from queuectl.ledger import in_memory
 from queuectl.ledger.codec import (
     options_from_json,
     past_from_json,
@@ -41,11 +42,8 @@ from queuectl.ledger.codec import (
     reason_from_json,
     reason_to_json,
 )
-from queuectl.ledger.history.past_capacity import flavors_of
-from queuectl.ledger.history.past_lives import lives_in_memory
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT
-from queuectl.ledger.memory_past import snapshot_at
-from queuectl.ledger.shapes import as_stored
+from queuectl.ledger.shapes import shape_from_json, shape_of
 from queuectl.ledger.write.plan_rows import Beside, Fold, decision_reason
 from queuectl.ledger.write.row_types import (
     AttemptChange,
@@ -57,18 +55,8 @@ from queuectl.ledger.write.row_types import (
     Segment,
     WorkloadChange,
 )
-from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, LostLeadership, NotStored
-from queuectl.ports.reader import (
-    DecisionRow,
-    EffectRow,
-    PastHolds,
-    PastLives,
-    PreemptionRow,
-    Reading,
-    StartsSpan,
-    StoryRows,
-    WorkloadStarts,
-)
+from queuectl.ports.ledger import LedgerRefused, LostLeadership
+from queuectl.ports.reader import DecisionRow, EffectRow
 
 
 class EndedHold(NamedTuple):
@@ -143,7 +131,7 @@ class _Journal:
 
 
 class MemoryLedger:
-    """ports.Ledger and readings.Readings over a MemoryStore. `clock` stands for the database's."""
+    """ports.ledger.Ledger over a MemoryStore. `clock` stands for the database's, in UTC."""
 
     def __init__(
         self,
@@ -157,8 +145,6 @@ class MemoryLedger:
         self._beside = beside
         self._settings = settings or SchedulingConfiguration()
         self.store = store if store is not None else MemoryStore()
-
-    # --- ports.Ledger
 
     async def take_epoch(self, holder: str) -> int:
         self.store.epoch += 1
@@ -276,7 +262,7 @@ class MemoryLedger:
         store.capacities |= {one.flavor: (store.batch, one) for one in for_readers.capacities}
         store.past_capacities += ((plan.now, one) for one in for_readers.past_capacities)
         store.demands |= {one.cluster_queue: (store.batch, one) for one in for_readers.demands}
-        store.nodes = in_memory.nodes_after(store.nodes, for_readers, store.batch)
+        store.nodes = nodes_after(store.nodes, for_readers, store.batch)
         store.sequence += len(fold.lines)
         store.config_sequence = fold.config_version
         store.now = plan.now
@@ -316,7 +302,7 @@ class MemoryLedger:
                 journal.append(self.store.revisions, (sequence, key, spec))
 
     def _see(self, line: SeenWorkload, journal: _Journal) -> None:
-        journal.put(self.store.shapes, line.shape, as_stored(line.pod_sets))
+        journal.put(self.store.shapes, line.shape, _pod_sets_as_stored(line.pod_sets))
         known = self.store.workloads.get(line.id)
         fresh = StoredWorkload(
             id=line.id,
@@ -442,143 +428,32 @@ class MemoryLedger:
         )
         journal.put(self.store.workloads, opened.workload, replace(workload, attempt=attempt))
 
-    # --- readings.Past
-
-    async def at(self, when: datetime | None) -> LedgerSnapshot:
-        nodes: tuple[NodeFacts, ...] = ()
-        if when is None:
-            when, nodes = await self.now(), await self.nodes_now()
-        rows = [row for row in self.store.decisions if row.now <= when]
-        if not rows:
-            if not self.store.decisions:
-                raise LedgerUnavailable("the ledger has no decision on this cluster yet")
-            raise NotStored(when, self.store.decisions[0].now)
-        found = snapshot_at(self.store, rows, when, self._settings.preemptions_count_for)
-        capacities = in_memory.capacities_at(self.store.past_capacities, when, flavors_of(found.configs))
-        past_usage = self._past_usage(found.now)
-        return replace(found, past_usage=past_usage, nodes=nodes, capacities=capacities)
-
-    async def first_capacity(self) -> datetime | None:
-        return in_memory.first_capacity(self.store.past_capacities)
-
-    # --- readings.Readings
-
-    async def since(self, sequence: int, batch: int = 0) -> Reading:
-        store = self.store
-        if not store.epoch:
-            raise LedgerUnavailable("no controller has led this cluster yet")
-        changed = [(store.updated[one.id], one) for one in store.workloads.values()]
-        if sequence:
-            changed = [pair for pair in (*store.ended, *changed) if pair[0] > sequence]
-        if sequence:
-            configs = [(key, spec) for key, (at, spec) in store.configs.items() if at > sequence]
-        else:
-            configs = list(self._in_force())
-        clock = await self.now()
-        return Reading(
-            sequence=store.sequence,
-            committed_at=store.now or clock,
-            read_at=clock,
-            epoch=store.epoch,
-            workloads=tuple(one for _, one in sorted(changed, key=lambda pair: pair[0])),
-            configs=tuple(configs),
-            batch=store.batch,
-            for_readers=ForReaders(
-                tuple(
-                    one
-                    for at, one in store.pods_ready.values()
-                    if at > batch and one.workload in store.workloads
-                ),
-                tuple(one for at, one in store.lines.values() if at > batch),
-                tuple(one for at, one in store.capacities.values() if at > batch),
-                tuple(one for at, one in store.demands.values() if at > batch),
-                tuple(one for at, one in store.nodes.values() if at > batch),
-            ),
-        )
-
-    async def find(
-        self, namespace: str, kind: str, name: str, *, ended_by: int | None = None
-    ) -> StoredWorkload | None:
-        wanted = (namespace, kind, name)
-        found = [one for one in self.store.workloads.values() if one.ref[:3] == wanted]
-        if found and ended_by is None:
-            return max(found, key=lambda one: self.store.updated[one.id])
-        ended = reversed(self.store.ended)
-        over = (one for at, one in ended if ended_by is None or at <= ended_by)
-        return next((one for one in over if one.ref[:3] == wanted), None)
-
-    async def finished(
-        self, *, before: int | None, since: datetime | None, limit: int
-    ) -> list[tuple[int, StoredWorkload]]:
-        ended_at = {row.sequence: row.now for row in self.store.decisions}
-        ended = [
-            pair
-            for pair in reversed(self.store.ended)
-            if (before is None or pair[0] < before) and (since is None or ended_at[pair[0]] >= since)
-        ]
-        return ended[:limit]
-
-    async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
-        rows = [row for row in self.store.decisions if row.workload == workload and row.sequence > after]
-        return rows[:limit]
-
-    async def story(self, workload: WorkloadId, *, until: int, limit: int) -> StoryRows:
-        store = self.store
-        rows = [row for row in store.decisions if row.workload == workload and row.sequence <= until]
-        due = {
-            sequence: EffectRow(sequence, key.verb, key.attempt) for key, sequence in store.effects.items()
-        }
-        effects = store.closed_effects | due
-        last = rows[-limit:]
-        return StoryRows(last, [effects[row.sequence] for row in last if row.sequence in effects])
-
-    async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
-        return [row for row in self.store.decisions if row.sequence > after][:limit]
-
-    async def last_of(self, epoch: int) -> int:
-        return max((row.sequence for row in self.store.decisions if row.epoch <= epoch), default=0)
-
-    async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
-        return [in_memory.starts(self.store.decisions, span) for span in spans]
-
-    async def preemptions(
-        self, *, before: int | None, since: datetime | None, until: datetime | None, limit: int
-    ) -> list[PreemptionRow]:
-        return in_memory.preemptions(self.store.decisions, before, since, until, limit)
-
-    async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
-        store = self.store
-        ended = [(one.lines, one.start, one.end) for one in store.ended_holds]
-        held = [
-            (lines, attempt.admitted_at, None)
-            for (workload, _), lines in store.holds.items()
-            if (attempt := store.workloads[workload].attempt) is not None
-        ]
-        return in_memory.past_holds(store.decisions, [*ended, *held], since, until)
-
-    async def nodes_now(self) -> tuple[NodeFacts, ...]:
-        there = (one for _, one in self.store.nodes.values() if not one.gone)
-        return tuple(sorted(there, key=lambda one: one.name))
-
-    async def past_lives(self, *, since: datetime, known: PastLives | None = None) -> PastLives:
-        store = self.store
-        if not store.decisions:
-            raise LedgerUnavailable("the ledger has no decision on this cluster yet")
-        until = await self.now()
-        return lives_in_memory(store.decisions, store.ended, store.workloads.values(), since, until)
-
-    async def queues_of(self, workloads: Collection[WorkloadId], *, until: int) -> dict[WorkloadId, str]:
-        return {
-            row.workload: str(row.payload["queue"])
-            for row in self.store.decisions
-            if row.workload is not None and row.workload in workloads and row.verdict == Verdict.QUEUED
-            if row.sequence <= until
-        }
-
     def _in_force(self) -> Iterator[tuple[ConfigKey, str]]:
         for key, (_, spec) in sorted(self.store.configs.items()):
             if spec is not None:
                 yield key, spec
+
+
+def nodes_after(
+    known: Mapping[str, tuple[int, NodeFacts]], told: ForReaders, batch: int
+) -> dict[str, tuple[int, NodeFacts]]:
+    """The rows of nodes, each with the batch that stored it, after a batch that tells readers of some.
+
+    Rows of nodes that are gone stay: GONE_KEPT is not applied.
+    """
+    rows = dict(known)
+    for facts in told.nodes:
+        if rows.get(facts.name, (0, None))[1] != facts:
+            rows[facts.name] = (batch, facts)
+    if told.all_nodes is not None:
+        others = [name for name, (_, facts) in rows.items() if name not in told.all_nodes and not facts.gone]
+        rows |= {name: (batch, NodeFacts(name=name, node=None)) for name in others}
+    return rows
+
+
+@lru_cache(maxsize=10_000)
+def _pod_sets_as_stored(pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+    return shape_from_json(json.loads(shape_of(pod_sets).json))
 
 
 def _as_stored(reason: Reason | None) -> Reason | None:
