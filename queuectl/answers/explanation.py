@@ -92,7 +92,7 @@ def name_of(ref: ObjectRef) -> WorkloadName:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding(WorkloadName):
+class QuotaHolder(WorkloadName):
     """A workload that holds quota that another one lacks."""
 
     amount: int
@@ -179,7 +179,7 @@ class Explanation:
     ahead_size: AheadTotal | None
     limits: tuple[Binding, ...]
     """For each flavor that the reason names, the nearest node first."""
-    holders: tuple[Holding, ...]
+    holders: tuple[QuotaHolder, ...]
     """The largest first."""
     lent: Lending | None
     help: str | None
@@ -309,7 +309,7 @@ def _of_cell(cell: FlavorResource, requested: int, name: str, state: State) -> I
             )
 
 
-def _holders(workload: StoredWorkload, state: State) -> Iterable[Holding]:
+def _holders(workload: StoredWorkload, state: State) -> Iterable[QuotaHolder]:
     """The largest holders of the missing cell, at or below the node that binds; largest first.
 
     For a workload that preempts: the victims that still hold the cell, anywhere in its tree.
@@ -334,7 +334,7 @@ def _holders(workload: StoredWorkload, state: State) -> Iterable[Holding]:
     ]
     held.sort(key=lambda one: (-one[0], one[1], one[2]))
     return (
-        Holding(namespace=ref.namespace, kind=ref.kind, name=ref.name, amount=amount, since=since)
+        QuotaHolder(namespace=ref.namespace, kind=ref.kind, name=ref.name, amount=amount, since=since)
         for amount, since, ref in held[:MAX_HOLDERS]
         if amount > 0
     )

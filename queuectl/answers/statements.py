@@ -25,7 +25,7 @@ from queuectl.ports.reader import Held, PastHolds, PreemptionRow, Revision
 
 
 @dataclass(slots=True)
-class Account:
+class QueueAccount:
     """One cell of one ClusterQueue."""
 
     guaranteed: int = 0
@@ -48,7 +48,7 @@ class Account:
         """Number of nodes that it borrowed from or lent to."""
         return len(self.borrowed_from) + len(self.lent_to)
 
-    def add(self, other: Account) -> None:
+    def add(self, other: QueueAccount) -> None:
         self.guaranteed += other.guaranteed
         self.used += other.used
         self.borrowed += other.borrowed
@@ -68,7 +68,7 @@ Loans = dict[tuple[str, str], int]
 """By lender, such as `Cohort/all`, and borrowing ClusterQueue."""
 
 
-def account(queue: QuotaNode, cell: int, used: Mapping[str, int], times: int = 1) -> Account:
+def account(queue: QuotaNode, cell: int, used: Mapping[str, int], times: int = 1) -> QueueAccount:
     """The account of a ClusterQueue while `used`, amounts by ClusterQueue, is in use for `times`.
 
     `cell`: its number in the tree.
@@ -78,7 +78,7 @@ def account(queue: QuotaNode, cell: int, used: Mapping[str, int], times: int = 1
 
 def accounts(
     queues: Collection[QuotaNode], cell: int, used: Mapping[str, int], times: int = 1
-) -> dict[str, Account]:
+) -> dict[str, QueueAccount]:
     """The accounts of ClusterQueues of one tree by name, each as `account` has it. Settled once for all."""
     if not queues:
         return {}
@@ -92,10 +92,10 @@ def accounts(
         settled[node] = _settle(node, cell, used.get(node.name, 0), below, times, loans)
     _, needs = settled[root]
     beyond = dict(needs)
-    found: dict[str, Account] = {}
+    found: dict[str, QueueAccount] = {}
     for queue in queues:
         own, uses = queue.nominal[cell] * times, used.get(queue.name, 0) * times
-        found[queue.name] = Account(
+        found[queue.name] = QueueAccount(
             guaranteed=own,
             used=uses,
             borrowed=max(0, uses - own),
@@ -203,7 +203,7 @@ HOUR: Final = 3_600_000_000
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 Parse = Callable[[ConfigKey, str], Policy]
-Statement = dict[FlavorResource, Account]
+Statement = dict[FlavorResource, QueueAccount]
 """By cell; amounts in base units times microseconds."""
 Told = Callable[[QuotaTree], list[QuotaNode]]
 """The ClusterQueues, of one tree, whose statements are told."""
@@ -252,7 +252,7 @@ def total(parts: Iterable[Statement]) -> Statement:
     found: Statement = {}
     for part in parts:
         for cell, one in part.items():
-            found.setdefault(cell, Account()).add(one)
+            found.setdefault(cell, QueueAccount()).add(one)
     return found
 
 
@@ -301,7 +301,7 @@ def _statements(
     if parts > 1 and parts * sum(map(len, own.values())) > MOST_ACCOUNTS:
         raise TooManySteps
     found: list[dict[str, Statement]] = [
-        {name: {cell: Account() for cell in sorted(cells)} for name, cells in sorted(own.items())}
+        {name: {cell: QueueAccount() for cell in sorted(cells)} for name, cells in sorted(own.items())}
         for _ in range(parts)
     ]
     steps = pairs = loans = 0
@@ -434,7 +434,7 @@ def fair_share(queue: QueueState, cells: Iterable[FlavorResource], state: State)
     return FairShare(dominant.reported, dominant.resource or None, amounts)
 
 
-def accounts_now(queue: QueueState, state: State) -> dict[FlavorResource, Account]:
+def accounts_now(queue: QueueState, state: State) -> dict[FlavorResource, QueueAccount]:
     """By cell, in base units."""
     tree, others = state.tree_of(queue.name), state.in_tree_of(queue.name)
     node = tree.queue(queue.name)
@@ -444,7 +444,7 @@ def accounts_now(queue: QueueState, state: State) -> dict[FlavorResource, Accoun
     }
 
 
-def members_now(queues: Iterable[QueueState], state: State) -> dict[str, dict[FlavorResource, Account]]:
+def members_now(queues: Iterable[QueueState], state: State) -> dict[str, dict[FlavorResource, QueueAccount]]:
     """By ClusterQueue and cell, in base units. They are of one tree."""
     members = {one.name: one for one in queues}
     if not members:
@@ -452,7 +452,7 @@ def members_now(queues: Iterable[QueueState], state: State) -> dict[str, dict[Fl
     first = next(iter(members))
     tree, others = state.tree_of(first), state.in_tree_of(first)
     cells = {name: {*one.nominal, *one.used} for name, one in members.items()}
-    by_queue: dict[str, dict[FlavorResource, Account]] = {name: {} for name in sorted(members)}
+    by_queue: dict[str, dict[FlavorResource, QueueAccount]] = {name: {} for name in sorted(members)}
     for cell in sorted(set().union(*cells.values())):
         used = {one.name: one.used.get(cell, 0) for one in others}
         nodes = [tree.queue(name) for name in by_queue if cell in cells[name]]
@@ -461,7 +461,7 @@ def members_now(queues: Iterable[QueueState], state: State) -> dict[str, dict[Fl
     return by_queue
 
 
-def nodes_in(accounts: Iterable[Account]) -> set[str]:
+def nodes_in(accounts: Iterable[QueueAccount]) -> set[str]:
     """Every node that borrows or lends, such as `ClusterQueue/team-b`."""
     nodes: set[str] = set()
     for one in accounts:

@@ -19,7 +19,7 @@ from queuectl.answers.statements import (
     MOST_LOANS,
     MOST_PAIRS,
     MOST_STEPS,
-    Account,
+    QueueAccount,
     TooLong,
     TooManySteps,
     accounts_now,
@@ -203,11 +203,11 @@ def _part(part: waits.Part) -> WaitPart:
     return WaitPart(text=waits.text(part), seconds=part.seconds, ahead=part.ahead, **part.why._asdict())
 
 
-Accounts = Mapping[FlavorResource, Account]
+Accounts = Mapping[FlavorResource, QueueAccount]
 _SUMS: Final = ("guaranteed", "used", "borrowed", "beyond", "lent", "idle")
 
 
-def _account(cell: FlavorResource, one: Account, unit: int, caller: Visibility) -> dict[str, Any]:
+def _account(cell: FlavorResource, one: QueueAccount, unit: int, caller: Visibility) -> dict[str, Any]:
     """`unit`: amounts are divided by it."""
     to = {f"ClusterQueue/{name}": amount for name, amount in one.lent_to.items()}
     return {

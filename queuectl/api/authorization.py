@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from aiohttp import web
 
-from queuectl.api.http import SILENT, Observer, Refusal, bad_request, no_identity
+from queuectl.api.http import SILENT, Refusal, RestObserver, bad_request, no_identity
 from queuectl.api.limits import STRANGERS_BURST, STRANGERS_PER_SECOND, Buckets
 from queuectl.api.requests import ALL, Allowed, Caller
 from queuectl.ports.cluster import ClusterUnavailable
@@ -132,7 +132,7 @@ class Reviewer:
         audiences: Sequence[str],
         clock: Callable[[], float],
         granted_seconds: float = GRANTED_SECONDS,
-        observer: Observer = SILENT,
+        observer: RestObserver = SILENT,
     ) -> None:
         """`clock`: monotonic, in seconds. Raises ValueError without an audience."""
         if not audiences:

@@ -187,7 +187,7 @@ def _foreign(why: str) -> Refusal:
 # --- metrics
 
 
-class Observer(Protocol):
+class RestObserver(Protocol):
     """Called on the event loop; must not block."""
 
     def answered(self, endpoint: str, code: int, seconds: float) -> None:

@@ -110,7 +110,7 @@ class Turns:
         self._taken = False
 
 
-class Limits:
+class RequestLimits:
     """The limits of all callers of one server."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -26,14 +26,14 @@ from queuectl.api.http import (
     SILENT,
     Answering,
     Handler,
-    Observer,
     Refusal,
+    RestObserver,
     bad_request,
     check_own_page,
     problems,
     unavailable,
 )
-from queuectl.api.limits import Limits
+from queuectl.api.limits import RequestLimits
 from queuectl.api.page import add_page
 from queuectl.api.preemption_routes import PreemptionRoutes
 from queuectl.api.queue_routes import QueueRoutes
@@ -69,7 +69,7 @@ async def serve(
     started: Callable[[str], None] | None = None,
     reviewer: Reviewer | None = None,
     tls: ssl.SSLContext | None = None,
-    observer: Observer = SILENT,
+    observer: RestObserver = SILENT,
     view: View | None = None,
     configure: Configure | None = None,
     what_ifs: WhatIfs,
@@ -117,7 +117,7 @@ def application(
     kinds: KnownKinds,
     cursor_key: bytes,
     identify: Identify | None = None,
-    observer: Observer = SILENT,
+    observer: RestObserver = SILENT,
     clock: Callable[[], float] = time.monotonic,
     configure: Configure | None = None,
     what_ifs: WhatIfs,
@@ -143,7 +143,7 @@ def application(
     made = ChangeRoutes(source, changes)
     parts = (queues, capacity, workloads, answers, preemptions, tried, starts, made)
     endpoints = [endpoint for part in parts for endpoint in part.endpoints()]
-    limits = Limits(clock)
+    limits = RequestLimits(clock)
     for endpoint in endpoints:
         handler = _handler(endpoint, identify or unrestricted, limits)
         if endpoint.body:
@@ -156,7 +156,7 @@ def application(
     return app
 
 
-def _handler(endpoint: Endpoint, identify: Identify, limits: Limits) -> Handler:
+def _handler(endpoint: Endpoint, identify: Identify, limits: RequestLimits) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         if endpoint.changes:
             check_own_page(request)
@@ -253,7 +253,7 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-def _measured(observer: Observer) -> Middleware:
+def _measured(observer: RestObserver) -> Middleware:
     @web.middleware
     async def measured(request: web.Request, handler: Handler) -> web.StreamResponse:
         begun = time.monotonic()

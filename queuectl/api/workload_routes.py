@@ -103,9 +103,8 @@ def _listed(value: StoredWorkload, state: State, reasons: _Reasons) -> schemas.W
 def _explained(
     value: StoredWorkload, state: State, explanation: Explanation, committed: dict[str, Any]
 ) -> schemas.WorkloadDetail:
-    return schemas.WorkloadDetail.of(
-        **_workload(value, state), pod_sets=value.pod_sets, **shallow(explanation), **committed
-    )
+    fields = _workload(value, state) | shallow(explanation) | committed
+    return schemas.WorkloadDetail.model_validate({**fields, "pod_sets": value.pod_sets})
 
 
 def _fields(row: DecisionRow) -> dict[str, Any]:

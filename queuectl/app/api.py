@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.api.authorization import Reviewer
-from queuectl.api.http import Observer
+from queuectl.api.http import RestObserver
 from queuectl.api.server import serve
 from queuectl.api.view import Sight, View
 from queuectl.app.clusters import the_one
@@ -181,7 +181,7 @@ async def _tls(wanted: ApiSettings, session: Session | None) -> AsyncIterator[Se
         yield serving
 
 
-async def _reviewer(wanted: ApiSettings, session: Session | None, observer: Observer) -> Reviewer | None:
+async def _reviewer(wanted: ApiSettings, session: Session | None, observer: RestObserver) -> Reviewer | None:
     """None: all users of this machine may read everything. Raises ConfigurationError without reviews."""
     if wanted.identity == "local":
         log.warning("api.identity is local: every client that reaches %s can read everything", wanted.listen)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from queuectl.answers.queue_states import quota_tree
 from queuectl.answers.statements import (
-    Account,
+    QueueAccount,
     Statement,
     TooLong,
     TooManySteps,
@@ -62,13 +62,13 @@ def tree(*nodes: tuple[str, str, str | None, int, int | None]) -> QuotaTree:
     return quota_tree(found, {})
 
 
-def of(made: QuotaTree, name: str, **used: int) -> Account:
+def of(made: QuotaTree, name: str, **used: int) -> QueueAccount:
     return account(made.queue(name), made.cell(CELL), used)
 
 
 def test_a_queue_within_its_quota_borrows_nothing_and_the_rest_is_idle() -> None:
     made = tree(("ClusterQueue", "a", "all", 8, None), ("ClusterQueue", "b", "all", 8, None))
-    assert of(made, "a", a=5, b=8) == Account(guaranteed=8, used=5, idle=3)
+    assert of(made, "a", a=5, b=8) == QueueAccount(guaranteed=8, used=5, idle=3)
 
 
 def test_what_is_borrowed_comes_from_each_lender_in_proportion_to_what_it_leaves() -> None:
@@ -79,7 +79,7 @@ def test_what_is_borrowed_comes_from_each_lender_in_proportion_to_what_it_leaves
     )
     found = of(made, "a", a=6, c=0, b=0)
     assert found.borrowed_from == {"ClusterQueue/b": 2, "ClusterQueue/c": 4}
-    assert of(made, "c", a=6) == Account(guaranteed=12, lent=4, idle=8, lent_to={"a": 4})
+    assert of(made, "c", a=6) == QueueAccount(guaranteed=12, lent=4, idle=8, lent_to={"a": 4})
 
 
 def test_the_nearest_cohort_lends_first_and_its_own_quota_too() -> None:
