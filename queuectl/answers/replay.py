@@ -87,11 +87,9 @@ class _Replay(Resumed):
         job = self._jobs[workload]
         if job.finished or not job.suspended:
             return ()
-        job.finished = True
+        job.end(Outcome.DELETED)
         self._finished += 1
-        job.version += 1
-        seen = job.seen()
-        return (replace(seen, observation=replace(seen.observation, finished=Outcome.DELETED)),)
+        return (job.seen(),)
 
 
 @dataclass(slots=True)

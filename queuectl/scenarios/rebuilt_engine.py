@@ -30,6 +30,7 @@ from queuectl.core.events import (
 )
 from queuectl.core.model import (
     ConfigKey,
+    Effect,
     EffectKey,
     LedgerSnapshot,
     Observation,
@@ -53,6 +54,8 @@ RULES: Final = 16_384
 """How many are kept, those used last: policy rarely changes, and each engine needs that of a tree."""
 SOURCE = "ledger"
 """Event source of all that the ledger has."""
+SUSPENDED: Final = Observation(resource_version="1", generation=1, suspended=True, annotated=True)
+"""An object that the controller has seen and not started."""
 
 
 def engine_of(
@@ -122,16 +125,27 @@ def observed(stored: StoredWorkload, unacknowledged: frozenset[EffectKey]) -> Wo
         verb = Verb.STOP if stored.phase is Phase.EVICTING else Verb.START
         done = EffectKey(stored.id, attempt.number, verb) not in unacknowledged
         runs = done is (verb is Verb.START)
-    observation = Observation(
-        resource_version="1",
-        generation=1,
+    observation = replace(
+        SUSPENDED,
         suspended=not runs,
-        annotated=True,
         admission=attempt if runs else None,
         ready=True if runs and attempt is not None and stored.past.ready == attempt.number else None,
         reclaimable=tuple(_ended(stored)),
     )
     return WorkloadObserved(requested(stored), observation)
+
+
+def written(seen: Observation, effect: Effect) -> Observation:
+    """Return an object as it is observed after a write of the controller: it runs, or is suspended."""
+    starts = effect.key.verb is Verb.START
+    return replace(
+        seen,
+        generation=seen.generation + (seen.suspended is starts),
+        suspended=not starts,
+        quiet=None,
+        admission=effect.attempt if starts else None,
+        annotated=True,
+    )
 
 
 def requested(stored: StoredWorkload) -> Workload:

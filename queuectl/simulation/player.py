@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
-from queuectl.core import events as event_types
 from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, PodsToCount, Release, Retire
 from queuectl.core.engine import Engine
-from queuectl.core.events import EffectSettled, Event, PodsCounted, Result, WorkloadObserved
+from queuectl.core.events import EffectSettled, Event, PodsCounted, Result, TimeCame, WorkloadObserved
 from queuectl.core.model import (
     Attempt,
     AttemptState,
@@ -32,6 +31,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.reasons import Family
 from queuectl.scenarios.arrivals import Arrival, milliseconds
+from queuectl.scenarios.rebuilt_engine import SUSPENDED, written
 from queuectl.simulation.cluster import Cluster, Other
 from queuectl.simulation.history import History, Life, Run
 from queuectl.simulation.room_use import RoomUse
@@ -40,7 +40,6 @@ MOST_PLANS: Final = 100_000
 """At one time. More mean an endless loop: an engine that reverts its own decisions."""
 MOST_IDLE: Final = 1_000
 """Consecutive timers without any effect, when no work arrives or ends any more."""
-_TIME_CAME: Final[Any] = getattr(event_types, "TimeCame", None)
 _TICK: Final = timedelta(milliseconds=1)
 
 
@@ -52,44 +51,42 @@ class NeverEnds(Exception):
 
 
 @dataclass(slots=True)
-class _Job:
-    """An object in the cluster."""
+class PlayedJob:
+    """An object in the cluster. Times are milliseconds from the start."""
 
     workload: Workload
     run: int | None
-    version: int = 1
-    generation: int = 1
-    suspended: bool = True
-    finished: bool = False
-    admission: Attempt | None = None
+    """Milliseconds of one whole run; None: it does not end."""
+    observation: Observation = SUSPENDED
     attempt: int = 0
     """Its current or last admission."""
     empty_at: int = 0
     """If it is suspended: the time from which none of its pods is alive."""
-    ready: bool | None = None
-    """Whether all its pods are on ready nodes; None: there are no nodes."""
     since: int = 0
     """If it is ready: since when."""
     losses: int = 0
-    """How many of its pods nodes took away, when `ready` was set."""
+    """How many of its pods nodes took away, when its readiness was observed."""
     launch: int = 0
     """Counts the times when it began to run or stopped running: the end of an earlier run is void."""
 
+    @property
+    def suspended(self) -> bool:
+        return self.observation.suspended
+
+    @property
+    def ready(self) -> bool | None:
+        """Whether all its pods are on ready nodes; None: there are no nodes."""
+        return self.observation.ready
+
+    @property
+    def finished(self) -> bool:
+        return self.observation.finished is not None
+
+    def end(self, outcome: Outcome) -> None:
+        self.observation = replace(self.observation, finished=outcome, quiet=True)
+
     def seen(self) -> WorkloadObserved:
-        ended = self.finished
-        return WorkloadObserved(
-            self.workload,
-            Observation(
-                resource_version=str(self.version),
-                generation=self.generation,
-                suspended=self.suspended,
-                annotated=True,
-                finished=Outcome.SUCCEEDED if ended else None,
-                quiet=ended,
-                ready=self.ready,
-                admission=self.admission,
-            ),
-        )
+        return WorkloadObserved(self.workload, self.observation)
 
 
 class Play:
@@ -110,7 +107,7 @@ class Play:
         self._now = 0
         self._plans = 0
         self._sequence = 1
-        self._jobs: dict[WorkloadId, _Job] = {}
+        self._jobs: dict[WorkloadId, PlayedJob] = {}
         self._lives: dict[WorkloadId, Life] = {}
         self._idle = 0
         self._finished = 0
@@ -130,8 +127,10 @@ class Play:
         attempt = stored.attempt
         assert attempt is not None
         evicting = attempt.state is AttemptState.EVICTING
-        job = self._jobs[workload.id] = _Job(workload, run, suspended=evicting, attempt=attempt.number)
-        first = _run(attempt, 0)
+        job = self._jobs[workload.id] = PlayedJob(
+            workload, run, replace(SUSPENDED, suspended=evicting), attempt.number
+        )
+        first = begun_run(attempt, 0)
         queue = attempt.assignment.cluster_queue
         self._lives[workload.id] = Life(workload.id, 0, queue, stored.priority, runs=[first], present=True)
         self._start_running(job, attempt, nodes)
@@ -185,7 +184,7 @@ class Play:
     def _next(self) -> int | None:
         """Time of the next event or timer."""
         times = [self._coming[0][0]] if self._coming else []
-        due = getattr(self._engine, "due_at", None)
+        due = self._engine.due_at
         if due is not None and self._idle < MOST_IDLE:
             times.append(max(self._now + 1, -((self._start - due) // _TICK)))
         return min(times, default=None)
@@ -200,14 +199,14 @@ class Play:
 
     def _happen(self) -> None:
         # Nodes are judged by the time at which they change (M5).
-        events: list[Event] = [_TIME_CAME(self._clock())] if self._cluster is not None else []
+        events: list[Event] = [TimeCame(self._clock())] if self._cluster is not None else []
         seen = len(events)
         while self._coming and self._coming[0][0] <= self._now:
             events += heapq.heappop(self._coming)[2]()
         self._idle = 0 if len(events) > seen else self._idle + 1
-        due = getattr(self._engine, "due_at", None)
+        due = self._engine.due_at
         if due is not None and due <= self._clock():
-            events.append(_TIME_CAME(self._clock()))
+            events.append(TimeCame(self._clock()))
         self._engine.handle(events)
 
     # --- decisions
@@ -246,7 +245,7 @@ class Play:
                 life = self._lives[decision.workload]
                 life.reason, life.never = decision.reason.code, decision.reason.family is Family.NEVER
             case Admit():
-                self._lives[decision.attempt.workload].runs.append(_run(decision.attempt, self._now))
+                self._lives[decision.attempt.workload].runs.append(begun_run(decision.attempt, self._now))
             case Evict():
                 run, reason = self._lives[decision.workload].runs[-1], decision.reason
                 run.stopped, run.preemptor = self._now, decision.preemptor
@@ -266,46 +265,42 @@ class Play:
 
     def _arrive(self, one: Arrival) -> Iterable[Event]:
         workload = one.workload
-        job = self._jobs[workload.id] = _Job(workload, one.run)
+        job = self._jobs[workload.id] = PlayedJob(workload, one.run)
         self._lives[workload.id] = Life(workload.id, self._now)
         return (job.seen(),)
 
     def _write(self, effect: Effect) -> Iterable[Event]:
         """Effect of the controller's write, and the answer to it."""
         job = self._jobs[effect.key.workload]
+        turned = job.suspended is (effect.key.verb is Verb.START)
+        job.observation = written(job.observation, effect)
         more: Iterable[Event] = ()
-        starts = effect.key.verb is Verb.START
-        if job.suspended is starts:
-            job.suspended = not starts
-            job.generation += 1
-            if starts:
-                job.admission = effect.attempt
-                job.attempt = effect.attempt.number
-                self._start_running(job, effect.attempt)
-            else:
-                more = self._stop(job)
-        job.version += 1
-        return (job.seen(), EffectSettled(effect.key, Result.DONE, job.generation), *more)
+        if turned and job.suspended:
+            more = self._stop(job)
+        elif turned:
+            job.attempt = effect.attempt.number
+            self._start_running(job, effect.attempt)
+        return (job.seen(), EffectSettled(effect.key, Result.DONE, job.observation.generation), *more)
 
-    def _start_running(self, job: _Job, attempt: Attempt, nodes: Sequence[str] = ()) -> None:
+    def _start_running(self, job: PlayedJob, attempt: Attempt, nodes: Sequence[str] = ()) -> None:
         if self._cluster is not None:
             self._lives[job.workload.id].runs[-1].ran = 0
             self._cluster.start(job.workload, attempt, nodes)
-            job.ready = False
+            job.observation = replace(job.observation, ready=False)
         else:
             self._launch(job)
 
-    def _launch(self, job: _Job) -> None:
+    def _launch(self, job: PlayedJob) -> None:
         job.launch += 1
         run = self._next_run(job)
         if run is not None:
             self._at(self._now + run, partial(self._finish, job, job.launch))
 
-    def _next_run(self, job: _Job) -> int | None:
+    def _next_run(self, job: PlayedJob) -> int | None:
         """Milliseconds for which it runs from now on; None: it does not end."""
         return job.run
 
-    def _stop(self, job: _Job) -> Iterable[Event]:
+    def _stop(self, job: PlayedJob) -> Iterable[Event]:
         job.empty_at = self._now + self._eviction
         job.launch += 1
         if self._cluster is None:
@@ -317,12 +312,11 @@ class Play:
             return events
         return [*events, *gone()]
 
-    def _finish(self, job: _Job, launch: int) -> Iterable[Event]:
+    def _finish(self, job: PlayedJob, launch: int) -> Iterable[Event]:
         if job.launch != launch:
             return ()  # it was stopped before
-        job.finished = True
+        job.end(Outcome.SUCCEEDED)
         self._finished += 1
-        job.version += 1
         pods = self._cluster.end(job.workload.id, job.attempt) if self._cluster is not None else ()
         return (*pods, job.seen())
 
@@ -346,15 +340,14 @@ class Play:
                 if run is not None:
                     self._at(self._now + run, partial(self._cluster.end, key))
 
-    def _ready(self, job: _Job) -> Iterable[Event]:
+    def _ready(self, job: PlayedJob) -> Iterable[Event]:
         """It runs while all its pods are on ready nodes. One that lost a pod begins again."""
         assert self._cluster is not None
         ready, losses = self._cluster.runs(job.workload.id), self._cluster.losses(job.workload.id)
         if ready is job.ready and losses == job.losses:
             return ()
         self._count_run(job, lost=not (job.finished or job.suspended))
-        job.ready, job.losses = ready, losses
-        job.version += 1
+        job.observation, job.losses = replace(job.observation, ready=ready), losses
         if ready:
             job.since = self._now
             self._launch(job)
@@ -362,7 +355,7 @@ class Play:
             job.launch += 1
         return () if job.finished else (job.seen(),)
 
-    def _count_run(self, job: _Job, *, lost: bool) -> None:
+    def _count_run(self, job: PlayedJob, *, lost: bool) -> None:
         if job.ready:
             run = self._lives[job.workload.id].runs[-1]
             run.ran = (run.ran or 0) + self._now - job.since
@@ -378,5 +371,5 @@ class Play:
         return ()
 
 
-def _run(attempt: Attempt, now: int) -> Run:
+def begun_run(attempt: Attempt, now: int) -> Run:
     return Run(attempt.assignment.cluster_queue, attempt.assignment.usage(), now)

@@ -17,7 +17,7 @@ from queuectl.core.nodes.pods import Pod
 from queuectl.scenarios.arrivals import Arrival, milliseconds
 from queuectl.scenarios.rebuilt_engine import observed
 from queuectl.simulation.history import Life
-from queuectl.simulation.player import Play, _Job, _run
+from queuectl.simulation.player import Play, PlayedJob, begun_run
 
 DAY: Final = milliseconds(86_400)
 
@@ -52,19 +52,13 @@ class Resumed(Play):
         """A workload that the engine knows. `run`: milliseconds of each attempt that begins later; `left`: of
         its open one; None: it does not end. `due`: writes that are not acknowledged."""
         seen = observed(stored, due)
-        job = self._jobs[stored.id] = _Job(
-            seen.workload,
-            run,
-            suspended=seen.observation.suspended,
-            admission=seen.observation.admission,
-            attempt=stored.attempts,
-        )
+        job = self._jobs[stored.id] = PlayedJob(seen.workload, run, seen.observation, stored.attempts)
         holds = stored.attempt is not None
         life = self._lives[stored.id] = Life(
             stored.id, 0, stored.cluster_queue, stored.priority, present=holds
         )
         if stored.attempt is not None:
-            life.runs.append(_run(stored.attempt, 0))
+            life.runs.append(begun_run(stored.attempt, 0))
             if stored.phase is Phase.EVICTING and job.suspended:
                 job.empty_at = self._eviction
             elif job.suspended:
@@ -74,7 +68,7 @@ class Resumed(Play):
                 if left is not None:
                     self._at(left, partial(self._finish, job, job.launch))
 
-    def _next_run(self, job: _Job) -> int | None:
+    def _next_run(self, job: PlayedJob) -> int | None:
         return self._left.pop(job.workload.id, super()._next_run(job))
 
     def gone(self, at: int, workload: WorkloadId) -> None:
@@ -84,7 +78,7 @@ class Resumed(Play):
         if not job.suspended:
             self._ends[workload] = at
 
-    def _stop(self, job: _Job) -> Iterable[Event]:
+    def _stop(self, job: PlayedJob) -> Iterable[Event]:
         events = super()._stop(job)
         job.empty_at = self._ends.pop(job.workload.id, job.empty_at)
         return events
@@ -146,7 +140,7 @@ class Forward(Resumed):
             self._at((number + 1) * DAY, partial(self._dawn, day, number + 1, days))
         return ()
 
-    def _start_running(self, job: _Job, attempt: Attempt, nodes: Sequence[str] = ()) -> None:
+    def _start_running(self, job: PlayedJob, attempt: Attempt, nodes: Sequence[str] = ()) -> None:
         """Its pods are bound at once where they are expected (M7); those that find no node stay expected."""
         super()._start_running(job, attempt, nodes)
         id, ref = job.workload.id, job.workload.ref
@@ -165,12 +159,12 @@ class Forward(Resumed):
             self._pods[id] = [*self._pods.get(id, ()), *(pod.uid for pod in pods)]
             self._engine.handle(list(map(PodObserved, pods)))
 
-    def _stop(self, job: _Job) -> Iterable[Event]:
+    def _stop(self, job: PlayedJob) -> Iterable[Event]:
         events = super()._stop(job)
         self._at(job.empty_at, partial(self._gone, job.workload.id))
         return events
 
-    def _finish(self, job: _Job, launch: int) -> Iterable[Event]:
+    def _finish(self, job: PlayedJob, launch: int) -> Iterable[Event]:
         seen = super()._finish(job, launch)
         return (*self._gone(job.workload.id), *seen) if seen else ()
 

@@ -23,6 +23,7 @@ from queuectl.core.model import Effect, ObjectRef, Phase, Verb, WorkloadId
 from queuectl.core.reasons import Family
 from queuectl.core.what_if import Affected, PlannedPolicy, PolicyChange
 from queuectl.ports.reader import NotAtRest
+from queuectl.scenarios.rebuilt_engine import written
 
 PolicyEvent = PolicyObserved | PolicyGone
 
@@ -77,16 +78,8 @@ def _planned(trials: Trials, engine: Engine, changes: Iterable[PolicyEvent]) -> 
 
 def _carried_out(effect: Effect) -> Iterator[Event]:
     """Yield what is observed when this write has been made."""
-    starts = effect.key.verb is Verb.START
-    seen = replace(
-        effect.observation,
-        generation=effect.observation.generation + 1,
-        suspended=not starts,
-        quiet=None,
-        admission=effect.attempt if starts else None,
-        annotated=True,
-        reclaimable=(),  # the workload of an effect is without the pods that have ended
-    )
+    # The workload of an effect is without the pods that have ended.
+    seen = replace(written(effect.observation, effect), reclaimable=())
     yield WorkloadObserved(effect.workload, seen)
     yield EffectSettled(effect.key, Result.DONE, seen.generation)
 

@@ -16,7 +16,6 @@ from queuectl.core.model import (
     Assignment,
     ConfigKey,
     LedgerSnapshot,
-    Observation,
     Phase,
     StoredWorkload,
     Workload,
@@ -28,7 +27,7 @@ from queuectl.core.policy import Policy, SchedulingConfiguration
 from queuectl.core.reasons import Family, Reason, waits_for_victims
 from queuectl.core.what_if import Displaced, Start, Tried
 from queuectl.ports.reader import NotAtRest
-from queuectl.scenarios.rebuilt_engine import by_workload, engine_of, requested, rules
+from queuectl.scenarios.rebuilt_engine import SUSPENDED, by_workload, engine_of, requested, rules
 
 BUDGET: Final = 1_000_000
 """Of one plan: more than a state can need."""
@@ -38,7 +37,6 @@ POD_SETS_FOR_ONE: Final = 4
 """How many podsets of the workload that is tried are evaluated in the time of one unit of work."""
 PLANS: Final = 1_000
 """Most plans until nothing is left to decide at one time."""
-SUSPENDED: Final = Observation(resource_version="1", generation=1, suspended=True, annotated=True)
 
 _TRIED: Final = "{}"
 """In the place of a spec: only the ledger would read it."""

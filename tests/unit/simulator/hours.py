@@ -207,7 +207,6 @@ class Hour(Play):
         jobs = [job for job in self._jobs.values() if not job.finished]
         for job in self.dice.sample(jobs, min(1, len(jobs))):
             job.workload = replace(job.workload, hold=not job.workload.hold)
-            job.version += 1
             yield job.seen()
 
     def _admin(self) -> Iterable[Event]:

@@ -17,7 +17,6 @@ from queuectl.answers.what_if.changed import with_quota
 from queuectl.answers.what_if.counterfactuals import counterfactuals
 from queuectl.answers.what_if.trials import (
     BUDGET,
-    SUSPENDED,
     TooFewWorkloads,
     Trials,
     by_subject,
@@ -49,7 +48,7 @@ from queuectl.core.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.what_if import Change, ChangeKind, Counterfactual
-from queuectl.scenarios.rebuilt_engine import observed
+from queuectl.scenarios.rebuilt_engine import SUSPENDED, observed
 from tests.builders import (
     GPU,
     SOURCES,
