@@ -26,7 +26,7 @@ from rich.text import Text
 from docs.pictures.recording import Recording
 from queuectl.screen.asking import asking
 from queuectl.screen.frame import Picture, frame
-from queuectl.screen.navigation import View
+from queuectl.screen.navigation import ScreenView
 from queuectl.screen.poller import look
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -125,7 +125,7 @@ def screen(url: str, width: int, height: int) -> list[Text]:
             notes=("commands to try",),
             leave="stop",
         )
-        return frame(picture, View(), width, height)
+        return frame(picture, ScreenView(), width, height)
 
     return asyncio.run(frame_of())
 

@@ -13,18 +13,18 @@ from pathlib import Path
 from queuectl.ledger.admin import schema
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.read.queries import LedgerReadings
-from queuectl.sandbox.run import Options, Parts, run
+from queuectl.sandbox.run import SandboxOptions, SandboxParts, run
 from queuectl.screen.terminal import can_show
 
 
-async def run_sandbox(options: Options) -> int:
+async def run_sandbox(options: SandboxOptions) -> int:
     """Serve until Ctrl-C or SIGTERM. Returns the exit code."""
 
     async def migrated(url: str) -> None:
         await schema.migrate(url)
 
     screen = _show if can_show() else None
-    parts = Parts(now=_now, migrate=migrated, readings=_readings_of, screen=screen)
+    parts = SandboxParts(now=_now, migrate=migrated, readings=_readings_of, screen=screen)
     return await run(options, parts)
 
 

@@ -42,7 +42,7 @@ Cell = Text | Bar
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     cells: tuple[Cell, ...]
     """One per column; a single one spans all columns."""
     detail: str = ""
@@ -62,7 +62,7 @@ def header(columns: Sequence[Column], widths: Sequence[int]) -> Text:
     return _line([Text(column.title) for column in columns], columns, widths)
 
 
-def line(row: Row, columns: Sequence[Column], widths: Sequence[int], width: int) -> Text:
+def line(row: TableRow, columns: Sequence[Column], widths: Sequence[int], width: int) -> Text:
     """`width`: of the whole line, for a row of one cell."""
     if len(row.cells) == 1:
         return _line(row.cells, [Column("")], [width])
@@ -74,7 +74,7 @@ def shown(columns: Sequence[Column], screen_width: int) -> list[int]:
     return [number for number, column in enumerate(columns) if screen_width >= column.from_width]
 
 
-def fit(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
+def fit(columns: Sequence[Column], rows: Sequence[TableRow], width: int) -> list[int]:
     """Width of each column: what its cells need, if all fit. Bars take the remaining width."""
     wanted = [cell_len(column.title) for column in columns]
     bars: set[int] = set()

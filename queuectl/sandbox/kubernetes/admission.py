@@ -15,7 +15,7 @@ import orjson
 
 from queuectl.core.matching import selects
 from queuectl.core.policy import LabelSelector, Requirement
-from queuectl.sandbox.kubernetes.identities import User
+from queuectl.sandbox.kubernetes.identities import UserInfo
 from queuectl.sandbox.kubernetes.policy_expressions import (
     ExpressionError,
     as_map,
@@ -23,9 +23,9 @@ from queuectl.sandbox.kubernetes.policy_expressions import (
     evaluation_values,
     with_variables,
 )
-from queuectl.sandbox.kubernetes.resources import NAMESPACES, Catalog, Kind
-from queuectl.sandbox.kubernetes.store import Store
-from queuectl.sandbox.kubernetes.wire import ApiError, Json
+from queuectl.sandbox.kubernetes.resources import NAMESPACES, Catalog, ServedKind
+from queuectl.sandbox.kubernetes.store import ObjectStore
+from queuectl.sandbox.kubernetes.wire import Json, StatusError
 
 _GROUP = "admissionregistration.k8s.io"
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
@@ -35,10 +35,10 @@ _CACHED_SPECS = 256
 class AdmissionRequest(NamedTuple):
     """A write that is not stored yet: `old` None creates, `new` None deletes."""
 
-    kind: Kind
+    kind: ServedKind
     old: Json | None
     new: Json | None
-    user: User
+    user: UserInfo
     subresource: str = ""
 
     @property
@@ -139,11 +139,11 @@ class AdmissionPolicy:
 class AdmissionPolicies:
     """The policies of a store."""
 
-    store: Store
+    store: ObjectStore
     catalog: Catalog
 
     def mutate(self, request: AdmissionRequest) -> None:
-        """Change `request.new` as the policies say, in the order of their bindings. Raises ApiError."""
+        """Change `request.new` as the policies say, in the order of their bindings. Raises StatusError."""
         for policy, params, denied in self._selecting("Mutating", request):
             try:
                 policy.mutate(request, params)
@@ -152,7 +152,7 @@ class AdmissionPolicies:
                     raise denied("Invalid", str(error)) from None
 
     def validate(self, request: AdmissionRequest) -> None:
-        """Raises ApiError if a policy denies it."""
+        """Raises StatusError if a policy denies it."""
         for policy, params, denied in self._selecting("Validating", request):
             try:
                 denial = policy.denial(request, params)
@@ -163,7 +163,7 @@ class AdmissionPolicies:
 
     def _selecting(
         self, sort: str, request: AdmissionRequest
-    ) -> Iterator[tuple[AdmissionPolicy, Json | None, functools.partial[ApiError]]]:
+    ) -> Iterator[tuple[AdmissionPolicy, Json | None, functools.partial[StatusError]]]:
         """The policies that select a request, once for each parameter, with what makes a denial."""
         if request.kind.group == _GROUP:
             return  # as in Kubernetes: else a policy could keep its own object from being changed
@@ -200,7 +200,7 @@ class AdmissionPolicies:
                         yield stored.read()
 
 
-def _denied(request: AdmissionRequest, names: str, reason: str, message: str) -> ApiError:
+def _denied(request: AdmissionRequest, names: str, reason: str, message: str) -> StatusError:
     text = f"{{}} is forbidden: {names} denied request: {message}"
     return request.kind.refusal(_CODES[reason], request.metadata["name"], text, reason)
 
