@@ -42,9 +42,9 @@ async def _readings_of(url: str, cluster: str) -> AsyncIterator[LedgerReadings]:
 async def _show(url: str, folder: Path, lines: Sequence[str]) -> None:
     """The screen, imported on a thread, so that the sandbox's API server goes on meanwhile."""
     live = await asyncio.to_thread(import_module, "queuectl.screen.live")
-    asking = await asyncio.to_thread(import_module, "queuectl.screen.asking")
+    clients = await asyncio.to_thread(import_module, "queuectl.screen.local_client")
     notes = ("Try in another terminal", *(f"  {line}" for line in lines))
-    async with asking.asking(url, _local_now) as ask:
+    async with clients.local_client(url, _local_now) as ask:
         await live.Screen(
             ask, server=url, clock=_local_now, place=_short(folder), notes=notes, leave="stop"
         ).run()

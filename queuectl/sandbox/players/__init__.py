@@ -16,7 +16,7 @@ from queuectl.sandbox.players.old_events import forget_events
 from queuectl.sandbox.players.owners import Owners
 from queuectl.sandbox.players.pods import PODS, controller_uid, node_of
 from queuectl.sandbox.players.scheduler import Scheduler
-from queuectl.sandbox.players.training import PYTORCHJOBS, TrainingOperator
+from queuectl.sandbox.players.training_operator import PYTORCHJOBS, TrainingOperator
 
 
 async def play(api: Api, clock: Clock, *, controller_manager: bool, training_operator: bool = True) -> None:

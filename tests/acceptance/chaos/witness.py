@@ -14,7 +14,7 @@ from queuectl.sandbox.players.api import Api, Clock, Object
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.jobs import JOBS
 from queuectl.sandbox.players.pods import PODS, ended
-from queuectl.sandbox.players.training import PYTORCHJOBS
+from queuectl.sandbox.players.training_operator import PYTORCHJOBS
 from tests.acceptance.e2e.site import GPU
 from tests.job_kinds import JOB_KINDS
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from queuectl.screen.asking import asking
 from queuectl.screen.facts import facts
+from queuectl.screen.local_client import local_client
 from queuectl.screen.poller import Answer, Away, RequestRefused, look, only_queue, plain
 from tests.unit.screen.documents import NOW, answers, busy, capacity, decision, page, queue, running, waiting
 
@@ -132,7 +132,7 @@ async def test_over_http_every_answer_is_a_document_or_a_reason(
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with asking(url, lambda: NOW) as ask:
+        async with local_client(url, lambda: NOW) as ask:
             if error is None:
                 found = await ask(("clusterqueues",), {})
                 assert found.document == {"items": []}
@@ -142,6 +142,6 @@ async def test_over_http_every_answer_is_a_document_or_a_reason(
                     await ask(("clusterqueues",), {})
     finally:
         await runner.cleanup()
-    async with asking(url, lambda: NOW) as ask:
+    async with local_client(url, lambda: NOW) as ask:
         with pytest.raises(Away, match="no answer"):
             await ask(("clusterqueues",), {})

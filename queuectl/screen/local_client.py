@@ -18,7 +18,7 @@ _REFUSALS: Final = (401, 403, 404)
 
 
 @asynccontextmanager
-async def asking(url: str, clock: Callable[[], datetime]) -> AsyncIterator[Ask]:
+async def local_client(url: str, clock: Callable[[], datetime]) -> AsyncIterator[Ask]:
     """`clock`: this machine's, for an answer without the header Date."""
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
