@@ -112,16 +112,16 @@ def _stepped(need: int, title: int) -> int:
 
 def narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
     """Widths whose sum is `room`, or those in `least` if that is more: the widest are narrowed first."""
-    found = list(widths)
-    while (excess := sum(found) - room) > 0:
-        able = [number for number, width in enumerate(found) if width > least[number]]
+    result = list(widths)
+    while (excess := sum(result) - room) > 0:
+        able = [number for number, width in enumerate(result) if width > least[number]]
         if not able:
             break
-        widest = max(able, key=lambda number: found[number])
-        second = max((found[number] for number in able if number != widest), default=0)
-        floor = max(least[widest], min(second, found[widest] - 1))
-        found[widest] -= min(excess, found[widest] - floor)
-    return found
+        widest = max(able, key=lambda number: result[number])
+        second = max((result[number] for number in able if number != widest), default=0)
+        floor = max(least[widest], min(second, result[widest] - 1))
+        result[widest] -= min(excess, result[widest] - floor)
+    return result
 
 
 def joined(cells: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:
@@ -144,6 +144,6 @@ def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int
 
 
 def _cut(cell: Text, width: int) -> Text:
-    found = cell.copy()
-    found.truncate(width, overflow="ellipsis")
-    return found
+    text = cell.copy()
+    text.truncate(width, overflow="ellipsis")
+    return text

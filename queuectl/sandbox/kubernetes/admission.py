@@ -100,13 +100,15 @@ class AdmissionPolicy:
         self._rules: list[Json] = constraints.get("resourceRules") or []
         self._objects = _selector(constraints.get("objectSelector"))
         self._namespaces = _selector(constraints.get("namespaceSelector"))
-        conditions = [f"({one['expression']})" for one in spec.get("matchConditions") or ()]
+        conditions = [f"({condition['expression']})" for condition in spec.get("matchConditions") or ()]
         self._condition = " && ".join(conditions) or "true"
-        variables = {one["name"]: one["expression"] for one in spec.get("variables") or ()}
-        self._validations = [_Validation.of(one, variables) for one in spec.get("validations") or ()]
+        variables = {variable["name"]: variable["expression"] for variable in spec.get("variables") or ()}
+        self._validations = [
+            _Validation.of(validation, variables) for validation in spec.get("validations") or ()
+        ]
         self._mutations = [
-            with_variables(as_map(one["applyConfiguration"]["expression"]), variables)
-            for one in spec.get("mutations") or ()
+            with_variables(as_map(mutation["applyConfiguration"]["expression"]), variables)
+            for mutation in spec.get("mutations") or ()
         ]
 
     def selects(self, request: AdmissionRequest, namespace: Mapping[str, str]) -> bool:
@@ -172,10 +174,10 @@ class AdmissionPolicies:
         home = self.store.collection(NAMESPACES).get(("", request.metadata.get("namespace", "")))
         for (_, name), stored in sorted(bindings.items()):
             binding = _spec(stored.raw)
-            found = policies.get(("", binding["policyName"]))
-            if found is None or "Deny" not in binding.get("validationActions", ("Deny",)):
+            stored_policy = policies.get(("", binding["policyName"]))
+            if stored_policy is None or "Deny" not in binding.get("validationActions", ("Deny",)):
                 continue
-            policy = _policy(found.raw)
+            policy = _policy(stored_policy.raw)
             if policy.selects(request, home.labels if home else {}):
                 names = f"{sort}AdmissionPolicy '{binding['policyName']}' with binding '{name}'"
                 for params in self._params(policy, binding, request):
@@ -238,8 +240,8 @@ def _selector(selector: Json | None) -> LabelSelector:
     return LabelSelector(
         tuple(sorted((selector.get("matchLabels") or {}).items())),
         tuple(
-            Requirement(one["key"], one["operator"], tuple(one.get("values") or ()))
-            for one in selector.get("matchExpressions") or ()
+            Requirement(expression["key"], expression["operator"], tuple(expression.get("values") or ()))
+            for expression in selector.get("matchExpressions") or ()
         ),
     )
 

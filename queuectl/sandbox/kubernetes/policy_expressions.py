@@ -94,7 +94,7 @@ def _environment() -> Any:
         function("find", _found, text, text),
         *(function(name, implementation, value) for name, implementation in _OF_LISTS.items()),
         function("quantity", _quantity, text, member=False),
-        function("isGreaterThan", lambda one, other: _size(one) > _size(other), value, value),
+        function("isGreaterThan", lambda left, right: _size(left) > _size(right), value, value),
     ]
     extensions = [ExtBindings(), ExtOptional(), ExtStrings(), cel.CelExtension("kubernetes", functions)]
     return cel.NewEnv(variables=dict.fromkeys(_NAMES, value), extensions=extensions)
