@@ -25,7 +25,7 @@ from benchmarks.readers import PAGE, Readers
 from benchmarks.report import Detail, Figure, Goal, Report, percentile
 from benchmarks.rest import decided, make_jobs, reader, rest_server
 from benchmarks.site import Site, site, until
-from queuectl.sandbox.processes import Child
+from queuectl.sandbox.processes import ChildProcess
 
 COHORTS, QUEUES, WAITING = 20, 50, 50
 """Cohorts, queues of each, and Jobs that wait in each of these."""
@@ -144,7 +144,13 @@ async def _all_started(place: Site) -> bool:
 
 
 async def _measure(
-    place: Site, controller: Child, server: Child, readers: Readers, rounds: int, settle: int, found: Found
+    place: Site,
+    controller: ChildProcess,
+    server: ChildProcess,
+    readers: Readers,
+    rounds: int,
+    settle: int,
+    found: Found,
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
         churn = Churn(place.api, STARTS)
@@ -181,7 +187,7 @@ async def _settled(churn: Churn, most: int) -> None:
             return
 
 
-async def _cost(server: Child, readers: Readers, name: str, alone: float) -> float:
+async def _cost(server: ChildProcess, readers: Readers, name: str, alone: float) -> float:
     """CPU seconds of REST for one answer, without those that it needs when nothing reads."""
     clock = asyncio.get_running_loop().time
     began, before = clock(), cpu_seconds(server.pid)

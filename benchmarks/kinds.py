@@ -29,7 +29,7 @@ from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.podsets import PodGroup, Templates
 from queuectl.sandbox.install import Installer
 from queuectl.sandbox.players.api import MERGE_PATCH
-from queuectl.sandbox.processes import Child
+from queuectl.sandbox.processes import ChildProcess
 
 KINDS, OBJECTS, STARTED = 12, 2_000, 50
 """Kinds, and of each: objects, and those that start in the end."""
@@ -171,7 +171,7 @@ async def _started(place: Site) -> Start:
         await controller.stop(20.0)
 
 
-async def _ready(place: Site, controller: Child, began: float, before: Any) -> Start:
+async def _ready(place: Site, controller: ChildProcess, began: float, before: Any) -> Start:
     await says(controller, "metrics and probes at")
     address = _URL.search(controller.tail(100))
     assert address is not None

@@ -32,7 +32,7 @@ from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.install import Installer
 from queuectl.sandbox.players.api import MERGE_PATCH
 from queuectl.sandbox.players.nodes import FAILED
-from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn
 
 ROUNDS: Final = 5
 GANG, OTHERS, WAITING, GPUS = 8, 6, 20, 2
@@ -129,7 +129,7 @@ async def _sandbox(folder: Path) -> AsyncIterator[Sandbox]:
         await child.stop(30.0)
 
 
-async def _started(data: Path, child: Child) -> Endpoints:
+async def _started(data: Path, child: ChildProcess) -> Endpoints:
     """Wait until every part of it answers."""
     async with asyncio.timeout(300):
         while (found := Endpoints.read(data)) is None:

@@ -28,7 +28,7 @@ from benchmarks.progress import Advance, bar
 from benchmarks.report import Detail, Figure, Goal, Report, percentile
 from benchmarks.site import Site, says, site, until
 from queuectl.sandbox.client import Client
-from queuectl.sandbox.processes import Child
+from queuectl.sandbox.processes import ChildProcess
 
 NAMESPACES, WAITING, READABLE = 200, 20_000, 20
 STARTS: Final = 20
@@ -122,7 +122,7 @@ async def make_jobs(place: Site, jobs: Iterator[tuple[str, Object]], done: Advan
             tasks.create_task(create())
 
 
-async def _told(place: Site, controller: Child, waiting: int, found: Found) -> None:
+async def _told(place: Site, controller: ChildProcess, waiting: int, found: Found) -> None:
     """Wait until each has its reason in the ledger and in an event."""
     began = time.perf_counter()
     await decided(place, controller, waiting, "rest")
@@ -132,7 +132,7 @@ async def _told(place: Site, controller: Child, waiting: int, found: Found) -> N
     found.told = time.perf_counter() - began
 
 
-async def decided(place: Site, controller: Child, waiting: int, benchmark: str) -> None:
+async def decided(place: Site, controller: ChildProcess, waiting: int, benchmark: str) -> None:
     """Wait until the ledger has a reason for each of the Jobs that wait."""
     question = "SELECT count(*) FROM queuectl.workload_open WHERE reason IS NOT NULL AND phase = 'Pending'"
 
@@ -147,7 +147,7 @@ async def decided(place: Site, controller: Child, waiting: int, benchmark: str) 
 
 
 @asynccontextmanager
-async def rest_server(place: Site, profile: Path | None = None) -> AsyncIterator[tuple[Child, str]]:
+async def rest_server(place: Site, profile: Path | None = None) -> AsyncIterator[tuple[ChildProcess, str]]:
     config = place.folder / "api.yaml"
     config.write_text("api: {listen: '127.0.0.1:0'}\n")
     flags = ("--config", config, "--kubeconfig", place.kubeconfig, "--context", "admin")
@@ -180,7 +180,13 @@ async def reader(place: Site, namespaces: list[str], name: str = "reader") -> st
 
 
 async def _measure(
-    place: Site, controller: Child, server: Child, url: str, token: str, seconds: float, found: Found
+    place: Site,
+    controller: ChildProcess,
+    server: ChildProcess,
+    url: str,
+    token: str,
+    seconds: float,
+    found: Found,
 ) -> None:
     headers = {"Authorization": f"Bearer {token}"}
     pids = {"controller": controller.pid, "api": server.pid}

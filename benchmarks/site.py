@@ -25,7 +25,7 @@ from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
 from queuectl.sandbox.postgres import EmbeddedPostgres
-from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.shipped import shipped
 
 _REQUESTS: Final = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
@@ -71,7 +71,7 @@ class Site:
     def kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
 
-    async def process(self, name: str, *arguments: str | Path) -> Child:
+    async def process(self, name: str, *arguments: str | Path) -> ChildProcess:
         """Start `python -m` with these arguments; it is a child process and ends with this one."""
         log = self.folder / f"{name}.log"
         log.unlink(missing_ok=True)
@@ -79,7 +79,7 @@ class Site:
         argv = [sys.executable, "-m", *arguments]
         return await spawn(argv, name=name, log=log, env=environment)
 
-    async def controller(self, profile: Path | None = None) -> Child:
+    async def controller(self, profile: Path | None = None) -> ChildProcess:
         """Start the program; `profile`: the file for its CPU profile."""
         config = self.folder / "controller.yaml"
         config.write_text("controller: {listen: '127.0.0.1:0'}\n")
@@ -196,7 +196,7 @@ async def until(look: Callable[[], Awaitable[object]], seconds: float = 120.0, p
             await asyncio.sleep(pause)
 
 
-async def says(child: Child, text: str) -> None:
+async def says(child: ChildProcess, text: str) -> None:
     """Wait until it has printed that."""
 
     async def look() -> bool:

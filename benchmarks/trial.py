@@ -19,7 +19,7 @@ from benchmarks.progress import console as aside
 from benchmarks.server_profile import ServerProfile
 from benchmarks.site import Costs, Site, says, until
 from benchmarks.watcher import READY
-from queuectl.sandbox.processes import Child, ChildDied
+from queuectl.sandbox.processes import ChildDied, ChildProcess
 
 
 class Starter(StrEnum):
@@ -152,12 +152,12 @@ class Trial:
         await self._clean()
         return found
 
-    async def _releaser(self) -> Child:
+    async def _releaser(self) -> ChildProcess:
         if self._starter.ours:
             return await self._site.controller(None if self._profiles is None else self._profiles.controller)
         return await self._site.process("watcher", "benchmarks.watcher", self._site.kubeconfig)
 
-    async def _load(self, releaser: Child, streams: Sequence[load.Stream]) -> load.Result:
+    async def _load(self, releaser: ChildProcess, streams: Sequence[load.Stream]) -> load.Result:
         """Run the load in its own process until it ends."""
         plane, folder = self._site.plane, self._site.folder
         plan = load.Plan(

@@ -24,9 +24,9 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from docs.pictures.recording import Recording
-from queuectl.screen.asking import asking
 from queuectl.screen.frame import Picture, frame
-from queuectl.screen.navigation import View
+from queuectl.screen.local_client import local_client
+from queuectl.screen.navigation import ScreenView
 from queuectl.screen.poller import look
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -115,7 +115,7 @@ def screen(url: str, width: int, height: int) -> list[Text]:
     """The first frame of the sandbox's screen."""
 
     async def frame_of() -> list[Text]:
-        async with asking(url, lambda: datetime.fromtimestamp(0, UTC)) as ask:
+        async with local_client(url, lambda: datetime.fromtimestamp(0, UTC)) as ask:
             seen = await look(ask, None, None)
         picture = Picture(
             server=_SERVER,
@@ -125,7 +125,7 @@ def screen(url: str, width: int, height: int) -> list[Text]:
             notes=("commands to try",),
             leave="stop",
         )
-        return frame(picture, View(), width, height)
+        return frame(picture, ScreenView(), width, height)
 
     return asyncio.run(frame_of())
 

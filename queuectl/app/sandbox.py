@@ -13,18 +13,18 @@ from pathlib import Path
 from queuectl.ledger.admin import schema
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.read.queries import LedgerReadings
-from queuectl.sandbox.run import Options, Parts, run
+from queuectl.sandbox.run import SandboxOptions, SandboxParts, run
 from queuectl.screen.terminal import can_show
 
 
-async def run_sandbox(options: Options) -> int:
+async def run_sandbox(options: SandboxOptions) -> int:
     """Serve until Ctrl-C or SIGTERM. Returns the exit code."""
 
     async def migrated(url: str) -> None:
         await schema.migrate(url)
 
     screen = _show if can_show() else None
-    parts = Parts(now=_now, migrate=migrated, readings=_readings_of, screen=screen)
+    parts = SandboxParts(now=_now, migrate=migrated, readings=_readings_of, screen=screen)
     return await run(options, parts)
 
 
@@ -42,9 +42,9 @@ async def _readings_of(url: str, cluster: str) -> AsyncIterator[LedgerReadings]:
 async def _show(url: str, folder: Path, lines: Sequence[str]) -> None:
     """The screen, imported on a thread, so that the sandbox's API server goes on meanwhile."""
     live = await asyncio.to_thread(import_module, "queuectl.screen.live")
-    asking = await asyncio.to_thread(import_module, "queuectl.screen.asking")
+    clients = await asyncio.to_thread(import_module, "queuectl.screen.local_client")
     notes = ("Try in another terminal", *(f"  {line}" for line in lines))
-    async with asking.asking(url, _local_now) as ask:
+    async with clients.local_client(url, _local_now) as ask:
         await live.Screen(
             ask, server=url, clock=_local_now, place=_short(folder), notes=notes, leave="stop"
         ).run()

@@ -229,7 +229,7 @@ def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
     else, and the address of the controller, is set by the sandbox.
     """
     try:
-        from queuectl.sandbox.run import Options as Wanted
+        from queuectl.sandbox.run import SandboxOptions as Wanted
     except ModuleNotFoundError as error:
         raise Failure(
             f"the sandbox needs {error.name}, which is not installed: pip install 'queuectl[sandbox]'"

@@ -18,7 +18,7 @@ from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.rest import NoAnswer, Server
 
 if TYPE_CHECKING:
-    from queuectl.screen.poller import Answer, Away, Seen
+    from queuectl.screen.poller import Answer, Away, Poll
 
 TIMEOUT_SECONDS: Final = 5.0
 """Timeout of one request: a screen must not seem to hang."""
@@ -64,13 +64,13 @@ def _print_frames(server: Server, output: str, queue: str, interval: float, *, o
 
     ask = _Asking(server)
 
-    async def one(last: Seen | None) -> Seen:
+    async def one(last: Poll | None) -> Poll:
         seen = await look(ask, None, last)
         # Only now it is known whether the filter matches a single queue.
         only = only_queue(queue, seen.facts)
         return await look(ask, only, last) if only else seen
 
-    seen: Seen | None = None
+    seen: Poll | None = None
     while True:
         try:
             seen = asyncio.run(one(seen))
@@ -90,7 +90,7 @@ def _print_frames(server: Server, output: str, queue: str, interval: float, *, o
             return
 
 
-def _print(seen: Seen, server: Server, output: str, queue: str, *, once: bool) -> None:
+def _print(seen: Poll, server: Server, output: str, queue: str, *, once: bool) -> None:
     from queuectl.screen.poller import plain
 
     if output != "table":
@@ -99,7 +99,7 @@ def _print(seen: Seen, server: Server, output: str, queue: str, *, once: bool) -
     from rich.console import Console
 
     from queuectl.screen.frame import Picture, frame
-    from queuectl.screen.navigation import View
+    from queuectl.screen.navigation import ScreenView
 
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     picture = Picture(
@@ -109,7 +109,7 @@ def _print(seen: Seen, server: Server, output: str, queue: str, *, once: bool) -
         plain=console.options.ascii_only,
     )
     width = console.width if console.is_terminal else _PIPE_WIDTH
-    for text in frame(picture, View(filter=queue), width):
+    for text in frame(picture, ScreenView(filter=queue), width):
         text.rstrip()
         console.print(text)
     if not once:
@@ -119,7 +119,7 @@ def _print(seen: Seen, server: Server, output: str, queue: str, *, once: bool) -
 
 def _show(server: Server, queue: str, interval: float) -> None:
     from queuectl.screen.live import Screen
-    from queuectl.screen.navigation import View
+    from queuectl.screen.navigation import ScreenView
     from queuectl.screen.poller import Away, look
 
     async def watch() -> None:
@@ -129,7 +129,9 @@ def _show(server: Server, queue: str, interval: float) -> None:
             await look(ask, None, None)
         except Away as error:
             raise _failure(error) from None
-        screen = Screen(ask, server=server.shown, clock=_clock, interval=interval, view=View(filter=queue))
+        screen = Screen(
+            ask, server=server.shown, clock=_clock, interval=interval, view=ScreenView(filter=queue)
+        )
         async with asyncio.TaskGroup() as tasks:
             showing = tasks.create_task(screen.run())
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -145,14 +147,14 @@ class _Asking:
         self._server = server
 
     async def __call__(self, path: tuple[str, ...], parameters: Mapping[str, str]) -> Answer:
-        from queuectl.screen.poller import Answer, Away, Refused
+        from queuectl.screen.poller import Answer, Away, RequestRefused
 
         try:
             document = await _aside(lambda: self._server.get(path, parameters, quiet=True))
         except NoAnswer as error:
             raise Away(error.message.partition("\n")[0]) from error
         except Failure as error:
-            raise Refused(error.message.partition("\n")[0]) from error
+            raise RequestRefused(error.message.partition("\n")[0]) from error
         return Answer(document, self._server.now or _clock())
 
 

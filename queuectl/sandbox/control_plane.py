@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from queuectl.kinds.admission import CONTROLLER_USER
 from queuectl.kubernetes_yaml import dump
 from queuectl.sandbox.endpoints import listen_on_free_port
-from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn
 
 __all__ = ["CONTROLLER_USER", "ControlPlane", "ControlPlaneError", "find_assets", "write_kubeconfig"]
 
@@ -135,7 +135,7 @@ class ControlPlane:
         self._port = port
         self._environment = environment or {}
         self._start_seconds = start_seconds
-        self._children: list[Child] = []
+        self._children: list[ChildProcess] = []
 
     async def __aenter__(self) -> Self:
         try:

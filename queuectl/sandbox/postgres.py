@@ -19,9 +19,9 @@ from urllib.parse import quote
 
 import asyncpg
 
-from queuectl.sandbox.postgres_places import (
-    Account,
+from queuectl.sandbox.postgres_folder import (
     PostgresFailed,
+    SystemUser,
     choose_account,
     choose_folder,
     find_programs,
@@ -29,7 +29,7 @@ from queuectl.sandbox.postgres_places import (
     make_folder,
     socket_folder,
 )
-from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class EmbeddedPostgres:
         self._deadline = deadline
         """Deadline in seconds, for making the data folder and for starting or stopping each."""
         self._stack = contextlib.AsyncExitStack()
-        self._server: Child | None = None
+        self._server: ChildProcess | None = None
         self._sockets = self.folder
 
     @property
@@ -77,7 +77,7 @@ class EmbeddedPostgres:
         """Process id of the server. Raises PostgresFailed when it does not run."""
         return self._running().pid
 
-    def _running(self) -> Child:
+    def _running(self) -> ChildProcess:
         if self._server is None:
             raise PostgresFailed(f"no Postgres runs in {self.folder}")
         if self._server.returncode is not None:
@@ -110,7 +110,7 @@ class EmbeddedPostgres:
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
 
-    async def _initdb(self, programs: Path, data: Path, account: Account | None) -> None:
+    async def _initdb(self, programs: Path, data: Path, account: SystemUser | None) -> None:
         """Made under another name and renamed: an interrupted run leaves no incomplete data folder."""
         fresh = data.with_name("data.new")
         shutil.rmtree(fresh, ignore_errors=True)
@@ -130,7 +130,7 @@ class EmbeddedPostgres:
         fresh.rename(data)
 
     @contextlib.asynccontextmanager
-    async def _serving(self, programs: Path, data: Path, account: Account | None) -> AsyncIterator[None]:
+    async def _serving(self, programs: Path, data: Path, account: SystemUser | None) -> AsyncIterator[None]:
         environment = await _clear_predecessor(data, self._deadline)
         settings = {
             "listen_addresses": "",
@@ -181,10 +181,10 @@ class EmbeddedPostgres:
     async def _spawn(
         self,
         command: list[str | Path],
-        account: Account | None,
+        account: SystemUser | None,
         death_signal: signal.Signals,
         environment: Mapping[str, str] | None = None,
-    ) -> Child:
+    ) -> ChildProcess:
         log_file = self.folder / "postgres.log"
         if log_file.exists() and log_file.stat().st_size > _LOG_LIMIT:
             log_file.unlink()

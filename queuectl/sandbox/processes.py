@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from queuectl.sandbox.tether import PR_SET_PDEATHSIG
+from queuectl.sandbox.end_with_parent import PR_SET_PDEATHSIG
 
-_TETHER = Path(__file__).with_name("tether.py")
+_END_WITH_PARENT = Path(__file__).with_name("end_with_parent.py")
 _TAIL_BYTES = 64 * 1024
 
 
@@ -22,7 +22,7 @@ class ChildDied(Exception):
     """A child process has ended unexpectedly. The message contains its last log lines."""
 
 
-class Child:
+class ChildProcess:
     """One running program. Its output goes to its log file."""
 
     def __init__(self, name: str, log: Path, process: asyncio.subprocess.Process, log_start: int) -> None:
@@ -101,7 +101,7 @@ async def spawn(
     uid: int | None = None,
     gid: int | None = None,
     death_signal: signal.Signals = signal.SIGKILL,
-) -> Child:
+) -> ChildProcess:
     """Start a program in a session of its own, so that Ctrl-C in the terminal reaches only this process.
 
     `env` replaces the whole environment (None: ours). `uid` and `gid` only as root, and both. The kernel
@@ -112,12 +112,12 @@ async def spawn(
     if (uid is None) != (gid is None):
         raise ValueError(f"{name}: uid and gid go together, got uid={uid} gid={gid}")
     log.parent.mkdir(parents=True, exist_ok=True)
-    tether = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), str(int(death_signal))]
-    tether += [str(-1 if uid is None else uid), str(-1 if gid is None else gid)]
+    launcher = [sys.executable, "-I", "-S", str(_END_WITH_PARENT), str(os.getpid()), str(int(death_signal))]
+    launcher += [str(-1 if uid is None else uid), str(-1 if gid is None else gid)]
     with log.open("ab") as output:
         start = output.tell()  # from its first line on: the child moves this position
         process = await asyncio.create_subprocess_exec(
-            *tether,
+            *launcher,
             shutil.which(argv[0], path=None if env is None else env.get("PATH")) or str(argv[0]),
             *(str(argument) for argument in argv[1:]),
             stdin=asyncio.subprocess.DEVNULL,
@@ -127,7 +127,7 @@ async def spawn(
             cwd=cwd,
             start_new_session=True,
         )
-        return Child(name, log, process, start)
+        return ChildProcess(name, log, process, start)
 
 
 def age() -> float:

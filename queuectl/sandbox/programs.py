@@ -14,7 +14,7 @@ import aiohttp
 
 from queuectl.kubernetes_yaml import dump
 from queuectl.sandbox.endpoints import Endpoints, SandboxError, port_of, write_private
-from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn
 
 _READY_SECONDS: Final = 90.0
 _STOP_SECONDS: Final = 5.0
@@ -40,7 +40,7 @@ class Programs:
         self.config = folder / "queuectl.yaml"
 
     @contextlib.asynccontextmanager
-    async def running(self, cluster: str) -> AsyncIterator[list[Child]]:
+    async def running(self, cluster: str) -> AsyncIterator[list[ChildProcess]]:
         """Start them for the cluster of this id; they are stopped together."""
         listen = f"127.0.0.1:{port_of(self._endpoints.metrics)}"
         config = {
@@ -54,7 +54,7 @@ class Programs:
             },
         }
         write_private(self.config, dump(config))
-        children: list[Child] = []
+        children: list[ChildProcess] = []
         try:
             if self._controller:
                 children.append(await self._spawn("controller", context="controller"))
@@ -63,7 +63,7 @@ class Programs:
         finally:
             await asyncio.gather(*(child.stop(_STOP_SECONDS) for child in children))
 
-    async def _spawn(self, command: str, *, context: str) -> Child:
+    async def _spawn(self, command: str, *, context: str) -> ChildProcess:
         flags = ["--config", str(self.config), "--kubeconfig", str(self._folder / "kubeconfig")]
         return await spawn(
             [sys.executable, "-m", "queuectl", command, *flags, "--context", context],
@@ -93,7 +93,7 @@ class Programs:
             ) from None
 
 
-async def watch_over(child: Child) -> None:
+async def watch_over(child: ChildProcess) -> None:
     """Raises ChildDied once it has ended."""
     await child.wait()
     raise child.death()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from queuectl.sandbox.endpoints import SandboxError
-from queuectl.sandbox.postgres_places import delete_folder
+from queuectl.sandbox.postgres_folder import delete_folder
 
 _MARKS: Final = {
     "postgres": ("lock", "elsewhere"),

@@ -16,21 +16,21 @@ from typing import Final, Literal
 
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import Readings
+from queuectl.sandbox.api_server import Plane, choose_plane, client_of, cluster_id, install, watch_plane
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, ControlPlaneError
 from queuectl.sandbox.endpoints import Endpoints, SandboxError, choose_ports, locked, port_of
+from queuectl.sandbox.example import play_rounds
 from queuectl.sandbox.install import InstallError
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.narration import Teller, controller_command, tell_decisions, what_to_try
-from queuectl.sandbox.planes import Plane, choose_plane, client_of, cluster_id, install, watch_plane
 from queuectl.sandbox.players import play
 from queuectl.sandbox.players.api import ApiError
 from queuectl.sandbox.postgres import EmbeddedPostgres
-from queuectl.sandbox.postgres_places import PostgresFailed
-from queuectl.sandbox.processes import Child, ChildDied, age, end_with_make
+from queuectl.sandbox.postgres_folder import PostgresFailed
+from queuectl.sandbox.processes import ChildDied, ChildProcess, age, end_with_make
 from queuectl.sandbox.programs import Programs, watch_over
 from queuectl.sandbox.reset import reset
-from queuectl.sandbox.rounds import play_rounds
 from queuectl.sandbox.webhook import suspending
 
 _LOG_BYTES: Final = 8 << 20
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SandboxOptions:
     """The user's options. Port 0 takes a free one, the last one if it is free."""
 
     data: Path
@@ -63,7 +63,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class SandboxParts:
     """Parts of the program that the sandbox is given."""
 
     now: Callable[[], datetime]
@@ -80,7 +80,7 @@ class Parts:
     """
 
 
-async def run(options: Options, parts: Parts) -> int:
+async def run(options: SandboxOptions, parts: SandboxParts) -> int:
     """Serve until Ctrl-C, SIGTERM or SIGHUP: 0. If a part of it fails: 1, with a message on stderr."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -171,13 +171,13 @@ class _Clock:
 class _Sandbox:
     """One run. `serve` starts the parts in order; they end in reverse order."""
 
-    def __init__(self, options: Options, parts: Parts, stop: Callable[[], None]) -> None:
+    def __init__(self, options: SandboxOptions, parts: SandboxParts, stop: Callable[[], None]) -> None:
         self._options = options
         self._parts = parts
         self._stop = stop
         self._folder = options.data.absolute()
         self._teller = Teller(plain=options.headless)
-        self._beside: list[Child] = []
+        self._beside: list[ChildProcess] = []
 
     async def serve(self) -> None:
         """Runs until it is cancelled or one of its parts fails."""

@@ -18,7 +18,7 @@ from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.endpoints import SandboxError, choose_ports, write_private
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.players.api import Api, ApiError
-from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.shipped import shipped
 
 _PATH: Final = "/mutate"
@@ -30,7 +30,7 @@ _POLL_SECONDS: Final = 0.05
 
 
 @contextlib.asynccontextmanager
-async def suspending(plane: ControlPlane, api: Api, folder: Path) -> AsyncIterator[list[Child]]:
+async def suspending(plane: ControlPlane, api: Api, folder: Path) -> AsyncIterator[list[ChildProcess]]:
     """Install and run it if the server needs it; else do nothing. Entered once the server calls it.
 
     Raises InstallError or SandboxError.
@@ -71,7 +71,7 @@ async def _install(installer: Installer, port: int) -> None:
     await installer.apply(objects)
 
 
-async def _run(plane: ControlPlane, folder: Path, port: int, probes: int) -> Child:
+async def _run(plane: ControlPlane, folder: Path, port: int, probes: int) -> ChildProcess:
     ((shipped_config, _),) = load((shipped("manifests") / "webhook" / "config.yaml").read_bytes())
     config = shipped_config["webhook"]
     config |= {"listen": f"127.0.0.1:{port}", "probes": f"127.0.0.1:{probes}"}
@@ -87,7 +87,7 @@ async def _run(plane: ControlPlane, folder: Path, port: int, probes: int) -> Chi
     )
 
 
-async def _ready(child: Child, url: str) -> None:
+async def _ready(child: ChildProcess, url: str) -> None:
     timeout = aiohttp.ClientTimeout(total=5)
     try:
         async with asyncio.timeout(_READY_SECONDS), aiohttp.ClientSession(timeout=timeout) as session:

@@ -42,7 +42,7 @@ Cell = Text | Bar
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     cells: tuple[Cell, ...]
     """One per column; a single one spans all columns."""
     detail: str = ""
@@ -62,7 +62,7 @@ def header(columns: Sequence[Column], widths: Sequence[int]) -> Text:
     return _line([Text(column.title) for column in columns], columns, widths)
 
 
-def line(row: Row, columns: Sequence[Column], widths: Sequence[int], width: int) -> Text:
+def line(row: TableRow, columns: Sequence[Column], widths: Sequence[int], width: int) -> Text:
     """`width`: of the whole line, for a row of one cell."""
     if len(row.cells) == 1:
         return _line(row.cells, [Column("")], [width])
@@ -74,7 +74,7 @@ def shown(columns: Sequence[Column], screen_width: int) -> list[int]:
     return [number for number, column in enumerate(columns) if screen_width >= column.from_width]
 
 
-def fit(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
+def fit(columns: Sequence[Column], rows: Sequence[TableRow], width: int) -> list[int]:
     """Width of each column: what its cells need, if all fit. Bars take the remaining width."""
     wanted = [cell_len(column.title) for column in columns]
     bars: set[int] = set()
@@ -112,16 +112,16 @@ def _stepped(need: int, title: int) -> int:
 
 def narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
     """Widths whose sum is `room`, or those in `least` if that is more: the widest are narrowed first."""
-    found = list(widths)
-    while (excess := sum(found) - room) > 0:
-        able = [number for number, width in enumerate(found) if width > least[number]]
+    result = list(widths)
+    while (excess := sum(result) - room) > 0:
+        able = [number for number, width in enumerate(result) if width > least[number]]
         if not able:
             break
-        widest = max(able, key=lambda number: found[number])
-        second = max((found[number] for number in able if number != widest), default=0)
-        floor = max(least[widest], min(second, found[widest] - 1))
-        found[widest] -= min(excess, found[widest] - floor)
-    return found
+        widest = max(able, key=lambda number: result[number])
+        second = max((result[number] for number in able if number != widest), default=0)
+        floor = max(least[widest], min(second, result[widest] - 1))
+        result[widest] -= min(excess, result[widest] - floor)
+    return result
 
 
 def joined(cells: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:
@@ -144,6 +144,6 @@ def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int
 
 
 def _cut(cell: Text, width: int) -> Text:
-    found = cell.copy()
-    found.truncate(width, overflow="ellipsis")
-    return found
+    text = cell.copy()
+    text.truncate(width, overflow="ellipsis")
+    return text

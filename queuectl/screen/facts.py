@@ -25,7 +25,7 @@ class NotUnderstood(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class ShownQuota:
     """One flavor and resource of a queue, in base units."""
 
     flavor: str
@@ -49,11 +49,11 @@ class Queue:
     """Reason and message of its condition."""
     pending: int
     admitted: int
-    quotas: tuple[Quota, ...]
+    quotas: tuple[ShownQuota, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class ShownReason:
     """The reason of one workload; amounts in base units of `resource`."""
 
     code: str
@@ -89,7 +89,7 @@ class Work:
     """Of those; None: unknown."""
     holds: tuple[tuple[str, str, int], ...]
     """Flavor, resource, amount of all pods."""
-    why: Why | None
+    why: ShownReason | None
 
     @property
     def target(self) -> Target | None:
@@ -105,7 +105,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ShownDecision:
     sequence: int
     time: datetime | None
     verdict: str
@@ -127,7 +127,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ScreenFacts:
     """From one committed state, or from two in close succession."""
 
     sequence: int = 0
@@ -144,7 +144,7 @@ class Facts:
     more_running: bool = False
     waiting: tuple[Work, ...] = ()
     more_waiting: bool = False
-    decisions: tuple[Decision, ...] | None = None
+    decisions: tuple[ShownDecision, ...] | None = None
     """Newest first; None if the server does not list them."""
     rooms: tuple[Room, ...] = ()
 
@@ -161,10 +161,10 @@ class Answers:
     capacity: Document | None = None
 
 
-def facts(answers: Answers) -> Facts:
+def facts(answers: Answers) -> ScreenFacts:
     """Raises NotUnderstood."""
     try:
-        return Facts(
+        return ScreenFacts(
             sequence=int(answers.queues["sequence"]),
             one_state=all(
                 page.get("sequence") == answers.queues["sequence"]
@@ -220,7 +220,7 @@ def _queue(item: Document) -> Queue:
         pending=int(item["pending"]),
         admitted=int(item["admitted"]),
         quotas=tuple(
-            Quota(
+            ShownQuota(
                 cell["flavor"],
                 cell["resource"],
                 int(cell["nominal"]),
@@ -257,8 +257,8 @@ def _work(item: Document) -> Work:
     )
 
 
-def _why(reason: Document) -> Why:
-    return Why(
+def _why(reason: Document) -> ShownReason:
+    return ShownReason(
         code=reason["code"],
         message=reason["message"],
         family=reason.get("family") or "",
@@ -287,17 +287,17 @@ def _in_line(work: Work) -> tuple[str, int]:
     return (work.queue, 1 << 62 if work.position is None else work.position)
 
 
-def _decisions(page: Document | None) -> tuple[Decision, ...] | None:
+def _decisions(page: Document | None) -> tuple[ShownDecision, ...] | None:
     if page is None:
         return None
     found = [_decision(item) for item in page["items"]]
     return tuple(sorted(found, key=lambda decision: -decision.sequence))
 
 
-def _decision(item: Document) -> Decision:
+def _decision(item: Document) -> ShownDecision:
     details = item.get("details") or {}
     reason = item.get("reason")
-    return Decision(
+    return ShownDecision(
         sequence=int(item["sequence"]),
         time=_time(item.get("time")),
         verdict=item["verdict"],

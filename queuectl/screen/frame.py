@@ -10,10 +10,10 @@ from typing import Final
 from rich.text import Text
 
 from queuectl.ports import SILENT_SECONDS
-from queuectl.screen.columns import Row, fit, header, line, shown
+from queuectl.screen.columns import TableRow, fit, header, line, shown
 from queuectl.screen.explanation import explanation
-from queuectl.screen.facts import Document, Facts, Room, Target
-from queuectl.screen.navigation import Pane, View
+from queuectl.screen.facts import Document, Room, ScreenFacts, Target
+from queuectl.screen.navigation import Pane, ScreenView
 from queuectl.screen.panes import COLUMNS, EMPTY, Table, scarce, tables
 from queuectl.screen.text import amount, duration, printable, unit
 
@@ -52,7 +52,7 @@ class Picture:
     """The input of a frame."""
 
     server: str
-    facts: Facts | None
+    facts: ScreenFacts | None
     """None before the first answer."""
     now: datetime
     """On the server's clock, in the zone of the screen; meaningless before the first answer."""
@@ -74,7 +74,7 @@ class Picture:
     """ASCII characters only."""
 
 
-def frame(picture: Picture, view: View, width: int, height: int | None = None) -> list[Text]:
+def frame(picture: Picture, view: ScreenView, width: int, height: int | None = None) -> list[Text]:
     """Exactly `height` lines of at most `width` cells; None: all rows, without keys."""
     lines = _frame(picture, view, width, height)
     if picture.plain:
@@ -83,7 +83,7 @@ def frame(picture: Picture, view: View, width: int, height: int | None = None) -
     return lines
 
 
-def _frame(picture: Picture, view: View, width: int, height: int | None) -> list[Text]:
+def _frame(picture: Picture, view: ScreenView, width: int, height: int | None) -> list[Text]:
     room = width if height is not None else min(width, _RULE)
     top = [_title(picture, view, room), *_summary(picture.facts)]
     if height is None:
@@ -104,7 +104,7 @@ def _frame(picture: Picture, view: View, width: int, height: int | None) -> list
     return [_cut(text, width) for text in (*top, *body, *foot)][:height]
 
 
-def reach(picture: Picture, view: View) -> tuple[dict[Pane, int], Target | None]:
+def reach(picture: Picture, view: ScreenView) -> tuple[dict[Pane, int], Target | None]:
     """The number of rows of each table, and the workload of the selected row."""
     if picture.facts is None:
         return {}, None
@@ -127,7 +127,7 @@ def _cut(text: Text, width: int) -> Text:
 # --- header -----------------------------------------------------------------------------------------
 
 
-def _title(picture: Picture, view: View, width: int) -> Text:
+def _title(picture: Picture, view: ScreenView, width: int) -> Text:
     left = Text().append(" queuectl ", style="bold white on blue")
     if picture.place:
         left.append(f"  {printable(picture.place)}")
@@ -164,7 +164,7 @@ def _age(picture: Picture) -> Text:
     return Text(f"decision {facts.sequence} · {old:.0f} s old · {picture.now:%H:%M:%S}", style=style)
 
 
-def _summary(facts: Facts | None) -> list[Text]:
+def _summary(facts: ScreenFacts | None) -> list[Text]:
     if facts is None:
         return []
     totals: dict[tuple[str, str], list[int]] = {}
@@ -203,7 +203,9 @@ def _nodes(rooms: Sequence[Room]) -> list[Text]:
 # --- tables -----------------------------------------------------------------------------------------
 
 
-def _panes(known: Mapping[Pane, Table], view: View, width: int, room: int, *, plain: bool) -> list[Text]:
+def _panes(
+    known: Mapping[Pane, Table], view: ScreenView, width: int, room: int, *, plain: bool
+) -> list[Text]:
     if room < _LEAST * len(Pane):
         return _pane(known[view.pane], view, width, room, plain=plain)
     wanted = [2 + max(1, len(table)) for table in known.values()]
@@ -232,7 +234,7 @@ def share(room: int, wanted: Sequence[int], least: int) -> list[int]:
     return found
 
 
-def _pane(table: Table, view: View, width: int, lines: int, *, plain: bool) -> list[Text]:
+def _pane(table: Table, view: ScreenView, width: int, lines: int, *, plain: bool) -> list[Text]:
     """Exactly this number of lines."""
     visible = max(0, lines - 2)
     chosen = table.chosen(view)
@@ -245,7 +247,7 @@ def _pane(table: Table, view: View, width: int, lines: int, *, plain: bool) -> l
     return [*found[:lines], *[Text()] * (lines - len(found))]
 
 
-def _all(picture: Picture, view: View, width: int) -> list[Text]:
+def _all(picture: Picture, view: ScreenView, width: int) -> list[Text]:
     """Every row, for a pipe."""
     if picture.facts is None:
         return _unanswered(picture)
@@ -260,13 +262,14 @@ def _all(picture: Picture, view: View, width: int) -> list[Text]:
     ]
 
 
-def _rows(table: Table, rows: Sequence[Row], width: int, chosen: int | None) -> list[Text]:
+def _rows(table: Table, rows: Sequence[TableRow], width: int, chosen: int | None) -> list[Text]:
     if not len(table):
         return [Text(f"  {table.note or EMPTY[table.pane]}", style="bright_black")]
     numbers = shown(COLUMNS[table.pane], width)
     columns = [COLUMNS[table.pane][number] for number in numbers]
     picked = [
-        row if len(row.cells) == 1 else Row(tuple(row.cells[number] for number in numbers)) for row in rows
+        row if len(row.cells) == 1 else TableRow(tuple(row.cells[number] for number in numbers))
+        for row in rows
     ]
     widths = fit(columns, picked, width)
     head = header(columns, widths)
@@ -296,7 +299,7 @@ def _heading(table: Table, where: str, width: int, *, focused: bool, plain: bool
 # --- footer -----------------------------------------------------------------------------------------
 
 
-def _chosen(table: Table, view: View, width: int) -> list[Text]:
+def _chosen(table: Table, view: ScreenView, width: int) -> list[Text]:
     """Always two lines, so that the tables above do not move."""
     detail = ""
     if len(table):
@@ -315,7 +318,7 @@ def _broken(text: str, width: int) -> tuple[str, str]:
     return (text[:at], text[at + 1 :]) if at > 0 else (text[:width], text[width:])
 
 
-def _keys(picture: Picture, view: View, width: int) -> Text:
+def _keys(picture: Picture, view: ScreenView, width: int) -> Text:
     if view.typing:
         return Text(" type a part of a queue's name · Enter keeps it · Esc clears it", style="cyan")
     if view.opened is not None:

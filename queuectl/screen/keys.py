@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from typing import Final
 
 _ESCAPE: Final = "\x1b"
@@ -38,6 +39,11 @@ _PLAIN: Final = {
     "\x06": "pagedown",
     "\x02": "pageup",
 }
+_KEY: Final = re.compile(
+    r"(?P<character>[^\x1b]) | \x1b (?: \[ [^\x40-\x7e]* [\x40-\x7e] | O . | (?=\x1b) | [^\x1b\[O] )",
+    re.DOTALL | re.VERBOSE,
+)
+"""A character, or a sequence that is complete."""
 _LONGEST: Final = 32
 """An escape sequence that does not end within this number of characters is dropped."""
 
@@ -57,37 +63,18 @@ class Decoder:
     def feed(self, data: bytes) -> list[str]:
         text = self._rest + self._decode(data)
         keys: list[str] = []
-        at = 0
-        while at < len(text):
-            if text[at] != _ESCAPE:
-                keys.append(_PLAIN.get(text[at], text[at]))
-                at += 1
-                continue
-            end = _end(text, at)
-            if end is None:
-                break
-            if (key := _SEQUENCES.get(text[at + 1 : end])) is not None:
+        end = 0
+        while match := _KEY.match(text, end):
+            end = match.end()
+            if match["character"] is not None:
+                keys.append(_PLAIN.get(match[0], match[0]))
+            elif (key := _SEQUENCES.get(match[0][1:])) is not None:
                 keys.append(key)
-            at = end
-        self._rest = text[at:] if len(text) - at <= _LONGEST else ""
+        self._rest = text[end:] if len(text) - end <= _LONGEST else ""
         return keys
 
     def flush(self) -> list[str]:
         """No bytes followed: the possible beginning of a sequence was the escape key."""
-        found = ["escape"] if self._rest == _ESCAPE else []
+        keys = ["escape"] if self._rest == _ESCAPE else []
         self._rest = ""
-        return found
-
-
-def _end(text: str, at: int) -> int | None:
-    """The end of the sequence that begins with the escape at `at`; None: it is not in this text."""
-    if at + 1 >= len(text):
-        return None
-    if text[at + 1] == "O":
-        return at + 3 if at + 2 < len(text) else None
-    if text[at + 1] != "[":
-        return at + 2 if text[at + 1] != _ESCAPE else at + 1
-    for end in range(at + 2, len(text)):
-        if "\x40" <= text[end] <= "\x7e":
-            return end + 1
-    return None
+        return keys

@@ -17,8 +17,8 @@ from rich.live import Live
 
 from queuectl.screen.facts import Document, Target
 from queuectl.screen.frame import Picture, frame, reach
-from queuectl.screen.navigation import View, press
-from queuectl.screen.poller import Ask, Away, Seen, look, only_queue
+from queuectl.screen.navigation import ScreenView, press
+from queuectl.screen.poller import Ask, Away, Poll, look, only_queue
 from queuectl.screen.terminal import Keyboard
 
 TICK_SECONDS: Final = 1.0
@@ -37,7 +37,7 @@ class Screen:
         server: str,
         clock: Callable[[], datetime],
         interval: float = 1.0,
-        view: View | None = None,
+        view: ScreenView | None = None,
         place: str = "",
         notes: Sequence[str] = (),
         leave: str = "quit",
@@ -54,9 +54,9 @@ class Screen:
         self._place = place
         self._notes = notes
         self._leave = leave
-        self._view = view or View()
+        self._view = view or ScreenView()
         self._console = Console(highlight=False, markup=False, emoji=False)
-        self._seen: Seen | None = None
+        self._seen: Poll | None = None
         self._seen_at = time.monotonic()
         self._problem = ""
         self._explained: Document | None = None
@@ -191,6 +191,6 @@ class Screen:
         )
 
 
-def _asks(view: View) -> tuple[object, ...]:
+def _asks(view: ScreenView) -> tuple[object, ...]:
     """The part of the view that determines the requests."""
     return view.filter, view.paused, view.opened

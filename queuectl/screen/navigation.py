@@ -21,7 +21,7 @@ class Pane(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ScreenView:
     """Immutable: a key makes another one."""
 
     pane: Pane = Pane.WAITING
@@ -43,7 +43,7 @@ class View:
         return self.chosen.get(pane, 0)
 
 
-def press(view: View, key: str, rows: Mapping[Pane, int], chosen: Target | None = None) -> View:
+def press(view: ScreenView, key: str, rows: Mapping[Pane, int], chosen: Target | None = None) -> ScreenView:
     """The view after this key. `rows`: of each pane. `chosen`: the workload of the selected row."""
     if view.typing:
         return _type(view, key)
@@ -57,7 +57,7 @@ def press(view: View, key: str, rows: Mapping[Pane, int], chosen: Target | None 
     return change(view) if change else _move(view, key, rows.get(view.pane, 0))
 
 
-_CHANGES: Final[dict[str, Callable[[View], View]]] = {
+_CHANGES: Final[dict[str, Callable[[ScreenView], ScreenView]]] = {
     **dict.fromkeys(("?", "h"), lambda view: replace(view, help=True)),
     **dict.fromkeys(("p", " "), lambda view: replace(view, paused=not view.paused)),
     **dict.fromkeys(("/", "f"), lambda view: replace(view, typing=True)),
@@ -77,7 +77,7 @@ _STEPS: Final = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": _PAGE, "pageu
 _ENDS: Final = {"home": False, "g": False, "end": True, "G": True}
 
 
-def _move(view: View, key: str, rows: int) -> View:
+def _move(view: ScreenView, key: str, rows: int) -> ScreenView:
     last = max(0, rows - 1)
     if key in _ENDS:
         row = last if _ENDS[key] else 0
@@ -88,7 +88,7 @@ def _move(view: View, key: str, rows: int) -> View:
     return replace(view, chosen={**view.chosen, view.pane: min(max(row, 0), last)})
 
 
-def _type(view: View, key: str) -> View:
+def _type(view: ScreenView, key: str) -> ScreenView:
     match key:
         case "enter":
             return replace(view, typing=False)

@@ -9,9 +9,18 @@ from typing import Any, Final, NamedTuple
 
 from rich.text import Text
 
-from queuectl.screen.columns import Bar, Cell, Row
-from queuectl.screen.facts import Decision, Facts, Queue, Quota, Why, Work, charges, meant
-from queuectl.screen.navigation import Pane, View
+from queuectl.screen.columns import Bar, Cell, TableRow
+from queuectl.screen.facts import (
+    Queue,
+    ScreenFacts,
+    ShownDecision,
+    ShownQuota,
+    ShownReason,
+    Work,
+    charges,
+    meant,
+)
+from queuectl.screen.navigation import Pane, ScreenView
 from queuectl.screen.text import NOTHING, Column, amount, duration, printable, unit
 
 FAMILY_STYLES: Final = {"never": "red", "not yet": "yellow", "held": "blue", "evicted": "red"}
@@ -85,23 +94,23 @@ class Table:
     note: str
     """A note if not all rows are shown."""
     items: Sequence[Any]
-    make: Callable[[Any], Row]
+    make: Callable[[Any], TableRow]
 
     def __len__(self) -> int:
         return len(self.items)
 
-    def rows(self, start: int = 0, stop: int | None = None) -> list[Row]:
+    def rows(self, start: int = 0, stop: int | None = None) -> list[TableRow]:
         return [self.make(item) for item in self.items[start:stop]]
 
-    def chosen(self, view: View) -> int:
+    def chosen(self, view: ScreenView) -> int:
         """Number of the selected row; -1 without rows."""
         return min(view.row(self.pane), len(self) - 1)
 
-    def row(self, number: int) -> Row:
+    def row(self, number: int) -> TableRow:
         return self.make(self.items[number])
 
 
-def tables(facts: Facts, view: View, now: datetime, *, plain: bool = False) -> dict[Pane, Table]:
+def tables(facts: ScreenFacts, view: ScreenView, now: datetime, *, plain: bool = False) -> dict[Pane, Table]:
     """`now`: aware, on the server's clock. `plain`: bars of ASCII characters."""
     names = meant(view.filter, facts.queues)
     queues = [queue for queue in facts.queues if queue.name in names]
@@ -141,7 +150,7 @@ def tables(facts: Facts, view: View, now: datetime, *, plain: bool = False) -> d
     }
 
 
-def _queues_note(facts: Facts) -> str:
+def _queues_note(facts: ScreenFacts) -> str:
     if facts.more_queues:
         return f"the first {len(facts.queues)} by name"
     return "not shown to you" if not facts.queues and (facts.running or facts.waiting) else ""
@@ -152,7 +161,7 @@ def _count(of_queues: int, here: Sequence[Work], more: bool) -> str:
     return f"{max(of_queues, len(here)) if more else len(here):,}"
 
 
-def _hidden(of_queues: int, here: Sequence[Work], facts: Facts) -> str:
+def _hidden(of_queues: int, here: Sequence[Work], facts: ScreenFacts) -> str:
     """How many workloads of these queues the reader may not see."""
     hidden = of_queues - len(here)
     return f"{hidden:,} more not shown to you" if hidden > 0 and facts.one_state else ""
@@ -170,7 +179,7 @@ class _Line(NamedTuple):
 
     cohort: str | None
     queue: Queue | None = None
-    quota: Quota | None = None
+    quota: ShownQuota | None = None
     first: bool = True
 
 
@@ -187,18 +196,18 @@ def _lines(queues: Iterable[Queue], *, all_resources: bool) -> Iterable[_Line]:
             yield _Line(cohort, queue, quota, number == 0)
 
 
-def _queue_row(line: _Line, *, plain: bool) -> Row:
+def _queue_row(line: _Line, *, plain: bool) -> TableRow:
     queue, quota = line.queue, line.quota
     if queue is None:
         title = f"cohort {printable(line.cohort)}" if line.cohort else "in no cohort"
-        return Row((Text(title, style="bold blue"),), detail=title)
+        return TableRow((Text(title, style="bold blue"),), detail=title)
     name = Text(f"  {printable(queue.name)}", style="bold" if queue.active else "red")
     if not queue.active:
         name.append(" stopped" if "Stopped" in queue.why else " inactive")
     counts = (_number(queue.admitted, "green"), _number(queue.pending, "yellow"))
     detail = f"ClusterQueue {printable(queue.name)}: {printable(queue.why)}"
     if quota is None:
-        return Row((name, *(Text(NOTHING),) * 6, *counts), detail)
+        return TableRow((name, *(Text(NOTHING),) * 6, *counts), detail)
     cells: tuple[Cell, ...] = (
         name if line.first else Text(),
         Text(printable(quota.flavor)),
@@ -209,15 +218,15 @@ def _queue_row(line: _Line, *, plain: bool) -> Row:
         Text(amount(quota.resource, quota.borrowed), style="magenta") if quota.borrowed else Text(NOTHING),
         *(counts if line.first else (Text(), Text())),
     )
-    return Row(cells, f"{detail}; {_quota(quota)}")
+    return TableRow(cells, f"{detail}; {_quota(quota)}")
 
 
-def scarce(quotas: Sequence[Quota]) -> Sequence[Quota]:
+def scarce(quotas: Sequence[ShownQuota]) -> Sequence[ShownQuota]:
     """Quotas of devices, if there are any: cpu and memory seldom bind beside them."""
     return [quota for quota in quotas if "/" in quota.resource] or quotas
 
 
-def _quota(quota: Quota) -> str:
+def _quota(quota: ShownQuota) -> str:
     used, nominal, free = (amount(quota.resource, value) for value in (quota.used, quota.nominal, quota.free))
     text = f"{printable(quota.resource)} of {printable(quota.flavor)}: {used} of {nominal} used, {free} free"
     return f"{text}, {amount(quota.resource, quota.borrowed)} borrowed" if quota.borrowed else text
@@ -230,7 +239,7 @@ def _number(value: int, style: str) -> Text:
 # --- workloads --------------------------------------------------------------------------------------
 
 
-def _running_row(work: Work, now: datetime) -> Row:
+def _running_row(work: Work, now: datetime) -> TableRow:
     evicting = work.phase == "Evicting"
     state = work.phase if work.why is None else f"{work.phase}: {work.why.code}"
     cells = (
@@ -246,7 +255,7 @@ def _running_row(work: Work, now: datetime) -> Row:
     why = f"; {printable(work.why.message)}" if work.why else ""
     holds = printable(", ".join(charges(work.holds, all=True)) or "nothing")
     detail = f"{printable(work.title)}: {printable(work.phase)}{attempt}, holds {holds}{why}"
-    return Row(cells, detail, work.target)
+    return TableRow(cells, detail, work.target)
 
 
 def _ready(work: Work) -> Text:
@@ -257,7 +266,7 @@ def _ready(work: Work) -> Text:
     return Text(f"{work.pods_ready}/{work.pods}", style=style)
 
 
-def _waiting_row(work: Work, now: datetime) -> Row:
+def _waiting_row(work: Work, now: datetime) -> TableRow:
     why = work.why
     style = FAMILY_STYLES.get(why.family, "yellow") if why else ""
     cells = (
@@ -272,7 +281,7 @@ def _waiting_row(work: Work, now: datetime) -> Row:
     )
     others = "".join(f"; also tried: {printable(other)}" for other in why.others) if why else ""
     message = printable(why.message) if why else "not evaluated yet"
-    return Row(cells, f"{printable(work.title)}: {message}{others}", work.target)
+    return TableRow(cells, f"{printable(work.title)}: {message}{others}", work.target)
 
 
 def _title(work: Work) -> Text:
@@ -283,14 +292,14 @@ def _since(moment: datetime | None, now: datetime) -> str:
     return NOTHING if moment is None else duration((now - moment).total_seconds())
 
 
-def _short(why: Why) -> str:
+def _short(why: ShownReason) -> str:
     if why.resource is None or why.short_by is None:
         return NOTHING
     flavor = f" {printable(why.flavor)}" if why.flavor else ""
     return f"{amount(why.resource, why.short_by)} {printable(unit(why.resource))}{flavor}"
 
 
-def _bound(why: Why) -> str:
+def _bound(why: ShownReason) -> str:
     """The field of the policy and the object that bind; otherwise the detail of the reason."""
     found = " of ".join(printable(part) for part in (why.limit, why.node) if part)
     if found:
@@ -302,7 +311,7 @@ def _bound(why: Why) -> str:
 # --- decisions --------------------------------------------------------------------------------------
 
 
-def _decision_row(decision: Decision, now: datetime) -> Row:
+def _decision_row(decision: ShownDecision, now: datetime) -> TableRow:
     time = f"{decision.time.astimezone(now.tzinfo):%H:%M:%S}" if decision.time else NOTHING
     style = _VERDICT_STYLES.get(decision.verdict, "")
     cells = (
@@ -313,4 +322,4 @@ def _decision_row(decision: Decision, now: datetime) -> Row:
         Text(printable(decision.text)),
     )
     told = " ".join(printable(part) for part in (decision.verdict, decision.who, decision.text) if part)
-    return Row(cells, f"decision {decision.sequence}: {told}")
+    return TableRow(cells, f"decision {decision.sequence}: {told}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.screen.facts import Answers, Document, Facts, NotUnderstood, facts, meant
+from queuectl.screen.facts import Answers, Document, NotUnderstood, ScreenFacts, facts, meant
 
 PAGE: Final = 500
 """Workloads of each kind that are requested."""
@@ -20,7 +20,7 @@ class Away(Exception):
     """The server does not answer, or refuses. The message is one line for users."""
 
 
-class Refused(Away):
+class RequestRefused(Away):
     """The server answers, but refuses this request."""
 
 
@@ -36,16 +36,16 @@ Ask = Callable[[tuple[str, ...], Mapping[str, str]], Awaitable[Answer]]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Poll:
     """One poll of the server."""
 
     answers: Answers
-    facts: Facts
+    facts: ScreenFacts
     date: datetime
     queue: str | None
 
 
-async def look(ask: Ask, queue: str | None, last: Seen | None) -> Seen:
+async def look(ask: Ask, queue: str | None, last: Poll | None) -> Poll:
     """Everything; if there was no decision since `last`, its age and what is free on nodes. Raises Away.
 
     `queue`: workloads of this ClusterQueue only.
@@ -66,7 +66,7 @@ async def look(ask: Ask, queue: str | None, last: Seen | None) -> Seen:
     else:
         answers = replace(await _lists(ask, queues.document, queue), capacity=capacity)
     try:
-        return Seen(answers, facts(answers), queues.date, queue)
+        return Poll(answers, facts(answers), queues.date, queue)
     except NotUnderstood as error:
         raise Away(f"this is not an answer of queuectl's REST server ({error})") from None
 
@@ -97,11 +97,11 @@ async def _unless_refused(ask: Ask, name: str, most: int) -> Document | None:
     """The first items of a list; None if this server does not have it, or refuses it to this caller."""
     try:
         return (await ask((name,), {"limit": str(most)})).document
-    except Refused:
+    except RequestRefused:
         return None
 
 
-def plain(seen: Seen, filter: str = "") -> dict[str, Any]:
+def plain(seen: Poll, filter: str = "") -> dict[str, Any]:
     """For programs: the documents as received, of the queues that match the filter."""
     answers, names = seen.answers, meant(filter, seen.facts.queues)
 
@@ -130,7 +130,7 @@ def plain(seen: Seen, filter: str = "") -> dict[str, Any]:
     return found
 
 
-def only_queue(filter: str, found: Facts | None) -> str | None:
+def only_queue(filter: str, found: ScreenFacts | None) -> str | None:
     """The single queue that matches the filter, if it is one: then only its workloads are requested."""
     names = meant(filter, found.queues) if filter and found is not None else ()
     return next(iter(names)) if len(names) == 1 else None

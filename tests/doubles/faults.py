@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from unittest.mock import patch
 
-from queuectl.sandbox.kubernetes.api import Api
-from queuectl.sandbox.kubernetes.store import Store
-from queuectl.sandbox.kubernetes.wire import ApiError, Request, Response
+from queuectl.sandbox.kubernetes.handler import RequestHandler
+from queuectl.sandbox.kubernetes.store import ObjectStore
+from queuectl.sandbox.kubernetes.wire import Request, ServerResponse, StatusError
 
 
 class Action(StrEnum):
@@ -65,24 +65,26 @@ class Faults:
 
 
 @contextmanager
-def injected(api: Api) -> Iterator[Faults]:
+def injected(api: RequestHandler) -> Iterator[Faults]:
     """Faults of `api` in this context."""
     faults, handle = Faults(), api.handle
 
-    async def faulty(request: Request) -> Response:
+    async def faulty(request: Request) -> ServerResponse:
         fault = faults.take(request)
         if fault is not None and fault.action is Action.REFUSE:
-            return ApiError(fault.code, "injected fault", retry_after=fault.retry_after).response()
+            return StatusError(fault.code, "injected fault", retry_after=fault.retry_after).response()
         response = await handle(request)
         if fault is not None:
-            return ApiError(504, "Timeout: request did not complete within the time it had").response()
+            return StatusError(504, "Timeout: request did not complete within the time it had").response()
         return response
 
     with patch.object(api, "handle", faulty):
         yield faults
 
 
-def expire_watches(store: Store, collection: str) -> None:
+def expire_watches(store: ObjectStore, collection: str) -> None:
     """End the watches of a collection with an ERROR event 410, and drop the changes to resume from."""
     store.forget()
-    store.close_watches(collection, ApiError(410, "The resourceVersion for the provided watch is too old."))
+    store.close_watches(
+        collection, StatusError(410, "The resourceVersion for the provided watch is too old.")
+    )

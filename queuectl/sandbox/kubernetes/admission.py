@@ -15,7 +15,7 @@ import orjson
 
 from queuectl.core.matching import selects
 from queuectl.core.policy import LabelSelector, Requirement
-from queuectl.sandbox.kubernetes.identities import User
+from queuectl.sandbox.kubernetes.identities import UserInfo
 from queuectl.sandbox.kubernetes.policy_expressions import (
     ExpressionError,
     as_map,
@@ -23,9 +23,9 @@ from queuectl.sandbox.kubernetes.policy_expressions import (
     evaluation_values,
     with_variables,
 )
-from queuectl.sandbox.kubernetes.resources import NAMESPACES, Catalog, Kind
-from queuectl.sandbox.kubernetes.store import Store
-from queuectl.sandbox.kubernetes.wire import ApiError, Json
+from queuectl.sandbox.kubernetes.resources import NAMESPACES, Catalog, ServedKind
+from queuectl.sandbox.kubernetes.store import ObjectStore
+from queuectl.sandbox.kubernetes.wire import Json, StatusError
 
 _GROUP = "admissionregistration.k8s.io"
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
@@ -35,10 +35,10 @@ _CACHED_SPECS = 256
 class AdmissionRequest(NamedTuple):
     """A write that is not stored yet: `old` None creates, `new` None deletes."""
 
-    kind: Kind
+    kind: ServedKind
     old: Json | None
     new: Json | None
-    user: User
+    user: UserInfo
     subresource: str = ""
 
     @property
@@ -100,13 +100,15 @@ class AdmissionPolicy:
         self._rules: list[Json] = constraints.get("resourceRules") or []
         self._objects = _selector(constraints.get("objectSelector"))
         self._namespaces = _selector(constraints.get("namespaceSelector"))
-        conditions = [f"({one['expression']})" for one in spec.get("matchConditions") or ()]
+        conditions = [f"({condition['expression']})" for condition in spec.get("matchConditions") or ()]
         self._condition = " && ".join(conditions) or "true"
-        variables = {one["name"]: one["expression"] for one in spec.get("variables") or ()}
-        self._validations = [_Validation.of(one, variables) for one in spec.get("validations") or ()]
+        variables = {variable["name"]: variable["expression"] for variable in spec.get("variables") or ()}
+        self._validations = [
+            _Validation.of(validation, variables) for validation in spec.get("validations") or ()
+        ]
         self._mutations = [
-            with_variables(as_map(one["applyConfiguration"]["expression"]), variables)
-            for one in spec.get("mutations") or ()
+            with_variables(as_map(mutation["applyConfiguration"]["expression"]), variables)
+            for mutation in spec.get("mutations") or ()
         ]
 
     def selects(self, request: AdmissionRequest, namespace: Mapping[str, str]) -> bool:
@@ -139,11 +141,11 @@ class AdmissionPolicy:
 class AdmissionPolicies:
     """The policies of a store."""
 
-    store: Store
+    store: ObjectStore
     catalog: Catalog
 
     def mutate(self, request: AdmissionRequest) -> None:
-        """Change `request.new` as the policies say, in the order of their bindings. Raises ApiError."""
+        """Change `request.new` as the policies say, in the order of their bindings. Raises StatusError."""
         for policy, params, denied in self._selecting("Mutating", request):
             try:
                 policy.mutate(request, params)
@@ -152,7 +154,7 @@ class AdmissionPolicies:
                     raise denied("Invalid", str(error)) from None
 
     def validate(self, request: AdmissionRequest) -> None:
-        """Raises ApiError if a policy denies it."""
+        """Raises StatusError if a policy denies it."""
         for policy, params, denied in self._selecting("Validating", request):
             try:
                 denial = policy.denial(request, params)
@@ -163,7 +165,7 @@ class AdmissionPolicies:
 
     def _selecting(
         self, sort: str, request: AdmissionRequest
-    ) -> Iterator[tuple[AdmissionPolicy, Json | None, functools.partial[ApiError]]]:
+    ) -> Iterator[tuple[AdmissionPolicy, Json | None, functools.partial[StatusError]]]:
         """The policies that select a request, once for each parameter, with what makes a denial."""
         if request.kind.group == _GROUP:
             return  # as in Kubernetes: else a policy could keep its own object from being changed
@@ -172,10 +174,10 @@ class AdmissionPolicies:
         home = self.store.collection(NAMESPACES).get(("", request.metadata.get("namespace", "")))
         for (_, name), stored in sorted(bindings.items()):
             binding = _spec(stored.raw)
-            found = policies.get(("", binding["policyName"]))
-            if found is None or "Deny" not in binding.get("validationActions", ("Deny",)):
+            stored_policy = policies.get(("", binding["policyName"]))
+            if stored_policy is None or "Deny" not in binding.get("validationActions", ("Deny",)):
                 continue
-            policy = _policy(found.raw)
+            policy = _policy(stored_policy.raw)
             if policy.selects(request, home.labels if home else {}):
                 names = f"{sort}AdmissionPolicy '{binding['policyName']}' with binding '{name}'"
                 for params in self._params(policy, binding, request):
@@ -200,7 +202,7 @@ class AdmissionPolicies:
                         yield stored.read()
 
 
-def _denied(request: AdmissionRequest, names: str, reason: str, message: str) -> ApiError:
+def _denied(request: AdmissionRequest, names: str, reason: str, message: str) -> StatusError:
     text = f"{{}} is forbidden: {names} denied request: {message}"
     return request.kind.refusal(_CODES[reason], request.metadata["name"], text, reason)
 
@@ -238,8 +240,8 @@ def _selector(selector: Json | None) -> LabelSelector:
     return LabelSelector(
         tuple(sorted((selector.get("matchLabels") or {}).items())),
         tuple(
-            Requirement(one["key"], one["operator"], tuple(one.get("values") or ()))
-            for one in selector.get("matchExpressions") or ()
+            Requirement(expression["key"], expression["operator"], tuple(expression.get("values") or ()))
+            for expression in selector.get("matchExpressions") or ()
         ),
     )
 

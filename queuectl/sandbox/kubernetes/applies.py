@@ -10,8 +10,8 @@ import orjson
 
 from queuectl.kubernetes_yaml import BadYaml, load
 from queuectl.sandbox.kubernetes.patches import merge, merge_key
-from queuectl.sandbox.kubernetes.resources import Kind
-from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request
+from queuectl.sandbox.kubernetes.resources import ServedKind
+from queuectl.sandbox.kubernetes.wire import Json, Request, StatusError
 
 MEDIA = "application/apply-patch+yaml"
 _UNOWNED = {("f:apiVersion",), ("f:kind",), ("f:metadata", "f:name"), ("f:metadata", "f:namespace")}
@@ -23,7 +23,7 @@ Path = tuple[str, ...]
 class Apply:
     """One request of a manager. `merge` makes the new object."""
 
-    kind: Kind
+    kind: ServedKind
     config: Json
     manager: str
     force: bool
@@ -32,18 +32,18 @@ class Apply:
     """Time of the entry, as in metadata."""
 
     @classmethod
-    def of(cls, kind: Kind, request: Request, subresource: str, now: str) -> Apply:
-        """Raises ApiError 400 or 422."""
+    def of(cls, kind: ServedKind, request: Request, subresource: str, now: str) -> Apply:
+        """Raises StatusError 400 or 422."""
         try:
             config = next((content for content, _ in load(request.body)), None)
         except BadYaml as error:
-            raise ApiError(400, f"error decoding YAML: line {error.line}: {error}") from None
+            raise StatusError(400, f"error decoding YAML: line {error.line}: {error}") from None
         if not isinstance(config, dict) or not isinstance(config.setdefault("metadata", {}), dict):
-            raise ApiError(400, "the object provided is not an object with metadata")
+            raise StatusError(400, "the object provided is not an object with metadata")
         if not (manager := request.query.get("fieldManager", "")):
-            raise ApiError(422, "fieldManager: Required value: is required for apply patch")
+            raise StatusError(422, "fieldManager: Required value: is required for apply patch")
         if config["metadata"].get("managedFields"):
-            raise ApiError(400, "metadata.managedFields must be nil")
+            raise StatusError(400, "metadata.managedFields must be nil")
         return cls(kind, config, manager, request.query.get("force") == "true", subresource, now)
 
     def created(self, name: str) -> Json:
@@ -52,7 +52,7 @@ class Apply:
         return self.merge({"metadata": {}})
 
     def merge(self, current: Json) -> Json:
-        """The current object with this configuration; `current` is changed. Raises ApiError 409."""
+        """The current object with this configuration; `current` is changed. Raises StatusError 409."""
         entries = [e for e in current["metadata"].get("managedFields") or () if isinstance(e, dict)]
         mine = next(filter(self._is_mine, entries), None)
         others = [e for e in entries if e is not mine and e.get("operation") == "Apply"]
@@ -92,10 +92,10 @@ class Apply:
         if causes and not self.force:
             count = f"{len(causes)} conflict{'s' if len(causes) > 1 else ''}"
             found = ", ".join(f"{cause['message']}: {cause['field']}" for cause in causes)
-            raise ApiError(409, f"Apply failed with {count}: {found}", details={"causes": causes})
+            raise StatusError(409, f"Apply failed with {count}: {found}", details={"causes": causes})
 
 
-def _fields(kind: Kind, name: str, value: Any) -> Iterator[Path]:
+def _fields(kind: ServedKind, name: str, value: Any) -> Iterator[Path]:
     """The fields of a configuration."""
     if isinstance(value, dict) and value:
         for field, below in value.items():

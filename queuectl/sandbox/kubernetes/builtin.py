@@ -8,8 +8,8 @@ from typing import Any
 
 from queuectl.kinds.context import NAMESPACE_NAME_LABEL
 from queuectl.kinds.jobs import conditions
-from queuectl.sandbox.kubernetes.resources import CRDS, EVENTS, JOBS, NAMESPACES, PODS, Kind
-from queuectl.sandbox.kubernetes.wire import Cause, Json, required
+from queuectl.sandbox.kubernetes.resources import CRDS, EVENTS, JOBS, NAMESPACES, PODS, ServedKind
+from queuectl.sandbox.kubernetes.wire import Json, StatusCause, required
 
 _JOB_FROZEN = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy")
 _PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
@@ -19,7 +19,7 @@ _MAX_ANNOTATIONS = 256 * 1024
 _DNS_NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 
 
-def fill_defaults(kind: Kind, obj: Json) -> None:
+def fill_defaults(kind: ServedKind, obj: Json) -> None:
     """Defaults that depend on other fields, after the schema's; the same on create and update."""
     if kind.collection == JOBS:
         _job_defaults(obj["spec"])
@@ -31,7 +31,7 @@ def fill_defaults(kind: Kind, obj: Json) -> None:
                 resources["requests"] = {**limits, **(resources.get("requests") or {})}
 
 
-def prepare_create(kind: Kind, obj: Json) -> None:
+def prepare_create(kind: ServedKind, obj: Json) -> None:
     """Fields that the server sets on a new object, after its metadata."""
     metadata = obj["metadata"]
     if kind.status and kind.collection != "nodes":
@@ -55,11 +55,11 @@ def spec_changed(old: Json, new: Json, *, status: bool) -> bool:
     return any(old.get(name) != new.get(name) for name in names)
 
 
-def problems(kind: Kind, old: Json | None, new: Json) -> Iterator[Cause]:
+def problems(kind: ServedKind, old: Json | None, new: Json) -> Iterator[StatusCause]:
     """Problems of an object beyond its schema."""
     name = new["metadata"]["name"]
     if old is None and not (_DNS_NAME.match(name) and len(name) < 254) and "rbac" not in kind.group:
-        yield Cause("metadata.name", f'Invalid value: "{name}": must be a lowercase RFC 1123 subdomain')
+        yield StatusCause("metadata.name", f'Invalid value: "{name}": must be a lowercase RFC 1123 subdomain')
     yield from _metadata_problems(new["metadata"])
     if kind.collection == JOBS:
         if "selector" not in new["spec"]:
@@ -69,21 +69,23 @@ def problems(kind: Kind, old: Json | None, new: Json) -> Iterator[Cause]:
     elif kind.collection == CRDS:
         collection = f"{new['spec']['names']['plural']}.{new['spec']['group']}"
         if name != collection:
-            yield Cause("metadata.name", f'Invalid value: "{name}": must be "{collection}"')
+            yield StatusCause("metadata.name", f'Invalid value: "{name}": must be "{collection}"')
     elif kind.collection == _PRIORITY_CLASSES and old and old.get("value") != new.get("value"):
-        yield Cause("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")
+        yield StatusCause("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")
 
 
-def _metadata_problems(metadata: Json) -> Iterator[Cause]:
+def _metadata_problems(metadata: Json) -> Iterator[StatusCause]:
     for value in (metadata.get("labels") or {}).values():
         if len(value) > 63:
-            yield Cause("metadata.labels", f'Invalid value: "{value}": must be no more than 63 bytes')
+            yield StatusCause("metadata.labels", f'Invalid value: "{value}": must be no more than 63 bytes')
         elif not _LABEL_VALUE.fullmatch(value):
-            yield Cause("metadata.labels", f'Invalid value: "{value}": a valid label must {_LABEL_RULE}')
+            yield StatusCause(
+                "metadata.labels", f'Invalid value: "{value}": a valid label must {_LABEL_RULE}'
+            )
     size = sum(len(part.encode()) for item in (metadata.get("annotations") or {}).items() for part in item)
     if size > _MAX_ANNOTATIONS:
         message = f"Too long: may not be more than {_MAX_ANNOTATIONS} bytes"
-        yield Cause("metadata.annotations", message, "FieldValueTooLong")
+        yield StatusCause("metadata.annotations", message, "FieldValueTooLong")
 
 
 def _containers(spec: Json) -> list[Json]:
@@ -125,7 +127,7 @@ def _job_selector(job: Json) -> None:
         metadata["labels"] = dict(labels)
 
 
-def _job_changes(old: Json, new: Json) -> Iterator[Cause]:
+def _job_changes(old: Json, new: Json) -> Iterator[StatusCause]:
     before, after = old["spec"], new["spec"]
     changed = [name for name in (*_JOB_FROZEN, "completions") if before.get(name) != after.get(name)]
     if after["completionMode"] == "Indexed" and after.get("completions") == after["parallelism"]:
@@ -136,7 +138,7 @@ def _job_changes(old: Json, new: Json) -> Iterator[Cause]:
         changed.append("template")
     for name in changed:
         shown = "core.PodTemplateSpec" if name == "template" else after.get(name)
-        yield Cause(f"spec.{name}", f"Invalid value: {shown}: field is immutable")
+        yield StatusCause(f"spec.{name}", f"Invalid value: {shown}: field is immutable")
 
 
 def _template_open(old: Json) -> bool:
@@ -182,14 +184,14 @@ _EVENT_NAMES |= {f"deprecated{name}Timestamp": f"{name.lower()}Timestamp" for na
 _EVENT_NAMES_BACK = {core: new for new, core in _EVENT_NAMES.items()}
 
 
-def to_stored(kind: Kind, obj: Json) -> Json:
+def to_stored(kind: ServedKind, obj: Json) -> Json:
     """From the version of the request to the stored form."""
     if kind.collection != EVENTS or not kind.group:
         return obj
     return {_EVENT_NAMES.get(name, name): value for name, value in obj.items()} | {"apiVersion": "v1"}
 
 
-def to_stored_path(kind: Kind, path: str) -> str:
+def to_stored_path(kind: ServedKind, path: str) -> str:
     """Path in the stored form of a field that can be selected."""
     if kind.collection != EVENTS:
         return path
@@ -197,7 +199,7 @@ def to_stored_path(kind: Kind, path: str) -> str:
     return "source.component" if path == "source" else f"{_EVENT_NAMES.get(first, first)}{dot}{rest}"
 
 
-def from_stored(kind: Kind, obj: Json) -> Json:
+def from_stored(kind: ServedKind, obj: Json) -> Json:
     """From the stored form to the version of the request."""
     if kind.collection == EVENTS and kind.group:
         obj = {_EVENT_NAMES_BACK.get(name, name): value for name, value in obj.items()}

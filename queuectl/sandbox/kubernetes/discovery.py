@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import orjson
 
-from queuectl.sandbox.kubernetes.resources import Catalog, Kind
-from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
+from queuectl.sandbox.kubernetes.resources import Catalog, ServedKind
+from queuectl.sandbox.kubernetes.wire import Json, Request, ServerResponse, StatusError
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2+queuectl", "platform": "linux/amd64"}
 _IDENTITY = "x-kubernetes-group-version-kind"
@@ -14,11 +14,11 @@ _PATCH_PARAMETERS = [{"name": name, "in": "query", "schema": _TEXT} for name in 
 """kubectl validates by itself unless a PATCH has `fieldValidation`."""
 
 
-def discover(catalog: Catalog, request: Request) -> Response | None:
+def discover(catalog: Catalog, request: Request) -> ServerResponse | None:
     """None if the path is not one of discovery."""
     steps = request.path.strip("/").split("/")
     if steps[0] in ("healthz", "livez", "readyz"):
-        return Response(200, b"ok", content_type="text/plain")
+        return ServerResponse(200, b"ok", content_type="text/plain")
     if steps == ["version"]:
         return _json(VERSION)
     if steps == ["api"]:
@@ -35,8 +35,8 @@ def discover(catalog: Catalog, request: Request) -> Response | None:
     return None
 
 
-def _json(content: Json) -> Response:
-    return Response(200, orjson.dumps(content))
+def _json(content: Json) -> ServerResponse:
+    return ServerResponse(200, orjson.dumps(content))
 
 
 def _group(group: str, versions: list[str]) -> Json:
@@ -44,14 +44,14 @@ def _group(group: str, versions: list[str]) -> Json:
     return {"name": group, "versions": served, "preferredVersion": served[0]}
 
 
-def _resources(catalog: Catalog, group: str, version: str) -> Response | None:
+def _resources(catalog: Catalog, group: str, version: str) -> ServerResponse | None:
     resources = [entry for kind in catalog.of_version(group, version) for entry in _entries(kind)]
     name = f"{group}/{version}" if group else version
     head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name}
     return _json({**head, "resources": resources}) if resources else None
 
 
-def _entries(kind: Kind) -> list[Json]:
+def _entries(kind: ServedKind) -> list[Json]:
     common = {"singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind}
     known = {"shortNames": kind.short, "categories": kind.categories}
     entry = {"name": kind.plural, "verbs": kind.verbs, **common, **known}
@@ -70,7 +70,7 @@ def _openapi_index(catalog: Catalog) -> Json:
 
 
 def _openapi(catalog: Catalog, steps: list[str]) -> Json:
-    """The document at a path such as apis/batch/v1. Raises ApiError 404."""
+    """The document at a path such as apis/batch/v1. Raises StatusError 404."""
     group = steps[1] if steps[0] == "apis" and len(steps) == 3 else ""
     version = steps[-1]
     paths, schemas = {}, {}
@@ -81,12 +81,12 @@ def _openapi(catalog: Catalog, steps: list[str]) -> Json:
         paths[path] = {"patch": {"parameters": _PATCH_PARAMETERS, _IDENTITY: identity}}
         schemas[kind.kind] = {**_schema(kind), _IDENTITY: [identity]}
     if not schemas:
-        raise ApiError(404, "the server could not find the requested resource")
+        raise StatusError(404, "the server could not find the requested resource")
     info = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
 
-def _schema(kind: Kind) -> Json:
+def _schema(kind: ServedKind) -> Json:
     """What `kubectl explain` shows: of a custom kind its definition, of a built-in one what is checked."""
     schema = kind.schema or {}
     part = "" if kind.custom else ": the fields that this server checks"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from queuectl.sandbox.kubernetes.wire import ApiError, refusal
+from queuectl.sandbox.kubernetes.wire import StatusError, refusal
 
 CONTROLLER_USER = "system:serviceaccount:queuectl-system:queuectl"
 _READ = ("get", "list", "watch")
@@ -28,7 +28,7 @@ _READ_ONLY_FOR_TENANTS = ("namespaces", "resourcequotas", "limitranges")
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class UserInfo:
     name: str
     groups: tuple[str, ...]
 
@@ -38,19 +38,19 @@ class User:
 
 
 USERS = {
-    "admin": User("admin", ("system:masters", "system:authenticated")),
-    "tenant": User("tenant", ("system:authenticated",)),
-    "controller": User(
+    "admin": UserInfo("admin", ("system:masters", "system:authenticated")),
+    "tenant": UserInfo("tenant", ("system:authenticated",)),
+    "controller": UserInfo(
         CONTROLLER_USER,
         ("system:serviceaccounts", "system:serviceaccounts:queuectl-system", "system:authenticated"),
     ),
 }
-SYSTEM = User("system:apiserver", ("system:masters",))
-ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+SYSTEM = UserInfo("system:apiserver", ("system:masters",))
+ANONYMOUS = UserInfo("system:anonymous", ("system:unauthenticated",))
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ResourceAttributes:
     """The requested access; empty strings as in a SubjectAccessReview."""
 
     verb: str
@@ -61,7 +61,7 @@ class Access:
     name: str = ""
 
 
-def allowed(user: User, access: Access) -> bool:
+def allowed(user: UserInfo, access: ResourceAttributes) -> bool:
     if user.is_admin or user.name == CONTROLLER_USER:
         return True
     if access.group in REVIEWS:
@@ -80,7 +80,7 @@ def allowed(user: User, access: Access) -> bool:
     return reads or access.subresource in ("", "*", "eviction")
 
 
-def denial(user: User, access: Access) -> ApiError:
+def denial(user: UserInfo, access: ResourceAttributes) -> StatusError:
     resource = f"{access.resource}/{access.subresource}" if access.subresource else access.resource
     where = f' in the namespace "{access.namespace}"' if access.namespace else " at the cluster scope"
     message = (
@@ -105,28 +105,28 @@ class Identities:
                 json.dump(self.tokens, file)
         self._users = {token: USERS[name] for name, token in self.tokens.items()}
 
-    def user(self, headers: Mapping[str, str], now: float) -> User:
+    def user(self, headers: Mapping[str, str], now: float) -> UserInfo:
         """Who sends a request; `now` in seconds since 1970.
 
-        Raises ApiError 401 for a token that is unknown or expired, 403 where it must not impersonate.
+        Raises StatusError 401 for a token that is unknown or expired, 403 where it must not impersonate.
         """
         user, name = self._bearer(headers.get("authorization"), now), headers.get("impersonate-user")
         if name is None:
             return user
         if not user.is_admin:
-            raise denial(user, Access("impersonate", "", "users", name=name))
+            raise denial(user, ResourceAttributes("impersonate", "", "users", name=name))
         groups = [group.strip() for group in headers.get("impersonate-group", "").split(",") if group.strip()]
         known = next((known for known in USERS.values() if known.name == name), None)
-        return User(name, (*groups, "system:authenticated")) if groups or known is None else known
+        return UserInfo(name, (*groups, "system:authenticated")) if groups or known is None else known
 
-    def _bearer(self, authorization: str | None, now: float) -> User:
+    def _bearer(self, authorization: str | None, now: float) -> UserInfo:
         if not authorization:
             return ANONYMOUS
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         user = self._users.get(token) or self._service_account(token, now)
         if user is None or scheme.lower() != "bearer":
-            raise ApiError(401, "Unauthorized")
+            raise StatusError(401, "Unauthorized")
         return user
 
     def issue(self, namespace: str, name: str, expires: int) -> str:
@@ -139,7 +139,7 @@ class Identities:
         digest = hmac.digest(self.tokens["admin"].encode(), signed.encode(), hashlib.sha256)
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
-    def _service_account(self, token: str, now: float) -> User | None:
+    def _service_account(self, token: str, now: float) -> UserInfo | None:
         signed, _, signature = token.rpartition(".")
         if not signed or not hmac.compare_digest(signature.encode(), self._signature(signed).encode()):
             return None
@@ -147,7 +147,7 @@ class Identities:
         claims = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         namespace = claims["sub"].split(":")[2]
         groups = (f"{_SERVICE_ACCOUNT}s", f"{_SERVICE_ACCOUNT}s:{namespace}", "system:authenticated")
-        return User(claims["sub"], groups) if now < claims["exp"] else None
+        return UserInfo(claims["sub"], groups) if now < claims["exp"] else None
 
 
 def _encoded(part: dict[str, object]) -> str:

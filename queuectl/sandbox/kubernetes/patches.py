@@ -8,7 +8,7 @@ import jsonpatch
 import jsonpointer
 import orjson
 
-from queuectl.sandbox.kubernetes.wire import ApiError, Json
+from queuectl.sandbox.kubernetes.wire import Json, StatusError
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -39,23 +39,23 @@ _RETAIN = "$retainKeys"
 
 
 class Patch:
-    """One request's patch. Raises ApiError 400 or 415."""
+    """One request's patch. Raises StatusError 400 or 415."""
 
     def __init__(self, media: str, body: bytes, *, custom: bool) -> None:
         self._media = media
         accepted = [JSON_PATCH, MERGE_PATCH] + ([] if custom else [STRATEGIC_PATCH])
         if self._media not in accepted:
             message = "the body of the request was in an unknown format - accepted media types include: "
-            raise ApiError(415, message + ", ".join(accepted))
+            raise StatusError(415, message + ", ".join(accepted))
         try:
             self._patch = orjson.loads(body)
         except orjson.JSONDecodeError as error:
-            raise ApiError(400, f"error decoding patch: {error}") from None
+            raise StatusError(400, f"error decoding patch: {error}") from None
         if not isinstance(self._patch, list if self._media == JSON_PATCH else dict):
-            raise ApiError(400, "error decoding patch: a JSON patch is a list, any other an object")
+            raise StatusError(400, "error decoding patch: a JSON patch is a list, any other an object")
 
     def apply(self, obj: Json) -> Json:
-        """The patched object; `obj` and the patch are changed. Raises ApiError 400 or 422."""
+        """The patched object; `obj` and the patch are changed. Raises StatusError 400 or 422."""
         if self._media == JSON_PATCH:
             return _json_patch(obj, self._patch)
         return merge(obj, self._patch, strategic=self._media == STRATEGIC_PATCH)
@@ -76,16 +76,16 @@ def _json_patch(obj: Json, operations: list[Any]) -> Json:
             obj = jsonpatch.JsonPatch([operation]).apply(obj, in_place=True)
     except (jsonpatch.JsonPatchConflict, jsonpatch.JsonPatchTestFailed, jsonpointer.JsonPointerException):
         message = "the server rejected our request due to an error in our request"
-        raise ApiError(422, message) from None
+        raise StatusError(422, message) from None
     except (jsonpatch.InvalidJsonPatch, TypeError, KeyError) as error:
-        raise ApiError(400, f"error decoding patch: {error}") from None
+        raise StatusError(400, f"error decoding patch: {error}") from None
     if not isinstance(obj, dict):
-        raise ApiError(400, "the patched object is not a JSON object")
+        raise StatusError(400, "the patched object is not a JSON object")
     return obj
 
 
 def merge(target: Any, patch: Json, *, strategic: bool = False) -> Json:
-    """`target` with a merge patch or a strategic one; both are changed. Raises ApiError 400."""
+    """`target` with a merge patch or a strategic one; both are changed. Raises StatusError 400."""
     directive = patch.pop(_DIRECTIVE, None) if strategic else None
     retained = patch.pop(_RETAIN, None) if strategic else None
     result: Json = target if isinstance(target, dict) and directive not in ("replace", "delete") else {}
@@ -126,7 +126,7 @@ def _merge_list(name: str, current: list[Any], patch: list[Any]) -> list[Any]:
     result = list(current)
     for item in patch:
         if key not in item:
-            raise ApiError(400, f"map: {item} does not contain declared merge key: {key}")
+            raise StatusError(400, f"map: {item} does not contain declared merge key: {key}")
         found = next((i for i, old in enumerate(result) if old.get(key) == item[key]), None)
         if item.get(_DIRECTIVE) == "delete":
             result = [old for old in result if old.get(key) != item[key]]

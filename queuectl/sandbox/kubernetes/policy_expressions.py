@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from queuectl.core.resources import CPU, QuantityOutOfRange, parse_quantity
-from queuectl.sandbox.kubernetes.identities import Access, User, allowed
+from queuectl.sandbox.kubernetes.identities import ResourceAttributes, UserInfo, allowed
 from queuectl.sandbox.kubernetes.wire import Json
 
 _NAMES = ("object", "oldObject", "request", "params", "authorizer")
@@ -36,7 +36,7 @@ def evaluate(expression: str, values: Any) -> Any:
 
 
 def evaluation_values(
-    new: Json | None, old: Json | None, request: Json, params: Json | None, user: User
+    new: Json | None, old: Json | None, request: Json, params: Json | None, user: UserInfo
 ) -> Any:
     """What the expressions of one request read."""
     authorizer = {"user": user.name, "groups": list(user.groups)}
@@ -94,7 +94,7 @@ def _environment() -> Any:
         function("find", _found, text, text),
         *(function(name, implementation, value) for name, implementation in _OF_LISTS.items()),
         function("quantity", _quantity, text, member=False),
-        function("isGreaterThan", lambda one, other: _size(one) > _size(other), value, value),
+        function("isGreaterThan", lambda left, right: _size(left) > _size(right), value, value),
     ]
     extensions = [ExtBindings(), ExtOptional(), ExtStrings(), cel.CelExtension("kubernetes", functions)]
     return cel.NewEnv(variables=dict.fromkeys(_NAMES, value), extensions=extensions)
@@ -114,7 +114,7 @@ def _asked(field: str) -> Callable[[Json, str], Json]:
 
 def _is_allowed(question: Json) -> bool:
     access = {name: value for name, value in question.items() if name not in ("user", "groups")}
-    return allowed(User(question["user"], tuple(question["groups"])), Access(**access))
+    return allowed(UserInfo(question["user"], tuple(question["groups"])), ResourceAttributes(**access))
 
 
 def _found(text: str, pattern: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from queuectl.kubernetes_yaml import load
-from queuectl.sandbox.kubernetes.wire import ApiError, Json
+from queuectl.sandbox.kubernetes.wire import Json, StatusError
 
 MEDIA = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
@@ -22,19 +22,21 @@ _MAX_DEPTH = 64
 
 
 def decode(body: bytes) -> Json:
-    """The object in the envelope of the API server. Raises ApiError 400 or 415."""
+    """The object in the envelope of the API server. Raises StatusError 400 or 415."""
     if not body.startswith(_MAGIC):
-        raise ApiError(400, f"the object provided is not protobuf of Kubernetes: it begins with {body[:4]!r}")
+        raise StatusError(
+            400, f"the object provided is not protobuf of Kubernetes: it begins with {body[:4]!r}"
+        )
     try:
         envelope = dict(_read(body[len(_MAGIC) :]))
         meta = {number: bytes(value).decode() for number, value in _read(envelope.get(1, b""))}
         api_version, kind = meta.get(1, ""), meta.get(2, "")
         message = _message_of(api_version, kind)
         if message not in _table():
-            raise ApiError(415, f"{api_version} {kind} is not accepted as protobuf: send application/json")
+            raise StatusError(415, f"{api_version} {kind} is not accepted as protobuf: send application/json")
         found = _message(envelope.get(2, b""), message, 0)
     except (ValueError, IndexError, TypeError, OverflowError, AttributeError) as error:
-        raise ApiError(400, f"the object provided is not valid protobuf: {error}") from None
+        raise StatusError(400, f"the object provided is not valid protobuf: {error}") from None
     return {"apiVersion": api_version, "kind": kind, **found}
 
 

@@ -13,25 +13,25 @@ import orjson
 
 from queuectl.sandbox.kubernetes import tables
 from queuectl.sandbox.kubernetes.builtin import from_stored
-from queuectl.sandbox.kubernetes.resources import Kind
+from queuectl.sandbox.kubernetes.resources import ServedKind
 from queuectl.sandbox.kubernetes.selectors import Match, selection
-from queuectl.sandbox.kubernetes.store import Change, Key, Store, Stored, Subscription, as_stored
-from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
+from queuectl.sandbox.kubernetes.store import Key, ObjectChange, ObjectStore, Stored, Subscription, as_stored
+from queuectl.sandbox.kubernetes.wire import Json, Request, ServerResponse, StatusError
 
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Representation:
     """Form of the answer for objects of one kind: whole objects or a table."""
 
-    kind: Kind
+    kind: ServedKind
     tabular: bool
     include: str
     clock: Callable[[], datetime]
 
     @classmethod
-    def of(cls, kind: Kind, request: Request, clock: Callable[[], datetime]) -> View:
+    def of(cls, kind: ServedKind, request: Request, clock: Callable[[], datetime]) -> Representation:
         accept = request.headers.get("accept", "").partition(",")[0]
         return cls(kind, "as=Table" in accept, request.query.get("includeObject", "Metadata"), clock)
 
@@ -59,14 +59,16 @@ class View:
         return b'%s,"items":[%s]}' % (head[:-1], b",".join(shown))
 
 
-def _selection(kind: Kind, namespace: str, request: Request, *fields: str) -> Match | None:
+def _selection(kind: ServedKind, namespace: str, request: Request, *fields: str) -> Match | None:
     place = [f"metadata.namespace={namespace}"] if kind.namespaced and namespace else []
     asked = ",".join([*filter(None, [request.query.get("fieldSelector", ""), *fields]), *place])
     return selection(kind, request.query.get("labelSelector", ""), asked)
 
 
-def list_objects(store: Store, view: View, namespace: str, request: Request) -> Response:
-    """One page; a later page shows the same revision as the first. Raises ApiError 400 or 410."""
+def list_objects(
+    store: ObjectStore, view: Representation, namespace: str, request: Request
+) -> ServerResponse:
+    """One page; a later page shows the same revision as the first. Raises StatusError 400 or 410."""
     query = request.query
     match = _selection(view.kind, namespace, request)
     revision, after = store.revision, None
@@ -86,7 +88,7 @@ def list_objects(store: Store, view: View, namespace: str, request: Request) -> 
         if not (query.get("labelSelector") or query.get("fieldSelector")):
             metadata["remainingItemCount"] = len(found) - limit
         found = found[:limit]
-    return Response(200, view.show_list(found, metadata))
+    return ServerResponse(200, view.show_list(found, metadata))
 
 
 def _write_token(revision: int, key: Key) -> str:
@@ -98,19 +100,24 @@ def _read_token(token: str) -> tuple[int, Key]:
         revision, namespace, name = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         return int(revision), (str(namespace), str(name))
     except ValueError:
-        raise ApiError(400, "continue key is not valid") from None
+        raise StatusError(400, "continue key is not valid") from None
 
 
 def _revision(text: str) -> int | None:
     """None for an absent version and 0: any state is sufficient."""
     if text and not text.isdecimal():
-        raise ApiError(400, f'resourceVersion: Invalid value: "{text}": must be a number')
+        raise StatusError(400, f'resourceVersion: Invalid value: "{text}": must be a number')
     return int(text or 0) or None
 
 
 def watch(
-    store: Store, view: View, namespace: str, name: str, request: Request, bookmark_seconds: float
-) -> Response:
+    store: ObjectStore,
+    view: Representation,
+    namespace: str,
+    name: str,
+    request: Request,
+    bookmark_seconds: float,
+) -> ServerResponse:
     """A stream of whole lines. If the revision is too old, the answer is an ERROR event."""
     query = request.query
     match = _selection(view.kind, namespace, request, name and f"metadata.name={name}")
@@ -118,15 +125,15 @@ def watch(
     initial = query.get("sendInitialEvents") == "true"
     bookmarks = query.get("allowWatchBookmarks") == "true"
     if initial and not (bookmarks and query.get("resourceVersionMatch") == "NotOlderThan"):
-        raise ApiError(
+        raise StatusError(
             422, "resourceVersionMatch: Forbidden: sendInitialEvents needs NotOlderThan and bookmarks"
         )
     collection = view.kind.collection
     first: list[bytes] = []
     try:
         subscription = store.subscribe(collection, None if initial else revision)
-    except ApiError as error:
-        return Response(200, _failed(error))
+    except StatusError as error:
+        return ServerResponse(200, _failed(error))
     if initial or (revision is None and query.get("sendInitialEvents") != "false"):
         objects = store.collection(collection)
         shown = [objects[key] for key in sorted(objects) if match is None or match(objects[key])]
@@ -135,15 +142,15 @@ def watch(
         first.append(_bookmark(view, store.revision, _INITIAL_END))
     seconds = float(query.get("timeoutSeconds") or 0) or 3600.0
     stream = Watch(store, view, match, subscription, bookmark_seconds if bookmarks else None)
-    return Response(200, stream.lines(first, seconds))
+    return ServerResponse(200, stream.lines(first, seconds))
 
 
 @dataclass(slots=True)
 class Watch:
     """One open watch; `bookmark_seconds` None sends no bookmarks."""
 
-    store: Store
-    view: View
+    store: ObjectStore
+    view: Representation
     match: Match | None
     subscription: Subscription
     bookmark_seconds: float | None
@@ -186,7 +193,7 @@ class Watch:
         self.subscription.ready.clear()
         return b"".join([self._event(pending.popleft()) for _ in range(len(pending))])
 
-    def _event(self, change: Change) -> bytes:
+    def _event(self, change: ObjectChange) -> bytes:
         """The change within this watcher's selection; empty if it is outside."""
         kind, stored = change.type, change.stored
         if self.match is not None:
@@ -202,7 +209,7 @@ class Watch:
         return _line(kind.encode(), self.view.show(stored))
 
 
-async def _failed(error: ApiError) -> AsyncIterator[bytes]:
+async def _failed(error: StatusError) -> AsyncIterator[bytes]:
     yield _line(b"ERROR", orjson.dumps(error.status))
 
 
@@ -210,7 +217,7 @@ def _line(kind: bytes, body: bytes) -> bytes:
     return b'{"type":"%s","object":%s}\n' % (kind, body)
 
 
-def _bookmark(view: View, revision: int, annotations: Json | None) -> bytes:
+def _bookmark(view: Representation, revision: int, annotations: Json | None) -> bytes:
     metadata: Json = {"resourceVersion": str(revision), "creationTimestamp": None}
     if annotations:
         metadata["annotations"] = annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from queuectl.kubernetes_yaml import load
-from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, invalid, refusal
+from queuectl.sandbox.kubernetes.wire import Json, StatusCause, StatusError, invalid, refusal
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 EVENTS = "events"
@@ -22,7 +22,7 @@ _BUILT_IN = Path(__file__).with_name("builtin.yaml")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ServedKind:
     """One kind at one version. Kinds with the same `collection` are the same objects."""
 
     group: str
@@ -56,22 +56,22 @@ class Kind:
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def refusal(self, code: int, name: str, message: str, reason: str = "") -> ApiError:
+    def refusal(self, code: int, name: str, message: str, reason: str = "") -> StatusError:
         """`{}` in the message stands for this kind's resource and the name."""
         return refusal(code, self.plural, self.group, name, message, reason)
 
-    def invalid(self, name: str, *causes: Cause) -> ApiError:
+    def invalid(self, name: str, *causes: StatusCause) -> StatusError:
         return invalid(self.kind, self.group, name, causes)
 
 
-def _built_in() -> Iterable[Kind]:
+def _built_in() -> Iterable[ServedKind]:
     ((served, _),) = load(_BUILT_IN.read_bytes())
     del served["definitions"]
     for api_version, kinds in served.items():
         group, _, version = api_version.rpartition("/")
         for fields in kinds:
             kind = fields["kind"]
-            yield Kind(group, version, singular=kind.lower(), list_kind=f"{kind}List", **fields)
+            yield ServedKind(group, version, singular=kind.lower(), list_kind=f"{kind}List", **fields)
 
 
 class Catalog:
@@ -80,10 +80,10 @@ class Catalog:
     def __init__(self) -> None:
         self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in _built_in()}
 
-    def find(self, group: str, version: str, plural: str) -> Kind | None:
+    def find(self, group: str, version: str, plural: str) -> ServedKind | None:
         return self._kinds.get((group, version, plural))
 
-    def of_version(self, group: str, version: str) -> list[Kind]:
+    def of_version(self, group: str, version: str) -> list[ServedKind]:
         return [k for k in self._kinds.values() if (k.group, k.version) == (group, version)]
 
     def versions(self) -> dict[str, list[str]]:
@@ -93,7 +93,7 @@ class Catalog:
             groups.setdefault(kind.group, set()).add(kind.version)
         return {group: sorted(found, key=lambda v: ("a" in v, v)) for group, found in groups.items()}
 
-    def collection(self, name: str) -> Kind | None:
+    def collection(self, name: str) -> ServedKind | None:
         """Any kind that serves this collection."""
         return next((kind for kind in self._kinds.values() if kind.collection == name), None)
 
@@ -110,12 +110,12 @@ class Catalog:
         }
 
 
-def _custom_kinds(spec: Json) -> Iterable[Kind]:
+def _custom_kinds(spec: Json) -> Iterable[ServedKind]:
     names = spec["names"]
     for version in spec["versions"]:
         if not version.get("served"):
             continue
-        yield Kind(
+        yield ServedKind(
             group=spec["group"],
             version=version["name"],
             plural=names["plural"],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from queuectl.sandbox.kubernetes.identities import Access, User, allowed
-from queuectl.sandbox.kubernetes.resources import Catalog, Kind
+from queuectl.sandbox.kubernetes.identities import ResourceAttributes, UserInfo, allowed
+from queuectl.sandbox.kubernetes.resources import Catalog, ServedKind
 from queuectl.sandbox.kubernetes.wire import Json
 
 _ALL = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
@@ -13,7 +13,7 @@ _ALL_URLS = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
 _URLS = [{"verbs": ["get"], "nonResourceURLs": ["/api*", "/apis*", "/healthz", "/openapi*", "/version"]}]
 
 
-def answer(catalog: Catalog, kind: Kind, user: User, body: Json) -> Json:
+def answer(catalog: Catalog, kind: ServedKind, user: UserInfo, body: Json) -> Json:
     """`body` with its status."""
     head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"creationTimestamp": None}}
     spec = body.get("spec") or {}
@@ -29,20 +29,22 @@ def answer(catalog: Catalog, kind: Kind, user: User, body: Json) -> Json:
     return {**head, "spec": spec, "status": status}
 
 
-def _allowed(user: User, spec: Json) -> bool:
+def _allowed(user: UserInfo, spec: Json) -> bool:
     asked = spec.get("resourceAttributes")
     if asked is None:
         # Discovery is open to every caller, other paths are not.
         path = (spec.get("nonResourceAttributes") or {}).get("path", "")
         return user.is_admin or path.startswith(tuple(url.rstrip("*") for url in _URLS[0]["nonResourceURLs"]))
     names = ("verb", "group", "resource", "subresource", "namespace", "name")
-    return allowed(user, Access(**{name: asked.get(name, "") for name in names}))
+    return allowed(user, ResourceAttributes(**{name: asked.get(name, "") for name in names}))
 
 
-def _rules(catalog: Catalog, user: User, namespace: str) -> Iterator[Json]:
+def _rules(catalog: Catalog, user: UserInfo, namespace: str) -> Iterator[Json]:
     for group, versions in catalog.versions().items():
         for kind in catalog.of_version(group, versions[0]):
             where = namespace if kind.namespaced else ""
-            verbs = [v for v in kind.verbs if allowed(user, Access(v, group, kind.plural, "", where))]
+            verbs = [
+                v for v in kind.verbs if allowed(user, ResourceAttributes(v, group, kind.plural, "", where))
+            ]
             if verbs:
                 yield {"verbs": verbs, "apiGroups": [group], "resources": [kind.plural]}

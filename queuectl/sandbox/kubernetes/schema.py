@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-from queuectl.sandbox.kubernetes.wire import Cause, Json, required
+from queuectl.sandbox.kubernetes.wire import Json, StatusCause, required
 
 _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -54,7 +54,7 @@ def default(value: Any, schema: Json) -> None:
             default(item, schema["items"])
 
 
-def validate(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
+def validate(value: Any, schema: Json, path: str = "") -> Iterator[StatusCause]:
     """All problems of `value`, each with the path of its field."""
     if value is None and schema.get("nullable"):
         return
@@ -62,12 +62,12 @@ def validate(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
         wanted = schema.get("type", "integer or string")
         found = next((name for name, types in _TYPES.items() if isinstance(value, types)), "null")
         message = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
-        yield Cause(path, message, "FieldValueTypeInvalid")
+        yield StatusCause(path, message, "FieldValueTypeInvalid")
         return
     if "enum" in schema and value not in schema["enum"]:
         known = ", ".join(map(_shown, schema["enum"]))
         message = f"Unsupported value: {_shown(value)}: supported values: {known}"
-        yield Cause(path, message, "FieldValueNotSupported")
+        yield StatusCause(path, message, "FieldValueNotSupported")
     if isinstance(value, dict):
         yield from _object(value, schema, path)
     elif isinstance(value, list):
@@ -81,7 +81,7 @@ def validate(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
         yield from _number(value, schema, path)
 
 
-def _object(value: Json, schema: Json, path: str) -> Iterator[Cause]:
+def _object(value: Json, schema: Json, path: str) -> Iterator[StatusCause]:
     for name in schema.get("required") or ():
         if name not in value:
             yield required(f"{path}.{name}" if path else name)
@@ -92,7 +92,7 @@ def _object(value: Json, schema: Json, path: str) -> Iterator[Cause]:
             yield from validate(item, child, f"{path}.{name}" if path else name)
 
 
-def _array(value: list[Any], schema: Json, path: str) -> Iterator[Cause]:
+def _array(value: list[Any], schema: Json, path: str) -> Iterator[StatusCause]:
     yield from _size(len(value), schema, path, "Items", "items")
     for index, item in enumerate(value):
         yield from validate(item, schema.get("items") or {}, f"{path}[{index}]")
@@ -101,11 +101,13 @@ def _array(value: list[Any], schema: Json, path: str) -> Iterator[Cause]:
     for index, item in enumerate(value if schema.get("x-kubernetes-list-type") in ("set", "map") else ()):
         identity = [item.get(key) for key in keys] if keys and isinstance(item, dict) else item
         if identity in seen:
-            yield Cause(f"{path}[{index}]", f"Duplicate value: {_shown(identity)}", "FieldValueDuplicate")
+            yield StatusCause(
+                f"{path}[{index}]", f"Duplicate value: {_shown(identity)}", "FieldValueDuplicate"
+            )
         seen.append(identity)
 
 
-def _number(value: float, schema: Json, path: str) -> Iterator[Cause]:
+def _number(value: float, schema: Json, path: str) -> Iterator[StatusCause]:
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and value < low:
         yield _body(path, value, f"should be greater than or equal to {low}")
@@ -116,13 +118,13 @@ def _number(value: float, schema: Json, path: str) -> Iterator[Cause]:
         yield _body(path, value, f"must be of type {schema['format']}")
 
 
-def _size(count: int, schema: Json, path: str, keyword: str, noun: str) -> Iterator[Cause]:
+def _size(count: int, schema: Json, path: str, keyword: str, noun: str) -> Iterator[StatusCause]:
     low, high = schema.get(f"min{keyword}"), schema.get(f"max{keyword}")
     if low is not None and count < low:
         yield _body(path, count, f"should have at least {low} {noun}")
     if high is not None and count > high:
         reason = "FieldValueTooLong" if keyword == "Length" else "FieldValueTooMany"
-        yield Cause(path, f"Too many: {count}: must have at most {high} {noun}", reason)
+        yield StatusCause(path, f"Too many: {count}: must have at most {high} {noun}", reason)
 
 
 def _child(schema: Json, name: str) -> Json | None:
@@ -145,8 +147,8 @@ def _has_type(value: Any, schema: Json) -> bool:
     return known and (wanted in (None, "boolean") or not isinstance(value, bool))
 
 
-def _body(path: str, value: object, message: str) -> Cause:
-    return Cause(path, f"Invalid value: {_shown(value)}: {path} in body {message}")
+def _body(path: str, value: object, message: str) -> StatusCause:
+    return StatusCause(path, f"Invalid value: {_shown(value)}: {path} in body {message}")
 
 
 def _shown(value: object) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from queuectl.kinds.selectors import label_selector
 from queuectl.sandbox.kubernetes.builtin import to_stored_path
-from queuectl.sandbox.kubernetes.resources import Kind
+from queuectl.sandbox.kubernetes.resources import ServedKind
 from queuectl.sandbox.kubernetes.store import Stored
-from queuectl.sandbox.kubernetes.wire import ApiError, Json
+from queuectl.sandbox.kubernetes.wire import Json, StatusError
 
 Match = Callable[[Stored], bool]
 
@@ -18,8 +18,8 @@ _REQUIREMENT = re.compile(
 )
 
 
-def selection(kind: Kind, labels: str, fields: str) -> Match | None:
-    """None selects everything. Raises ApiError 400 if it can't be parsed or is not supported."""
+def selection(kind: ServedKind, labels: str, fields: str) -> Match | None:
+    """None selects everything. Raises StatusError 400 if it can't be parsed or is not supported."""
     parts = [_labels(labels)] if labels.strip(" ,") else []
     parts += [_field(kind, part.strip()) for part in fields.split(",") if part.strip()]
     if not parts:
@@ -31,21 +31,21 @@ def _labels(text: str) -> Match:
     try:
         selects = label_selector(text)
     except ValueError as problem:
-        raise ApiError(400, str(problem)) from None
+        raise StatusError(400, str(problem)) from None
     return lambda stored: selects(stored.labels)
 
 
-def _field(kind: Kind, text: str) -> Match:
+def _field(kind: ServedKind, text: str) -> Match:
     found = _REQUIREMENT.fullmatch(text)
     if not found or found["not"] or not found["op"]:
-        raise ApiError(400, f"invalid selector: '{text}'; can't understand '{text}'")
+        raise StatusError(400, f"invalid selector: '{text}'; can't understand '{text}'")
     path, value, equal = found["key"], found["value"], found["op"] != "!="
     if path == "metadata.name":
         return lambda stored: (stored.key[1] == value) is equal
     if path == "metadata.namespace":
         return lambda stored: (stored.key[0] == value) is equal
     if path not in kind.fields:
-        raise ApiError(400, f"field label not supported: {path}")
+        raise StatusError(400, f"field label not supported: {path}")
     stored_path = to_stored_path(kind, path)
     return lambda stored: (shown(at_path(stored.read(), stored_path)) == value) is equal
 

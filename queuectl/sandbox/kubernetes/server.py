@@ -15,10 +15,10 @@ import trustme
 from aiohttp import web
 
 from queuectl.sandbox.control_plane import write_kubeconfig
-from queuectl.sandbox.kubernetes.api import Api
+from queuectl.sandbox.kubernetes.handler import RequestHandler
 from queuectl.sandbox.kubernetes.identities import Identities
-from queuectl.sandbox.kubernetes.store import Store
-from queuectl.sandbox.kubernetes.wire import ApiError, Request, Response
+from queuectl.sandbox.kubernetes.store import ObjectStore
+from queuectl.sandbox.kubernetes.wire import Request, ServerResponse, StatusError
 from queuectl.sandbox.kubernetes.writes import Check
 
 _MAX_BODY = 3 * 1024 * 1024
@@ -74,8 +74,8 @@ class SmallApi:
             self._certificates = self.folder / "certificates"
         identities = Identities(self.folder)
         self.tokens = identities.tokens
-        self.store = Store(self.folder)
-        self.api = Api(
+        self.store = ObjectStore(self.folder)
+        self.api = RequestHandler(
             self.store,
             identities,
             clock=self._clock,
@@ -125,7 +125,7 @@ class SmallApi:
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
-            return _plain(ApiError(413, f"Request entity too large: limit is {_MAX_BODY}").response())
+            return _plain(StatusError(413, f"Request entity too large: limit is {_MAX_BODY}").response())
         # A header that is sent several times is one list.
         headers = {name.lower(): ",".join(request.headers.getall(name)) for name in request.headers}
         asked = Request(request.method, request.path, dict(request.query), headers, body)
@@ -135,14 +135,14 @@ class SmallApi:
         return await _stream(request, response, response.body)
 
 
-def _plain(response: Response) -> web.Response:
+def _plain(response: ServerResponse) -> web.Response:
     assert isinstance(response.body, bytes)
     headers = {"Content-Type": response.content_type, **response.headers}
     return web.Response(status=response.status, body=response.body, headers=headers)
 
 
 async def _stream(
-    request: web.Request, response: Response, chunks: AsyncIterator[bytes]
+    request: web.Request, response: ServerResponse, chunks: AsyncIterator[bytes]
 ) -> web.StreamResponse:
     stream = web.StreamResponse(status=response.status, headers={"Content-Type": response.content_type})
     await stream.prepare(request)

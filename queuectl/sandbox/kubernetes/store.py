@@ -17,7 +17,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import orjson
 
-from queuectl.sandbox.kubernetes.wire import ApiError, Json
+from queuectl.sandbox.kubernetes.wire import Json, StatusError
 
 Key = tuple[str, str]
 """Namespace (empty for cluster-scoped) and name."""
@@ -55,7 +55,7 @@ class Stored:
         return dict(orjson.loads(self.raw))
 
 
-class Change(NamedTuple):
+class ObjectChange(NamedTuple):
     """`stored` is the object to send: for DELETED the last state, at the revision of the deletion."""
 
     collection: str
@@ -68,18 +68,18 @@ class Change(NamedTuple):
 class Subscription:
     """Changes of one collection since its creation. When closed it ends its watch."""
 
-    pending: deque[Change] = field(default_factory=deque)
+    pending: deque[ObjectChange] = field(default_factory=deque)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     closed: bool = False
-    failure: ApiError | None = None
+    failure: StatusError | None = None
     """Sent as an ERROR event before the end."""
 
-    def close(self, failure: ApiError | None = None) -> None:
+    def close(self, failure: StatusError | None = None) -> None:
         self.closed, self.failure = True, failure
         self.ready.set()
 
 
-class Store:
+class ObjectStore:
     """`history`: number of changes that are kept; an older revision is Expired for lists and watches."""
 
     def __init__(self, folder: Path | None, *, seed: str | None = None, history: int = 10_000) -> None:
@@ -88,7 +88,7 @@ class Store:
         self.dependents: dict[str, set[tuple[str, Key]]] = {}
         """By the owner's UID."""
         self._collections: dict[str, dict[Key, Stored]] = {}
-        self._changes: deque[Change] = deque(maxlen=history)
+        self._changes: deque[ObjectChange] = deque(maxlen=history)
         self._subscriptions: dict[str, set[Subscription]] = {}
         self._seed = seed or secrets.token_hex(16)
         self._database: sqlite3.Connection | None = None
@@ -131,7 +131,7 @@ class Store:
         self._persist(_PUT, (collection, *stored.key, stored.raw), stored.revision)
         before = self.collection(collection).get(stored.key)
         self._index(collection, before, stored)
-        self._publish(Change(collection, "MODIFIED" if before else "ADDED", before, stored))
+        self._publish(ObjectChange(collection, "MODIFIED" if before else "ADDED", before, stored))
         return stored
 
     def remove(self, collection: str, obj: Json) -> Stored:
@@ -140,7 +140,7 @@ class Store:
         self._persist(_REMOVE, (collection, *last.key), last.revision)
         before = self.collection(collection)[last.key]
         self._index(collection, before, None)
-        self._publish(Change(collection, "DELETED", before, last))
+        self._publish(ObjectChange(collection, "DELETED", before, last))
         return last
 
     def _next(self, obj: Json) -> Stored:
@@ -169,7 +169,7 @@ class Store:
             for owner in after.owners:
                 self.dependents.setdefault(owner, set()).add((collection, after.key))
 
-    def _publish(self, change: Change) -> None:
+    def _publish(self, change: ObjectChange) -> None:
         if len(self._changes) == self._changes.maxlen:
             self.floor = self._changes[0].stored.revision
         self._changes.append(change)
@@ -187,15 +187,15 @@ class Store:
         self._changes.clear()
         self.floor = self.revision
 
-    def since(self, collection: str, revision: int) -> list[Change]:
-        """Changes after `revision`, oldest first. Raises ApiError 410."""
+    def since(self, collection: str, revision: int) -> list[ObjectChange]:
+        """Changes after `revision`, oldest first. Raises StatusError 410."""
         if revision < self.floor:
-            raise ApiError(410, f"too old resource version: {revision} ({self.floor})")
+            raise StatusError(410, f"too old resource version: {revision} ({self.floor})")
         if revision > self.revision:
             causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
             message = f"Timeout: Too large resource version: {revision}, current: {self.revision}"
-            raise ApiError(504, message, details={"causes": causes}, retry_after=1)
-        newest_first: list[Change] = []
+            raise StatusError(504, message, details={"causes": causes}, retry_after=1)
+        newest_first: list[ObjectChange] = []
         for change in reversed(self._changes):
             if change.stored.revision <= revision:
                 break
@@ -204,7 +204,7 @@ class Store:
         return newest_first[::-1]
 
     def at(self, collection: str, revision: int) -> dict[Key, Stored]:
-        """The collection as it was at `revision`. Raises ApiError 410."""
+        """The collection as it was at `revision`. Raises StatusError 410."""
         then = dict(self.collection(collection))
         for change in reversed(self.since(collection, revision)):
             if change.before is None:
@@ -214,7 +214,7 @@ class Store:
         return then
 
     def subscribe(self, collection: str, revision: int | None) -> Subscription:
-        """Changes after `revision` (None: from now on). Raises ApiError 410."""
+        """Changes after `revision` (None: from now on). Raises StatusError 410."""
         subscription = Subscription()
         if revision is not None:
             subscription.pending.extend(self.since(collection, revision))
@@ -227,7 +227,7 @@ class Store:
     def watches(self, collection: str) -> list[Subscription]:
         return list(self._subscriptions.get(collection, ()))
 
-    def close_watches(self, collection: str, failure: ApiError | None = None) -> None:
+    def close_watches(self, collection: str, failure: StatusError | None = None) -> None:
         for subscription in self.watches(collection):
             subscription.close(failure)
 

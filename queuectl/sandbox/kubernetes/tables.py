@@ -11,7 +11,7 @@ import orjson
 
 from queuectl.kinds.jobs import conditions
 from queuectl.sandbox.kubernetes.builtin import from_stored
-from queuectl.sandbox.kubernetes.resources import EVENTS, JOBS, PODS, Kind
+from queuectl.sandbox.kubernetes.resources import EVENTS, JOBS, PODS, ServedKind
 from queuectl.sandbox.kubernetes.selectors import at_path, shown
 from queuectl.sandbox.kubernetes.wire import Json
 
@@ -81,7 +81,13 @@ _COMPUTED: dict[str, Callable[[Json, datetime], Json]] = {
 
 
 def table(
-    kind: Kind, objects: Iterable[Json], metadata: Json, now: datetime, include: str, *, heading: bool = True
+    kind: ServedKind,
+    objects: Iterable[Json],
+    metadata: Json,
+    now: datetime,
+    include: str,
+    *,
+    heading: bool = True,
 ) -> Json:
     """`objects` as stored; `include`: the part of the object in each row, None, Metadata or Object."""
     columns = [
@@ -93,7 +99,7 @@ def table(
     return head | {"columnDefinitions": columns if heading else None, "rows": rows}
 
 
-def _row(kind: Kind, obj: Json, now: datetime, include: str) -> Json:
+def _row(kind: ServedKind, obj: Json, now: datetime, include: str) -> Json:
     compute = _COMPUTED.get(kind.collection)
     computed = compute(obj, now) if compute else {}
     cells = [computed[c["name"]] if "jsonPath" not in c else _cell(obj, c, now) for c in kind.columns]

@@ -28,7 +28,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class ServerResponse:
     """`body` is an iterator for a watch: one chunk holds whole lines."""
 
     status: int
@@ -43,7 +43,7 @@ class Response:
         return dict(orjson.loads(self.body))
 
 
-class Cause(NamedTuple):
+class StatusCause(NamedTuple):
     """One problem of one field. `reason` is FieldValueInvalid, FieldValueRequired, ..."""
 
     field: str
@@ -51,8 +51,8 @@ class Cause(NamedTuple):
     reason: str = "FieldValueInvalid"
 
 
-def required(path: str, message: str = "Required value") -> Cause:
-    return Cause(path, message, "FieldValueRequired")
+def required(path: str, message: str = "Required value") -> StatusCause:
+    return StatusCause(path, message, "FieldValueRequired")
 
 
 _REASONS = {
@@ -62,7 +62,7 @@ _REASONS = {
 }
 
 
-class ApiError(Exception):
+class StatusError(Exception):
     """A refusal, as sent to the caller."""
 
     def __init__(
@@ -76,19 +76,19 @@ class ApiError(Exception):
         self.status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         self.status |= {"message": message, "reason": reason, "details": details, "code": code}
 
-    def response(self) -> Response:
-        return Response(self.code, orjson.dumps(self.status), headers=self.headers)
+    def response(self) -> ServerResponse:
+        return ServerResponse(self.code, orjson.dumps(self.status), headers=self.headers)
 
 
-def refusal(code: int, kind: str, group: str, name: str, message: str, reason: str = "") -> ApiError:
+def refusal(code: int, kind: str, group: str, name: str, message: str, reason: str = "") -> StatusError:
     """A refusal that names its object; `{}` in the message stands for `jobs.batch "name"`."""
     details = {"name": name, "group": group, "kind": kind}
     resource = f"{kind}.{group}" if group else kind
     text = message.replace("{}", f'{resource} "{name}"' if name else resource, 1)
-    return ApiError(code, text, reason, {key: value for key, value in details.items() if value})
+    return StatusError(code, text, reason, {key: value for key, value in details.items() if value})
 
 
-def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
+def invalid(kind: str, group: str, name: str, causes: Sequence[StatusCause]) -> StatusError:
     """422 with the name of each field; one cause as `field: message`, several in brackets."""
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 from queuectl.sandbox.kubernetes import builtin, schema
 from queuectl.sandbox.kubernetes.admission import AdmissionPolicies, AdmissionRequest
-from queuectl.sandbox.kubernetes.identities import SYSTEM, User
-from queuectl.sandbox.kubernetes.resources import CRDS, JOBS, NAMESPACES, PODS, Catalog, Kind
-from queuectl.sandbox.kubernetes.store import Key, Store, Stored, as_stored
-from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, required
+from queuectl.sandbox.kubernetes.identities import SYSTEM, UserInfo
+from queuectl.sandbox.kubernetes.resources import CRDS, JOBS, NAMESPACES, PODS, Catalog, ServedKind
+from queuectl.sandbox.kubernetes.store import Key, ObjectStore, Stored, as_stored
+from queuectl.sandbox.kubernetes.wire import Json, StatusCause, StatusError, required
 
-Check = Callable[[Json], Iterable[Cause]]
+Check = Callable[[Json], Iterable[StatusCause]]
 """Problems of an object beyond its schema."""
 _CONTAINERS = (NAMESPACES, CRDS)
 """Collections with objects that are removed only when they are empty."""
@@ -32,14 +32,14 @@ _ELSEWHERE = "the namespace of the provided object does not match the namespace 
 class Author:
     """The client of a write and its options: `strict` refuses unknown fields, else they are dropped."""
 
-    user: User
+    user: UserInfo
     dry_run: bool = False
     strict: bool = False
 
 
 @dataclass(slots=True)
 class Writes:
-    store: Store
+    store: ObjectStore
     catalog: Catalog
     admission: AdmissionPolicies
     clock: Callable[[], datetime]
@@ -49,7 +49,7 @@ class Writes:
         """Now, or `after` seconds later, in the form of Kubernetes."""
         return (self.clock() + timedelta(seconds=after)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def find(self, kind: Kind, key: Key) -> Stored:
+    def find(self, kind: ServedKind, key: Key) -> Stored:
         stored = self.store.collection(kind.collection).get(key)
         if stored is None:
             raise kind.refusal(404, key[1], "{} not found")
@@ -57,7 +57,7 @@ class Writes:
 
     # --- create ---
 
-    def create(self, kind: Kind, namespace: str, obj: Json, author: Author) -> Stored:
+    def create(self, kind: ServedKind, namespace: str, obj: Json, author: Author) -> Stored:
         obj = self._decode(kind, obj, author)
         metadata = obj["metadata"]
         key = self._place(kind, namespace, metadata)
@@ -81,56 +81,59 @@ class Writes:
             self._collect(kind.collection, key)  # its owner is gone already
         return stored
 
-    def _put(self, kind: Kind, obj: Json) -> Stored:
+    def _put(self, kind: ServedKind, obj: Json) -> Stored:
         stored = self.store.put(kind.collection, obj)
         if kind.collection == CRDS:
             self.catalog.define(obj)
         return stored
 
-    def _decode(self, kind: Kind, obj: Json, author: Author) -> Json:
-        """From the request to the stored form: check kind and fields, set defaults. Raises ApiError 400."""
+    def _decode(self, kind: ServedKind, obj: Json, author: Author) -> Json:
+        """From the request to the stored form: check kind and fields, set defaults.
+
+        Raises StatusError 400.
+        """
         found = (obj.setdefault("apiVersion", kind.api_version), obj.setdefault("kind", kind.kind))
         if found != (kind.api_version, kind.kind):
-            raise ApiError(
+            raise StatusError(
                 400, f"the object provided is unrecognized: {found} is not {kind.api_version} {kind.kind}"
             )
         metadata = obj.setdefault("metadata", {})
         if not isinstance(metadata, dict):
-            raise ApiError(400, "metadata: must be an object")
+            raise StatusError(400, "metadata: must be an object")
         for name in ("labels", "annotations", "finalizers", "ownerReferences"):
             if not (values := metadata.get(name)):
                 metadata.pop(name, None)
             elif name in ("labels", "annotations") and not _texts(values):
-                raise ApiError(400, f"json: cannot unmarshal metadata.{name}: its values must be strings")
+                raise StatusError(400, f"json: cannot unmarshal metadata.{name}: its values must be strings")
         if kind.schema is not None:
             self._fit(kind, kind.schema, obj, author)
         return builtin.to_stored(kind, obj)
 
-    def _fit(self, kind: Kind, known: Json, obj: Json, author: Author) -> None:
+    def _fit(self, kind: ServedKind, known: Json, obj: Json, author: Author) -> None:
         """Drop unknown fields, set defaults. Validates a built-in kind; a custom one is validated later."""
         unknown = schema.prune(obj, known) if kind.custom else []
         if unknown and author.strict:
             texts = ", ".join(f'unknown field "{path}"' for path in unknown)
             message = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-            raise ApiError(400, f"{message}strict decoding error: {texts}")
+            raise StatusError(400, f"{message}strict decoding error: {texts}")
         schema.default(obj, known)
         if kind.custom:
             return
         causes = list(schema.validate(obj, known))
         if misfit := next((cause for cause in causes if cause.reason == "FieldValueTypeInvalid"), None):
-            raise ApiError(400, f"{kind.kind} cannot be handled as a {kind.kind}: {misfit.message}")
+            raise StatusError(400, f"{kind.kind} cannot be handled as a {kind.kind}: {misfit.message}")
         if causes:
             raise kind.invalid(obj["metadata"].get("name", ""), *causes)
         builtin.fill_defaults(kind, obj)
 
-    def _place(self, kind: Kind, namespace: str, metadata: Json) -> Key:
-        """Its key; the namespace must exist and not be terminating. Raises ApiError."""
+    def _place(self, kind: ServedKind, namespace: str, metadata: Json) -> Key:
+        """Its key; the namespace must exist and not be terminating. Raises StatusError."""
         if kind.namespaced:
             if metadata.setdefault("namespace", namespace) != namespace:
-                raise ApiError(400, _ELSEWHERE)
+                raise StatusError(400, _ELSEWHERE)
             home = self.store.collection(NAMESPACES).get(("", namespace))
             if home is None:
-                raise ApiError(404, f'namespaces "{namespace}" not found', details={"name": namespace})
+                raise StatusError(404, f'namespaces "{namespace}" not found', details={"name": namespace})
             if home.read()["metadata"].get("deletionTimestamp"):
                 message = (
                     f"unable to create new content in namespace {namespace} because it is being terminated"
@@ -146,7 +149,7 @@ class Writes:
             metadata["name"] = prefix + self.store.new_uid(kind.collection, (namespace, prefix))[:5]
         return (namespace if kind.namespaced else "", metadata["name"])
 
-    def _validate(self, kind: Kind, old: Json | None, new: Json) -> None:
+    def _validate(self, kind: ServedKind, old: Json | None, new: Json) -> None:
         causes = list(builtin.problems(kind, old, new))
         if kind.custom:
             causes += schema.validate(new, kind.schema or {})
@@ -157,14 +160,21 @@ class Writes:
 
     # --- update and patch ---
 
-    def replace(self, kind: Kind, key: Key, body: Json, author: Author, subresource: str = "") -> Stored:
+    def replace(
+        self, kind: ServedKind, key: Key, body: Json, author: Author, subresource: str = ""
+    ) -> Stored:
         """PUT: if `body` has a UID, it must be the object's."""
         stored = self.find(kind, key)
         _precondition(kind, stored, "UID", (body.get("metadata") or {}).get("uid") or None, stored.uid)
         return self.update(kind, key, lambda current: body, author, subresource)
 
     def update(
-        self, kind: Kind, key: Key, transform: Callable[[Json], Json], author: Author, subresource: str = ""
+        self,
+        kind: ServedKind,
+        key: Key,
+        transform: Callable[[Json], Json],
+        author: Author,
+        subresource: str = "",
     ) -> Stored:
         """`transform` makes the new object from the current one."""
         stored = self.find(kind, key)
@@ -190,14 +200,14 @@ class Writes:
             return stored
         return as_stored(new) if author.dry_run else self._store_update(kind, key, new)
 
-    def _store_update(self, kind: Kind, key: Key, new: Json) -> Stored:
+    def _store_update(self, kind: ServedKind, key: Key, new: Json) -> Stored:
         metadata = new["metadata"]
         waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
         if metadata.get("deletionTimestamp") and not waits and kind.collection not in _CONTAINERS:
             return self._remove(kind, key, new)
         return self._put(kind, new)
 
-    def bind(self, kind: Kind, key: Key, binding: Json) -> None:
+    def bind(self, kind: ServedKind, key: Key, binding: Json) -> None:
         """Bind a pod to its node, once."""
         pod = self.find(kind, key).read()
         node = (binding.get("target") or {}).get("name")
@@ -214,7 +224,7 @@ class Writes:
 
     # --- delete ---
 
-    def delete(self, kind: Kind, key: Key, options: Json, author: Author) -> tuple[Stored, bool]:
+    def delete(self, kind: ServedKind, key: Key, options: Json, author: Author) -> tuple[Stored, bool]:
         """The object's last state, and whether it is gone."""
         stored = self.find(kind, key)
         wanted = options.get("preconditions") or {}
@@ -245,7 +255,7 @@ class Writes:
             self._finish(kind.collection, key[1])
         return stored, key not in self.store.collection(kind.collection)
 
-    def _remove(self, kind: Kind, key: Key, obj: Json) -> Stored:
+    def _remove(self, kind: ServedKind, key: Key, obj: Json) -> Stored:
         stored = self.store.remove(kind.collection, obj)
         if kind.collection == CRDS:
             self.catalog.withdraw(key[1])
@@ -293,34 +303,36 @@ def _texts(values: object) -> bool:
     return isinstance(values, dict) and all(isinstance(value, str) for value in values.values())
 
 
-def _same_object(kind: Kind, stored: Stored, wanted: Json) -> None:
-    """Raises ApiError if it names another object or another version of it."""
+def _same_object(kind: ServedKind, stored: Stored, wanted: Json) -> None:
+    """Raises StatusError if it names another object or another version of it."""
     metadata = wanted.get("metadata")
     if not isinstance(metadata, dict):
-        raise ApiError(400, "metadata: must be an object")
+        raise StatusError(400, "metadata: must be an object")
     namespace, name = stored.key
     if (other := metadata.setdefault("name", name)) != name:
-        raise ApiError(400, f"the name of the object ({other}) does not match the name on the URL ({name})")
+        raise StatusError(
+            400, f"the name of the object ({other}) does not match the name on the URL ({name})"
+        )
     if kind.namespaced and metadata.setdefault("namespace", namespace) != namespace:
-        raise ApiError(400, _ELSEWHERE)
+        raise StatusError(400, _ELSEWHERE)
     if (uid := metadata.get("uid") or stored.uid) != stored.uid:
-        raise kind.invalid(name, Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable'))
+        raise kind.invalid(name, StatusCause("metadata.uid", f'Invalid value: "{uid}": field is immutable'))
     revision = metadata.get("resourceVersion")
     if revision and revision != str(stored.revision):
         raise kind.refusal(409, name, _FULFILLED + _MODIFIED)
     if not revision and not kind.unconditional:
         message = "Invalid value: 0: must be specified for an update"
-        raise kind.invalid(name, Cause("metadata.resourceVersion", message))
+        raise kind.invalid(name, StatusCause("metadata.resourceVersion", message))
 
 
-def _carry_metadata(kind: Kind, old: Json, new: Json) -> None:
+def _carry_metadata(kind: ServedKind, old: Json, new: Json) -> None:
     """Keep the metadata that a write can't change; refuse changes that are not allowed."""
     before = old["metadata"]
     after = new["metadata"] = dict(new["metadata"])
     added = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
     if added and before.get("deletionTimestamp"):
         message = "Forbidden: no new finalizers can be added if the object is being deleted"
-        raise kind.invalid(before["name"], Cause("metadata.finalizers", message, "FieldValueForbidden"))
+        raise kind.invalid(before["name"], StatusCause("metadata.finalizers", message, "FieldValueForbidden"))
     if "managedFields" in before:
         after.setdefault("managedFields", before["managedFields"])
     for name in ("uid", "creationTimestamp", "generation", *_SERVER_OWNED):
@@ -329,13 +341,13 @@ def _carry_metadata(kind: Kind, old: Json, new: Json) -> None:
             after[name] = before[name]
 
 
-def _precondition(kind: Kind, stored: Stored, name: str, wanted: str | None, found: str) -> None:
+def _precondition(kind: ServedKind, stored: Stored, name: str, wanted: str | None, found: str) -> None:
     if wanted is not None and wanted != found:
         message = f"Precondition failed: {name} in precondition: {wanted}, {name} in object meta: {found}"
         raise kind.refusal(409, stored.key[1], _FULFILLED + message)
 
 
-def _grace(kind: Kind, obj: Json, asked: int | None) -> int:
+def _grace(kind: ServedKind, obj: Json, asked: int | None) -> int:
     """Grace period in seconds of a pod that has a node and still runs; 0, by its kubelet, deletes it."""
     if kind.collection != PODS or not obj["spec"].get("nodeName"):
         return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from queuectl.sandbox.players.api import Api, Clock
+from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.jobs import JOBS, JobController
 from queuectl.sandbox.players.kubelet import Kubelet
 from queuectl.sandbox.players.nodes import Nodes
@@ -15,8 +16,7 @@ from queuectl.sandbox.players.old_events import forget_events
 from queuectl.sandbox.players.owners import Owners
 from queuectl.sandbox.players.pods import PODS, controller_uid, node_of
 from queuectl.sandbox.players.scheduler import Scheduler
-from queuectl.sandbox.players.store import Store
-from queuectl.sandbox.players.training import PYTORCHJOBS, TrainingOperator
+from queuectl.sandbox.players.training_operator import PYTORCHJOBS, TrainingOperator
 
 
 async def play(api: Api, clock: Clock, *, controller_manager: bool, training_operator: bool = True) -> None:
@@ -24,9 +24,9 @@ async def play(api: Api, clock: Clock, *, controller_manager: bool, training_ope
 
     Without `training_operator` the real one does that work.
     """
-    pods = Store(api, PODS, clock, {"node": node_of, "owner": controller_uid})
-    nodes = Store(api, "/api/v1/nodes", clock)
-    training = Store(api, PYTORCHJOBS, clock)
+    pods = Informer(api, PODS, clock, {"node": node_of, "owner": controller_uid})
+    nodes = Informer(api, "/api/v1/nodes", clock)
+    training = Informer(api, PYTORCHJOBS, clock)
     stores = [nodes, pods, training]
     players: list[Nodes | Scheduler | Kubelet | TrainingOperator | JobController | Owners] = [
         Nodes(api, nodes, clock),
@@ -36,7 +36,7 @@ async def play(api: Api, clock: Clock, *, controller_manager: bool, training_ope
     if training_operator:
         players.append(TrainingOperator(api, training, pods, clock))
     if controller_manager:
-        jobs = Store(api, JOBS, clock)
+        jobs = Informer(api, JOBS, clock)
         stores.append(jobs)
         players.append(JobController(api, jobs, pods, clock))
         players.append(Owners(api, pods, {"Job": jobs, "PyTorchJob": training}, clock))

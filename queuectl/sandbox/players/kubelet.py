@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from queuectl.sandbox.players.api import MERGE_PATCH, Api, Clock, Object, moment, stamp
+from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.nodes import has_failed, is_fake
 from queuectl.sandbox.players.pods import ended, node_of, phase_of, pod_path, with_condition
-from queuectl.sandbox.players.store import Store
-from queuectl.sandbox.players.work import WorkQueue
+from queuectl.sandbox.players.work_queue import WorkQueue
 
 RUN_SECONDS: Final = "sandbox.queuectl.dev/run-seconds"
 EXIT_CODE: Final = "sandbox.queuectl.dev/exit-code"
@@ -26,7 +26,7 @@ _DEFAULT_RUN_SECONDS: Final = 10.0
 class Kubelet:
     """Give it a store of pods with the index `node` and one of nodes, and run its queue."""
 
-    def __init__(self, api: Api, pods: Store, nodes: Store, clock: Clock) -> None:
+    def __init__(self, api: Api, pods: Informer, nodes: Informer, clock: Clock) -> None:
         self.queue = WorkQueue("kubelet", self.reconcile, clock)
         self._api = api
         self._pods = pods

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from queuectl.sandbox.players.api import MERGE_PATCH, Api, Clock, Object
+from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import with_condition
-from queuectl.sandbox.players.store import Store
-from queuectl.sandbox.players.work import WorkQueue
+from queuectl.sandbox.players.work_queue import WorkQueue
 
 FAKE_NODE: Final = "sandbox.queuectl.dev/fake-node"
 """Label of the fake nodes, whatever its value."""
@@ -30,7 +30,7 @@ def has_failed(node: Object) -> bool:
 class Nodes:
     """Makes each fake node that has not failed ready, with the capacity in its status. Run its queue."""
 
-    def __init__(self, api: Api, nodes: Store, clock: Clock) -> None:
+    def __init__(self, api: Api, nodes: Informer, clock: Clock) -> None:
         self.queue = WorkQueue("nodes", self.reconcile, clock)
         self._api = api
         self._nodes = nodes

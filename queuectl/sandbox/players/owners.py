@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from queuectl.sandbox.players.api import Api, ApiError, Clock, Object
+from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import controller_of, pod_path
-from queuectl.sandbox.players.store import Store
-from queuectl.sandbox.players.work import WorkQueue
+from queuectl.sandbox.players.work_queue import WorkQueue
 
 
 class Owners:
     """Give it a store of pods with the index `owner`, and the stores of their controllers by kind."""
 
-    def __init__(self, api: Api, pods: Store, controllers: Mapping[str, Store], clock: Clock) -> None:
+    def __init__(self, api: Api, pods: Informer, controllers: Mapping[str, Informer], clock: Clock) -> None:
         self.queue = WorkQueue("garbage collector", self.reconcile, clock)
         self._api = api
         self._pods = pods
@@ -47,11 +47,11 @@ class Owners:
             body = {"preconditions": {"uid": pod["metadata"]["uid"]}, "propagationPolicy": "Background"}
             await self._api.request("DELETE", pod_path(pod), body)
 
-    def _is_there(self, store: Store, pod: Object, owner: Object) -> bool:
+    def _is_there(self, store: Informer, pod: Object, owner: Object) -> bool:
         found = store.get(f"{pod['metadata']['namespace']}/{owner['name']}")
         return found is not None and found["metadata"]["uid"] == owner["uid"]
 
-    async def _is_really_there(self, store: Store, pod: Object, owner: Object) -> bool:
+    async def _is_really_there(self, store: Informer, pod: Object, owner: Object) -> bool:
         """The store may be older than the pod: only a read from the API shows that the owner is gone."""
         base, _, plural = store.path.rpartition("/")
         path = f"{base}/namespaces/{pod['metadata']['namespace']}/{plural}/{owner['name']}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from queuectl.sandbox.players.api import Api, ApiError, Clock, Object
+from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import controller_of, pod_path
-from queuectl.sandbox.players.store import Store
-from queuectl.sandbox.players.work import WorkQueue
+from queuectl.sandbox.players.work_queue import WorkQueue
 
 
 class PodController(ABC):
@@ -17,7 +17,7 @@ class PodController(ABC):
     name: str
     """In the log."""
 
-    def __init__(self, api: Api, jobs: Store, pods: Store, clock: Clock) -> None:
+    def __init__(self, api: Api, jobs: Informer, pods: Informer, clock: Clock) -> None:
         self.queue = WorkQueue(self.name, self.reconcile, clock)
         self._api = api
         self._jobs = jobs

@@ -19,9 +19,9 @@ from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.node_constraints import stored_toleration
 from queuectl.kinds.requests import RequestProblem, pod_requests
 from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Clock, Object
+from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import ended, node_of, pod_path, with_condition
-from queuectl.sandbox.players.store import Store
-from queuectl.sandbox.players.work import WorkQueue
+from queuectl.sandbox.players.work_queue import WorkQueue
 
 _NAME: Final = "default-scheduler"
 
@@ -77,7 +77,7 @@ class _Shape:
 class Scheduler:
     """Give it stores of pods and nodes, and run its queue."""
 
-    def __init__(self, api: Api, pods: Store, nodes: Store, clock: Clock) -> None:
+    def __init__(self, api: Api, pods: Informer, nodes: Informer, clock: Clock) -> None:
         self.queue = WorkQueue("scheduler", self.reconcile, clock)
         self._api = api
         self._pods = pods

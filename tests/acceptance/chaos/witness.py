@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION
 from queuectl.sandbox.players.api import Api, Clock, Object
+from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.jobs import JOBS
 from queuectl.sandbox.players.pods import PODS, ended
-from queuectl.sandbox.players.store import Store
-from queuectl.sandbox.players.training import PYTORCHJOBS
+from queuectl.sandbox.players.training_operator import PYTORCHJOBS
 from tests.acceptance.e2e.site import GPU
 from tests.job_kinds import JOB_KINDS
 
@@ -54,7 +54,7 @@ class Witness:
         self._now = now
         self._pods: dict[str, Object] = {}
         """Live pods by UID."""
-        self._stores = [Store(api, path, clock) for path in (JOBS, PYTORCHJOBS, PODS)]
+        self._stores = [Informer(api, path, clock) for path in (JOBS, PYTORCHJOBS, PODS)]
         jobs, training, pods = self._stores
         jobs.subscribe(lambda _, before, after: self.see_workload(before, after))
         training.subscribe(lambda _, before, after: self.see_workload(before, after))

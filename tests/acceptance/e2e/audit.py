@@ -13,7 +13,7 @@ import orjson
 
 from queuectl.sandbox.control_plane import CONTROLLER_USER
 from queuectl.sandbox.kubernetes.server import SmallApi
-from queuectl.sandbox.kubernetes.wire import Request, Response
+from queuectl.sandbox.kubernetes.wire import Request, ServerResponse
 
 Json = dict[str, Any]
 
@@ -118,7 +118,7 @@ class Recorder:
     def entries(self) -> list[Entry]:
         return list(self._entries)
 
-    async def _recorded(self, request: Request) -> Response:
+    async def _recorded(self, request: Request) -> ServerResponse:
         response = await self._handle(request)
         place = _place(request.path)
         if place is not None:

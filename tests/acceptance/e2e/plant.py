@@ -25,7 +25,7 @@ from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players import play
 from queuectl.sandbox.postgres import EmbeddedPostgres
-from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.shipped import shipped
 from tests.acceptance.e2e.site import Site, cluster_queue, eventually, flavor, local_queue
 from tests.acceptance.e2e.world import World
@@ -43,13 +43,13 @@ class Plant(Site):
 
     plane: SmallApi | ControlPlane
     postgres: EmbeddedPostgres
-    children: dict[str, Child] = field(default_factory=dict)
+    children: dict[str, ChildProcess] = field(default_factory=dict)
 
     # --- processes of queuectl
 
     async def controller(
         self, name: str = "controller", *, lease: str | None = None, kubeconfig: Path | None = None
-    ) -> Child:
+    ) -> ChildProcess:
         """Start a controller; it does not lead yet. `kubeconfig`: with a context `controller`."""
         settings = f"listen: '127.0.0.1:0', verifySeconds: 2{f', lease: {lease}' if lease else ''}"
         return await self._command(
@@ -67,7 +67,7 @@ class Plant(Site):
 
     async def _command(
         self, name: str, command: str, config: str, context: str, kubeconfig: Path | None = None
-    ) -> Child:
+    ) -> ChildProcess:
         file = self.data / f"{name}.yaml"
         file.write_text(config)
         flags = ["--config", str(file), "--kubeconfig", str(kubeconfig or self.kubeconfig)]

@@ -27,7 +27,7 @@ from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.postgres import EmbeddedPostgres
-from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.shipped import shipped
 from tests.acceptance.e2e.site import Json, Run, eventually
 from tests.integration.ledger.places import reachable_folder
@@ -121,7 +121,7 @@ class Server:
 
     url: str
     trust: ssl.SSLContext
-    child: Child
+    child: ChildProcess
     log: Path
 
     async def ask(self, path: str, token: str | None = None, **headers: str) -> tuple[int, Json]:

@@ -23,7 +23,7 @@ from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players import play
 from queuectl.sandbox.players.api import MERGE_PATCH
 from queuectl.sandbox.postgres import DATABASE, EmbeddedPostgres
-from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.sandbox.webhook import suspending
 from queuectl.shipped import shipped
 from tests.acceptance.e2e.audit import POLICY, Audit, AuditLog, Recorder
@@ -54,7 +54,7 @@ class Stand:
 
     # --- processes
 
-    async def controller(self, *more: str, config: str = "") -> Child:
+    async def controller(self, *more: str, config: str = "") -> ChildProcess:
         """Start a controller; it does not lead yet. `more`: flags; `config`: more sections."""
         file = self.folder / "queuectl.yaml"
         file.write_text(f"controller: {{listen: '127.0.0.1:0', verifySeconds: 5}}\n{config}\n")
@@ -157,12 +157,12 @@ class Stand:
             await connection.close()
 
 
-async def killed(child: Child) -> None:
+async def killed(child: ChildProcess) -> None:
     child.send(signal.SIGKILL)
     assert await child.wait() == -signal.SIGKILL
 
 
-async def ended(child: Child) -> None:
+async def ended(child: ChildProcess) -> None:
     """Stop the controller; it must exit with 0."""
     assert await child.stop(30.0) == 0, child.tail()
 

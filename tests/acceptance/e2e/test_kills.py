@@ -12,7 +12,7 @@ from random import Random
 import asyncpg
 
 from queuectl.sandbox.control_plane import CONTROLLER_USER
-from queuectl.sandbox.processes import Child
+from queuectl.sandbox.processes import ChildProcess
 from tests.acceptance.e2e import audit
 from tests.acceptance.e2e.audit import Entry
 from tests.acceptance.e2e.site import eventually, job, pod_template
@@ -99,7 +99,7 @@ async def _kill(site: Stand, random: Random, loop: asyncio.AbstractEventLoop) ->
         await books.close()
 
 
-async def _has_committed(books: asyncpg.Connection, child: Child, before: int) -> int:
+async def _has_committed(books: asyncpg.Connection, child: ChildProcess, before: int) -> int:
     """The epoch of the new controller, once it has stored a batch and some start was ever acknowledged."""
 
     async def look() -> int | None:

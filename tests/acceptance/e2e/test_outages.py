@@ -14,7 +14,7 @@ import pytest_asyncio
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
-from queuectl.sandbox.processes import Child
+from queuectl.sandbox.processes import ChildProcess
 from tests.acceptance.e2e.plant import LEASE, NAMESPACE, Plant, plant
 from tests.acceptance.e2e.site import GPU, Json, eventually, job, pod_template
 from tests.acceptance.e2e.world import World
@@ -489,5 +489,5 @@ async def _each_started_once(world: World, names: list[str]) -> None:
         assert await site.ask(question, metadata["uid"]) == [admission["sequence"]], name
 
 
-async def _stopped(child: Child) -> int:
+async def _stopped(child: ChildProcess) -> int:
     return await child.stop(30)

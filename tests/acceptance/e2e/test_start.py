@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from queuectl.sandbox.control_plane import find_assets
-from queuectl.sandbox.processes import Child
+from queuectl.sandbox.processes import ChildProcess
 from tests.acceptance.e2e.plant import LEASE, Plant, plant
 from tests.acceptance.e2e.site import eventually, job, pod_template
 from tests.acceptance.e2e.world import World
@@ -152,7 +152,7 @@ async def test_62_a_second_signal_ends_a_controller_at_once_and_the_next_one_con
 # --- queries -----------------------------------------------------------------------------------------------
 
 
-async def _says(child: Child, text: str) -> None:
+async def _says(child: ChildProcess, text: str) -> None:
     """Wait until the process has logged the text."""
 
     async def look() -> bool:
@@ -162,7 +162,7 @@ async def _says(child: Child, text: str) -> None:
     await eventually(f"{child.name} says {text!r}", look)
 
 
-async def _commits(controller: Child) -> None:
+async def _commits(controller: ChildProcess) -> None:
     """Long enough for it to observe what was submitted and then wait for Postgres."""
     await asyncio.sleep(2.0)
     assert controller.returncode is None, controller.tail()

@@ -8,12 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from queuectl.sandbox import example
+from queuectl.sandbox.api_server import Plane, client_of, problems_of_policy
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.install import Installer
 from queuectl.sandbox.kubernetes.server import SmallApi
-from queuectl.sandbox.planes import Plane, client_of
 from queuectl.sandbox.players import play
-from queuectl.sandbox.policy_check import problems_of_policy
 from tests.acceptance.e2e.exposing import own_address
 from tests.acceptance.first_hour.database import Database
 from tests.acceptance.first_hour.deployed import Deployed

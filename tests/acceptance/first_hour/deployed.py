@@ -21,12 +21,12 @@ from typing import Any, Final
 import aiohttp
 import yaml
 
+from queuectl.sandbox.api_server import Plane, cluster_id
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, write_kubeconfig
 from queuectl.sandbox.endpoints import write_private
-from queuectl.sandbox.planes import Plane, cluster_id
 from queuectl.sandbox.players.api import MERGE_PATCH, ApiError, Object
-from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn
 from tests.acceptance.e2e.exposing import SYSTEM, expose
 from tests.acceptance.first_hour.database import Database
 
@@ -41,7 +41,7 @@ _STOP_SECONDS: Final = 20.0
 
 @dataclass
 class _Program:
-    child: Child
+    child: ChildProcess
     version: tuple[str, int]
     """UID and generation of its Deployment."""
     ready: bool = False
@@ -100,7 +100,7 @@ class Deployed:
         await self._programs[name].child.stop(_STOP_SECONDS)
         del self._programs[name]
 
-    async def _start(self, thing: Object) -> Child:
+    async def _start(self, thing: Object) -> ChildProcess:
         """Raises KeyError or ApiError if what it needs is missing."""
         name, pod = thing["metadata"]["name"], thing["spec"]["template"]["spec"]
         (container,) = pod["containers"]
@@ -114,7 +114,7 @@ class Deployed:
         arguments = [container["args"][0], "--config", str(config), "--kubeconfig", str(kubeconfig)]
         return await self._spawn(name, arguments, environment)
 
-    async def _spawn(self, name: str, arguments: list[str], environment: Mapping[str, str]) -> Child:
+    async def _spawn(self, name: str, arguments: list[str], environment: Mapping[str, str]) -> ChildProcess:
         log = self._folder / f"{name}.log"
         log.unlink(missing_ok=True)
         argv = [sys.executable, "-m", "queuectl", *arguments]
@@ -184,7 +184,7 @@ class Deployed:
             body = {"status": status}
             await self._api.request("PATCH", f"{_DEPLOYMENTS}/{name}/status", body, content_type=MERGE_PATCH)
 
-    async def _answers(self, child: Child) -> bool:
+    async def _answers(self, child: ChildProcess) -> bool:
         probes = re.search(r"probes at (http://[^\s,]+)", child.log.read_text())
         if probes is None:
             return False
@@ -194,7 +194,7 @@ class Deployed:
         except aiohttp.ClientError:
             return False
 
-    async def _publish(self, thing: Object, child: Child) -> None:
+    async def _publish(self, thing: Object, child: ChildProcess) -> None:
         """Make REST reachable by the kubeconfig."""
         found = re.search(r"REST at (\S+)", child.log.read_text())
         assert found is not None

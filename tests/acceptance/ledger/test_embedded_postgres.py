@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from queuectl.sandbox.postgres import EmbeddedPostgres
-from queuectl.sandbox.postgres_places import PostgresFailed
+from queuectl.sandbox.postgres_folder import PostgresFailed
 from tests.integration.ledger.places import reachable_folder
 
 OWNER_SCRIPT = """

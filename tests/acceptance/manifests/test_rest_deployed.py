@@ -20,7 +20,7 @@ from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.sandbox.control_plane import write_kubeconfig
 from queuectl.sandbox.postgres import EmbeddedPostgres
-from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn
 from tests.acceptance.e2e.site import eventually
 from tests.acceptance.manifests.applied import Applied
 from tests.acceptance.manifests.rendered import MANIFESTS, NAMESPACE
@@ -96,7 +96,7 @@ async def _rest(applied: Applied) -> AsyncIterator[tuple[str, str]]:
                 await child.stop(10)
 
 
-async def _spawned(url: str, kubeconfig: Path, folder: Path) -> Child:
+async def _spawned(url: str, kubeconfig: Path, folder: Path) -> ChildProcess:
     text = (MANIFESTS / "api" / "config.yaml").read_text()
     config = folder / "config.yaml"
     config.write_text(re.sub(r'"0\.0\.0\.0:\d+"', '"127.0.0.1:0"', text))
@@ -109,7 +109,7 @@ async def _spawned(url: str, kubeconfig: Path, folder: Path) -> Child:
     )
 
 
-async def _said(child: Child, log: Path, pattern: str) -> str:
+async def _said(child: ChildProcess, log: Path, pattern: str) -> str:
     """The URL in the log."""
 
     async def look() -> str:

@@ -23,7 +23,7 @@ from queuectl.sandbox.control_plane import ControlPlane, write_kubeconfig
 from queuectl.sandbox.endpoints import choose_ports
 from queuectl.sandbox.install import Installer
 from queuectl.sandbox.players.api import ApiError
-from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn
 from tests.integration.sandbox.polling import eventually
 from tests.rights import bind
 from tests.unit.certificates.issuing import DAY, issue, key_pem, new_key, pem
@@ -153,7 +153,7 @@ class Operator:
         folder = plane.folder / program.name
         (port,) = choose_ports([(0, 0)])
         self._place = Place(folder, folder / "kubeconfig", port)
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
 
     def definitions(self) -> list[Json]:
         """The CustomResourceDefinitions of this version."""

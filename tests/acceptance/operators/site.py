@@ -30,9 +30,9 @@ from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.players import play
 from queuectl.sandbox.players.api import ApiError
+from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.nodes import FAKE_NODE
 from queuectl.sandbox.players.pods import PODS, controller_uid
-from queuectl.sandbox.players.store import Store
 from queuectl.shipped import shipped
 from tests.acceptance.operators.kinds import SUBJECTS
 from tests.acceptance.operators.programs import (
@@ -102,9 +102,9 @@ class Site:
     """The ledger."""
     cluster: CountingCluster
     operators: dict[str, Operator | Toys]
-    objects: dict[str, Store]
+    objects: dict[str, Informer]
     """By the name of the row."""
-    pods: Store
+    pods: Informer
     absent: frozenset[str] = frozenset()
     """Kinds whose definitions were not there when the controller began to lead."""
     background: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -162,8 +162,8 @@ async def served(
             store=MemoryStore(),
             cluster=CountingCluster(session, JOB_KINDS),
             operators=_operators(name, programs, binaries, plane, admin),
-            objects={row.name: Store(admin, collection(row), clock) for row in JOB_KINDS},
-            pods=Store(admin, PODS, clock, {"namespace": _namespace, "owner": controller_uid}),
+            objects={row.name: Informer(admin, collection(row), clock) for row in JOB_KINDS},
+            pods=Informer(admin, PODS, clock, {"namespace": _namespace, "owner": controller_uid}),
         )
         stack.push_async_callback(_end, site)
         controller, reflecting = _controller(site, session)

@@ -14,8 +14,8 @@ import yaml
 from queuectl.kube.session import api_path
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
+from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import PODS, controller_uid
-from queuectl.sandbox.players.store import Store
 from tests.acceptance.operators.programs import Json, service_account
 from tests.acceptance.operators.toy_spark import SparkDriver, SparkOperator
 from tests.acceptance.operators.toy_wrapper import AppWrapperOperator, wrapper_of
@@ -63,9 +63,9 @@ class Toys:
             Client(self._plane.url, self._plane.ssl_context(), self._token) as api,
             asyncio.TaskGroup() as tasks,
         ):
-            pods = Store(api, PODS, clock, {"owner": controller_uid, "wrapper": wrapper_of})
+            pods = Informer(api, PODS, clock, {"owner": controller_uid, "wrapper": wrapper_of})
             applications, wrappers = [
-                Store(api, api_path(row.group, row.version, row.plural), clock)
+                Informer(api, api_path(row.group, row.version, row.plural), clock)
                 for row in (JOB_KINDS["SparkApplication"], JOB_KINDS["AppWrapper"])
             ]
             players = (

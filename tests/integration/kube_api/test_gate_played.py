@@ -24,7 +24,10 @@ from tests.acceptance.gate.test_owners import (
     test_a_child_that_the_controller_of_its_owner_makes_stays_as_it_is,
     test_an_owner_that_a_tenant_names_lets_nothing_run,
 )
-from tests.acceptance.gate.test_partial_admission import *  # noqa: F403
+from tests.acceptance.gate.test_partial_admission import (
+    test_a_user_can_not_raise_the_number_while_it_runs_but_reduce_it,
+    test_the_controller_starts_with_fewer_pods_and_restores_the_number,
+)
 from tests.acceptance.gate.test_ways import *  # noqa: F403
 from tests.acceptance.gate.test_ways import WAITING, tried
 from tests.definitions import PYTORCH
@@ -78,7 +81,9 @@ async def site(
 
 __all__ = [
     "test_a_child_that_the_controller_of_its_owner_makes_stays_as_it_is",
+    "test_a_user_can_not_raise_the_number_while_it_runs_but_reduce_it",
     "test_an_owner_that_a_tenant_names_lets_nothing_run",
+    "test_the_controller_starts_with_fewer_pods_and_restores_the_number",
 ]
 
 

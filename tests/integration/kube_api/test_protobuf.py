@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.sandbox.kubernetes import protobuf
-from queuectl.sandbox.kubernetes.wire import ApiError
+from queuectl.sandbox.kubernetes.wire import StatusError
 from tests.integration.kube_api.client import Client, Json, configmap, job
 
 MAGIC = b"k8s\x00"
@@ -90,7 +90,7 @@ def _without_empty(value: Any) -> Any:
 @given(st.binary(max_size=60))
 def test_any_other_bytes_are_refused(body: bytes) -> None:
     for text in (body, MAGIC + body):
-        with pytest.raises(ApiError) as caught:
+        with pytest.raises(StatusError) as caught:
             protobuf.decode(text)
         assert caught.value.code in (400, 415)
 
@@ -102,7 +102,7 @@ def test_a_body_that_is_cut_or_changed_is_read_or_refused(data: st.DataObject) -
     for _ in range(data.draw(st.integers(0, 3))):
         if len(body) > len(MAGIC):
             body[data.draw(st.integers(len(MAGIC), len(body) - 1))] = data.draw(st.integers(0, 255))
-    with contextlib.suppress(ApiError):
+    with contextlib.suppress(StatusError):
         assert isinstance(protobuf.decode(bytes(body)), dict)
 
 
@@ -123,5 +123,5 @@ def test_a_config_map_is_read() -> None:
 
 
 def test_a_kind_that_is_not_built_in_is_refused_with_the_form_to_send() -> None:
-    with pytest.raises(ApiError, match="v1 Nosuch is not accepted as protobuf: send application/json"):
+    with pytest.raises(StatusError, match="v1 Nosuch is not accepted as protobuf: send application/json"):
         protobuf.decode(_sent("Nosuch", b""))

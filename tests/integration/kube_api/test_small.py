@@ -15,11 +15,11 @@ import orjson
 import pytest
 import yaml
 
-from queuectl.sandbox.kubernetes.api import Api
+from queuectl.sandbox.api_server import problems_of_policy
+from queuectl.sandbox.kubernetes.handler import RequestHandler
 from queuectl.sandbox.kubernetes.identities import Identities
-from queuectl.sandbox.kubernetes.store import Store
-from queuectl.sandbox.kubernetes.wire import Request, Response
-from queuectl.sandbox.policy_check import problems_of_policy
+from queuectl.sandbox.kubernetes.store import ObjectStore
+from queuectl.sandbox.kubernetes.wire import Request, ServerResponse
 from queuectl.shipped import shipped
 from tests.doubles.faults import expire_watches
 from tests.integration.kube_api.client import MERGE, Json, configmap, job
@@ -30,13 +30,13 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 class Driven:
-    """An Api without a socket, with a clock that the test sets."""
+    """A RequestHandler without a socket, with a clock that the test sets."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.now = START
-        self.store = Store(folder, history=100)
+        self.store = ObjectStore(folder, history=100)
         self.identities = Identities(folder)
-        self.api = Api(
+        self.api = RequestHandler(
             self.store,
             self.identities,
             clock=lambda: self.now,
@@ -45,7 +45,7 @@ class Driven:
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, user: str = "admin", media: str = "", **query: Any
-    ) -> Response:
+    ) -> ServerResponse:
         headers = {"authorization": f"Bearer {self.identities.tokens[user]}"}
         if media:
             headers["content-type"] = media
@@ -80,8 +80,8 @@ async def test_the_same_requests_give_the_same_objects() -> None:
     bodies = []
     for _ in range(2):
         driven = Driven()
-        driven.store = Store(None, seed="one")
-        driven.api = Api(driven.store, driven.identities, clock=lambda: START)
+        driven.store = ObjectStore(None, seed="one")
+        driven.api = RequestHandler(driven.store, driven.identities, clock=lambda: START)
         bodies.append((await driven.ask("POST", JOBS, job("a"))).body)
     assert bodies[0] == bodies[1]
 

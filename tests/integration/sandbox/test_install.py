@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from queuectl.sandbox import example, tenancy
+from queuectl.sandbox.api_server import problems_of_policy
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.install import RUNS_BESIDE, Installer, InstallError, read_kustomization
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players.api import ApiError, Object
-from queuectl.sandbox.policy_check import problems_of_policy
 from queuectl.shipped import shipped
 
 FOLDERS = (".", "mutating", "examples")

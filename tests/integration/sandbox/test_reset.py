@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from queuectl.sandbox.endpoints import Endpoints, SandboxError
-from queuectl.sandbox.postgres_places import PostgresFailed, locked
+from queuectl.sandbox.postgres_folder import PostgresFailed, locked
 from queuectl.sandbox.reset import reset
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.kubernetes.server import SmallApi
-from queuectl.sandbox.kubernetes.store import Store as KubernetesStore
+from queuectl.sandbox.kubernetes.store import ObjectStore
 from queuectl.sandbox.players.api import ApiError, Object
-from queuectl.sandbox.players.store import Store
-from queuectl.sandbox.players.work import WorkQueue
+from queuectl.sandbox.players.informer import Informer
+from queuectl.sandbox.players.work_queue import WorkQueue
 from tests.doubles.faults import Action, Fault, expire_watches, injected
 from tests.integration.sandbox.cluster import WallClock
 from tests.integration.sandbox.polling import eventually
@@ -36,13 +36,13 @@ async def beside(work: Awaitable[None]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def followed() -> AsyncIterator[tuple[SmallApi, Client, Store, list[str]]]:
+async def followed() -> AsyncIterator[tuple[SmallApi, Client, Informer, list[str]]]:
     """A server, its admin, a store of its ConfigMaps, and the changes from the store."""
     async with (
         SmallApi() as server,
         Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
     ):
-        store = Store(api, CONFIGMAPS, WallClock(), {"colour": lambda thing: thing["data"].get("colour")})
+        store = Informer(api, CONFIGMAPS, WallClock(), {"colour": lambda thing: thing["data"].get("colour")})
         told: list[str] = []
 
         def change(key: str, before: Object | None, after: Object | None) -> None:
@@ -66,7 +66,7 @@ async def test_listed_objects_in_a_store_have_their_kind() -> None:
         Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
     ):
         await put(api, "listed")
-        store = Store(api, CONFIGMAPS, WallClock())
+        store = Informer(api, CONFIGMAPS, WallClock())
         async with beside(store.run()):
             await store.synced.wait()
             found = store.get("default/listed")
@@ -93,7 +93,7 @@ async def test_a_store_follows_creation_change_and_deletion_and_keeps_its_index(
         assert told == ["new default/a", "new default/b", "changed default/a", "gone default/b"]
 
 
-@pytest.mark.parametrize("end", [KubernetesStore.close_watches, expire_watches])
+@pytest.mark.parametrize("end", [ObjectStore.close_watches, expire_watches])
 async def test_a_store_misses_no_change_when_its_watch_ends(end: Callable[..., None]) -> None:
     async with followed() as (server, api, store, told):
         with injected(server.api) as faults:
@@ -125,7 +125,7 @@ async def test_a_kind_that_is_not_installed_is_empty_and_is_listed_once_installe
         SmallApi() as server,
         Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
     ):
-        store = Store(api, "/apis/example.com/v1/things", WallClock())
+        store = Informer(api, "/apis/example.com/v1/things", WallClock())
         async with beside(store.run()):
             async with asyncio.timeout(10):
                 await store.synced.wait()

@@ -19,7 +19,7 @@ from queuectl.cli import main
 from queuectl.kube.errors import BadKubeconfig, Forbidden
 from queuectl.ports.cluster import ClusterUnavailable
 from queuectl.ports.ledger import LedgerUnavailable, LostLeadership, SchemaMismatch
-from queuectl.sandbox.run import Options
+from queuectl.sandbox.run import SandboxOptions
 from queuectl.settings import ConfigurationError
 from tests.unit.cli.conftest import Run
 
@@ -197,8 +197,8 @@ def test_the_sandbox_gets_its_flags_and_its_exit_code_is_returned(run: Run, app:
     app.result = 0
     flags = ("--empty", "--headless", "--control-plane", "real", "--no-controller", "--rest-port", "8080")
     assert run("sandbox", "--data", str(tmp_path), *flags).exit_code == 0
-    ((_, (wanted, _)),) = app.calls
-    assert wanted == Options(
+    ((_, (wanted,)),) = app.calls
+    assert wanted == SandboxOptions(
         data=tmp_path, empty=True, headless=True, control_plane="real", controller=False, rest_port=8080
     )
     app.result = 1

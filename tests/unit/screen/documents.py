@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from queuectl.screen.facts import Answers, Facts, facts
+from queuectl.screen.facts import Answers, ScreenFacts, facts
 from queuectl.screen.frame import Picture
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -155,7 +155,7 @@ def busy() -> Answers:
     )
 
 
-def picture(found: Answers | Facts | None, **also: Any) -> Picture:
+def picture(found: Answers | ScreenFacts | None, **also: Any) -> Picture:
     known = facts(found) if isinstance(found, Answers) else found
     values: Mapping[str, Any] = {"server": "http://127.0.0.1:8080", "now": NOW, **also}
     return Picture(facts=known, **values)

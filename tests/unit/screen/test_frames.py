@@ -10,7 +10,7 @@ import pytest
 from queuectl.screen.columns import Bar
 from queuectl.screen.facts import NotUnderstood, facts
 from queuectl.screen.frame import frame, reach, share
-from queuectl.screen.navigation import Pane, View
+from queuectl.screen.navigation import Pane, ScreenView
 from queuectl.screen.text import duration
 from tests.unit.screen.documents import (
     answers,
@@ -30,9 +30,11 @@ EVIL = "x\x1b[31m\x07\u202e\n" + "y" * 240
 
 
 def shown(
-    found: Any, view: View | None = None, width: int = 120, height: int | None = 40, **also: Any
+    found: Any, view: ScreenView | None = None, width: int = 120, height: int | None = 40, **also: Any
 ) -> str:
-    return "\n".join(text.plain for text in frame(picture(found, **also), view or View(), width, height))
+    return "\n".join(
+        text.plain for text in frame(picture(found, **also), view or ScreenView(), width, height)
+    )
 
 
 def test_a_busy_site_shows_quota_running_and_pending_workloads_and_decisions() -> None:
@@ -70,12 +72,17 @@ SIZES = [(40, 6), (80, 24), (120, 40), (300, 100), (20, 3), (80, 1)]
 @pytest.mark.parametrize(("width", "height"), SIZES)
 @pytest.mark.parametrize(
     "view",
-    [View(), View(help=True), View(typing=True, filter="te"), View(opened=("team-a", "Job", "train"))],
+    [
+        ScreenView(),
+        ScreenView(help=True),
+        ScreenView(typing=True, filter="te"),
+        ScreenView(opened=("team-a", "Job", "train")),
+    ],
     ids=["tables", "help", "typing", "opened"],
 )
 @pytest.mark.parametrize("site", ["busy", "empty", "nothing"])
 def test_a_frame_fills_the_terminal_and_never_goes_beyond_it(
-    width: int, height: int, view: View, site: str
+    width: int, height: int, view: ScreenView, site: str
 ) -> None:
     found = {"busy": busy(), "empty": answers(), "nothing": None}[site]
     lines = frame(picture(found, notes=("Try", "  x" * 200)), view, width, height)
@@ -121,7 +128,7 @@ def test_a_narrow_terminal_keeps_workload_reason_and_shortage() -> None:
 
 
 def test_the_selected_row_is_shown_in_full_below_the_tables() -> None:
-    view = View(pane=Pane.WAITING, chosen={Pane.WAITING: 1})
+    view = ScreenView(pane=Pane.WAITING, chosen={Pane.WAITING: 1})
     text = " ".join(shown(busy(), view, width=80, height=40).split())
     assert reason()["message"] in text
 
@@ -138,7 +145,7 @@ def test_nothing_of_a_cluster_reaches_the_terminal_unescaped(height: int | None)
         [decision(1, EVIL, name=EVIL, details={"detail": EVIL, "outcome": EVIL})],
     )
     opened = {**waiting(EVIL), "help": EVIL, "line": 1, "holders": []}
-    for view in (*(View(pane=pane) for pane in Pane), View(opened=(EVIL, EVIL, EVIL))):
+    for view in (*(ScreenView(pane=pane) for pane in Pane), ScreenView(opened=(EVIL, EVIL, EVIL))):
         text = shown(site, view, height=height, server=EVIL, problem=EVIL, explained=opened)
         assert all(character.isprintable() or character == "\n" for character in text)
         assert "\\x1b[31m" in text
@@ -148,7 +155,7 @@ def test_200_queues_and_20_000_waiting_show_a_page_and_say_that_there_is_more() 
     queues = [queue(f"team-{n:03}", cell(n % 9, 8), pending=100, admitted=1) for n in range(200)]
     site = answers(queues, (), [waiting(f"job-{n}", n, "team-000") for n in range(500)])
     site = replace(site, pending={**site.pending, "next": "on"})
-    text = shown(site, View(pane=Pane.WAITING, chosen={Pane.WAITING: 499}))
+    text = shown(site, ScreenView(pane=Pane.WAITING, chosen={Pane.WAITING: 499}))
     assert "Waiting 20,000" in text
     assert "the oldest 500; / takes one queue" in text
     assert "team-a/job/job-499" in text
@@ -174,10 +181,10 @@ def test_a_tenant_sees_how_many_workloads_are_not_shown_to_it() -> None:
 def test_a_filter_means_the_queue_of_that_name_else_all_that_have_it_in_theirs() -> None:
     queues = [queue("team-a", pending=1), queue("team-a2", pending=1), queue("other", pending=9)]
     site = answers(queues, (), [waiting("mine"), waiting("yours", queue="team-a2")])
-    both = shown(site, View(filter="team"))
+    both = shown(site, ScreenView(filter="team"))
     assert "Queues 2 of 3" in both
     assert "Waiting 2" in both
-    one = shown(site, View(filter="team-a"))
+    one = shown(site, ScreenView(filter="team-a"))
     assert "Queues 1 of 3" in one
     assert "job/mine" in one
     assert "job/yours" not in one
@@ -189,13 +196,13 @@ def test_cpu_and_memory_have_bars_without_devices_or_on_request() -> None:
     text = shown(answers([gpus, cpus]))
     assert "1500m/8" in text
     assert "1/8" not in text
-    assert " 1/8 " in shown(answers([gpus, cpus]), View(all_resources=True))
+    assert " 1/8 " in shown(answers([gpus, cpus]), ScreenView(all_resources=True))
 
 
 def test_a_stopped_queue_and_one_without_quota_stand_out() -> None:
     stopped = queue("a", active=False, condition={"reason": "Stopped", "message": "stopPolicy is Hold"})
     broken = queue("b", active=False, condition={"reason": "FlavorNotFound", "message": "flavor x"})
-    text = shown(answers([stopped, broken]), View(pane=Pane.QUEUES, chosen={Pane.QUEUES: 2}))
+    text = shown(answers([stopped, broken]), ScreenView(pane=Pane.QUEUES, chosen={Pane.QUEUES: 2}))
     assert "a stopped" in text
     assert "b inactive" in text
     assert "ClusterQueue b: FlavorNotFound: flavor x" in text
@@ -206,15 +213,17 @@ def test_the_selected_workload_is_explained_with_the_holders_of_the_missing_quot
     known = {**holder, "namespace": "team-b", "kind": "Job", "name": "train", "amount": 3}
     document = {**waiting("ablation", 2), "line": 4, "holders": [holder, known], "help": "It runs when"}
     at = picture(busy())
-    counts, target = reach(at, View(chosen={Pane.WAITING: 1}))
+    counts, target = reach(at, ScreenView(chosen={Pane.WAITING: 1}))
     assert target == ("team-a", "Job", "ablation")
     assert counts[Pane.WAITING] == 2
-    text = shown(busy(), View(opened=target), explained=document)
+    text = shown(busy(), ScreenView(opened=target), explained=document)
     assert "Pending, position 2 of 4" in text
     assert "a workload not shown to you: 4 since" in text
     assert "team-b/Job/train: 3 since" in text
     assert "It runs when" in text
-    assert "not an answer of queuectl's REST server" in shown(busy(), View(opened=target), explained={"a": 1})
+    assert "not an answer of queuectl's REST server" in shown(
+        busy(), ScreenView(opened=target), explained={"a": 1}
+    )
 
 
 def test_a_tenant_sees_others_by_size_and_no_decisions() -> None:
@@ -275,6 +284,6 @@ def test_durations_take_two_figures(seconds: float, text: str) -> None:
 
 def test_ascii_is_enough_where_there_is_no_more() -> None:
     site = answers([queue("tèam", cell(1, 2))])
-    for view in (View(), View(help=True), View(typing=True)):
+    for view in (ScreenView(), ScreenView(help=True), ScreenView(typing=True)):
         assert shown(site, view, plain=True).isascii()
     assert "t?am    a100    gpu       ####" in shown(site, plain=True)

@@ -7,7 +7,7 @@ from functools import reduce
 import pytest
 
 from queuectl.screen.keys import Decoder
-from queuectl.screen.navigation import MAX_FILTER, Pane, View, press
+from queuectl.screen.navigation import MAX_FILTER, Pane, ScreenView, press
 
 ROWS = {Pane.QUEUES: 3, Pane.RUNNING: 0, Pane.WAITING: 25, Pane.DECISIONS: 100}
 
@@ -50,8 +50,10 @@ def test_an_endless_sequence_is_thrown_away() -> None:
     assert decoder.feed(b"q") == ["q"]
 
 
-def pressed(*keys: str, view: View | None = None) -> View:
-    return reduce(lambda found, key: press(found, key, ROWS, ("team-a", "Job", "x")), keys, view or View())
+def pressed(*keys: str, view: ScreenView | None = None) -> ScreenView:
+    return reduce(
+        lambda found, key: press(found, key, ROWS, ("team-a", "Job", "x")), keys, view or ScreenView()
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,16 +85,16 @@ def test_a_filter_is_typed_kept_and_taken_away() -> None:
     assert pressed("/", "q", "p", "-", "backspace").filter == "qp"
     assert not pressed("f", "a", "enter").typing
     assert pressed("f", "a", "enter").filter == "a"
-    assert pressed("/", "a", "escape") == pressed("/", "a", "enter", "escape") == View()
+    assert pressed("/", "a", "escape") == pressed("/", "a", "enter", "escape") == ScreenView()
     assert len(pressed("/", *"x" * 1000).filter) == MAX_FILTER
     assert pressed("/", "up", "\x07").filter == ""
 
 
 def test_pages_of_their_own_close_with_any_key_and_q_leaves_the_tables() -> None:
     assert pressed("?").help
-    assert pressed("?", "q") == View()
+    assert pressed("?", "q") == ScreenView()
     assert pressed("enter").opened == ("team-a", "Job", "x")
-    assert pressed("enter", "j") == View()
+    assert pressed("enter", "j") == ScreenView()
     assert pressed("q").leaving
     assert pressed("p").paused
     assert not pressed("p", " ").paused

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from queuectl.screen.asking import asking
 from queuectl.screen.facts import facts
-from queuectl.screen.poller import Answer, Away, Refused, look, only_queue, plain
+from queuectl.screen.local_client import local_client
+from queuectl.screen.poller import Answer, Away, RequestRefused, look, only_queue, plain
 from tests.unit.screen.documents import NOW, answers, busy, capacity, decision, page, queue, running, waiting
 
 
@@ -80,12 +80,12 @@ async def test_what_is_free_on_nodes_is_read_each_time() -> None:
     server.lists["capacity"] = page([capacity("a100", free=5)])
     again = await look(server, None, seen)
     assert [room.free for room in again.facts.rooms] == [5]
-    server.lists["capacity"] = Refused("404")
+    server.lists["capacity"] = RequestRefused("404")
     assert (await look(server, None, again)).facts.rooms == ()
 
 
 async def test_a_caller_that_may_not_read_decisions_sees_the_rest() -> None:
-    seen = await look(Server(decisions=Refused("403")), None, None)
+    seen = await look(Server(decisions=RequestRefused("403")), None, None)
     assert seen.facts.decisions is None
     assert seen.facts.waiting
     with pytest.raises(Away):
@@ -114,7 +114,7 @@ async def test_programs_get_the_documents_as_they_came() -> None:
     ("status", "body", "error", "message"),
     [
         (200, b'{"items": []}', None, ""),
-        (404, b'{"detail": "no such list"}', Refused, "answers 404: no such list"),
+        (404, b'{"detail": "no such list"}', RequestRefused, "answers 404: no such list"),
         (503, b'{"detail": "not yet"}', Away, "answers 503: not yet"),
         (200, b"[]", Away, "answers 200"),
         (200, b"\xff\x00", Away, "answers 200: no readable text"),
@@ -132,7 +132,7 @@ async def test_over_http_every_answer_is_a_document_or_a_reason(
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with asking(url, lambda: NOW) as ask:
+        async with local_client(url, lambda: NOW) as ask:
             if error is None:
                 found = await ask(("clusterqueues",), {})
                 assert found.document == {"items": []}
@@ -142,6 +142,6 @@ async def test_over_http_every_answer_is_a_document_or_a_reason(
                     await ask(("clusterqueues",), {})
     finally:
         await runner.cleanup()
-    async with asking(url, lambda: NOW) as ask:
+    async with local_client(url, lambda: NOW) as ask:
         with pytest.raises(Away, match="no answer"):
             await ask(("clusterqueues",), {})

@@ -27,7 +27,7 @@ class PostgresFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class SystemUser:
     """The account of the server if this process is root."""
 
     uid: int
@@ -44,18 +44,18 @@ class Account:
         return all(self.may(folder, 1) for folder in (path, *path.parents))
 
 
-def choose_account(folder: Path) -> Account | None:
+def choose_account(folder: Path) -> SystemUser | None:
     """None: our own. For root: the owner of the data, else `postgres`, else `nobody`."""
     if os.geteuid() != 0:
         return None
     with contextlib.suppress(OSError):
         info = (_noted(folder) / "data").stat()
         if info.st_uid != 0:
-            return Account(info.st_uid, info.st_gid)
+            return SystemUser(info.st_uid, info.st_gid)
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name)
-            return Account(entry.pw_uid, entry.pw_gid)
+            return SystemUser(entry.pw_uid, entry.pw_gid)
     raise PostgresFailed("Postgres refuses to run as root, and there is no account postgres or nobody")
 
 
@@ -65,7 +65,7 @@ def _noted(folder: Path) -> Path:
     return Path(note.read_text().strip()) if note.is_file() else folder
 
 
-def choose_folder(folder: Path, account: Account | None) -> Path:
+def choose_folder(folder: Path, account: SystemUser | None) -> Path:
     """A folder that the server can use: `folder` itself, else one beside other services' data.
 
     Sets owner and mode of new folders only; no existing folder is changed.
@@ -96,7 +96,7 @@ def delete_folder(folder: Path) -> None:
                 shutil.rmtree(place)
 
 
-def _shared_place(account: Account) -> Path:
+def _shared_place(account: SystemUser) -> Path:
     """A folder of root that `account` can enter."""
     for place in (Path("/var/lib/queuectl"), Path(tempfile.gettempdir()) / "queuectl-root"):
         with contextlib.suppress(OSError):
@@ -108,14 +108,14 @@ def _shared_place(account: Account) -> Path:
     raise PostgresFailed("no folder for Postgres' data that its account can reach: tried /var/lib and /tmp")
 
 
-def _make_passage(path: Path, account: Account) -> None:
+def _make_passage(path: Path, account: SystemUser) -> None:
     """A folder of ours that the server can enter, but not write in: it contains our log and lock."""
     path.mkdir(mode=0o700)
     os.chown(path, -1, account.gid)
     path.chmod(0o710)
 
 
-def make_folder(path: Path, account: Account | None) -> None:
+def make_folder(path: Path, account: SystemUser | None) -> None:
     path.mkdir(mode=0o700)
     if account is not None:
         os.chown(path, account.uid, account.gid)
@@ -135,7 +135,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def socket_folder(folder: Path, account: Account | None) -> Iterator[Path]:
+def socket_folder(folder: Path, account: SystemUser | None) -> Iterator[Path]:
     """`folder`/socket, or a short temporary folder if that path is too long for a socket.
 
     Also if it has a comma: a libpq URL would read it as two hosts.
@@ -157,7 +157,7 @@ def socket_folder(folder: Path, account: Account | None) -> Iterator[Path]:
 # --- binaries -------------------------------------------------------------------------------------------
 
 
-def find_programs(explicit: Path | None, account: Account | None, folder: Path) -> Path:
+def find_programs(explicit: Path | None, account: SystemUser | None, folder: Path) -> Path:
     """Folder with `postgres` and `initdb` that the server's account can run."""
     if explicit is not None and not _complete(explicit):
         raise PostgresFailed(f"{explicit} has no postgres and initdb")

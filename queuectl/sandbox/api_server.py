@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
 
+from queuectl.core.events import PolicyInvalid
+from queuectl.kinds.policy import POLICY_KINDS, policy_event
 from queuectl.sandbox import example, tenancy
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.endpoints import SandboxError
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.kubernetes.server import SmallApi
+from queuectl.sandbox.kubernetes.wire import Json, StatusCause
 from queuectl.sandbox.players.api import Api, ApiError
-from queuectl.sandbox.policy_check import problems_of_policy
 from queuectl.shipped import shipped
 
 Plane = SmallApi | ControlPlane
@@ -85,3 +88,17 @@ async def watch_plane(plane: Plane) -> None:
     while isinstance(plane, ControlPlane):
         plane.check()
         await asyncio.sleep(_CHECK_SECONDS)
+
+
+def problems_of_policy(thing: Json) -> Iterator[StatusCause]:
+    """Problems of a policy object, for the small API: a real one evaluates the rules of the CRDs instead.
+
+    None for other kinds.
+    """
+    kind = thing.get("kind")
+    if kind not in POLICY_KINDS or not str(thing.get("apiVersion", "")).startswith("queuectl.dev/"):
+        return
+    event = policy_event(thing)
+    if isinstance(event, PolicyInvalid):
+        field, _, problem = event.detail.partition(": ")
+        yield StatusCause(field, f"Invalid value: {problem or event.detail}")

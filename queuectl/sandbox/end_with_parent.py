@@ -1,9 +1,9 @@
 """Run as a script: have the kernel end this process with its parent, then execute the program.
 
-`tether.py PARENT_PID SIGNAL UID GID PROGRAM [ARGUMENT...]`. A script instead of a hook between fork and
-exec: such a hook is unsafe with threads. The process id stays the same, so the parent sees only the program.
-UID -1 keeps the user. It uses only the standard library, so that it starts in milliseconds, and imports
-nothing after the change of user: that user may not be able to read the files.
+`end_with_parent.py PARENT_PID SIGNAL UID GID PROGRAM [ARGUMENT...]`. A script instead of a hook between fork
+and exec: such a hook is unsafe with threads. The process id stays the same, so the parent sees only the
+program. UID -1 keeps the user. It uses only the standard library, so that it starts in milliseconds, and
+imports nothing after the change of user: that user may not be able to read the files.
 """
 
 from __future__ import annotations

@@ -19,10 +19,18 @@ from queuectl.sandbox.kubernetes import (
     subresources,
 )
 from queuectl.sandbox.kubernetes.admission import AdmissionPolicies
-from queuectl.sandbox.kubernetes.identities import REVIEWS, SYSTEM, Access, Identities, User, allowed, denial
-from queuectl.sandbox.kubernetes.resources import CRDS, NAMESPACES, PODS, Catalog, Kind
-from queuectl.sandbox.kubernetes.store import Store, Stored
-from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
+from queuectl.sandbox.kubernetes.identities import (
+    REVIEWS,
+    SYSTEM,
+    Identities,
+    ResourceAttributes,
+    UserInfo,
+    allowed,
+    denial,
+)
+from queuectl.sandbox.kubernetes.resources import CRDS, NAMESPACES, PODS, Catalog, ServedKind
+from queuectl.sandbox.kubernetes.store import ObjectStore, Stored
+from queuectl.sandbox.kubernetes.wire import Json, Request, ServerResponse, StatusError
 from queuectl.sandbox.kubernetes.writes import Author, Check, Writes
 
 _FIRST_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
@@ -37,10 +45,10 @@ _UNKNOWN = "the server could not find the requested resource"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestInfo:
     """The target of a path."""
 
-    kind: Kind
+    kind: ServedKind
     namespace: str
     name: str
     subresource: str
@@ -50,12 +58,12 @@ class Target:
         return (self.namespace if self.kind.namespaced else "", self.name)
 
 
-class Api:
+class RequestHandler:
     """`check` returns problems of an object of a custom kind beyond its schema."""
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         identities: Identities,
         *,
         clock: Callable[[], datetime],
@@ -77,47 +85,49 @@ class Api:
                 self._writes.create(namespaces, "", {"metadata": {"name": name}}, Author(SYSTEM))
         store.forget()
 
-    async def handle(self, request: Request) -> Response:
-        """Never raises ApiError: a refusal is a response."""
+    async def handle(self, request: Request) -> ServerResponse:
+        """Never raises StatusError: a refusal is a response."""
         try:
             user = self.identities.user(request.headers, self._clock().timestamp())
             if request.method == "GET" and (found := discovery.discover(self._catalog, request)) is not None:
                 return found
             return self._resource(request, user)
-        except ApiError as error:
+        except StatusError as error:
             return error.response()
 
-    def _resource(self, request: Request, user: User) -> Response:
+    def _resource(self, request: Request, user: UserInfo) -> ServerResponse:
         target = self._target(request.path)
         verb = _verb(request, target)
         kind = target.kind
-        access = Access(verb, kind.group, kind.plural, target.subresource, target.namespace, target.name)
+        access = ResourceAttributes(
+            verb, kind.group, kind.plural, target.subresource, target.namespace, target.name
+        )
         if not allowed(user, access):
             raise denial(user, access)
         return self._answer(verb, target, request, user)
 
-    def _target(self, path: str) -> Target:
+    def _target(self, path: str) -> RequestInfo:
         steps = path.strip("/").split("/")
         skip = 2 if steps[0] == "api" else 3
         if steps[0] not in ("api", "apis") or len(steps) <= skip:
-            raise ApiError(404, _UNKNOWN)
+            raise StatusError(404, _UNKNOWN)
         group, version, rest = "" if skip == 2 else steps[1], steps[skip - 1], steps[skip:]
         namespace = ""
         if rest[0] == NAMESPACES and len(rest) > 2 and rest[2] not in ("status", "finalize"):
             namespace, rest = rest[1], rest[2:]
         kind = self._catalog.find(group, version, rest[0])
         if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
-            raise ApiError(404, _UNKNOWN)
+            raise StatusError(404, _UNKNOWN)
         name, subresource = [*rest[1:], "", ""][:2]
         served = ["", *(["status"] if kind.status else []), *_SUBRESOURCES.get(kind.collection, ())]
         if subresource not in served or (name and kind.namespaced and not namespace):
-            raise ApiError(404, _UNKNOWN)
+            raise StatusError(404, _UNKNOWN)
         if kind.plural == NAMESPACES and not kind.group:
             namespace = name
-        return Target(kind, namespace, name, subresource)
+        return RequestInfo(kind, namespace, name, subresource)
 
-    def _answer(self, verb: str, target: Target, request: Request, user: User) -> Response:
-        view = reads.View.of(target.kind, request, self._clock)
+    def _answer(self, verb: str, target: RequestInfo, request: Request, user: UserInfo) -> ServerResponse:
+        view = reads.Representation.of(target.kind, request, self._clock)
         writes, kind = self._writes, target.kind
         if verb == "watch":
             name, seconds = target.name, self._bookmark_seconds
@@ -128,9 +138,9 @@ class Api:
             raise subresources.connect(writes.find(kind, target.key).read())
         if target.subresource == "log":
             line = subresources.log(writes.find(kind, target.key).read(), request.query.get("container", ""))
-            return Response(200, line, content_type="text/plain")
+            return ServerResponse(200, line, content_type="text/plain")
         if verb == "get":
-            return Response(200, view.show(writes.find(kind, target.key)))
+            return ServerResponse(200, view.show(writes.find(kind, target.key)))
         body = {} if verb == "patch" else _body(request)
         strict = request.query.get("fieldValidation") == "Strict"
         author = Author(user, bool(request.query.get("dryRun") or body.get("dryRun")), strict)
@@ -140,9 +150,13 @@ class Api:
             return self._create(view, target, body, author)
         if verb == "patch":
             return self._patch(view, target, request, author)
-        return Response(200, view.show(writes.replace(kind, target.key, body, author, target.subresource)))
+        return ServerResponse(
+            200, view.show(writes.replace(kind, target.key, body, author, target.subresource))
+        )
 
-    def _create(self, view: reads.View, target: Target, body: Json, author: Author) -> Response:
+    def _create(
+        self, view: reads.Representation, target: RequestInfo, body: Json, author: Author
+    ) -> ServerResponse:
         writes, kind = self._writes, target.kind
         if target.subresource == "binding":
             writes.bind(kind, target.key, body)
@@ -150,41 +164,43 @@ class Api:
         if target.subresource == "token":
             account = writes.find(kind, target.key).read()
             made = subresources.token(kind, account, body, self.identities, self._clock())
-            return Response(201, orjson.dumps(made))
+            return ServerResponse(201, orjson.dumps(made))
         if kind.group in REVIEWS:
-            return Response(201, orjson.dumps(reviews.answer(self._catalog, kind, author.user, body)))
-        return Response(201, view.show(writes.create(kind, target.namespace, body, author)))
+            return ServerResponse(201, orjson.dumps(reviews.answer(self._catalog, kind, author.user, body)))
+        return ServerResponse(201, view.show(writes.create(kind, target.namespace, body, author)))
 
-    def _patch(self, view: reads.View, target: Target, request: Request, author: Author) -> Response:
+    def _patch(
+        self, view: reads.Representation, target: RequestInfo, request: Request, author: Author
+    ) -> ServerResponse:
         writes, kind, subresource = self._writes, target.kind, target.subresource
         transform: Callable[[Json], Json]
         if request.media == applies.MEDIA:
             apply = applies.Apply.of(kind, request, subresource, writes.timestamp())
             if target.key not in self.store.collection(kind.collection) and not subresource:
                 made = writes.create(kind, target.namespace, apply.created(target.name), author)
-                return Response(201, view.show(made))
+                return ServerResponse(201, view.show(made))
             transform = apply.merge
         else:
             transform = patches.Patch(request.media, request.body, custom=kind.custom).apply
         stored = writes.update(kind, target.key, transform, author, subresource)
-        return Response(200, view.show(stored))
+        return ServerResponse(200, view.show(stored))
 
 
-def _deleted(view: reads.View, stored: Stored, gone: bool) -> Response:
+def _deleted(view: reads.Representation, stored: Stored, gone: bool) -> ServerResponse:
     """The answer is the object for pods and objects that are not gone yet, else a Status."""
     kind = view.kind
     if not gone or kind.collection == PODS:
-        return Response(200, view.show(stored))
+        return ServerResponse(200, view.show(stored))
     details = {"name": stored.key[1], "group": kind.group, "kind": kind.plural, "uid": stored.uid}
     return _success(200, {name: value for name, value in details.items() if value})
 
 
-def _success(code: int, details: Json) -> Response:
+def _success(code: int, details: Json) -> ServerResponse:
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-    return Response(code, orjson.dumps(status))
+    return ServerResponse(code, orjson.dumps(status))
 
 
-def _verb(request: Request, target: Target) -> str:
+def _verb(request: Request, target: RequestInfo) -> str:
     verb = _VERBS.get(request.method, "")
     if verb == "get" and request.query.get("watch") in ("1", "true") and not target.subresource:
         return "watch"
@@ -196,12 +212,12 @@ def _verb(request: Request, target: Target) -> str:
     else:
         served = [v for v in target.kind.verbs if v != "create" or not (homeless or target.name)]
     if verb not in served:
-        raise ApiError(405, "the server does not allow this method on the requested resource")
+        raise StatusError(405, "the server does not allow this method on the requested resource")
     return verb
 
 
 def _body(request: Request) -> Json:
-    """The body as a JSON object, empty if there is none. Raises ApiError 400 or 415."""
+    """The body as a JSON object, empty if there is none. Raises StatusError 400 or 415."""
     media = request.media or "application/json"
     if media == protobuf.MEDIA and request.body:
         return protobuf.decode(request.body)
@@ -209,11 +225,11 @@ def _body(request: Request) -> Json:
         message = (
             f"the body of the request was in an unknown format ({media}) - accepted media types include: "
         )
-        raise ApiError(415, f"{message}application/json, {protobuf.MEDIA}")
+        raise StatusError(415, f"{message}application/json, {protobuf.MEDIA}")
     try:
         body: Any = orjson.loads(request.body) if request.body else {}
     except orjson.JSONDecodeError as error:
-        raise ApiError(400, f"the object provided is not JSON: {error}") from None
+        raise StatusError(400, f"the object provided is not JSON: {error}") from None
     if not isinstance(body, dict):
-        raise ApiError(400, "the object provided is not a JSON object")
+        raise StatusError(400, "the object provided is not a JSON object")
     return body

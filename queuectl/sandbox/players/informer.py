@@ -18,7 +18,7 @@ Change = Callable[[str, Object | None, Object | None], None]
 """Called with key, object before, object after."""
 
 
-class Store:
+class Informer:
     """Objects by key (`namespace/name`), and by the values of the named indexes."""
 
     def __init__(

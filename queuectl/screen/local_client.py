@@ -11,14 +11,14 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from queuectl.screen.poller import Answer, Ask, Away, Refused
+from queuectl.screen.poller import Answer, Ask, Away, RequestRefused
 
 _SECONDS: Final = 5.0
 _REFUSALS: Final = (401, 403, 404)
 
 
 @asynccontextmanager
-async def asking(url: str, clock: Callable[[], datetime]) -> AsyncIterator[Ask]:
+async def local_client(url: str, clock: Callable[[], datetime]) -> AsyncIterator[Ask]:
     """`clock`: this machine's, for an answer without the header Date."""
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
@@ -34,7 +34,7 @@ async def asking(url: str, clock: Callable[[], datetime]) -> AsyncIterator[Ask]:
             except aiohttp.ClientError as error:
                 raise Away(f"no answer: {error}") from None
             if status in _REFUSALS:
-                raise Refused(f"answers {status}: {_detail(found)}")
+                raise RequestRefused(f"answers {status}: {_detail(found)}")
             if status != 200 or not isinstance(found, dict):
                 raise Away(f"answers {status}: {_detail(found)}")
             return Answer(found, parsedate_to_datetime(date) if date else clock())
