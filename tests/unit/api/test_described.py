@@ -90,6 +90,7 @@ def operations(server: str) -> list[Operation]:
     return found
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 def test_every_response_is_as_described(operations: list[Operation], mode: GenerationMode) -> None:
     excluded: list[Any] = [CHECKS.get_one(name) for name in NOT_PROMISED]

@@ -187,6 +187,7 @@ def test_each_answer_as_of_a_time_is_the_one_that_was_given_then(on_nodes: bool)
     assert {path for path, answered in kinds if answered} == expected, "each was answered"
 
 
+@pytest.mark.acceptance
 def test_as_of_a_time_quotas_count_as_they_did_in_the_engine_while_nodes_came_and_went() -> None:
     played = hour(on_nodes=True)
     states = PastStates(played.ledger, parse_policy)
