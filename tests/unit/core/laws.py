@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from queuectl.core.cycle.nomination import Nominator
 from queuectl.core.cycle.plan_draft import PlanDraft
 from queuectl.core.decisions import Admit, Configure, Evict, Keep, subject
-from queuectl.core.engine import DEFAULT_BUDGET
 from queuectl.core.model import Assignment, AttemptState, PastAttempts, Phase, Workload, WorkloadId
 from queuectl.core.policy import ClusterQueue, PreemptionPolicy
 from queuectl.core.reasons import Code, PreemptionCause, Reason
@@ -27,8 +26,6 @@ from tests.unit.core.reference import Usage as UsageByQueue
 if TYPE_CHECKING:
     from tests.unit.core.driver import Driver, Job
 
-UNLIMITED = 10**6
-"""With any limit on the cycles all heads are nominated."""
 ROOM = frozenset({Code.CAPACITY_MISSING, Code.NO_NODE_FITS})
 
 # --- deciding
@@ -48,17 +45,6 @@ def what_is_due_is_decided(context: PlanContext) -> None:
     plan = context.plan
     if not plan.decisions and not plan.probes:
         assert not context.driver.engine.due or plan.more, "due without anything to do: a driver would loop"
-
-
-@law(When.DECIDE)
-def the_first_of_those_alike_stands_for_all(context: PlanContext) -> None:
-    """W5. Each plan decides as if the heads of all queues had been nominated."""
-    if context.cycles is not None or context.budget != DEFAULT_BUDGET:
-        return
-    plan = context.plan
-    full = context.driver.engine.decide(plan.now, context.budget, UNLIMITED)
-    assert Counter(map(repr, plan.decisions)) == Counter(map(repr, full.decisions))
-    assert (plan.probes, plan.more, plan.apart) == (full.probes, full.more, full.apart)
 
 
 @law(When.DECIDE)
