@@ -26,8 +26,6 @@ from tests.unit.core.reference import Usage as UsageByQueue
 if TYPE_CHECKING:
     from tests.unit.core.driver import Driver, Job
 
-UNLIMITED = 10**6
-"""With any limit on the cycles all heads are nominated."""
 ROOM = frozenset({Code.CAPACITY_MISSING, Code.NO_NODE_FITS})
 
 # --- deciding
