@@ -45,12 +45,12 @@ async def threats(workload: StoredWorkload, state: State, now: datetime) -> list
     if home is None:
         return []
     held = [cell for cell, amount in attempt.assignment.usage().items() if amount]
-    found = [one async for one in _own(workload, home, held, state)] if home.queue else []
+    threats_of_queues = [one async for one in _own(workload, home, held, state)] if home.queue else []
     others = (one for one in state.in_tree_of(home.name) if one.name != home.name)
     for other in sorted(others, key=lambda one: one.name):
-        found += [one async for one in _other(workload, home, other, held, state)]
+        threats_of_queues += [one async for one in _other(workload, home, other, held, state)]
         await asyncio.sleep(0)
-    return [_protected(one, home.queue, attempt.admitted_at, now) for one in found]
+    return [_protected(one, home.queue, attempt.admitted_at, now) for one in threats_of_queues]
 
 
 def as_seen(threats: Iterable[Threat], caller: Visibility) -> tuple[Threat, ...]:

@@ -53,17 +53,19 @@ def started(
 
 def borrowed(stored: StoredWorkload | None, state: State) -> dict[str, dict[str, int]]:
     """By flavor and resource that it holds: what its ClusterQueue uses beyond its quota, in base units."""
-    found: dict[str, dict[str, int]] = {}
+    borrowed_amounts: dict[str, dict[str, int]] = {}
     if stored is None or stored.attempt is None:
-        return found
+        return borrowed_amounts
     name = stored.attempt.assignment.cluster_queue
     tree = state.tree_of(name)
     node = tree.queue(name)
     for cell in stored.attempt.assignment.usage():
         number = tree.cell(cell)
         if node.borrows(number):
-            found.setdefault(cell.flavor, {})[cell.resource] = node.usage[number] - node.subtree[number]
-    return found
+            borrowed_amounts.setdefault(cell.flavor, {})[cell.resource] = (
+                node.usage[number] - node.subtree[number]
+            )
+    return borrowed_amounts
 
 
 async def ahead(state: State, cluster_queue: str | None, priority: int | None) -> int | None:

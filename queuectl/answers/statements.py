@@ -92,10 +92,10 @@ def accounts(
         settled[node] = _settle(node, cell, used.get(node.name, 0), below, times, loans)
     _, needs = settled[root]
     beyond = dict(needs)
-    found: dict[str, QueueAccount] = {}
+    by_queue: dict[str, QueueAccount] = {}
     for queue in queues:
         own, uses = queue.nominal[cell] * times, used.get(queue.name, 0) * times
-        found[queue.name] = QueueAccount(
+        by_queue[queue.name] = QueueAccount(
             guaranteed=own,
             used=uses,
             borrowed=max(0, uses - own),
@@ -103,14 +103,14 @@ def accounts(
             idle=max(0, own - uses),
         )
     for (lender, to), amount in loans.items():
-        if to in found:
-            found[to].borrowed_from[lender] = amount
+        if to in by_queue:
+            by_queue[to].borrowed_from[lender] = amount
         kind, _, name = lender.partition("/")
-        if kind == "ClusterQueue" and name in found:
-            found[name].lent_to[to] = amount
-            found[name].lent += amount
-            found[name].idle -= amount
-    return found
+        if kind == "ClusterQueue" and name in by_queue:
+            by_queue[name].lent_to[to] = amount
+            by_queue[name].lent += amount
+            by_queue[name].idle -= amount
+    return by_queue
 
 
 def _settle(
@@ -161,13 +161,13 @@ def _lend(offers: _Amounts, needs: _Amounts, loans: Loans) -> tuple[_Amounts, _A
 def _parted(total: int, among: Sequence[tuple[str, int]]) -> _Amounts:
     """`total`, at most the sum of `among`, in proportion to it: whole numbers that add up to `total`."""
     whole = sum(amount for _, amount in among)
-    found, before, seen = [], 0, 0
+    parts, before, seen = [], 0, 0
     for name, amount in among:
         seen += amount
         until = total * seen // whole if whole else 0
-        found.append((name, until - before))
+        parts.append((name, until - before))
         before = until
-    return found
+    return parts
 
 
 def _positive(amounts: _Amounts) -> _Amounts:
@@ -249,11 +249,11 @@ def statement(name: str, past: PastHolds, since: datetime, until: datetime, pars
 
 def total(parts: Iterable[Statement]) -> Statement:
     """Over all their times."""
-    found: Statement = {}
+    sums: Statement = {}
     for part in parts:
         for cell, one in part.items():
-            found.setdefault(cell, QueueAccount()).add(one)
-    return found
+            sums.setdefault(cell, QueueAccount()).add(one)
+    return sums
 
 
 def equal_steps(since: datetime, until: datetime, steps: int) -> list[datetime]:
@@ -300,7 +300,7 @@ def _statements(
     parts = len(bounds) - 1
     if parts > 1 and parts * sum(map(len, own.values())) > MOST_ACCOUNTS:
         raise TooManySteps
-    found: list[dict[str, Statement]] = [
+    by_part: list[dict[str, Statement]] = [
         {name: {cell: QueueAccount() for cell in sorted(cells)} for name, cells in sorted(own.items())}
         for _ in range(parts)
     ]
@@ -313,7 +313,7 @@ def _statements(
             if steps > MOST_STEPS or pairs > MOST_PAIRS:
                 raise TooLong
             length = (end - begin) // _MICROSECOND
-            part = found[bisect_right(bounds, begin) - 1]
+            part = by_part[bisect_right(bounds, begin) - 1]
             queues = [queue for queue in epoch.queues if cell in own[queue.name]]
             for name, one in accounts(queues, number, used, length).items():
                 whole = part[name][cell]
@@ -322,22 +322,22 @@ def _statements(
                 loans += whole.loans
             if parts > 1 and loans > MOST_LOANS:
                 raise TooManySteps
-    return found
+    return by_part
 
 
 def _cells(
     epochs: Sequence[_Epoch], changes: Mapping[FlavorResource, Sequence[_Change]]
 ) -> dict[str, set[FlavorResource]]:
     """The cells that each ClusterQueue had quota of or used."""
-    found: dict[str, set[FlavorResource]] = {}
+    by_queue: dict[str, set[FlavorResource]] = {}
     for epoch in epochs:
         for queue in epoch.queues:
-            cells = found.setdefault(queue.name, set())
+            cells = by_queue.setdefault(queue.name, set())
             cells |= {cell for cell, number in epoch.tree.cells.items() if queue.nominal[number]}
     for cell, ones in changes.items():
-        for name in {one.cluster_queue for one in ones} & found.keys():
-            found[name].add(cell)
-    return found
+        for name in {one.cluster_queue for one in ones} & by_queue.keys():
+            by_queue[name].add(cell)
+    return by_queue
 
 
 def _epochs(
@@ -373,16 +373,16 @@ def _epochs(
 
 def _changes(holds: Sequence[Held], since: datetime, until: datetime) -> dict[FlavorResource, list[_Change]]:
     """By cell, in the order of time. What is held at `since` begins then."""
-    found: defaultdict[FlavorResource, list[_Change]] = defaultdict(list)
+    by_cell: defaultdict[FlavorResource, list[_Change]] = defaultdict(list)
     for one in holds:
         start, end = max(one.start, since), until if one.end is None else min(one.end, until)
         if start < end:
-            ones = found[FlavorResource(one.flavor, one.resource)]
+            ones = by_cell[FlavorResource(one.flavor, one.resource)]
             ones.append(_Change(start, one.cluster_queue, one.amount))
             ones.append(_Change(end, one.cluster_queue, -one.amount))
-    for ones in found.values():
+    for ones in by_cell.values():
         ones.sort()
-    return dict(found)
+    return dict(by_cell)
 
 
 def _stretches(

@@ -436,7 +436,7 @@ class AnswerRoutes:
         return found
 
     async def waited(self, question: Question) -> schemas.Committed:
-        workload = await self._workloads.found(question)
+        workload = await self._workloads.find(question)
         sight = await self._source.sight_of(question)
         rows, more = await decisions_on(self._source, workload.id, sight.state.sequence)
         lasts = rows[-1].now if more or workload.phase in OVER else now(sight)

@@ -211,10 +211,10 @@ class CapacityRoutes:
             flavors[capacity.NO_FLAVOR] = None
         rows = {name: (name, flavor) for name, flavor in flavors.items()}
         shown, next = await self._source.by_name(question, FLAVORS, rows)
-        found = {name: state.capacity(name) for name, _ in shown}
-        visible = await self._visible(question, found.values())
+        capacities = {name: state.capacity(name) for name, _ in shown}
+        visible = await self._visible(question, capacities.values())
         quotas = state.quotas_by_flavor()
-        items = (_capacity(found[name], flavor, quotas.get(name, {}), visible) for name, flavor in shown)
+        items = (_capacity(capacities[name], flavor, quotas.get(name, {}), visible) for name, flavor in shown)
         return await page(Capacity, items, next, sight)
 
     async def capacity(self, question: Question) -> Committed:
@@ -223,9 +223,9 @@ class CapacityRoutes:
         flavor = _flavors(sight.state).get(name)
         if flavor is None:
             raise not_found()
-        found = sight.state.capacity(name)
+        of_flavor = sight.state.capacity(name)
         quotas = sight.state.quotas_by_flavor().get(name, {})
-        document = _capacity(found, flavor, quotas, await self._visible(question, [found]))
+        document = _capacity(of_flavor, flavor, quotas, await self._visible(question, [of_flavor]))
         return detail(CapacityDetail, document, committed(sight))
 
     async def demands(self, question: Question) -> Committed:

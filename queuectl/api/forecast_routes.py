@@ -85,7 +85,7 @@ class ForecastRoutes:
         )
 
     async def start(self, question: Question) -> schemas.Committed:
-        workload = await self._workloads.found(question)
+        workload = await self._workloads.find(question)
         known = await self._known(workload)
         sight = self._source.sight()
         if known is None:
@@ -93,7 +93,7 @@ class ForecastRoutes:
             if found.unknown is not None:
                 # It may have started or ended after the state of this server.
                 await self._source.view.refresh(self._source.view.moment())
-                workload = await self._workloads.found(question)
+                workload = await self._workloads.find(question)
                 known, sight = await self._known(workload), self._source.sight()
         if known is not None:
             found = StartForecast(now(sight), sight.state.sequence, str(known))

@@ -133,11 +133,11 @@ def _shares(stored: Any, caller: Visibility) -> Shares | None:
 
 def _nodes_of(rows: Iterable[PreemptionRow]) -> set[str]:
     """Every node of which a share was recorded."""
-    found: set[str] = set()
+    nodes: set[str] = set()
     for row in rows:
         shares: Any = row.decision.payload.get("shares") or {}
-        found |= {move["node"] for move in shares.values()}
-    return found
+        nodes |= {move["node"] for move in shares.values()}
+    return nodes
 
 
 def _exposure(
@@ -207,7 +207,7 @@ class PreemptionRoutes:
         before = int(after[0]) if after else last + 1
         rows: list[PreemptionRow] = []
         for _ in range(SCANS):
-            found = await self._source.ask(
+            scanned = await self._source.ask(
                 self._source.readings.preemptions(
                     before=before,
                     since=question.values.get("since"),
@@ -215,14 +215,14 @@ class PreemptionRoutes:
                     limit=SCAN_ROWS,
                 )
             )
-            passing = await self._passing(question, found)
-            for row in found:
+            passing = await self._passing(question, scanned)
+            for row in scanned:
                 before = row.decision.sequence
                 if before in passing:
                     rows.append(row)
                     if len(rows) == question.limit:
                         return rows, self._source.next(question, [before])
-            if len(found) < SCAN_ROWS:
+            if len(scanned) < SCAN_ROWS:
                 return rows, None
         return rows, self._source.next(question, [before])
 
@@ -239,9 +239,9 @@ class PreemptionRoutes:
         }
 
     async def exposure(self, question: Question) -> schemas.Committed:
-        workload = await self._workloads.found(question)
+        workload = await self._workloads.find(question)
         sight = await self._source.sight_of(question)
-        found = await threats(workload, sight.state, now(sight))
-        queues = {one.cluster_queue for one in found if one.cluster_queue is not None}
+        threatening = await threats(workload, sight.state, now(sight))
+        queues = {one.cluster_queue for one in threatening if one.cluster_queue is not None}
         visible = Visibility(cluster_queues=await question.caller.names(CLUSTER_QUEUES, queues))
-        return _exposure(workload, found, visible, committed(sight))
+        return _exposure(workload, threatening, visible, committed(sight))

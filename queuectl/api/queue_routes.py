@@ -189,8 +189,8 @@ class QueueRoutes:
         queue = sight.state.queues.get(name)
         if queue is None:
             raise not_found()
-        found = _cluster_queue(queue, sight.state)
-        return detail(schemas.ClusterQueueDetail, found, committed(sight))
+        document = _cluster_queue(queue, sight.state)
+        return detail(schemas.ClusterQueueDetail, document, committed(sight))
 
     async def local_queues(self, question: Question) -> schemas.Committed:
         after = await self._source.after(question)
@@ -241,8 +241,8 @@ class QueueRoutes:
         if name not in cohorts:
             raise not_found()
         under = sight.state.under_cohorts()[name]
-        found = _cohort(name, cohorts[name], under, sight.state)
-        return detail(schemas.CohortDetail, found, committed(sight))
+        document = _cohort(name, cohorts[name], under, sight.state)
+        return detail(schemas.CohortDetail, document, committed(sight))
 
     async def flavors(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question, FLAVORS)
@@ -255,9 +255,9 @@ class QueueRoutes:
     async def flavor(self, question: Question) -> schemas.Committed:
         name = await may_get(question, FLAVORS)
         sight = await self._source.sight_of(question)
-        found = next((flavor for flavor in sight.state.flavors() if flavor.name == name), None)
-        if found is None:
+        flavor = next((flavor for flavor in sight.state.flavors() if flavor.name == name), None)
+        if flavor is None:
             raise not_found()
         quotas = sight.state.quotas_by_flavor().get(name, {})
-        document = _flavor(found, quotas)
+        document = _flavor(flavor, quotas)
         return detail(schemas.ResourceFlavorDetail, document, committed(sight))

@@ -308,7 +308,7 @@ class WhatIfRoutes:
         )
 
     async def counterfactuals(self, question: Question) -> schemas.Committed:
-        workload = await self._workloads.found(question)
+        workload = await self._workloads.find(question)
         sight = self._source.sight()
         state = sight.state
         if workload.id not in state.workloads:

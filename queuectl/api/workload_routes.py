@@ -265,24 +265,24 @@ class WorkloadRoutes:
         """Finished and deleted workloads, newest first, from a bounded number of rows; see `next`."""
         rows: list[StoredWorkload] = []
         for _ in range(SCANS):
-            found = await self._source.ask(
+            scanned = await self._source.ask(
                 self._source.readings.finished(before=before, since=since, limit=SCAN_ROWS)
             )
-            passing = {workload.id for _, workload in found if _passes(question.values, workload)}
-            namespaces = {workload.ref.namespace for _, workload in found if workload.id in passing}
+            passing = {workload.id for _, workload in scanned if _passes(question.values, workload)}
+            namespaces = {workload.ref.namespace for _, workload in scanned if workload.id in passing}
             allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
-            for ended, workload in found:
+            for ended, workload in scanned:
                 before = ended
                 if workload.id in passing and workload.ref.namespace in allowed:
                     rows.append(workload)
                     if len(rows) == question.limit:
                         return rows, self._source.next(question, [before])
-            if len(found) < SCAN_ROWS:
+            if len(scanned) < SCAN_ROWS:
                 return rows, None
         return rows, self._source.next(question, [before])
 
     async def workload(self, question: Question) -> schemas.Committed:
-        workload = await self._find(question)
+        workload = await self.find(question)
         sight = await self._source.sight_of(question)
         explanation = explain(workload, sight.state)
         visible = Visibility(
@@ -292,22 +292,22 @@ class WorkloadRoutes:
         return _explained(workload, sight.state, explanation.to(visible), committed(sight))
 
     async def history(self, question: Question) -> schemas.Committed:
-        workload = await self._find(question)
+        workload = await self.find(question)
         sight = await self._source.sight_of(question)
         after = await self._source.after(question)
-        found = await self._source.ask(
+        decided = await self._source.ask(
             self._source.readings.history(
                 workload.id, after=after[0] if after else 0, limit=question.limit + 1
             )
         )
         # An answer is of one state: later decisions belong to the next answer.
-        rows = [row for row in found if row.sequence <= sight.state.sequence]
+        rows = [row for row in decided if row.sequence <= sight.state.sequence]
         shown, next = self._source.cut(question, rows, lambda row: [row.sequence])
         visible = await self._visible(question.caller, "get", *(row.reason for row in shown))
         return await page(schemas.Decision, (_decision(row, visible) for row in shown), next, sight)
 
     async def story(self, question: Question) -> schemas.Committed:
-        workload = await self._find(question)
+        workload = await self.find(question)
         sight = await self._source.sight_of(question)
         rows = await self._source.ask(
             self._source.readings.story(workload.id, until=sight.state.sequence, limit=story.LIMIT)
@@ -319,11 +319,8 @@ class WorkloadRoutes:
         )
         return await page(schemas.Remark, items, None, sight)
 
-    async def found(self, question: Question) -> StoredWorkload:
+    async def find(self, question: Question) -> StoredWorkload:
         """The workload that the path names. Raises a 404."""
-        return await self._find(question)
-
-    async def _find(self, question: Question) -> StoredWorkload:
         view = self._source.view
         asked = view.moment()
         namespace, name = question.path["namespace"], question.path["name"]
@@ -334,30 +331,30 @@ class WorkloadRoutes:
         await self._may(question.caller, "get", namespace)
         if "asOf" in question.values:
             return await self._find_then(question, (namespace, kind.name, name))
-        found = self._source.sight().state.find(namespace, kind.name, name)
-        if found is None:
+        workload = self._source.sight().state.find(namespace, kind.name, name)
+        if workload is None:
             # It may be newer than the state, or Finished or Deleted.
             await view.refresh(asked)
-            found = self._source.sight().state.find(namespace, kind.name, name)
-        if found is None:
-            found = await self._source.ask(self._source.readings.find(namespace, kind.name, name))
-            if found is not None and found.phase not in OVER:
+            workload = self._source.sight().state.find(namespace, kind.name, name)
+        if workload is None:
+            workload = await self._source.ask(self._source.readings.find(namespace, kind.name, name))
+            if workload is not None and workload.phase not in OVER:
                 # Committed after this state: answer from a state that includes it.
                 await view.refresh(view.moment())
-                found = self._source.sight().state.find(namespace, kind.name, name) or found
-        if found is None:
+                workload = self._source.sight().state.find(namespace, kind.name, name) or workload
+        if workload is None:
             raise not_found()
-        return found
+        return workload
 
     async def _find_then(self, question: Question, which: tuple[str, str, str]) -> StoredWorkload:
         """The workload of that name at an earlier time, also if it was over then."""
         state = (await self._source.sight_of(question)).state
-        if (found := state.find(*which)) is not None:
-            return found
-        found = await self._source.ask(self._source.readings.find(*which, ended_by=state.sequence))
-        if found is None:
+        if (workload := state.find(*which)) is not None:
+            return workload
+        workload = await self._source.ask(self._source.readings.find(*which, ended_by=state.sequence))
+        if workload is None:
             raise not_found()
-        return found
+        return workload
 
     # --- decisions --------------------------------------------------------------------------------
 
@@ -393,8 +390,8 @@ class WorkloadRoutes:
         visible = await self._visible(question.caller, "list", *(row.reason for row in rows))
         items = (_ledger_decision(row, visible, specs=specs) for row in rows)
         next = None if more is None else self._source.next(question, [more])
-        found = await page(schemas.LedgerDecision, items, next, sight)
-        return schemas.Decisions(**dict(found), epoch=sight.state.epoch)
+        listed = await page(schemas.LedgerDecision, items, next, sight)
+        return schemas.Decisions(**dict(listed), epoch=sight.state.epoch)
 
     async def _decided(
         self, question: Question, after: int, last: int
@@ -408,9 +405,9 @@ class WorkloadRoutes:
         for _ in range(SCANS):
             if after >= last:
                 return rows, None
-            found = await self._source.ask(self._source.readings.decisions(after=after, limit=step))
-            passing = None if everything else await self.passing(question, found)
-            for row in found:
+            scanned = await self._source.ask(self._source.readings.decisions(after=after, limit=step))
+            passing = None if everything else await self.passing(question, scanned)
+            for row in scanned:
                 if row.sequence > last:
                     return rows, None
                 if passing is None or row.sequence in passing:
@@ -418,7 +415,7 @@ class WorkloadRoutes:
                         return rows, after
                     rows.append(row)
                 after = row.sequence
-            if len(found) < step:
+            if len(scanned) < step:
                 return rows, None
         return rows, after
 
