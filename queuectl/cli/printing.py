@@ -81,6 +81,11 @@ def local(stamp: str | None) -> str:
     return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
+def columns_of(*titles: str) -> tuple[Column, ...]:
+    """Return columns that are always shown. A title with `>` at its end is right-aligned, for numbers."""
+    return tuple(Column(title.removesuffix(">"), right=title.endswith(">")) for title in titles)
+
+
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, wide: bool = False) -> None:
     """Columns as narrow as possible: fitted to a terminal and coloured there, complete and plain in a pipe.
 

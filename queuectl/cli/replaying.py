@@ -15,7 +15,6 @@ from queuectl.cli.arguments import Since
 from queuectl.cli.operating import call
 from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.policies import read_policies
-from queuectl.cli.printing import Column
 from queuectl.cli.progress import done_of
 from queuectl.cli.simulating import check_picture
 from queuectl.screen.text import figure
@@ -114,23 +113,11 @@ def _draw(found: Document, path: Path) -> None:
 
 # --- tables ------------------------------------------------------------------------------------------
 
-_WAITS: Final = (
-    Column("QUEUE"),
-    Column("RUN"),
-    Column("WORKLOADS", right=True),
-    Column("STARTED", right=True),
-    Column("MEDIAN WAIT", right=True),
-    Column("P95", right=True),
-    Column("PREEMPTED", right=True),
-    Column("LOST", right=True),
+_WAITS: Final = printing.columns_of(
+    "QUEUE", "RUN", "WORKLOADS>", "STARTED>", "MEDIAN WAIT>", "P95>", "PREEMPTED>", "LOST>"
 )
-_HOURS: Final = (
-    Column("QUEUE"),
-    Column("RESOURCE"),
-    Column("USED BEFORE", right=True),
-    Column("AFTER", right=True),
-    Column("BORROWED BEFORE", right=True),
-    Column("AFTER", right=True),
+_HOURS: Final = printing.columns_of(
+    "QUEUE", "RESOURCE", "USED BEFORE>", "AFTER>", "BORROWED BEFORE>", "AFTER>"
 )
 
 

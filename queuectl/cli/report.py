@@ -73,19 +73,19 @@ def _part(text: str, columns: Sequence[Column], rows: Any) -> None:
         printing.table(columns, found)
 
 
-_DONE: Final = (
-    Column("QUEUE"),
-    Column("WORKLOADS", right=True),
-    Column("AT ONCE", right=True),
-    Column("AFTER A WAIT", right=True),
-    Column("NOT YET", right=True),
-    Column("WAIT P50", right=True),
-    Column("P90", right=True),
-    Column("MAX", right=True),
-    Column("NEVER", right=True),
-    Column("HELD", right=True),
-    Column("RAN BEFORE", right=True),
-    Column("STOPPED", right=True),
+_DONE: Final = printing.columns_of(
+    "QUEUE",
+    "WORKLOADS>",
+    "AT ONCE>",
+    "AFTER A WAIT>",
+    "NOT YET>",
+    "WAIT P50>",
+    "P90>",
+    "MAX>",
+    "NEVER>",
+    "HELD>",
+    "RAN BEFORE>",
+    "STOPPED>",
 )
 
 
@@ -105,14 +105,14 @@ def _done(figures: Document) -> Sequence[object]:
     )
 
 
-_DIFFERS: Final = (
-    Column("QUEUE"),
-    Column("RAN THOUGH IT WOULD WAIT", right=True),
-    Column("OVER BEFORE ITS TURN", right=True),
-    Column("WAITED LONGER IN REALITY", right=True),
-    Column("P50", right=True),
-    Column("MAX", right=True),
-    Column("OVER BEFORE SEEN", right=True),
+_DIFFERS: Final = printing.columns_of(
+    "QUEUE",
+    "RAN THOUGH IT WOULD WAIT>",
+    "OVER BEFORE ITS TURN>",
+    "WAITED LONGER IN REALITY>",
+    "P50>",
+    "MAX>",
+    "OVER BEFORE SEEN>",
 )
 
 
@@ -129,26 +129,14 @@ def _differs(figures: Document) -> Sequence[object]:
     )
 
 
-_WAITS: Final = (
-    Column("QUEUE"),
-    Column("WORKLOADS", right=True),
-    Column("RAN ANYWAY", right=True),
-    Column("REASON"),
-    Column("EXAMPLE"),
-)
+_WAITS: Final = printing.columns_of("QUEUE", "WORKLOADS>", "RAN ANYWAY>", "REASON", "EXAMPLE")
 
 
 def _wait(one: Document) -> Sequence[object]:
     return (one["queue"], one["workloads"], one["ranAnyway"], one["reason"]["message"], one["example"])
 
 
-_EVICTIONS: Final = (
-    Column("QUEUE"),
-    Column("TIMES", right=True),
-    Column("BY"),
-    Column("REASON"),
-    Column("EXAMPLE"),
-)
+_EVICTIONS: Final = printing.columns_of("QUEUE", "TIMES>", "BY", "REASON", "EXAMPLE")
 
 
 def _eviction(one: Document) -> Sequence[object]:
@@ -156,13 +144,7 @@ def _eviction(one: Document) -> Sequence[object]:
     return (one["queue"], one["evictions"], by, one["reason"]["message"], one["example"])
 
 
-_EXCEEDED: Final = (
-    Column("CLUSTERQUEUE"),
-    Column("RESOURCE"),
-    Column("NOMINAL", right=True),
-    Column("MOST AT A TIME", right=True),
-    Column("AT"),
-)
+_EXCEEDED: Final = printing.columns_of("CLUSTERQUEUE", "RESOURCE", "NOMINAL>", "MOST AT A TIME>", "AT")
 
 
 def _exceeded(one: Document) -> Sequence[object]:
@@ -170,14 +152,8 @@ def _exceeded(one: Document) -> Sequence[object]:
     return (one["clusterQueue"], one["resource"], *amounts, printing.local(one["at"]))
 
 
-_DECISIONS: Final = (
-    Column("SEQUENCE", right=True),
-    Column("TIME"),
-    Column("WORKLOAD"),
-    Column("DECISION"),
-    Column("WHY"),
-    Column("REALITY"),
-    Column("DIFFERENCE"),
+_DECISIONS: Final = printing.columns_of(
+    "SEQUENCE>", "TIME", "WORKLOAD", "DECISION", "WHY", "REALITY", "DIFFERENCE"
 )
 
 

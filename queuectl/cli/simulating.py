@@ -132,17 +132,8 @@ def _part(text: str, columns: Sequence[Column], rows: Any) -> None:
     printing.table(columns, list(rows))
 
 
-_WAITS: Final = (
-    Column("QUEUE"),
-    Column("WORKLOADS", right=True),
-    Column("STARTED", right=True),
-    Column("FINISHED", right=True),
-    Column("WAITING", right=True),
-    Column("NEVER", right=True),
-    Column("MEAN", right=True),
-    Column("MEDIAN", right=True),
-    Column("P95", right=True),
-    Column("MAX", right=True),
+_WAITS: Final = printing.columns_of(
+    "QUEUE", "WORKLOADS>", "STARTED>", "FINISHED>", "WAITING>", "NEVER>", "MEAN>", "MEDIAN>", "P95>", "MAX>"
 )
 _PRIORITY: Final = Column("PRIORITY", right=True)
 _LOST: Final = Column("LOST", right=True)
@@ -158,16 +149,8 @@ def _priority(one: Document) -> Sequence[object]:
     return (one["priority"], *_wait(one)[1:], figure(one["lostSeconds"]))
 
 
-_USES: Final = (
-    Column("QUEUE"),
-    Column("RESOURCE"),
-    Column("NOMINAL", right=True),
-    Column("IN USE", right=True),
-    Column("USED", right=True),
-    Column("BORROWED", right=True),
-    Column("LOST", right=True),
-    Column("SHARE OF TREE", right=True),
-    Column("AT MOST", right=True),
+_USES: Final = printing.columns_of(
+    "QUEUE", "RESOURCE", "NOMINAL>", "IN USE>", "USED>", "BORROWED>", "LOST>", "SHARE OF TREE>", "AT MOST>"
 )
 
 
@@ -190,14 +173,8 @@ def _percent(value: float | None) -> str:
     return printing.NOTHING if value is None else f"{value:.1f} %"
 
 
-_NODES: Final = (
-    Column("RESOURCE"),
-    Column("ALLOCATABLE", right=True),
-    Column("USED", right=True),
-    Column("UNMANAGED", right=True),
-    Column("UNUSABLE", right=True),
-    Column("IDLE", right=True),
-    Column("FRAGMENTED", right=True),
+_NODES: Final = printing.columns_of(
+    "RESOURCE", "ALLOCATABLE>", "USED>", "UNMANAGED>", "UNUSABLE>", "IDLE>", "FRAGMENTED>"
 )
 
 
@@ -207,12 +184,7 @@ def _node(one: Document) -> Sequence[object]:
     return (one["resource"], amount, *(_percent(one[share]) for share in shares))
 
 
-_ROOM: Final = (
-    Column("QUEUE"),
-    Column("CAPACITY MISSING", right=True),
-    Column("NO NODE FITS", right=True),
-    Column("STALLED", right=True),
-)
+_ROOM: Final = printing.columns_of("QUEUE", "CAPACITY MISSING>", "NO NODE FITS>", "STALLED>")
 
 
 def _room(one: Document) -> Sequence[object]:
@@ -220,13 +192,7 @@ def _room(one: Document) -> Sequence[object]:
     return (one["name"], *map(figure, room["waitSeconds"].values()), figure(room["stalledSeconds"]))
 
 
-_EVICTIONS: Final = (
-    Column("QUEUE"),
-    Column("DONE", right=True),
-    Column("SUFFERED", right=True),
-    Column("LOST", right=True),
-    Column("WHY"),
-)
+_EVICTIONS: Final = printing.columns_of("QUEUE", "DONE>", "SUFFERED>", "LOST>", "WHY")
 
 
 def _eviction(one: Document) -> Sequence[object]:
