@@ -82,6 +82,7 @@ def _run(probe: Path, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.acceptance
 def test_a_site_is_in_one_worker_and_its_figures_and_skips_are_reported(probe: Path) -> None:
     code, out = _run(probe)
     assert code == 0, out
@@ -92,6 +93,7 @@ def test_a_site_is_in_one_worker_and_its_figures_and_skips_are_reported(probe: P
     assert "SKIPPED 1 tests: KUBEBUILDER_ASSETS is not set: nothing was tried on a real" in out
 
 
+@pytest.mark.acceptance
 def test_where_nothing_may_be_skipped_a_skip_fails_in_a_worker_too(probe: Path) -> None:
     code, out = _run(probe, **{NO_SKIPS: "1"})
     assert code == 1, out

@@ -98,7 +98,6 @@ async def test_a_database_has_an_identity_that_a_second_migration_leaves_alone(m
 
 
 async def test_the_migrated_tables_are_those_of_the_program(migrated: str) -> None:
-
     def differences(connection: Connection) -> list[Any]:
         def ours(name: str | None, kind: str, parents: Any) -> bool:
             return kind != "schema" or name == SCHEMA

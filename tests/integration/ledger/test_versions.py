@@ -109,7 +109,6 @@ async def test_a_program_under_which_the_schema_changes_does_not_guess_which_ver
     statement: str,
     what: str,
 ) -> None:
-
     @ledger_call
     async def read() -> None:
         async with connection_pool(migrated) as pool, pool.begin() as connection:

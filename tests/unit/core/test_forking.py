@@ -48,6 +48,7 @@ def test_what_happens_to_an_engine_and_to_its_fork_is_independent(
     assert pickle.dumps(engine) == after, "what happened to a fork changed the engine"
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("seed", range(10))
 def test_what_a_dissolved_engine_had_is_freed_at_once_and_others_keep_what_they_have(seed: int) -> None:
     dice = Random(seed)

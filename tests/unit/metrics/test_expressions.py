@@ -26,7 +26,7 @@ from tests.acceptance.e2e.site import eventually, job, pod_template
 from tests.integration.ledger.places import reachable_folder
 from tests.unit.metrics import samples
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.acceptance, pytest.mark.asyncio(loop_scope="module")]
 
 MONITORING = Path(__file__).resolve().parents[3] / "manifests" / "monitoring"
 RULES: dict[str, Any] = yaml.safe_load((MONITORING / "rules.yaml").read_text())

@@ -17,6 +17,8 @@ from tests.unit.screen.documents import busy, page, waiting
 from tests.unit.screen.server import Site, serving
 from tests.unit.screen.terminal import Terminal, terminal
 
+pytestmark = pytest.mark.acceptance
+
 ALTERNATE, NORMAL, CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 
 

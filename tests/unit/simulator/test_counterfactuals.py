@@ -336,5 +336,6 @@ def test_an_answer_does_not_depend_on_the_same_question_asked_before() -> None:
     assert second == first
 
 
+@pytest.mark.acceptance
 def test_the_worlds_have_every_kind() -> None:
     assert len(SEEN) >= 4, SEEN

@@ -85,6 +85,7 @@ def measured(folder: Path, text: str) -> dict[str, Any]:
     return json.loads(found.stdout)  # type: ignore[no-any-return]
 
 
+@pytest.mark.acceptance
 def test_the_same_file_gives_the_same_answer_in_every_process(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(HEAD + ARRIVALS)
     answers = [
