@@ -21,7 +21,7 @@ from benchmarks.report import Detail, Figure, Goal, Report
 from benchmarks.worlds import BATCH, Forest, Lent, World, job, seen
 from queuectl.core.decisions import Evict
 from queuectl.core.events import Event, WorkloadGone, WorkloadObserved
-from queuectl.core.model import Outcome, Workload
+from queuectl.core.model import Workload, WorkloadOutcome
 
 QUEUES: Final = 1_000
 JOBS: Final = 50
@@ -122,7 +122,7 @@ class Full:
         """End a running Job; pending Jobs that fit then are admitted, which is part of the cost."""
         over = self.running[: self.ends_in_one_try]
         del self.running[: self.ends_in_one_try]
-        done = seen(generation=2, suspended=False, finished=Outcome.SUCCEEDED)
+        done = seen(generation=2, suspended=False, finished=WorkloadOutcome.SUCCEEDED)
         return [WorkloadObserved(one, done) for one in over]
 
 

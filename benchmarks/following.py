@@ -7,7 +7,7 @@ from typing import Final
 
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import ApiError, Object
+from queuectl.sandbox.players.api import Object, PlayerRequestError
 
 JOBS: Final = "/apis/batch/v1/jobs"
 _SELECTED: Final = {"labelSelector": QUEUE_LABEL}
@@ -26,7 +26,7 @@ async def follow(api: Client, look: Callable[[Object], None], listed: Callable[[
         try:
             while True:
                 version = await _watch(api, version, look)
-        except ApiError as error:
+        except PlayerRequestError as error:
             if not error.gone:
                 raise
 
@@ -48,7 +48,9 @@ async def _watch(api: Client, version: str, look: Callable[[Object], None]) -> s
     async with api.watch(JOBS, query=asked) as events:
         async for event in events:
             if event["type"] == "ERROR":
-                raise ApiError(int(event["object"].get("code") or 0), str(event["object"].get("message")))
+                raise PlayerRequestError(
+                    int(event["object"].get("code") or 0), str(event["object"].get("message"))
+                )
             look(event["object"])
             version = event["object"]["metadata"]["resourceVersion"]
     return version

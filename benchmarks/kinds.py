@@ -26,7 +26,7 @@ from benchmarks.report import Detail, Figure, Goal, Report
 from benchmarks.site import Site, says, site, until
 from queuectl.app.kinds import built_in
 from queuectl.kinds.jobs import JobKind
-from queuectl.kinds.podsets import PodGroup, Templates
+from queuectl.kinds.podsets import PodSetGroup, Templates
 from queuectl.sandbox.install import Installer
 from queuectl.sandbox.players.api import MERGE_PATCH
 from queuectl.sandbox.processes import ChildProcess
@@ -248,7 +248,7 @@ def _object(row: JobKind, name: str) -> Object:
     return body
 
 
-def _put(body: Object, group: PodGroup, template: Object) -> None:
+def _put(body: Object, group: PodSetGroup, template: Object) -> None:
     entry: Object = {}
     _set(entry, group.template, template)
     if group.each is None:

@@ -11,7 +11,7 @@ from benchmarks.machine import memory
 from benchmarks.months import QUOTA, START, Month, at_once, team
 from benchmarks.progress import bar
 from benchmarks.report import Figure, Report
-from queuectl.answers.replay import Past, replayed
+from queuectl.answers.replay import ReplayedPast, replayed
 
 MIB: Final = 1 << 20
 SIZE: Final = 18
@@ -28,7 +28,7 @@ def run(scale: int = 1) -> Report:
     simulated = time.process_time() - started
     _, alone = memory(os.getpid())
     since, until = START + timedelta(days=1), START + timedelta(days=days)
-    past = Past(
+    past = ReplayedPast(
         since=since,
         until=until,
         snapshot=at_once(month.ledger.at(since)),

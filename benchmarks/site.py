@@ -23,7 +23,7 @@ from queuectl.sandbox import tenancy
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.install import Installer, read_kustomization
-from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
+from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.shipped import shipped
@@ -155,7 +155,7 @@ class Site:
         path = "/apis/batch/v1/namespaces/default/jobs"
         try:
             answer = await self.tenant.request("POST", path, body, query={"dryRun": "All"})
-        except ApiError:  # refused by a policy
+        except PlayerRequestError:  # refused by a policy
             return False
         return not answer["spec"].get("suspend")
 

@@ -23,10 +23,10 @@ from queuectl.core.model import (
     EffectKey,
     ObjectRef,
     Observation,
-    Outcome,
     PodSet,
     Workload,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.policy import (
     ClusterQueue,
@@ -51,7 +51,9 @@ BATCH = 500
 """Events folded at the same time, as from a busy reflector."""
 
 
-def seen(*, generation: int = 1, suspended: bool = True, finished: Outcome | None = None) -> Observation:
+def seen(
+    *, generation: int = 1, suspended: bool = True, finished: WorkloadOutcome | None = None
+) -> Observation:
     return Observation(
         resource_version=str(generation),
         generation=generation,
@@ -152,7 +154,7 @@ class World:
         return admitted
 
     def finish(self, workloads: list[Workload]) -> None:
-        done = seen(generation=2, suspended=False, finished=Outcome.SUCCEEDED)
+        done = seen(generation=2, suspended=False, finished=WorkloadOutcome.SUCCEEDED)
         for at in range(0, len(workloads), BATCH):
             events: list[Event] = [WorkloadObserved(one, done) for one in workloads[at : at + BATCH]]
             self.engine.handle(events)

@@ -21,7 +21,7 @@ class BadFile(ValueError):
     """The file can't be read. The message is one line that names file, line and column."""
 
 
-class Document(NamedTuple):
+class FileDocument(NamedTuple):
     """One document of a file."""
 
     content: Any
@@ -42,7 +42,7 @@ def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     return text
 
 
-def documents(text: bytes, name: str) -> list[Document]:
+def documents(text: bytes, name: str) -> list[FileDocument]:
     """All documents in `text` that are not empty. JSON if `name` ends with .json, else as kubectl reads it.
 
     Raises BadFile.
@@ -53,7 +53,7 @@ def documents(text: bytes, name: str) -> list[Document]:
         if text.lstrip().startswith(b"{"):
             with suppress(_BadJson):
                 return _json(text, several=True)
-        return [Document(content, line) for content, line in load(text)]
+        return [FileDocument(content, line) for content, line in load(text)]
     except BadYaml as error:
         raise BadFile(f"{name}: line {error.line}, column {error.column}: {error}") from None
     except _BadJson as error:
@@ -70,7 +70,7 @@ def listed(content: Any) -> list[Any]:
 class Places:
     """Lines and columns of the values in one document of `text`."""
 
-    def __init__(self, text: bytes, document: Document) -> None:
+    def __init__(self, text: bytes, document: FileDocument) -> None:
         self._text = text
         self._document = document
 
@@ -93,12 +93,12 @@ class _BadJson(ValueError):
     """The message has the place, as far as it is known."""
 
 
-def _json(text: bytes, *, several: bool) -> list[Document]:
+def _json(text: bytes, *, several: bool) -> list[FileDocument]:
     """The values in a text of JSON, one after another if there may be `several`. Raises _BadJson."""
     decoder = json.JSONDecoder(
         object_pairs_hook=_object, parse_constant=_no_number, parse_int=_number, parse_float=_number
     )
-    found: list[Document] = []
+    found: list[FileDocument] = []
     try:
         shown = text.decode("utf-8-sig")
         at = len(shown) - len(shown.lstrip())
@@ -106,7 +106,7 @@ def _json(text: bytes, *, several: bool) -> list[Document]:
             line = shown.count("\n", 0, at) + 1
             content, at = decoder.raw_decode(shown, at)
             refuse_deep(content)
-            found.append(Document(content, line))
+            found.append(FileDocument(content, line))
             rest = shown[at:]
             at += len(rest) - len(rest.lstrip())
             if rest.strip() and not several:

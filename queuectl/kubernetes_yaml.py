@@ -60,7 +60,7 @@ class BadYaml(ValueError):
         self.column = column
 
 
-class Part(NamedTuple):
+class DocumentText(NamedTuple):
     """The text of one document, between lines of `---`."""
 
     text: str
@@ -93,7 +93,7 @@ def dump_all(values: Iterable[Any]) -> str:
     return "---\n".join(dump(value) for value in values)
 
 
-def parts(text: bytes) -> Iterator[Part]:
+def parts(text: bytes) -> Iterator[DocumentText]:
     """Raises BadYaml, also where `---` does not stand alone on its line: kubectl refuses that."""
     lines: list[bytes] = []
     first = 1
@@ -111,7 +111,7 @@ def parts(text: bytes) -> Iterator[Part]:
     yield _part(lines, first)
 
 
-def _part(lines: list[bytes], first: int) -> Part:
+def _part(lines: list[bytes], first: int) -> DocumentText:
     try:
         text = b"\n".join((*lines, b"")).decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -123,7 +123,7 @@ def _part(lines: list[bytes], first: int) -> Part:
         line = first + text.count("\n", 0, found.start())
         column = found.start() - text.rfind("\n", 0, found.start())
         raise BadYaml(f"the character U+{ord(found[0]):04X} is not allowed: escape it", line, column)
-    return Part(text, first)
+    return DocumentText(text, first)
 
 
 def scalar(text: str) -> Any:
@@ -186,7 +186,7 @@ def _finite(text: str) -> float | None:
 class _Reader:
     """Reads one document from the events of the parser: its cost is bounded before a value is built."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: DocumentText) -> None:
         self._part = part
         self._anchors: dict[str, tuple[Any, int, int] | None] = {}
         """Value, size and height by name; None: its value is being read."""
@@ -352,7 +352,7 @@ def _is_merge(event: Any) -> bool:
     return (event.tag is None and event.implicit[0]) or event.tag == f"{_TAG}merge"
 
 
-def _events(part: Part) -> Iterator[Any]:
+def _events(part: DocumentText) -> Iterator[Any]:
     try:
         yield from yaml.parse(part.text, Loader=getattr(yaml, "CLoader", yaml.Loader))
     except yaml.MarkedYAMLError as error:

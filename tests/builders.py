@@ -35,12 +35,12 @@ from queuectl.core.model import (
     ForcedRelease,
     ObjectRef,
     Observation,
-    Outcome,
     Phase,
     PodSet,
     StoredWorkload,
     Workload,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.policy import (
     ClusterQueue,
@@ -188,7 +188,7 @@ def pending_row(one: Workload, *, arrival: int = 1, attempts: int = 0, **fields:
 def seen(
     *,
     suspended: bool = True,
-    finished: Outcome | None = None,
+    finished: WorkloadOutcome | None = None,
     quiet: bool | None = None,
     generation: int = 1,
     admission: Attempt | None = None,

@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.core.model import ConfigKey, ObjectRef, Phase, StoredWorkload
 from queuectl.core.pods_ready import ClockName, running_clock
 from queuectl.core.policy import ClusterQueue, PreemptionPolicy
@@ -214,7 +214,7 @@ class Explanation:
         )
 
 
-def explain(workload: StoredWorkload, state: State) -> Explanation:
+def explain(workload: StoredWorkload, state: CommittedState) -> Explanation:
     """With all names."""
     reason = workload.reason and as_of(workload.reason, state)
     position = state.position(workload)
@@ -233,7 +233,7 @@ def explain(workload: StoredWorkload, state: State) -> Explanation:
     )
 
 
-def as_of(value: Reason, state: State) -> Reason:
+def as_of(value: Reason, state: CommittedState) -> Reason:
     """The reason with the numbers of `state`: the ledger has those of the last change of code or limit.
 
     Unchanged where the missing quota is available by now: then the workload is about to be evaluated, or that
@@ -247,7 +247,7 @@ def as_of(value: Reason, state: State) -> Reason:
     return replace(value, others=others) if others else value
 
 
-def _available(value: Reason, state: State) -> int | None:
+def _available(value: Reason, state: CommittedState) -> int | None:
     """Of the missing quota where a ClusterQueue's nominal quota binds, in base units; may be negative."""
     kind, _, name = (value.node or "").partition("/")
     queue = state.queues.get(name) if kind == "ClusterQueue" else None
@@ -262,7 +262,7 @@ def _available(value: Reason, state: State) -> int | None:
 # --- the pending queue
 
 
-def _ahead_size(workload: StoredWorkload, position: int, state: State) -> AheadTotal:
+def _ahead_size(workload: StoredWorkload, position: int, state: CommittedState) -> AheadTotal:
     first = max(0, position - 1 - MOST_AHEAD)
     requests: dict[str, int] = {}
     for _, one in islice(state.line(workload.cluster_queue or "", first), position - 1 - first):
@@ -275,7 +275,7 @@ def _ahead_size(workload: StoredWorkload, position: int, state: State) -> AheadT
 # --- quota: what binds, who holds it, who borrows it
 
 
-def binding(workload: StoredWorkload, state: State) -> Iterator[Binding]:
+def binding(workload: StoredWorkload, state: CommittedState) -> Iterator[Binding]:
     """Every limit that binds for a pending workload (docs/answers.md, A18)."""
     reason, name = workload.reason, workload.cluster_queue
     if workload.phase is not Phase.PENDING or reason is None or name is None or name not in state.queues:
@@ -291,7 +291,7 @@ def binding(workload: StoredWorkload, state: State) -> Iterator[Binding]:
             yield from _of_cell(cell, requested, name, state)
 
 
-def _of_cell(cell: FlavorResource, requested: int, name: str, state: State) -> Iterator[Binding]:
+def _of_cell(cell: FlavorResource, requested: int, name: str, state: CommittedState) -> Iterator[Binding]:
     tree = state.tree_of(name)
     node, number = tree.queue(name), tree.cell(cell)
     whole = {(left.limit, left.at): left.available for left in limits(node, number, empty=True)}
@@ -309,7 +309,7 @@ def _of_cell(cell: FlavorResource, requested: int, name: str, state: State) -> I
             )
 
 
-def _holders(workload: StoredWorkload, state: State) -> Iterable[QuotaHolder]:
+def _holders(workload: StoredWorkload, state: CommittedState) -> Iterable[QuotaHolder]:
     """The largest holders of the missing cell, at or below the node that binds; largest first.
 
     For a workload that preempts: the victims that still hold the cell, anywhere in its tree.
@@ -349,7 +349,7 @@ def _leaves_for(holder: StoredWorkload, preemptor: str) -> bool:
     )
 
 
-def _lent(workload: StoredWorkload, state: State) -> Lending | None:
+def _lent(workload: StoredWorkload, state: CommittedState) -> Lending | None:
     """None if no quota that the workload lacks is lent."""
     why, queue = workload.reason, state.queues.get(workload.cluster_queue or "")
     if workload.phase is not Phase.PENDING or why is None or why.code is not Code.WAITING_FOR_QUOTA:
@@ -387,7 +387,7 @@ def _lent(workload: StoredWorkload, state: State) -> Lending | None:
 # --- the clock of an admitted workload
 
 
-def _readiness(workload: StoredWorkload, state: State) -> ReadyDeadline | None:
+def _readiness(workload: StoredWorkload, state: CommittedState) -> ReadyDeadline | None:
     """None: its pods are ready, its status does not say, or there is no limit.
 
     It counts from the admission: the start time in the status of the object may be later.

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from queuectl.answers.explanation import Visibility
 from queuectl.answers.parts import in_parts
 from queuectl.answers.queue_states import QueueState
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
 from queuectl.core.policy import ClusterQueue, PreemptionPolicy
 from queuectl.core.quota.shares import shares_fairly
@@ -36,7 +36,7 @@ class Threat:
     """End of its minimum run time against this cause; None: it is over, or there is none."""
 
 
-async def threats(workload: StoredWorkload, state: State, now: datetime) -> list[Threat]:
+async def threats(workload: StoredWorkload, state: CommittedState, now: datetime) -> list[Threat]:
     """By ClusterQueue, its own first; empty for a workload that is not admitted."""
     attempt = workload.attempt
     if attempt is None or workload.phase is not Phase.ADMITTED:
@@ -69,7 +69,7 @@ def as_seen(threats: Iterable[Threat], caller: Visibility) -> tuple[Threat, ...]
 
 
 async def _own(
-    workload: StoredWorkload, home: QueueState, held: list[FlavorResource], state: State
+    workload: StoredWorkload, home: QueueState, held: list[FlavorResource], state: CommittedState
 ) -> AsyncIterator[Threat]:
     assert home.queue is not None
     policy = home.queue.preemption.within_cluster_queue
@@ -88,7 +88,11 @@ def _older(one: StoredWorkload, other: StoredWorkload) -> bool:
 
 
 async def _other(
-    workload: StoredWorkload, home: QueueState, other: QueueState, held: list[FlavorResource], state: State
+    workload: StoredWorkload,
+    home: QueueState,
+    other: QueueState,
+    held: list[FlavorResource],
+    state: CommittedState,
 ) -> AsyncIterator[Threat]:
     """Another queue may take only what the workload's queue borrows, at each level up to the common one."""
     policy = other.queue.preemption.reclaim_within_cohort if other.queue else PreemptionPolicy.NEVER
@@ -111,7 +115,11 @@ def _borrowed(tree: QuotaTree, node: QuotaNode, lender: QuotaNode, cell: FlavorR
 
 
 def _cause(
-    tree: QuotaTree, lender: QuotaNode, lent: Iterable[FlavorResource], other: QueueState, state: State
+    tree: QuotaTree,
+    lender: QuotaNode,
+    lent: Iterable[FlavorResource],
+    other: QueueState,
+    state: CommittedState,
 ) -> PreemptionCause:
     if any(lender.usage[number] < lender.subtree[number] for number in map(tree.cell, lent)):
         return PreemptionCause.IN_COHORT_RECLAMATION
@@ -123,7 +131,7 @@ def _cause(
 
 
 async def _waiting(
-    queue: QueueState, state: State, cells: Iterable[FlavorResource]
+    queue: QueueState, state: CommittedState, cells: Iterable[FlavorResource]
 ) -> AsyncIterator[StoredWorkload]:
     """Its pending workloads that request one of these resources."""
     resources = {cell.resource for cell in cells}

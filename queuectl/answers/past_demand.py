@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from queuectl.answers.state import State
-from queuectl.core.capacity import QueueDemand
-from queuectl.core.directory import Affected, Directory
+from queuectl.answers.state import CommittedState
+from queuectl.core.capacity import ClusterQueueDemand
+from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.entries import Shape
 from queuectl.core.model import PodSet, StoredWorkload, Workload, WorkloadId
 from queuectl.core.queues.demand import PendingRequest, demand
 from queuectl.kinds.context import is_kept, kept_context
 
 
-def demands_of(state: State) -> Iterator[QueueDemand]:
+def demands_of(state: CommittedState) -> Iterator[ClusterQueueDemand]:
     """Yield the demand of each ClusterQueue, as the controller tells it (core/queues/demand).
 
     What pods request follows from the context that the state has: without ResourceClaims, which the ledger
@@ -23,7 +23,7 @@ def demands_of(state: State) -> Iterator[QueueDemand]:
     shapes = _Shapes(state)
     for queue in state.cluster_queues():
         pending = (state.workloads[WorkloadId(one[1][-1])] for one in queue.workloads.order)
-        yield QueueDemand(
+        yield ClusterQueueDemand(
             queue.name, demand(PendingRequest(shapes.of(one), one.reason) for one in pending if one.reason)
         )
 
@@ -31,13 +31,13 @@ def demands_of(state: State) -> Iterator[QueueDemand]:
 class _Shapes:
     """What workloads request, computed once for those of a namespace with the same podsets."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CommittedState) -> None:
         self._directory = Directory(state.configuration.resources)
         self._known: dict[tuple[str, tuple[PodSet, ...]], Shape] = {}
         for key, spec in state.specs.items():
             if is_kept(key.kind):
                 with contextlib.suppress(ValueError):  # of another version
-                    self._directory.observe_context(kept_context(key, spec).value, Affected())
+                    self._directory.observe_context(kept_context(key, spec).value, AffectedObjects())
 
     def of(self, stored: StoredWorkload) -> Shape:
         key = (stored.ref.namespace, stored.pod_sets)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from queuectl.answers.parts import in_parts
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.core.model import Attempt, AttemptState, Phase, StoredWorkload, Workload
 from queuectl.core.what_if import Tried
 from queuectl.kinds.policy import parse_policy
@@ -13,8 +13,8 @@ from queuectl.ports.reader import Reading
 
 
 def started(
-    state: State, workload: Workload, tried: Tried, now: datetime
-) -> tuple[StoredWorkload | None, State]:
+    state: CommittedState, workload: Workload, tried: Tried, now: datetime
+) -> tuple[StoredWorkload | None, CommittedState]:
     """The workload as it would run, and the state then, with what it displaces; None: it does not start."""
     if tried.assignment is None:
         return None, state
@@ -51,7 +51,7 @@ def started(
     return stored, state.advance(reading, parse_policy)
 
 
-def borrowed(stored: StoredWorkload | None, state: State) -> dict[str, dict[str, int]]:
+def borrowed(stored: StoredWorkload | None, state: CommittedState) -> dict[str, dict[str, int]]:
     """By flavor and resource that it holds: what its ClusterQueue uses beyond its quota, in base units."""
     borrowed_amounts: dict[str, dict[str, int]] = {}
     if stored is None or stored.attempt is None:
@@ -68,7 +68,7 @@ def borrowed(stored: StoredWorkload | None, state: State) -> dict[str, dict[str,
     return borrowed_amounts
 
 
-async def ahead(state: State, cluster_queue: str | None, priority: int | None) -> int | None:
+async def ahead(state: CommittedState, cluster_queue: str | None, priority: int | None) -> int | None:
     """How many pending workloads come before a new one; None: no queue, or past usage orders it."""
     queue = state.queues.get(cluster_queue or "")
     if queue is None or priority is None or (queue.queue is not None and queue.queue.usage_based):

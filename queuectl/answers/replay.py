@@ -14,7 +14,7 @@ from queuectl.answers.forecast.forward import Resumed
 from queuectl.answers.forecast.run_times import RunTimes, grouped, run_of
 from queuectl.core.engine import Engine
 from queuectl.core.events import Event, PolicyObserved
-from queuectl.core.model import LedgerSnapshot, Outcome, Phase, StoredWorkload, WorkloadId
+from queuectl.core.model import LedgerSnapshot, Phase, StoredWorkload, WorkloadId, WorkloadOutcome
 from queuectl.core.observing import CONFIGURATION
 from queuectl.core.policy import DEFAULT_CONFIGURATION, ClusterQueue, Cohort, SchedulingConfiguration
 from queuectl.core.reasons import Family
@@ -24,7 +24,7 @@ from queuectl.scenarios.arrivals import Arrival, milliseconds
 from queuectl.scenarios.rebuilt_engine import engine_of, requested, rule
 from queuectl.simulation.history import History, Life, Run
 from queuectl.simulation.measures import measures
-from queuectl.simulation.usage import Site, held
+from queuectl.simulation.usage import QuotaTable, held
 
 Document = dict[str, Any]
 
@@ -33,7 +33,7 @@ _TREES: Final = ("Cohort", "ClusterQueue")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class ReplayedPast:
     """What the ledger has of a time."""
 
     since: datetime
@@ -87,7 +87,7 @@ class _Replay(Resumed):
         job = self._jobs[workload]
         if job.finished or not job.suspended:
             return ()
-        job.end(Outcome.DELETED)
+        job.end(WorkloadOutcome.DELETED)
         self._finished += 1
         return (job.seen(),)
 
@@ -96,7 +96,7 @@ class _Replay(Resumed):
 class _Basis:
     """What both replays have in common."""
 
-    past: Past
+    past: ReplayedPast
     plans: dict[WorkloadId, _Plan]
     assumed: Assumed = field(default_factory=Assumed)
 
@@ -110,7 +110,7 @@ class _Basis:
 
 
 def replayed(
-    past: Past,
+    past: ReplayedPast,
     policy: Iterable[Event],
     progress: Callable[[float], None] = lambda _: None,
 ) -> Document:
@@ -145,7 +145,7 @@ def replayed(
 # --- what is played ------------------------------------------------------------------------------------
 
 
-def _basis(past: Past) -> _Basis:
+def _basis(past: ReplayedPast) -> _Basis:
     basis = _Basis(past, {})
     times = RunTimes(grouped(past.lives.lives, past.until))
     lives: dict[WorkloadId, PastLife] = {}
@@ -268,7 +268,7 @@ def _really(basis: _Basis) -> History:
     return History(end=basis.end, lives=tuple(lives), plans=0)
 
 
-def _sites(past: Past, policy: Iterable[Event]) -> tuple[Site, Site]:
+def _sites(past: ReplayedPast, policy: Iterable[Event]) -> tuple[QuotaTable, QuotaTable]:
     """The quota of the start, and with `policy`. Both have the same queues."""
     then = {key: parse_policy(key, spec) for key, spec in past.snapshot.configs if key.kind in _TREES}
     for change in past.changes:
@@ -287,15 +287,15 @@ def _empty(value: Any) -> Any:
     return replace(value, resource_groups=())
 
 
-def _site(policies: Iterable[Any]) -> Site:
+def _site(policies: Iterable[Any]) -> QuotaTable:
     found = list(policies)
-    return Site(
+    return QuotaTable(
         [one for one in found if isinstance(one, ClusterQueue)],
         [one for one in found if isinstance(one, Cohort)],
     )
 
 
-def _measured(history: History, site: Site, name: str) -> Document:
+def _measured(history: History, site: QuotaTable, name: str) -> Document:
     """The measures of `simulate`, with resource-hours."""
     found = {"name": name, **measures(history, site)}
     for queue in found["queues"]:

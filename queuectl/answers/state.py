@@ -26,7 +26,7 @@ from queuectl.answers.queue_states import (
     queue_states,
     quota_tree,
 )
-from queuectl.core.capacity import Demand, FlavorCapacity
+from queuectl.core.capacity import FlavorCapacity, PodDemand
 from queuectl.core.model import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
 from queuectl.core.node_facts import NodeFacts
 from queuectl.core.nodes.capacity import told_capacities
@@ -79,7 +79,7 @@ class Under:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class CommittedState:
     """Read through its methods; the mappings are shared between states and must not be written to."""
 
     sequence: int = 0
@@ -109,7 +109,7 @@ class State:
     """By ClusterQueue, as told last: some workloads may be pending no longer."""
     capacities: Mapping[str, FlavorCapacity] = field(default_factory=dict)
     """By flavor, as told last, also of flavors that are gone."""
-    demands: Mapping[str, tuple[Demand, ...]] = field(default_factory=dict)
+    demands: Mapping[str, tuple[PodDemand, ...]] = field(default_factory=dict)
     """By ClusterQueue, the same."""
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     """By name, as told last. What uses them is not for tenants: no answer may show it."""
@@ -167,7 +167,7 @@ class State:
         """What a ClusterQueue can have now of each cell of its spec, in base units (QuotaTree.free)."""
         return self.tree_of(queue.name).free(queue.name, queue.nominal)
 
-    def advance(self, reading: Reading, parse: Parse, configure: Configure | None = None) -> State:
+    def advance(self, reading: Reading, parse: Parse, configure: Configure | None = None) -> CommittedState:
         """The state after `reading`, which holds everything newer than this one."""
         policies = _policies(self.policies, reading.configs, parse)
         configuration = _configuration(self.configuration, reading.configs, configure)
@@ -193,7 +193,7 @@ class State:
             }
         moved = [(a, b) for a, b in changes if a is None or b is None or a.arrival != b.arrival]
         turned = [(a, b) for a, b in changes if a is None or b is None or _place(a) != _place(b)]
-        return State(
+        return CommittedState(
             sequence=reading.sequence,
             epoch=reading.epoch,
             workloads=workloads,

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from queuectl.answers.queue_states import QueueState, quota_tree
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import Policy
 from queuectl.core.quota.shares import dominant_share, shares_fairly
@@ -418,7 +418,7 @@ class FairShare(NamedTuple):
     """The fair amount of each cell, in base units."""
 
 
-def fair_share(queue: QueueState, cells: Iterable[FlavorResource], state: State) -> FairShare | None:
+def fair_share(queue: QueueState, cells: Iterable[FlavorResource], state: CommittedState) -> FairShare | None:
     """None without fair sharing."""
     tree = state.tree_of(queue.name)
     node = tree.queue(queue.name)
@@ -434,7 +434,7 @@ def fair_share(queue: QueueState, cells: Iterable[FlavorResource], state: State)
     return FairShare(dominant.reported, dominant.resource or None, amounts)
 
 
-def accounts_now(queue: QueueState, state: State) -> dict[FlavorResource, QueueAccount]:
+def accounts_now(queue: QueueState, state: CommittedState) -> dict[FlavorResource, QueueAccount]:
     """By cell, in base units."""
     tree, others = state.tree_of(queue.name), state.in_tree_of(queue.name)
     node = tree.queue(queue.name)
@@ -444,7 +444,9 @@ def accounts_now(queue: QueueState, state: State) -> dict[FlavorResource, QueueA
     }
 
 
-def members_now(queues: Iterable[QueueState], state: State) -> dict[str, dict[FlavorResource, QueueAccount]]:
+def members_now(
+    queues: Iterable[QueueState], state: CommittedState
+) -> dict[str, dict[FlavorResource, QueueAccount]]:
     """By ClusterQueue and cell, in base units. They are of one tree."""
     members = {one.name: one for one in queues}
     if not members:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from queuectl.answers.explanation import Visibility
-from queuectl.core.entries import Remark
+from queuectl.core.entries import WorkloadEvent
 from queuectl.ports.reader import DecisionRow, EffectRow, StoryRows
 
 LIMIT: Final = 20
@@ -24,17 +24,17 @@ _Place = tuple[datetime, float, int]
 """Sort key: time; then the sequence of the decision, because commits may have equal times; then the step."""
 
 
-def remarks(rows: StoryRows, caller: Visibility) -> list[Remark]:
+def remarks(rows: StoryRows, caller: Visibility) -> list[WorkloadEvent]:
     """The last LIMIT remarks, oldest first, with the names that the caller may see."""
     decided_at = {row.sequence: row.now for row in rows.decisions}
-    placed: list[tuple[_Place, Remark]] = [
-        ((row.now, row.sequence, 0), Remark(row.now, "decided", _decision(caller.decision(row))))
+    placed: list[tuple[_Place, WorkloadEvent]] = [
+        ((row.now, row.sequence, 0), WorkloadEvent(row.now, "decided", _decision(caller.decision(row))))
         for row in rows.decisions
     ]
     for effect in rows.effects:
         write = f"{effect.verb} of attempt {effect.attempt}"
         steps = _steps(effect, decided_at[effect.sequence])
-        placed += [(place, Remark(place[0], what, write)) for place, what in steps]
+        placed += [(place, WorkloadEvent(place[0], what, write)) for place, what in steps]
     placed.sort(key=lambda pair: pair[0])
     return [remark for _, remark in placed[-LIMIT:]]
 

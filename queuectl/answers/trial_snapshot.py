@@ -8,7 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Final
 
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.core.context_records import namespace_of
 from queuectl.core.model import (
     NO_PAST_ATTEMPTS,
@@ -31,7 +31,7 @@ FIRST_OF_OWN: Final = 16
 """How many of that namespace: those before a workload start before it."""
 
 
-def everything(state: State, now: datetime) -> Basis:
+def everything(state: CommittedState, now: datetime) -> Basis:
     """All trees. `now`: by the clock of the ledger."""
     return Basis(
         namespace=None,
@@ -40,7 +40,9 @@ def everything(state: State, now: datetime) -> Basis:
     )
 
 
-def of_namespace(state: State, now: datetime, namespace: str, cluster_queue: str | None = None) -> Basis:
+def of_namespace(
+    state: CommittedState, now: datetime, namespace: str, cluster_queue: str | None = None
+) -> Basis:
     """The trees that LocalQueues of a namespace point to, and that of ClusterQueue `cluster_queue`."""
     named = {one.cluster_queue for one in _local_queues(state) if one.name.namespace == namespace}
     if cluster_queue is not None:
@@ -53,7 +55,7 @@ def of_namespace(state: State, now: datetime, namespace: str, cluster_queue: str
     )
 
 
-def _part(state: State, now: datetime, queues: frozenset[str], namespace: str) -> LedgerSnapshot:
+def _part(state: CommittedState, now: datetime, queues: frozenset[str], namespace: str) -> LedgerSnapshot:
     """The open state of these ClusterQueues, and of what counts in `namespace` and for their workloads."""
     workloads = list(state.around(queues))
     namespaces = {namespace, *(one.ref.namespace for one in workloads)}
@@ -67,7 +69,7 @@ def _part(state: State, now: datetime, queues: frozenset[str], namespace: str) -
 
 
 def _snapshot(
-    state: State,
+    state: CommittedState,
     now: datetime,
     workloads: list[StoredWorkload],
     configs: Iterable[tuple[ConfigKey, str]],
@@ -86,13 +88,13 @@ def _snapshot(
     )
 
 
-def _trees_of(state: State, names: Iterable[str]) -> frozenset[str]:
+def _trees_of(state: CommittedState, names: Iterable[str]) -> frozenset[str]:
     """These ClusterQueues, and those of their cohort trees."""
     named = [name for name in names if name in state.queues]
     return frozenset((*named, *(one.name for name in named for one in state.in_tree_of(name))))
 
 
-def _local_queues(state: State) -> Iterator[LocalQueue]:
+def _local_queues(state: CommittedState) -> Iterator[LocalQueue]:
     return (one for one in state.policies.values() if isinstance(one, LocalQueue))
 
 

@@ -39,7 +39,7 @@ from queuectl.api.http import Refusal, bad_request, not_found
 from queuectl.api.lives import PAGE, PAGES, decisions_on
 from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Committed, Document
-from queuectl.api.view import Source, always, committed, may_get, now
+from queuectl.api.view import AnswerSource, always, committed, may_get, now
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code, Limit
@@ -294,7 +294,7 @@ def _statement(
 class AnswerRoutes:
     """They read the ledger's history, and the view for the state now."""
 
-    def __init__(self, source: Source, workloads: WorkloadRoutes) -> None:
+    def __init__(self, source: AnswerSource, workloads: WorkloadRoutes) -> None:
         self._source = source
         self._workloads = workloads
 

@@ -8,13 +8,13 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field
 
 from queuectl.answers.explanation import Visibility
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.api import requests
 from queuectl.api.http import not_found
 from queuectl.api.queue_routes import Quotas
 from queuectl.api.requests import CLUSTER_QUEUES, FLAVORS, WORKLOADS, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Amounts, Committed, Document, Labels, Page
-from queuectl.api.view import Source, committed, detail, may_get, page, shallow
+from queuectl.api.view import AnswerSource, committed, detail, may_get, page, shallow
 from queuectl.core import capacity
 from queuectl.core.capacity import AwaitedLimit, FlavorCapacity
 from queuectl.core.nodes.inventory import NodeState
@@ -123,7 +123,7 @@ def _capacity(
     return Capacity.of(flavor=name, nodes=value.nodes, resources=tuple(resources), warnings=value.warnings)
 
 
-def _unmanaged(value: capacity.ResourceCapacity, caller: Visibility) -> Iterator[Unmanaged]:
+def _unmanaged(value: capacity.FlavorResourceCapacity, caller: Visibility) -> Iterator[Unmanaged]:
     rest = 0
     for namespace, amount in value.unmanaged:
         if namespace != capacity.OTHERS and namespace in caller.namespaces:
@@ -134,7 +134,7 @@ def _unmanaged(value: capacity.ResourceCapacity, caller: Visibility) -> Iterator
         yield Unmanaged(namespace=None, amount=rest)
 
 
-def _demand(name: str, state: State) -> QueueDemand:
+def _demand(name: str, state: CommittedState) -> QueueDemand:
     flavors = _flavors(state)
     return QueueDemand(
         cluster_queue=name,
@@ -163,7 +163,7 @@ _DEMAND: Final = (
 class CapacityRoutes:
     """They read the view only; with `asOf` the ledger."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: AnswerSource) -> None:
         self._source = source
 
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -248,5 +248,5 @@ class CapacityRoutes:
         return Visibility(namespaces=await question.caller.namespaces("list", WORKLOADS, among))
 
 
-def _flavors(state: State) -> dict[str, ResourceFlavor]:
+def _flavors(state: CommittedState) -> dict[str, ResourceFlavor]:
     return {flavor.name: flavor for flavor in state.flavors()}

@@ -13,7 +13,7 @@ from queuectl.api import requests
 from queuectl.api.http import Refusal, bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Endpoint, Question
 from queuectl.api.schemas import Committed, Document
-from queuectl.api.view import Source, always, committed
+from queuectl.api.view import AnswerSource, always, committed
 from queuectl.kinds.json_fields import MAX_COUNT
 from queuectl.ports.changes import ChangeRefused, Changes, Verb, Wanted, WantedSize
 
@@ -106,7 +106,7 @@ _FIELDS: Final[Mapping[str, str]] = {
 
 
 class ChangeRoutes:
-    def __init__(self, source: Source, changes: Changes | None) -> None:
+    def __init__(self, source: AnswerSource, changes: Changes | None) -> None:
         """`changes`: None, every change is refused."""
         self._source = source
         self._changes = changes

@@ -14,7 +14,7 @@ from queuectl.api.http import unavailable
 from queuectl.api.limits import Turns
 from queuectl.api.lives import Times, decisions_on, times
 from queuectl.api.requests import Endpoint, Question
-from queuectl.api.view import Source, always, committed, now, while_asked
+from queuectl.api.view import AnswerSource, always, committed, now, while_asked
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import Phase, StoredWorkload
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
@@ -66,7 +66,7 @@ class Eta(schemas.Committed):
 class ForecastRoutes:
     """One endpoint. Without `forecasts` it is unavailable."""
 
-    def __init__(self, source: Source, workloads: WorkloadRoutes, forecasts: Forecasts | None) -> None:
+    def __init__(self, source: AnswerSource, workloads: WorkloadRoutes, forecasts: Forecasts | None) -> None:
         self._source = source
         self._workloads = workloads
         self._forecasts = forecasts

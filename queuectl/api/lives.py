@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from queuectl.api.view import Source
+from queuectl.api.view import AnswerSource
 from queuectl.core.model import WorkloadId
 from queuectl.ports.history import history_of
 from queuectl.ports.reader import DecisionRow
@@ -29,7 +29,9 @@ class Times(NamedTuple):
         return f"it {told}" if told else "it has ended"
 
 
-async def decisions_on(source: Source, workload: WorkloadId, last: int) -> tuple[list[DecisionRow], bool]:
+async def decisions_on(
+    source: AnswerSource, workload: WorkloadId, last: int
+) -> tuple[list[DecisionRow], bool]:
     """Oldest first, up to sequence `last`, and whether there are more. Raises a 503."""
     rows: list[DecisionRow] = []
     for _ in range(PAGES):

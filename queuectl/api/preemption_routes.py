@@ -16,7 +16,7 @@ from queuectl.api.answer_routes import visible_nodes
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
 from queuectl.api.schemas import Committed, Document
-from queuectl.api.view import Source, always, committed, now, page
+from queuectl.api.view import AnswerSource, always, committed, now, page
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import StoredWorkload
 from queuectl.core.policy import PreemptionPolicy
@@ -157,7 +157,7 @@ def _exposure(
 class PreemptionRoutes:
     """They read the ledger's history, and the view for the state now."""
 
-    def __init__(self, source: Source, workloads: WorkloadRoutes) -> None:
+    def __init__(self, source: AnswerSource, workloads: WorkloadRoutes) -> None:
         self._source = source
         self._workloads = workloads
 

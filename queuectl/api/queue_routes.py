@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 from queuectl.answers.queue_states import QueueState, cohort_condition, nominal_quota
-from queuectl.answers.state import LocalQueueState, State, Under
+from queuectl.answers.state import CommittedState, LocalQueueState, Under
 from queuectl.api import requests, schemas
 from queuectl.api.http import not_found
 from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, Allowed, Endpoint, Question
-from queuectl.api.view import Source, committed, detail, may_get, page
+from queuectl.api.view import AnswerSource, committed, detail, may_get, page
 from queuectl.core import policy
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.resources import FlavorResource
@@ -19,7 +19,7 @@ PAGE = (requests.AS_OF, requests.LIMIT, requests.NEXT)
 _ONE = (requests.AS_OF,)
 
 
-def _cluster_queue(value: QueueState, state: State) -> schemas.ClusterQueue:
+def _cluster_queue(value: QueueState, state: CommittedState) -> schemas.ClusterQueue:
     queue = value.queue or policy.ClusterQueue(name=value.name)
     return schemas.ClusterQueue.of(
         name=value.name,
@@ -70,7 +70,7 @@ def _local_queue(value: LocalQueueState) -> schemas.LocalQueue:
     )
 
 
-def _cohort(name: str, value: policy.Cohort | None, under: Under, state: State) -> schemas.Cohort:
+def _cohort(name: str, value: policy.Cohort | None, under: Under, state: CommittedState) -> schemas.Cohort:
     nominal: Counter[FlavorResource] = Counter()
     used: Counter[FlavorResource] = Counter()
     effective: Counter[FlavorResource] = Counter()
@@ -125,7 +125,7 @@ def _flavor(value: policy.ResourceFlavor, quotas: Quotas) -> schemas.ResourceFla
 class QueueRoutes:
     """They read the view only; with `asOf` the ledger."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: AnswerSource) -> None:
         self._source = source
 
     def endpoints(self) -> tuple[Endpoint, ...]:

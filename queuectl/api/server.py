@@ -40,7 +40,7 @@ from queuectl.api.queue_routes import QueueRoutes
 from queuectl.api.requests import Caller, Cursors, Endpoint, Identify, KnownKinds, Question, unrestricted
 from queuectl.api.schemas import Committed, Health
 from queuectl.api.tunnel import add_tunnel
-from queuectl.api.view import PastStates, Source, View, controller
+from queuectl.api.view import AnswerSource, PastStates, View, controller
 from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
@@ -50,7 +50,7 @@ from queuectl.ports.changes import Changes
 from queuectl.ports.reader import Forecasts, Readings, WhatIfs
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
-LISTENING: Final = listener.Limits(connections=512, handshake_seconds=5.0)
+LISTENING: Final = listener.ConnectionLimits(connections=512, handshake_seconds=5.0)
 _YAML: Final = "application/yaml"
 _HEADERS: Final = {
     "Server": "queuectl",
@@ -133,7 +133,9 @@ def application(
         # Without authentication the bytes in a tunnel could claim any host name.
         add_tunnel(app)
     app.on_response_prepare.append(_prepare)
-    source = Source(view, readings, kinds, Cursors(cursor_key), PastStates(readings, parse_policy, configure))
+    source = AnswerSource(
+        view, readings, kinds, Cursors(cursor_key), PastStates(readings, parse_policy, configure)
+    )
     workloads = WorkloadRoutes(source)
     answers = AnswerRoutes(source, workloads)
     preemptions = PreemptionRoutes(source, workloads)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from queuectl.answers.past_demand import demands_of
-from queuectl.answers.state import Configure, Parse, State
+from queuectl.answers.state import CommittedState, Configure, Parse
 from queuectl.api import schemas
 from queuectl.api.http import Refusal, bad_request, not_found, unavailable
 from queuectl.api.limits import Turns
@@ -29,7 +29,7 @@ from queuectl.api.requests import (
     Question,
     is_name,
 )
-from queuectl.core.capacity import NO_FLAVOR, Demand
+from queuectl.core.capacity import NO_FLAVOR, PodDemand
 from queuectl.core.model import ForReaders, LedgerSnapshot
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
 from queuectl.ports.reader import GONE_KEPT, Past, Reading, Readings
@@ -59,7 +59,7 @@ PATIENT_SECONDS = 2.0
 class Sight:
     """A committed state, its age, and whether it is stale."""
 
-    state: State
+    state: CommittedState
     age_seconds: float
     """Since the ledger last confirmed that this is its newest state."""
     committed_at: datetime
@@ -91,7 +91,7 @@ class View:
         self._parse = parse
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._state: State | None = None
+        self._state: CommittedState | None = None
         self._committed_at = datetime.min.replace(tzinfo=UTC)
         """Of the last read."""
         self._silence = 0.0
@@ -173,7 +173,7 @@ class View:
         # A batch without decisions changes nothing else.
         changed = reading.workloads or reading.configs or any(reading.for_readers)
         if known is None or changed or reading.sequence != known.sequence:
-            self._state = (known or State()).advance(reading, self._parse, self._configure)
+            self._state = (known or CommittedState()).advance(reading, self._parse, self._configure)
             self._news.set()
             self._news = asyncio.Event()
         self._committed_at = reading.committed_at
@@ -200,7 +200,7 @@ class PastStates:
         self._past = past
         self._parse = parse
         self._configure = configure
-        self._known: OrderedDict[datetime, State] = OrderedDict()
+        self._known: OrderedDict[datetime, CommittedState] = OrderedDict()
         self._epoch = 0
         """Of the ledger that they were read from."""
         self._turns = Turns()
@@ -220,7 +220,7 @@ class PastStates:
             state = await _within(self._one(when, tenant))
         return _at(when, state, observed)
 
-    async def _one(self, when: datetime, tenant: str) -> State:
+    async def _one(self, when: datetime, tenant: str) -> CommittedState:
         async with asyncio.timeout(PAST_SECONDS) as deadline, self._turns.turn(tenant):
             if when not in self._known:  # another request may have read it meanwhile
                 self._forget(max((len(one.workloads) for one in self._known.values()), default=0))
@@ -253,7 +253,7 @@ class PastStates:
                 self._known[when] = state
         return replace(sight, state=state)
 
-    async def _demands(self, state: State, tenant: str) -> Mapping[str, tuple[Demand, ...]]:
+    async def _demands(self, state: CommittedState, tenant: str) -> Mapping[str, tuple[PodDemand, ...]]:
         async with asyncio.timeout(PAST_SECONDS) as deadline, self._turns.turn(tenant):
             deadline.reschedule(None)
             return await asyncio.to_thread(lambda: dict(demands_of(state)))
@@ -266,7 +266,7 @@ class PastStates:
             f"parameter asOf: the ledger has no capacity of {when.isoformat()} or before: {told}"
         )
 
-    def _state(self, snapshot: LedgerSnapshot, when: datetime) -> State:
+    def _state(self, snapshot: LedgerSnapshot, when: datetime) -> CommittedState:
         committed_at = snapshot.now or when
         reading = Reading(
             sequence=snapshot.sequence,
@@ -277,15 +277,15 @@ class PastStates:
             configs=snapshot.configs,
             for_readers=ForReaders(capacities=snapshot.capacities),
         )
-        return State().advance(reading, self._parse, self._configure)
+        return CommittedState().advance(reading, self._parse, self._configure)
 
 
 def nothing_at(when: datetime, *, observed: bool) -> Sight:
     """A state without any object."""
-    return _at(when, State(), observed)
+    return _at(when, CommittedState(), observed)
 
 
-def _at(when: datetime, state: State, observed: bool) -> Sight:
+def _at(when: datetime, state: CommittedState, observed: bool) -> Sight:
     return Sight(
         state, age_seconds=0.0, committed_at=when, silent_seconds=0.0, stale=False, observed=observed
     )
@@ -306,7 +306,7 @@ async def _within(reading: Awaitable[Found]) -> Found:
 # --- what routes read
 
 
-class Source:
+class AnswerSource:
     """The data behind all routes."""
 
     def __init__(
@@ -412,7 +412,7 @@ class Source:
             raise unavailable(str(error)) from None
 
 
-async def reads_any(caller: Caller, resource: str, state: State) -> bool:
+async def reads_any(caller: Caller, resource: str, state: CommittedState) -> bool:
     """Whether the caller may read any object of a resource that is in `state`, or all of them."""
     if await caller.may("list", resource):
         return True

@@ -20,7 +20,7 @@ from queuectl.api.http import Refusal, bad_request, not_found, unavailable
 from queuectl.api.limits import Turns
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Admission, Committed, Condition, Document, Reason
-from queuectl.api.view import Source, always, committed, now, shallow, while_asked
+from queuectl.api.view import AnswerSource, always, committed, now, shallow, while_asked
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core import what_if
 from queuectl.core.events import PolicyGone, PolicyInvalid, PolicyObserved
@@ -268,7 +268,7 @@ def _amount(change: what_if.Change, amount: int) -> str:
 
 
 class WhatIfRoutes:
-    def __init__(self, source: Source, workloads: WorkloadRoutes, what_ifs: WhatIfs) -> None:
+    def __init__(self, source: AnswerSource, workloads: WorkloadRoutes, what_ifs: WhatIfs) -> None:
         self._source = source
         self._workloads = workloads
         self._what_ifs = what_ifs

@@ -11,11 +11,11 @@ from typing import Any, Final
 from queuectl.answers import story
 from queuectl.answers.explanation import Explanation, Visibility, as_of, explain
 from queuectl.answers.parts import in_parts
-from queuectl.answers.state import OVER, State
+from queuectl.answers.state import OVER, CommittedState
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller, Cursor, Endpoint, Question
-from queuectl.api.view import HEARTBEAT_SECONDS, Sight, Source, always, committed, now, page, shallow
+from queuectl.api.view import HEARTBEAT_SECONDS, AnswerSource, Sight, always, committed, now, page, shallow
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
 from queuectl.core.reasons import Reason, named_in
 from queuectl.ports.reader import DecisionRow
@@ -55,7 +55,7 @@ def _reason(value: Reason) -> schemas.Reason:
 class _Reasons:
     """The reasons of a page as documents: many workloads have the same one."""
 
-    def __init__(self, state: State, caller: Visibility) -> None:
+    def __init__(self, state: CommittedState, caller: Visibility) -> None:
         self._state = state
         self._caller = caller
         self._known: dict[Reason, schemas.Reason] = {}
@@ -70,7 +70,7 @@ class _Reasons:
         return known
 
 
-def _workload(value: StoredWorkload, state: State) -> dict[str, Any]:
+def _workload(value: StoredWorkload, state: CommittedState) -> dict[str, Any]:
     """All fields but the reason and the position."""
     attempt = value.attempt
     return {
@@ -94,14 +94,14 @@ def _workload(value: StoredWorkload, state: State) -> dict[str, Any]:
     }
 
 
-def _listed(value: StoredWorkload, state: State, reasons: _Reasons) -> schemas.Workload:
+def _listed(value: StoredWorkload, state: CommittedState, reasons: _Reasons) -> schemas.Workload:
     return schemas.Workload(
         **_workload(value, state), position=state.position(value), reason=reasons.of(value)
     )
 
 
 def _explained(
-    value: StoredWorkload, state: State, explanation: Explanation, committed: dict[str, Any]
+    value: StoredWorkload, state: CommittedState, explanation: Explanation, committed: dict[str, Any]
 ) -> schemas.WorkloadDetail:
     fields = _workload(value, state) | shallow(explanation) | committed
     return schemas.WorkloadDetail.model_validate({**fields, "pod_sets": value.pod_sets})
@@ -142,7 +142,7 @@ def _ledger_decision(row: DecisionRow, caller: Visibility, *, specs: bool) -> sc
 class WorkloadRoutes:
     """They read the view, and the ledger's history for data that is not in the view."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: AnswerSource) -> None:
         self._source = source
 
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -225,7 +225,7 @@ class WorkloadRoutes:
     async def _open(
         self,
         question: Question,
-        state: State,
+        state: CommittedState,
         namespaces: Allowed,
         after: Cursor | None,
         since: datetime | None,

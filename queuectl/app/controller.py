@@ -66,7 +66,7 @@ Emit = Callable[[Iterable[Event]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class ControllerParts:
     """Parts of a controller: for the real cluster, or for an observed one."""
 
     key: str
@@ -111,14 +111,14 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
     """Lead until SIGTERM or SIGINT. Raises ConfigurationError, SchemaMismatch, LostLeadership, OSError."""
     kinds = job_kinds(settings)
 
-    async def make_parts(pool: Pool, session: Session, cluster: str, metrics: Metrics) -> Parts:
+    async def make_parts(pool: Pool, session: Session, cluster: str, metrics: Metrics) -> ControllerParts:
         lease: Lease = NoElection()
         if settings.controller.lease is not None:
             ledger = await installation(pool)
             lease = _lease(settings.controller.lease, ledger, kubeconfig, context, metrics)
         await kueue.check(settings, session)
         watching = settings.compatibility.kueue_labels
-        return Parts(
+        return ControllerParts(
             key=cluster,
             ledger=PostgresLedger(pool, cluster, settings=settings.scheduling.configuration()),
             cluster=KubeCluster(session, kinds.registry, honoured=kueue.honoured(settings)),
@@ -135,7 +135,7 @@ async def run(
     kinds: Kinds,
     kubeconfig: Path | None,
     context: str | None,
-    make_parts: Callable[[Pool, Session, str, Metrics], Awaitable[Parts]],
+    make_parts: Callable[[Pool, Session, str, Metrics], Awaitable[ControllerParts]],
 ) -> None:
     """Lead until SIGTERM or SIGINT. Waits for a ledger or an API server that is unavailable.
 
@@ -183,7 +183,7 @@ async def run(
 async def _run_parts(
     settings: Settings,
     kinds: Kinds,
-    parts: Parts,
+    parts: ControllerParts,
     session: Session,
     pool: Pool,
     metrics: Metrics,

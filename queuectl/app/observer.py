@@ -24,7 +24,7 @@ async def run_observer(settings: Settings, kubeconfig: Path | None, context: str
     if settings.controller.lease is not None:
         log.info("controller.lease is not used by observers: the one started last replaces the others")
 
-    async def make_parts(pool: Pool, session: Session, cluster: str, _: Metrics) -> leading.Parts:
+    async def make_parts(pool: Pool, session: Session, cluster: str, _: Metrics) -> leading.ControllerParts:
         twin = observed_twin(cluster)
         mirror = Mirror(session.server_time, LedgerReadings(pool, twin).recorded)
 
@@ -35,7 +35,7 @@ async def run_observer(settings: Settings, kubeconfig: Path | None, context: str
         ledger = PostgresLedger(
             pool, twin, beside=mirror.reality, settings=settings.scheduling.configuration()
         )
-        return leading.Parts(
+        return leading.ControllerParts(
             key=twin,
             ledger=MirroredLedger(ledger, mirror),
             cluster=mirror,

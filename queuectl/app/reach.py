@@ -18,7 +18,7 @@ from queuectl.kube.proxied import Proxied, requested_token
 from queuectl.kube.session import api_path
 from queuectl.net.relay import relay
 
-__all__ = ["ApiError", "BadKubeconfig", "Cluster", "Forbidden", "NotFound", "Unavailable"]
+__all__ = ["ApiError", "BadKubeconfig", "Forbidden", "NotFound", "ReachedCluster", "Unavailable"]
 
 NAMESPACE: Final = "queuectl-system"
 SERVICE: Final = "queuectl-api"
@@ -34,7 +34,7 @@ SECONDS: Final = 40.0
 Found = TypeVar("Found")
 
 
-class Cluster:
+class ReachedCluster:
     """The cluster of a kubeconfig's context. Its own thread runs the event loop, until `close`."""
 
     def __init__(self, kubeconfig: Path | None, context: str | None, seconds: float = SECONDS) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from queuectl.answers.replay import Past
+from queuectl.answers.replay import ReplayedPast
 from queuectl.app.api import scheduling
 from queuectl.app.dump import only
 from queuectl.ledger.admin import schema
@@ -15,7 +15,7 @@ from queuectl.ports.reader import MOST_LIVES, TooMuchHistory
 from queuectl.settings import Settings
 
 
-async def past_since(settings: Settings, *, cluster: str | None, since: datetime | timedelta) -> Past:
+async def past_since(settings: Settings, *, cluster: str | None, since: datetime | timedelta) -> ReplayedPast:
     """Return what the ledger has of the time from `since`, a time or how long ago, to now.
 
     Raises ConfigurationError, LedgerUnavailable, SchemaMismatch, NotStored, TooMuchHistory.
@@ -34,7 +34,7 @@ async def past_since(settings: Settings, *, cluster: str | None, since: datetime
                 f"more than {MOST_LIVES} workloads were open since {start.isoformat()}: ask for less"
             )
         changes, removed = await past.revisions(since=start)
-    return Past(
+    return ReplayedPast(
         since=start,
         until=now,
         snapshot=snapshot,

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 
 from queuectl.certificates.serving import Publish, Serving
-from queuectl.certificates.sources import FromFiles, SelfMade, Source
+from queuectl.certificates.sources import CertificateSource, FromFiles, SelfMade
 from queuectl.kube.secrets import BundleConfigMap, SecretVault
 from queuectl.kube.session import Session
 from queuectl.settings import TlsSettings
@@ -43,7 +43,7 @@ async def serving_tls(
             renewing.cancel()
 
 
-def _source(settings: TlsSettings, session: Session | None, now: Callable[[], datetime]) -> Source:
+def _source(settings: TlsSettings, session: Session | None, now: Callable[[], datetime]) -> CertificateSource:
     if settings.cert_file is not None and settings.key_file is not None:
         return FromFiles(settings.cert_file, settings.key_file, settings.ca_file)
     assert settings.secret is not None

@@ -20,7 +20,7 @@ from typing import Final
 
 from queuectl.ledger.admin.verify import Verifier
 from queuectl.ledger.history.checkpoint import INTERVAL
-from queuectl.ledger.history.replay import Finding
+from queuectl.ledger.history.replay import LedgerFinding
 from queuectl.ledger.pool import connection_pool
 from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, SchemaMismatch
 from queuectl.settings.component import DATABASE_URL_VARIABLE
@@ -34,7 +34,7 @@ _LINE: Final = 1 << 24
 
 async def comparisons(
     url: str, cluster: str, seconds: float, decisions: int = INTERVAL
-) -> AsyncGenerator[list[Finding] | None, None]:
+) -> AsyncGenerator[list[LedgerFinding] | None, None]:
     """Findings of one comparison after another, `seconds` apart; None: the ledger did not answer.
 
     A checkpoint is stored after this number of new decisions. Ends when the child does, which is not
@@ -51,7 +51,7 @@ async def comparisons(
     try:
         async for line in child.stdout:
             found = json.loads(line)
-            yield None if found is None else [Finding(**one) for one in found]
+            yield None if found is None else [LedgerFinding(**one) for one in found]
     finally:
         if child.returncode is None:
             child.kill()

@@ -13,7 +13,7 @@ from queuectl.kube.census import labelled
 from queuectl.kube.connections import session_to
 from queuectl.kube.session import Session, cluster_id
 from queuectl.ledger.admin.cluster_comparison import differences
-from queuectl.ledger.history.replay import Finding
+from queuectl.ledger.history.replay import LedgerFinding
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.settings import Settings
@@ -23,7 +23,9 @@ _PAUSE: Final = 3.0
 """Seconds between two comparisons: objects and ledger change while they are read."""
 
 
-async def compare(settings: Settings, kubeconfig: Path | None, context: str | None) -> Sequence[Finding]:
+async def compare(
+    settings: Settings, kubeconfig: Path | None, context: str | None
+) -> Sequence[LedgerFinding]:
     """Return the differences that several comparisons find, each; none if ledger and objects agree.
 
     Raises LedgerUnavailable, ClusterUnavailable.
@@ -32,10 +34,10 @@ async def compare(settings: Settings, kubeconfig: Path | None, context: str | No
         return await compared(settings, session)
 
 
-async def compared(settings: Settings, session: Session, pause: float = _PAUSE) -> Sequence[Finding]:
+async def compared(settings: Settings, session: Session, pause: float = _PAUSE) -> Sequence[LedgerFinding]:
     """As `compare`, with `pause` seconds between two comparisons."""
     kinds = job_kinds(settings).registry
-    found: list[Finding] = []
+    found: list[LedgerFinding] = []
     async with connection_pool(settings.database_url) as pool:
         ledger = PostgresLedger(pool, await cluster_id(session))
         for time in range(_TIMES):

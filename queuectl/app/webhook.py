@@ -18,7 +18,7 @@ from queuectl.kube.secrets import WebhookConfiguration
 from queuectl.kube.session import Session
 from queuectl.metrics.endpoint import application
 from queuectl.metrics.webhook import WebhookMetrics
-from queuectl.net.listener import Limits, serving
+from queuectl.net.listener import ConnectionLimits, serving
 from queuectl.settings import ConfigurationError, Settings, TlsSettings, WebhookSettings
 from queuectl.webhook.server import ReviewLimits, reviews
 
@@ -55,7 +55,9 @@ async def _serve(wanted: WebhookSettings, tls: Serving, kinds: KindRegistry) -> 
             limits=limits,
             context=tls.context,
         ) as url,
-        serving(probes, host=wanted.probes.host, port=wanted.probes.port, limits=Limits()) as probed,
+        serving(
+            probes, host=wanted.probes.host, port=wanted.probes.port, limits=ConnectionLimits()
+        ) as probed,
     ):
         log.info("webhook at %s, probes and metrics at %s", url, probed)
         stopping = asyncio.Event()

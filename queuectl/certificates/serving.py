@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
 from queuectl.certificates.checking import CertificateError, Material, check
-from queuectl.certificates.sources import Source
+from queuectl.certificates.sources import CertificateSource
 from queuectl.ports.cluster import ClusterUnavailable
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class Serving:
     """The last good certificate stays in use until there is a better one: no connection is refused for it."""
 
     def __init__(
-        self, source: Source, *, now: Callable[[], datetime], publish: Sequence[Publish] = ()
+        self, source: CertificateSource, *, now: Callable[[], datetime], publish: Sequence[Publish] = ()
     ) -> None:
         self._source = source
         self._now = now

@@ -24,7 +24,7 @@ _FIELDS: Final = {
 """Names in the Secret, by field of Kept."""
 
 
-class Source(Protocol):
+class CertificateSource(Protocol):
     async def fetch(self) -> Material:
         """The current material. Raises CertificateError; ClusterUnavailable."""
 

@@ -11,7 +11,7 @@ from queuectl.changes import consequences, refusals
 from queuectl.changes import edit as changing
 from queuectl.changes import fit as fitting
 from queuectl.changes import move as moving
-from queuectl.changes.edit import Change, Target, WorkloadTarget
+from queuectl.changes.edit import EditedField, EditTarget, WorkloadTarget
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.pod_sizes import CannotFit, sized
 from queuectl.kinds.registry import KindRegistry
@@ -35,7 +35,7 @@ _FOREIGN_TOKEN: Final = (
 )
 
 
-class Kinds(Protocol):
+class KindLookup(Protocol):
     @property
     def registry(self) -> KindRegistry: ...
 
@@ -46,7 +46,7 @@ class KubeChanges:
     def __init__(
         self,
         transport: Transport,
-        kinds: Kinds,
+        kinds: KindLookup,
         *,
         own: Identity | None = None,
         answered: Answered | None = None,
@@ -113,7 +113,7 @@ async def _hold(session: Session, target: WorkloadTarget, wanted: Wanted) -> Mad
 
 def _check_confirmed(wanted: Wanted, lost: str) -> None:
     if not (wanted.evict or wanted.dry_run):
-        raise consequences.Refused(f"{lost}. Nothing is written; `evict: true` confirms it")
+        raise consequences.ChangeBlocked(f"{lost}. Nothing is written; `evict: true` confirms it")
 
 
 async def _cancel(session: Session, target: WorkloadTarget, wanted: Wanted) -> Made:
@@ -156,7 +156,7 @@ async def _fit(session: Session, target: WorkloadTarget, wanted: Wanted, size: W
     done = await fitting.fit(
         session,
         target,
-        fitting.Wanted(
+        fitting.WantedFit(
             lambda pod_sets: sized(pod_sets, size.gpus, size.pods, size.pod_set),
             completions=size.completions,
             dry_run=wanted.dry_run,
@@ -182,7 +182,7 @@ async def _fit(session: Session, target: WorkloadTarget, wanted: Wanted, size: W
     )
 
 
-def _made(change: Change, meaning: str, loss: str | None = None) -> Made:
+def _made(change: EditedField, meaning: str, loss: str | None = None) -> Made:
     return Made(
         kind=change.target.kind,
         field=change.field,
@@ -202,7 +202,7 @@ def _refusals() -> Iterator[None]:
         yield
     except changing.BadTarget as problem:
         raise ChangeRefused(400, str(problem)) from None
-    except (changing.NotQueued, consequences.Refused) as problem:
+    except (changing.NotQueued, consequences.ChangeBlocked) as problem:
         raise ChangeRefused(409, str(problem)) from None
     except Unauthorized:
         raise ChangeRefused(403, _FOREIGN_TOKEN) from None
@@ -213,7 +213,7 @@ def _refusals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _explained(of: Target) -> Iterator[None]:
+def _explained(of: EditTarget) -> Iterator[None]:
     """Errors about an object, most of them the API server's."""
     try:
         yield
@@ -233,7 +233,12 @@ def _explained(of: Target) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def changes_to(
-    kubeconfig: Path | None, context: str | None, kinds: Kinds, *, as_itself: bool, answered: Answered | None
+    kubeconfig: Path | None,
+    context: str | None,
+    kinds: KindLookup,
+    *,
+    as_itself: bool,
+    answered: Answered | None,
 ) -> AsyncIterator[KubeChanges]:
     """To the cluster of a kubeconfig or of this pod. `as_itself`: with the rights of that identity, else with
     those of each caller and none of its own. Raises BadKubeconfig."""

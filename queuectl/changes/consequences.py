@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from queuectl.changes.edit import Change, WorkloadTarget, counted, over, runs, still_running
+from queuectl.changes.edit import EditedField, WorkloadTarget, counted, over, runs, still_running
 from queuectl.core.model import PodSet
 from queuectl.core.nodes.modes import is_device
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.pod_sizes import Fitted
 
 
-class Refused(ValueError):
+class ChangeBlocked(ValueError):
     """The change must not be made now."""
 
 
 def not_over(target: WorkloadTarget, now: Json, what: str) -> None:
     """Raises Refused; `what`: the change, such as `a hold`."""
     if over(now, target.row):
-        raise Refused(f"{target} is over: {what} would change nothing any more")
+        raise ChangeBlocked(f"{target} is over: {what} would change nothing any more")
 
 
 def waits(target: WorkloadTarget, now: Json) -> None:
@@ -30,13 +30,13 @@ def can_fit(target: WorkloadTarget, now: Json) -> None:
     not_over(target, now, "another size")
     _not_running(target, now, "runs", "get another size", "after that")
     if (left := still_running(now, target.row)) is not None:
-        raise Refused(f"{target} is being stopped: {left}; try again then")
+        raise ChangeBlocked(f"{target} is being stopped: {left}; try again then")
 
 
 def _not_running(target: WorkloadTarget, now: Json, runs_so: str, change: str, later: str) -> None:
     if runs(now, target.row):
         where = named(target)
-        raise Refused(
+        raise ChangeBlocked(
             f"{target} {runs_so}: only a workload that waits can {change}\n"
             f"`queuectl hold {where} --wait` stops it, `queuectl release {where}` lets it queue {later}"
         )
@@ -55,7 +55,7 @@ def lost_by_hold(target: WorkloadTarget, now: Json) -> str | None:
 def lost_by_cancel(target: WorkloadTarget, now: Json) -> str | None:
     """What its deletion ends; None: nothing. Raises Refused for one that is over."""
     if over(now, target.row):
-        raise Refused(
+        raise ChangeBlocked(
             f"{target} is over: there is nothing to cancel; "
             f"`kubectl delete {target.resource} {target.name} -n {target.namespace}` deletes the object"
         )
@@ -72,7 +72,7 @@ def named(target: WorkloadTarget) -> str:
     return f"{target.kind.lower()}/{target.name} -n {target.namespace}"
 
 
-def hold_means(change: Change, target: WorkloadTarget, held: bool) -> str:
+def hold_means(change: EditedField, target: WorkloadTarget, held: bool) -> str:
     if not change.written:
         return f"It was {'on hold already' if held else 'not on hold'}: nothing is written."
     if over(change.object, target.row):
@@ -85,7 +85,7 @@ def hold_means(change: Change, target: WorkloadTarget, held: bool) -> str:
     return f"It is pending: it leaves the pending queue. {undone}"
 
 
-def stop_means(change: Change) -> str:
+def stop_means(change: EditedField) -> str:
     if not change.written:
         return "It was so already: nothing is written."
     pending, admitted = counted(change.object)
@@ -99,7 +99,7 @@ def stop_means(change: Change) -> str:
             return f"It admits no more: {waits} workloads wait, {runs} ones are evicted and queue again."
 
 
-def move_means(change: Change) -> str:
+def move_means(change: EditedField) -> str:
     if not change.written:
         return "It is in that queue already: nothing is written."
     if change.before == change.after:
@@ -109,7 +109,7 @@ def move_means(change: Change) -> str:
     )
 
 
-def priority_means(change: Change, target: WorkloadTarget) -> str:
+def priority_means(change: EditedField, target: WorkloadTarget) -> str:
     if change.before == change.after:
         return "It was so already: nothing is written." if not change.written else "It was so already."
     if runs(change.object, target.row):

@@ -74,7 +74,7 @@ class NotStopped(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EditTarget:
     """One Kubernetes object."""
 
     kind: str
@@ -90,16 +90,16 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadTarget(Target):
+class WorkloadTarget(EditTarget):
     row: JobKind
     kinds: KindRegistry
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class EditedField:
     """One field of an object, before and after."""
 
-    target: Target
+    target: EditTarget
     field: str
     before: str | None
     after: str | None
@@ -131,7 +131,7 @@ def workload(kinds: KindRegistry, kind: str, namespace: str, name: str) -> Workl
     )
 
 
-def queue(kind: str, namespace: str, name: str) -> Target:
+def queue(kind: str, namespace: str, name: str) -> EditTarget:
     """Raises BadTarget."""
     found = _NAMES.get(kind.lower())
     if found is None:
@@ -143,13 +143,13 @@ def queue(kind: str, namespace: str, name: str) -> Target:
 
 def _target(
     kind: str, resource: str, collection: tuple[str, str, str], namespace: str | None, name: str
-) -> Target:
+) -> EditTarget:
     for field, text in (("name", name), ("namespace", namespace)):
         # Checked before it becomes part of a path: `..` would lead to another one.
         if text is not None and _NAME.fullmatch(text) is None:
             raise BadTarget(f"{field} {text[:80]!r} is not a name of a Kubernetes object")
     base, path = api_path(*collection, namespace), api_path(*collection, namespace, name)
-    return Target(kind, namespace, name, resource, base, path)
+    return EditTarget(kind, namespace, name, resource, base, path)
 
 
 async def check_exists(session: Session, kind: str, namespace: str | None, name: str) -> None:
@@ -170,7 +170,7 @@ async def hold(
     held: bool,
     allowed: Callable[[Json], None],
     reason: str | None = None,
-) -> Change:
+) -> EditedField:
     """Set the hold annotation, or remove it. One patch, or none if nothing changes.
 
     `allowed` gets the object before it is changed, and raises if it must not be. Raises ApiError, and
@@ -184,17 +184,17 @@ async def hold(
     field = f"metadata.annotations[{HOLD_ANNOTATION}]"
     noted = await notes(session, now, HOLD_VERB if held else "release", reason)
     if before == after and not reason:
-        return Change(target, field, before, after, now)
+        return EditedField(target, field, before, after, now)
     if before != after:
         allowed(now)
     # With the UID it fails on another object that has the name meanwhile.
     patch = {"metadata": {"uid": uid(now), "annotations": {HOLD_ANNOTATION: after, **noted}}}
-    return Change(
+    return EditedField(
         target, field, before, after, await session.patch(target.path, patch), noted.get(REASON_ANNOTATION)
     )
 
 
-async def force_release(session: Session, target: WorkloadTarget, reason: str) -> tuple[Change, int]:
+async def force_release(session: Session, target: WorkloadTarget, reason: str) -> tuple[EditedField, int]:
     """Release the quota of its last attempt although pods of it may exist. One patch.
 
     Returns the attempt too. Raises ApiError, NotQueued, and NotStopped if it runs, or if no attempt of it is
@@ -217,9 +217,9 @@ async def force_release(session: Session, target: WorkloadTarget, reason: str) -
     before = annotations.get(RELEASE_ANNOTATION)
     field = f"metadata.annotations[{RELEASE_ANNOTATION}]"
     if before == after:
-        return Change(target, field, before, after, now), attempt
+        return EditedField(target, field, before, after, now), attempt
     patch = {"metadata": {"uid": workload, "annotations": {RELEASE_ANNOTATION: after}}}
-    return Change(target, field, before, after, await session.patch(target.path, patch)), attempt
+    return EditedField(target, field, before, after, await session.patch(target.path, patch)), attempt
 
 
 def must_queue_itself(obj: Json, target: WorkloadTarget, effect: str) -> None:
@@ -231,7 +231,7 @@ def must_queue_itself(obj: Json, target: WorkloadTarget, effect: str) -> None:
         raise NotQueued(f"{target} belongs to {above}, and only its owner queues: {effect}")
 
 
-def must_queue(obj: Json, target: Target, effect: str) -> None:
+def must_queue(obj: Json, target: EditTarget, effect: str) -> None:
     """Raises NotQueued, with `effect`, if the object has no queue label."""
     if not may_queue(obj):
         raise NotQueued(f"{target} has no label {QUEUE_LABEL}: queuectl leaves it alone, and {effect}")
@@ -253,20 +253,22 @@ async def notes_beside_hold(
     return {} if held and not reason else await notes(session, now, verb, reason)
 
 
-async def set_stop_policy(session: Session, target: Target, policy: str, reason: str | None = None) -> Change:
+async def set_stop_policy(
+    session: Session, target: EditTarget, policy: str, reason: str | None = None
+) -> EditedField:
     """One patch, or none if nothing changes. Raises ApiError."""
     now = await session.get(target.path)
     before = str(part(now, "spec").get("stopPolicy") or "None")
     noted = await notes(session, now, "resume" if policy == "None" else "stop", reason)
     if before == policy and not reason:
-        return Change(target, "spec.stopPolicy", before, policy, now)
+        return EditedField(target, "spec.stopPolicy", before, policy, now)
     metadata = {"uid": uid(now), **({"annotations": noted} if noted else {})}
     patch = {"metadata": metadata, "spec": {"stopPolicy": policy}}
     changed = await session.patch(target.path, patch)
-    return Change(target, "spec.stopPolicy", before, policy, changed, noted.get(REASON_ANNOTATION))
+    return EditedField(target, "spec.stopPolicy", before, policy, changed, noted.get(REASON_ANNOTATION))
 
 
-async def delete(session: Session, target: Target, allowed: Callable[[Json], None]) -> Json:
+async def delete(session: Session, target: EditTarget, allowed: Callable[[Json], None]) -> Json:
     """Delete a workload, its pods in the background. Returns the object as it was.
 
     `allowed` gets the object before, and raises if it must not be deleted. Raises ApiError, and NotQueued.
@@ -296,7 +298,7 @@ async def names(session: Session, collection: str) -> list[str]:
 
 
 async def wait(
-    session: Session, target: Target, missing: Callable[[Json], str | None], told: Callable[[str], None]
+    session: Session, target: EditTarget, missing: Callable[[Json], str | None], told: Callable[[str], None]
 ) -> None:
     """Until `missing` returns None for the object; `told` gets each other result. Raises ApiError."""
     while (lacks := missing(await session.get(target.path))) is not None:

@@ -23,7 +23,7 @@ class NotPermitted(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedFit:
     """A change of size, as the user asks for it."""
 
     size: Callable[[Sequence[PodSet]], Size]
@@ -34,7 +34,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class FitChange:
     """A change of size."""
 
     found: Fitted
@@ -44,8 +44,8 @@ class Fit:
 
 
 async def fit(
-    session: Session, target: WorkloadTarget, wanted: Wanted, allowed: Callable[[Json], None]
-) -> Fit:
+    session: Session, target: WorkloadTarget, wanted: WantedFit, allowed: Callable[[Json], None]
+) -> FitChange:
     """Change the size of a workload that waits. One patch, or none if nothing changes.
 
     `allowed` gets the object before it is changed, and raises if it must not be. The patch holds for exactly
@@ -58,7 +58,7 @@ async def fit(
         allowed(now)
         found = fitted(target.row, now, wanted.size, completions=wanted.completions)
         if not found.fields and not wanted.reason:
-            return Fit(found, written=False)
+            return FitChange(found, written=False)
         noted = await notes_beside_hold(session, now, "fit", wanted.reason)
         version = part(now, "metadata").get("resourceVersion")
         metadata = {"uid": uid(now), "resourceVersion": version, **({"annotations": noted} if noted else {})}
@@ -76,5 +76,5 @@ async def fit(
             if not tries_left:
                 raise
         else:
-            return Fit(found, not wanted.dry_run, noted.get(REASON_ANNOTATION))
+            return FitChange(found, not wanted.dry_run, noted.get(REASON_ANNOTATION))
     raise AssertionError("the last try returns or raises")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from queuectl.changes.edit import (
-    Change,
+    EditedField,
     WorkloadTarget,
     check_exists,
     must_queue_itself,
@@ -24,7 +24,7 @@ Allowed = Callable[[Json], None]
 
 async def move(
     session: Session, target: WorkloadTarget, queue: str, allowed: Allowed, reason: str | None = None
-) -> Change:
+) -> EditedField:
     """Queue it in another LocalQueue of its namespace. One patch, or none if nothing changes.
 
     Raises ApiError, NotQueued, and NoSuchObject if there is no such LocalQueue.
@@ -37,7 +37,7 @@ async def move(
 
 async def set_priority(
     session: Session, target: WorkloadTarget, name: str | None, allowed: Allowed, reason: str | None = None
-) -> Change:
+) -> EditedField:
     """Give it another WorkloadPriorityClass; None: the one of its pods counts (rule O3).
 
     One patch, or none if nothing changes. Raises ApiError, NotQueued, and NoSuchObject for an unknown class.
@@ -58,13 +58,13 @@ async def _set(
     allowed: Allowed,
     verb: str,
     reason: str | None,
-) -> Change:
+) -> EditedField:
     found = part(now, "metadata", "labels")
     label = _label(labels, found)
     before = found.get(label)
     field = f"metadata.labels[{label}]"
     if before == value and not reason:
-        return Change(target, field, before, value, now)
+        return EditedField(target, field, before, value, now)
     if before != value:
         allowed(now)
     noted = await notes_beside_hold(session, now, verb, reason)
@@ -72,7 +72,7 @@ async def _set(
     new = {label: value} if value is not None else {name: None for name in labels if name in found}
     patch = {"metadata": {"uid": uid(now), "labels": new, **({"annotations": noted} if noted else {})}}
     changed = await session.patch(target.path, patch)
-    return Change(target, field, before, value, changed, noted.get(REASON_ANNOTATION))
+    return EditedField(target, field, before, value, changed, noted.get(REASON_ANNOTATION))
 
 
 def _label(labels: tuple[str, ...], found: Json) -> str:

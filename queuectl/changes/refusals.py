@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from queuectl.changes.edit import NoSuchObject, Target
+from queuectl.changes.edit import EditTarget, NoSuchObject
 from queuectl.changes.fit import NotPermitted
 from queuectl.kinds.pod_sizes import CannotFit
 from queuectl.kube.errors import ApiError
@@ -22,7 +22,7 @@ _SINCE: Final = (
 _VERB: Final = re.compile(r"cannot (\w+) ")
 
 
-def forbidden(of: Target, problem: ApiError) -> str:
+def forbidden(of: EditTarget, problem: ApiError) -> str:
     """For a missing right."""
     found = _VERB.search(str(problem))
     verb = found[1] if found else "get"
@@ -36,30 +36,30 @@ def forbidden(of: Target, problem: ApiError) -> str:
     return f"you may not {verb} {of.resource} {where} ({grants})\n{problem}"
 
 
-def denied(of: Target, problem: ApiError) -> str | None:
+def denied(of: EditTarget, problem: ApiError) -> str | None:
     """For a refusal by an admission policy; None: it is another one."""
     if _DENIED not in str(problem):
         return None
     return f"an admission policy refuses the change of {of}: {problem}"
 
 
-def missing(of: Target, problem: NoSuchObject, near: str = "") -> str:
+def missing(of: EditTarget, problem: NoSuchObject, near: str = "") -> str:
     """`near`: a hint on names that are similar."""
     where = f"namespace {of.namespace}" if problem.kind == "LocalQueue" else "the cluster"
     there = ", ".join(sorted(problem.known)) or "none"
     return f"{where} has no {problem.kind} {problem.name}{near}\nThere are: {there}. Nothing is written"
 
 
-def replaced(of: Target) -> str:
+def replaced(of: EditTarget) -> str:
     """For a conflict: the UID is another one, or the object changes all the time."""
     return f"{of} was changed or replaced meanwhile: nothing is written; try again"
 
 
-def not_fitted(of: Target, problem: CannotFit) -> str:
+def not_fitted(of: EditTarget, problem: CannotFit) -> str:
     return f"{of}: {problem}; nothing is written"
 
 
-def not_permitted(of: Target, problem: NotPermitted) -> str:
+def not_permitted(of: EditTarget, problem: NotPermitted) -> str:
     """For another size that the API server refuses."""
     hint = f"\n{_SINCE}" if of.kind == "Job" else ""
     return f"the API server does not permit it: {_DUMPED.sub('Invalid value', str(problem))}{hint}"

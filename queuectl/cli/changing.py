@@ -15,7 +15,7 @@ from queuectl.cli.progress import waiting
 from queuectl.cli.resources import split
 
 if TYPE_CHECKING:
-    from queuectl.changes.edit import Change
+    from queuectl.changes.edit import EditedField
     from queuectl.kinds.json_fields import Json
     from queuectl.kube.session import Session
 
@@ -277,7 +277,7 @@ def _change_stop(
 # --- both ---------------------------------------------------------------------------------------------
 
 
-def say(change: Change, options: Options, meaning: str) -> None:
+def say(change: EditedField, options: Options, meaning: str) -> None:
     if options.output == "table":
         field = change.field.rpartition(".")[2] if "[" not in change.field else change.field
         click.echo(

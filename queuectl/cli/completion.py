@@ -73,10 +73,10 @@ def local_queues(context: click.Context, _: click.Parameter, incomplete: str) ->
 
 def objects(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of the objects that `get` lists."""
-    from queuectl.cli.resources import Named
+    from queuectl.cli.resources import NamedResource
 
     named = context.params.get("named")
-    if not isinstance(named, Named) or named.name is not None or not named.resource.single:
+    if not isinstance(named, NamedResource) or named.name is not None or not named.resource.single:
         return []
     try:
         named = named.resolved(_options(context))

@@ -124,10 +124,10 @@ def show(workload: Document, history: Document | None, around: Surroundings, now
 
 def show_story(found: Document) -> None:
     """In the form in which the controller prints the story of a workload in its errors."""
-    from queuectl.core.entries import Remark, story
+    from queuectl.core.entries import WorkloadEvent, story
 
     remarks = (
-        Remark(
+        WorkloadEvent(
             datetime.fromisoformat(item["time"]).astimezone(UTC),
             printable(item["what"]),
             printable(item["detail"]),

@@ -16,7 +16,7 @@ from queuectl.kinds.json_fields import MAX_COUNT
 
 if TYPE_CHECKING:
     from queuectl.changes.edit import WorkloadTarget
-    from queuectl.changes.fit import Fit
+    from queuectl.changes.fit import FitChange
     from queuectl.core.model import PodSet
     from queuectl.kinds.pod_sizes import Size
     from queuectl.kube.session import Session
@@ -85,7 +85,7 @@ def fit(
     )
 
     async def work(session: Session) -> None:
-        wanted = fitting.Wanted(size, completions=completions, dry_run=dry_run, reason=reason)
+        wanted = fitting.WantedFit(size, completions=completions, dry_run=dry_run, reason=reason)
         try:
             done = await fitting.fit(session, target, wanted, lambda now: consequences.can_fit(target, now))
         except CannotFit as problem:
@@ -116,7 +116,7 @@ def _to_start(
     return lambda pod_sets: largest(pod_sets, tried)
 
 
-def _say(target: WorkloadTarget, done: Fit, options: Options, *, dry_run: bool) -> None:
+def _say(target: WorkloadTarget, done: FitChange, options: Options, *, dry_run: bool) -> None:
     from queuectl.changes import consequences
 
     found = done.found
@@ -140,7 +140,7 @@ def _say(target: WorkloadTarget, done: Fit, options: Options, *, dry_run: bool) 
         click.echo(printing.printable(line))
 
 
-def _document(target: WorkloadTarget, done: Fit, *, dry_run: bool) -> dict[str, Any]:
+def _document(target: WorkloadTarget, done: FitChange, *, dry_run: bool) -> dict[str, Any]:
     found = done.found
     return {
         "object": {"kind": target.kind, "namespace": target.namespace, "name": target.name},

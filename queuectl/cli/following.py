@@ -24,7 +24,7 @@ AWAY_SECONDS: Final = 2.0
 """Between two requests to a server that does not answer."""
 
 
-class Since(click.ParamType[int | timedelta]):
+class SinceSequence(click.ParamType[int | timedelta]):
     """A sequence number, or how long ago."""
 
     name = "since"
@@ -46,7 +46,7 @@ class Since(click.ParamType[int | timedelta]):
 @click.option("-f", "--follow", is_flag=True, help="Continue with new decisions, until interrupted.")
 @click.option(
     "--since",
-    type=Since(),
+    type=SinceSequence(),
     metavar="SEQUENCE|TIME",
     help=f"After this sequence, or since this long ago (15m).  [default: the last {LAST}]",
 )

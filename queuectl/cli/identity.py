@@ -48,7 +48,7 @@ class Grants(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class CallerToken:
     """The source of the caller's token."""
 
     token_file: Path | None = None

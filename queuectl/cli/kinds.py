@@ -16,7 +16,7 @@ from queuectl.cli.printing import NOTHING, Column, amount, printable
 
 if TYPE_CHECKING:
     from queuectl.app.kind_survey import Surveyed
-    from queuectl.kinds.sample import Tried
+    from queuectl.kinds.sample import SampleOutcome
 
 _COLUMNS: Final = (
     Column("NAME"),
@@ -130,7 +130,7 @@ def check(options: Options, *, files: tuple[str, ...]) -> None:
         raise NotGood(f"{wrong} of {len(found)} objects cannot be queued")
 
 
-def _lines(one: Tried) -> list[str]:
+def _lines(one: SampleOutcome) -> list[str]:
     ready = {None: "not known", True: "yes", False: "no"}[one.ready]
     lines = [f"{one.kind} {one.name}"]
     if one.problem is not None:
@@ -144,7 +144,7 @@ def _lines(one: Tried) -> list[str]:
     return lines
 
 
-def _described(one: Tried) -> dict[str, Any]:
+def _described(one: SampleOutcome) -> dict[str, Any]:
     return {
         "kind": one.kind,
         "name": one.name,

@@ -11,7 +11,7 @@ import click
 from queuectl.cli import printing
 from queuectl.cli.arguments import meant
 from queuectl.cli.options import Failure, Options
-from queuectl.cli.resources import Resource
+from queuectl.cli.resources import ListedResource
 from queuectl.cli.rest import Document, NoAnswer, Server
 from queuectl.cli.selecting import Show
 
@@ -25,10 +25,10 @@ _NAMED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ListRequest:
     """What to list, and how."""
 
-    resource: Resource
+    resource: ListedResource
     filters: dict[str, str]
     limit: int | None
     sort: str | None
@@ -37,7 +37,7 @@ class Asked:
     """What prints parts of the documents; None: they are printed whole, or as a table."""
 
 
-def once(server: Server, asked: Asked, options: Options) -> None:
+def once(server: Server, asked: ListRequest, options: Options) -> None:
     found = _read(server, asked)
     if asked.show is not None:
         asked.show(found, True)
@@ -50,7 +50,7 @@ def once(server: Server, asked: Asked, options: Options) -> None:
         click.echo(f"no {asked.resource.name} found{_misspelt(server, asked)}", err=True)
 
 
-def watch(server: Server, asked: Asked, options: Options) -> None:
+def watch(server: Server, asked: ListRequest, options: Options) -> None:
     """All items, then new, changed and deleted ones, until interrupted.
 
     As one table after another; as JSON or YAML, item by item. Waits for a server that does not answer.
@@ -79,7 +79,7 @@ def watch(server: Server, asked: Asked, options: Options) -> None:
         return
 
 
-def _changes(server: Server, asked: Asked, options: Options, items: list[Document]) -> None:
+def _changes(server: Server, asked: ListRequest, options: Options, items: list[Document]) -> None:
     if asked.show is not None:
         asked.show({"items": items}, True)
     elif options.output != "table":
@@ -90,7 +90,7 @@ def _changes(server: Server, asked: Asked, options: Options, items: list[Documen
         printing.table(asked.resource.columns, rows, wide=options.wide)
 
 
-def _read(server: Server, asked: Asked) -> Document:
+def _read(server: Server, asked: ListRequest) -> Document:
     """The first `limit` after sorting; without a sort field, no more items are fetched than shown."""
     resource = asked.resource
     unsorted = asked.sort is None and resource.order is None
@@ -122,7 +122,7 @@ def _sorted(items: list[Document], field: str) -> list[Document]:
     return [item for _, item in has] + lacks
 
 
-def _misspelt(server: Server, asked: Asked) -> str:
+def _misspelt(server: Server, asked: ListRequest) -> str:
     """A hint on a queue or a namespace in a filter, if there is none of that name."""
     for key, resource, field, problem in _NAMED:
         wanted = asked.filters.get(key)

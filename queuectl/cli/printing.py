@@ -35,7 +35,7 @@ _SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class UsageBars:
     """Used and nominal amounts, a line each; in a terminal with bars."""
 
     parts: tuple[tuple[str, int, int], ...]
@@ -128,7 +128,7 @@ def _styled(cell: object, *, bars: bool) -> list[Text]:
 
     if isinstance(cell, Lines):
         return [Text(printable(part), no_wrap=True) for part in cell.parts]
-    if not isinstance(cell, Shares):
+    if not isinstance(cell, UsageBars):
         text = printable(cell)
         return [Text(text, style=_STYLES.get(text.partition(" ")[0], ""))]
     lines = []

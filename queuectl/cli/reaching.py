@@ -34,7 +34,7 @@ class Reached:
         self._place = place
         self._refused: list[str] = []
         try:
-            self._cluster = reaching.Cluster(place.kubeconfig, context, patience or reaching.SECONDS)
+            self._cluster = reaching.ReachedCluster(place.kubeconfig, context, patience or reaching.SECONDS)
         except reaching.BadKubeconfig as error:
             raise Failure(str(error)) from None
         except reaching.Unavailable as error:

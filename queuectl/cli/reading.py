@@ -11,7 +11,7 @@ import click
 from queuectl.cli import completion, contexts, decisions, following, printing, rest
 from queuectl.cli.arguments import Duration, Since, Word, kind_and_name, meant
 from queuectl.cli.options import SELECTIONS, Failure, Options, with_options
-from queuectl.cli.resources import RESOURCES, Named, Resource, ResourceName, split
+from queuectl.cli.resources import RESOURCES, ListedResource, NamedResource, ResourceName, split
 from queuectl.cli.rest import Document, NotThere, Server
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code
@@ -86,7 +86,7 @@ NAMESPACE = click.option(
 @_with_selections
 def get(
     options: Options,
-    named: Named,
+    named: NamedResource,
     name: str | None,
     *,
     watch: bool,
@@ -131,7 +131,7 @@ def get(
     if name is not None:
         _one(options, server, resource, name, filters.get("namespace"), show)
         return
-    asked = listing.Asked(resource, _sent(options, server, resource, filters, since), limit, sort, show)
+    asked = listing.ListRequest(resource, _sent(options, server, resource, filters, since), limit, sort, show)
     if watch:
         listing.watch(server, asked, options)
     else:
@@ -139,7 +139,11 @@ def get(
 
 
 def _sent(
-    options: Options, server: Server, resource: Resource, filters: dict[str, str], since: timedelta | None
+    options: Options,
+    server: Server,
+    resource: ListedResource,
+    filters: dict[str, str],
+    since: timedelta | None,
 ) -> dict[str, str]:
     """The filters as REST has them: --mine and --since are resolved."""
     sent = {key: value for key, value in filters.items() if key not in ("mine", "since")}
@@ -159,7 +163,7 @@ def _only(inside: str | None, beside: str | None) -> str | None:
     return beside if inside is None else inside
 
 
-def _filters(resource: Resource, name: str | None, given: dict[str, Any]) -> dict[str, str]:
+def _filters(resource: ListedResource, name: str | None, given: dict[str, Any]) -> dict[str, str]:
     found = {key: str(value) for key, value in given.items() if value is not None}
     if not resource.namespaced:
         # As in kubectl: a namespace is ignored for cluster-scoped resources.
@@ -171,7 +175,7 @@ def _filters(resource: Resource, name: str | None, given: dict[str, Any]) -> dic
     return found
 
 
-def _show(options: Options, resource: Resource) -> Show | None:
+def _show(options: Options, resource: ListedResource) -> Show | None:
     """What prints documents in a format that selects parts of them; None for the other formats."""
     from queuectl.cli import selecting
 
@@ -200,7 +204,7 @@ def _own_name(options: Options) -> str:
 def _one(
     options: Options,
     server: Server,
-    resource: Resource,
+    resource: ListedResource,
     name: str,
     given: str | None,
     show: Show | None,
@@ -292,7 +296,7 @@ def _history(server: Server, path: tuple[str, ...], *, newest: int) -> Document 
 
 
 def _better(
-    options: Options, problem: NotThere, server: Server, resource: Resource, name: str, namespace: str
+    options: Options, problem: NotThere, server: Server, resource: ListedResource, name: str, namespace: str
 ) -> Failure:
     """The error for an object that does not exist, with what to try instead."""
     if resource.name == "workloads":

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from queuectl.cli import decisions
 from queuectl.cli.arguments import meant
-from queuectl.cli.printing import Column, Lines, Shares, ago, amount, local
+from queuectl.cli.printing import Column, Lines, UsageBars, ago, amount, local
 from queuectl.cli.rest import Document
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _LAST: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class ListedResource:
     name: str
     """As in the paths of REST."""
     names: tuple[str, ...]
@@ -56,8 +56,8 @@ def split(workload: str) -> tuple[str, str]:
     return (kind, name) if slash else ("job", workload)
 
 
-def _quota(item: Document) -> Shares:
-    return Shares(tuple(map(_share, item["flavors"])))
+def _quota(item: Document) -> UsageBars:
+    return UsageBars(tuple(map(_share, item["flavors"])))
 
 
 def _share(cell: Document) -> tuple[str, int, int]:
@@ -96,7 +96,7 @@ def _flavor(item: Document, now: datetime | None) -> Sequence[object]:
     labels = ", ".join(f"{key}={value}" for key, value in sorted(item["nodeLabels"].items()))
     taints = ", ".join(f"{one['key']}={one['value']}:{one['effect']}" for one in item["nodeTaints"])
     cells = ({**cell, "flavor": item["name"]} for cell in item["resources"])
-    return (item["name"], labels, taints, Shares(tuple(map(_share, cells))))
+    return (item["name"], labels, taints, UsageBars(tuple(map(_share, cells))))
 
 
 def _local_queue(item: Document, now: datetime | None) -> Sequence[object]:
@@ -132,10 +132,10 @@ _PENDING: Final = Column("PENDING", right=True, drop=2)
 _ADMITTED: Final = Column("ADMITTED", right=True, drop=3)
 _STOP: Final = Column("STOP", wide=True)
 
-RESOURCES: Final[Mapping[str, Resource]] = {
+RESOURCES: Final[Mapping[str, ListedResource]] = {
     row.name: row
     for row in (
-        Resource(
+        ListedResource(
             name="clusterqueues",
             names=("clusterqueue", "cq"),
             columns=(
@@ -152,7 +152,7 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             key=lambda item: item["name"],
             order=lambda item: item["name"],
         ),
-        Resource(
+        ListedResource(
             name="cohorts",
             names=("cohort", "co"),
             columns=(
@@ -168,7 +168,7 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             key=lambda item: item["name"],
             order=lambda item: item["name"],
         ),
-        Resource(
+        ListedResource(
             name="resourceflavors",
             names=("resourceflavor", "flavors", "flavor", "rf"),
             columns=(
@@ -179,7 +179,7 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             key=lambda item: item["name"],
             order=lambda item: item["name"],
         ),
-        Resource(
+        ListedResource(
             name="localqueues",
             names=("localqueue", "queues", "queue", "lq"),
             columns=(
@@ -197,7 +197,7 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             order=lambda item: (item["namespace"], item["name"]),
             filters=frozenset(("namespace", "clusterqueue")),
         ),
-        Resource(
+        ListedResource(
             name="workloads",
             names=("workload", "wl"),
             columns=(
@@ -223,7 +223,7 @@ RESOURCES: Final[Mapping[str, Resource]] = {
                 )
             ),
         ),
-        Resource(
+        ListedResource(
             name="decisions",
             names=("decision",),
             columns=decisions.LISTED,
@@ -237,39 +237,43 @@ RESOURCES: Final[Mapping[str, Resource]] = {
 _BY_NAME: Final = {name: row for row in RESOURCES.values() for name in (row.name, *row.names)}
 
 
-class Named(NamedTuple):
+class NamedResource(NamedTuple):
     """A resource, and the name of an item if the argument has one."""
 
-    resource: Resource
+    resource: ListedResource
     name: str | None
     kind: str | None = None
     """Of workloads: only those of this kind."""
     unknown: str | None = None
     """A word that is not a resource: a kind of workloads, if there is a row for it."""
 
-    def resolved(self, options: Options) -> Named:
+    def resolved(self, options: Options) -> NamedResource:
         """Raises UsageError for a word that is neither a resource nor a kind."""
         if self.unknown is None:
             return self
         word, slash, _ = self.unknown.partition("/")
         if (row := options.kinds().find(word)) is None:
             raise click.UsageError(f"{word!r} is none of {', '.join(RESOURCES)}{meant(word, _BY_NAME)}")
-        return Named(self.resource, self.unknown) if slash else Named(self.resource, None, row.name)
+        return (
+            NamedResource(self.resource, self.unknown)
+            if slash
+            else NamedResource(self.resource, None, row.name)
+        )
 
 
-class ResourceName(click.ParamType[Named]):
+class ResourceName(click.ParamType[NamedResource]):
     """A resource by any of its names: RESOURCE, RESOURCE/NAME, or KIND or KIND/NAME of workloads."""
 
     name = "resource"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Named:
-        if isinstance(value, Named):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> NamedResource:
+        if isinstance(value, NamedResource):
             return value
         word, slash, name = str(value).partition("/")
         found = _BY_NAME.get(word.lower())
         if found is None:  # a kind: those of the configuration are not known here
-            return Named(RESOURCES["workloads"], None, None, str(value))
-        return Named(found, name if slash else None)
+            return NamedResource(RESOURCES["workloads"], None, None, str(value))
+        return NamedResource(found, name if slash else None)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

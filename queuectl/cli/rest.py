@@ -18,7 +18,7 @@ from urllib import error, parse, request
 import click
 
 from queuectl.cli import contexts
-from queuectl.cli.identity import Grant, Identity, is_loopback, trust
+from queuectl.cli.identity import CallerToken, Grant, is_loopback, trust
 from queuectl.cli.options import Failure, NotGood, Options
 from queuectl.cli.options import NoAnswer as NoAnswer
 from queuectl.ports import SILENT_SECONDS
@@ -81,7 +81,7 @@ class Server:
     def __init__(
         self,
         url: str,
-        identity: Identity,
+        identity: CallerToken,
         *,
         timeout: float = TIMEOUT_SECONDS,
         tls: Callable[[], ssl.SSLContext] = trust,
@@ -301,7 +301,7 @@ def connect(
 
     Raises Failure that says how to reach one, NoAnswer if it may be reached later.
     """
-    identity = Identity(
+    identity = CallerToken(
         token_file=options.token_file,
         kubeconfig=options.kubeconfig,
         context=options.context,

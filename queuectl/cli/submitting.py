@@ -16,7 +16,7 @@ from queuectl.cli.rest import Document
 from queuectl.cli.waiting import follow
 
 if TYPE_CHECKING:
-    from queuectl.changes.edit import Target
+    from queuectl.changes.edit import EditTarget
     from queuectl.changes.submit import Submission
     from queuectl.kinds.json_fields import Json
     from queuectl.kube.session import Session
@@ -157,7 +157,7 @@ def cancel(options: Options, workload: str, namespace: str | None, yes: bool) ->
     writing.run(options, target, work)
 
 
-def _say_cancelled(target: Target, *, ran: bool, options: Options) -> None:
+def _say_cancelled(target: EditTarget, *, ran: bool, options: Options) -> None:
     from queuectl.changes import consequences
 
     if options.output != "table":

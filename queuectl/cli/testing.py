@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from queuectl.scenarios.reader import Scenario
-    from queuectl.scenarios.verdicts import Verdict
+    from queuectl.scenarios.verdicts import CaseVerdict
 
 _COLUMNS: Final = (
     Column("RESULT"),
@@ -80,7 +80,7 @@ def test(
 
 def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bool) -> list[Scenario]:
     """All documents of all files. Raises Failure with all their errors."""
-    from queuectl.scenarios.documents import Cycle, Preemption
+    from queuectl.scenarios.documents import Cycle, ScenarioPreemption
     from queuectl.scenarios.reader import read_scenarios
 
     found: list[Scenario] = []
@@ -92,14 +92,14 @@ def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bo
         wrong += [
             f"{one.file}: line {one.line}, column 1: {one.header.title}: expect is missing (see --print)"
             for one in found
-            if isinstance(one.document, Cycle | Preemption) and one.document.expect is None
+            if isinstance(one.document, Cycle | ScenarioPreemption) and one.document.expect is None
         ]
     if wrong:
         raise Failure("\n".join(wrong))
     return found
 
 
-def _write(verdicts: list[Verdict], path: Path) -> None:
+def _write(verdicts: list[CaseVerdict], path: Path) -> None:
     from queuectl.scenarios import junit
 
     try:
@@ -108,7 +108,7 @@ def _write(verdicts: list[Verdict], path: Path) -> None:
         raise Failure(f"{path}: {error.strerror or error}") from None
 
 
-def _table(verdicts: list[Verdict], *, wide: bool) -> None:
+def _table(verdicts: list[CaseVerdict], *, wide: bool) -> None:
     printing.table(_COLUMNS, map(_row, verdicts), wide=wide)
     for verdict in verdicts:
         if verdict.differences:
@@ -120,14 +120,14 @@ def _table(verdicts: list[Verdict], *, wide: bool) -> None:
                 click.secho(printable(line), fg=_COLORS.get(line[0]))
 
 
-def _row(verdict: Verdict) -> tuple[object, ...]:
+def _row(verdict: CaseVerdict) -> tuple[object, ...]:
     scenario, count = verdict.scenario, len(verdict.differences)
     why = f"{count} difference{'s' * (count != 1)}" if count else scenario.left_out
     where = f"{scenario.file}:{scenario.line}"
     return verdict.result, scenario.header.title, scenario.header.kind, where, why
 
 
-def _told(verdict: Verdict) -> dict[str, Any]:
+def _told(verdict: CaseVerdict) -> dict[str, Any]:
     scenario = verdict.scenario
     found: dict[str, Any] = {
         "file": scenario.file,
@@ -153,7 +153,7 @@ def _told(verdict: Verdict) -> dict[str, Any]:
     return found
 
 
-def _observed(verdict: Verdict) -> dict[str, Any]:
+def _observed(verdict: CaseVerdict) -> dict[str, Any]:
     scenario = verdict.scenario
     found: dict[str, Any] = {"file": scenario.file, "line": scenario.line, "name": scenario.header.name}
     if verdict.observed is None:

@@ -16,7 +16,7 @@ from queuectl.cli.options import Failure, NotGood, Options
 from queuectl.cli.printing import printable
 
 if TYPE_CHECKING:
-    from queuectl.changes.edit import Target
+    from queuectl.changes.edit import EditTarget
     from queuectl.kube.session import Session
 
 NAMESPACE: Final = click.option(
@@ -26,7 +26,7 @@ NAMESPACE: Final = click.option(
     shell_complete=completion.namespaces,
 )
 YES: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-Aimed = TypeVar("Aimed", bound="Target")
+Aimed = TypeVar("Aimed", bound="EditTarget")
 
 
 def target(make: Callable[[], Aimed]) -> Aimed:
@@ -61,7 +61,7 @@ def answer(loss: str) -> str | None:
     return sys.stdin.readline().strip()
 
 
-def run(options: Options, of: Target, work: Callable[[Session], Awaitable[None]]) -> None:
+def run(options: Options, of: EditTarget, work: Callable[[Session], Awaitable[None]]) -> None:
     """Run `work` with a session to the cluster of the kubeconfig; `of`: the object that errors are about."""
     kubeconfig = contexts.announced(options)
 
@@ -75,7 +75,7 @@ def run(options: Options, of: Target, work: Callable[[Session], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def explained(session: Session, of: Target) -> AsyncIterator[None]:
+async def explained(session: Session, of: EditTarget) -> AsyncIterator[None]:
     """Refusals with messages that say what to do next."""
     from queuectl.changes import consequences, refusals
     from queuectl.changes import edit as changing
@@ -85,7 +85,7 @@ async def explained(session: Session, of: Target) -> AsyncIterator[None]:
         yield
     except changing.NotQueued as problem:
         raise Failure(str(problem)) from None
-    except (changing.NotStopped, consequences.Refused) as problem:
+    except (changing.NotStopped, consequences.ChangeBlocked) as problem:
         raise NotGood(str(problem)) from None
     except NotFound:
         near = meant(of.name, await changing.names(session, of.collection))

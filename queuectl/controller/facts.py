@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from queuectl.core.capacity import FlavorCapacity, QueueDemand
+from queuectl.core.capacity import ClusterQueueDemand, FlavorCapacity
 from queuectl.core.model import ForReaders, PendingLine, PodsReady
 from queuectl.core.node_facts import NodeFacts
 
-Fact = PodsReady | PendingLine | FlavorCapacity | QueueDemand | NodeFacts | frozenset[str]
+Fact = PodsReady | PendingLine | FlavorCapacity | ClusterQueueDemand | NodeFacts | frozenset[str]
 Key = tuple[str, str]
 """The field of ForReaders, and the name of the fact in it."""
 
@@ -20,7 +20,7 @@ _PAUSE: Final = 10.0
 
 
 @dataclass(slots=True)
-class Part:
+class FactsBatch:
     """Facts that are stored in one transaction."""
 
     facts: dict[Key, Fact]
@@ -38,12 +38,12 @@ class Part:
         return found if every is None else found._replace(all_nodes=tuple(sorted(every[0])))  # type: ignore[arg-type]
 
 
-class Facts:
+class PendingFacts:
     """Keeps each fact until it is stored. Facts that fail are divided until the one that fails is alone."""
 
     def __init__(self) -> None:
         self._fresh: dict[Key, Fact] = {}
-        self._failed: list[Part] = []
+        self._failed: list[FactsBatch] = []
         self._pause_until = float("-inf")
 
     def __bool__(self) -> bool:
@@ -60,10 +60,10 @@ class Facts:
         """All nodes that there are: readers are told that the others are gone."""
         self._place_of(_ALL_NODES)[_ALL_NODES] = frozenset(names)
 
-    def take(self, now: float) -> Part | None:
+    def take(self, now: float) -> FactsBatch | None:
         """Return what to store next: `stored` or `failed` must follow. `now`: seconds of one clock."""
         if self._fresh:
-            part, self._fresh = Part(self._fresh), {}
+            part, self._fresh = FactsBatch(self._fresh), {}
             return part
         if not self._failed or now < self._pause_until:
             return None
@@ -71,7 +71,7 @@ class Facts:
         self._failed.remove(part)
         return part
 
-    def failed(self, part: Part, begun: float, now: float, stored_at: float) -> None:
+    def failed(self, part: FactsBatch, begun: float, now: float, stored_at: float) -> None:
         """A part was not stored. `stored_at`: when anything was stored last. All in seconds of one clock.
 
         It is divided only if anything was stored since it failed before: in an outage no fact is the cause.
@@ -81,9 +81,9 @@ class Facts:
         keys = sorted(part.facts)
         if part.failed_at < stored_at and part.failures and len(keys) > 1:
             halves = keys[: len(keys) // 2], keys[len(keys) // 2 :]
-            self._failed += (Part({key: part.facts[key] for key in half}, 1, now) for half in halves)
+            self._failed += (FactsBatch({key: part.facts[key] for key in half}, 1, now) for half in halves)
         else:
-            self._failed.append(Part(part.facts, part.failures + 1, now))
+            self._failed.append(FactsBatch(part.facts, part.failures + 1, now))
 
     def _place_of(self, key: Key) -> dict[Key, Fact]:
         """A fact of which an earlier value failed takes its place, so that it fails with no others again."""

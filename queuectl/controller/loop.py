@@ -13,7 +13,7 @@ from typing import TypeVar
 from queuectl.controller.effects import WORKERS, Lanes
 from queuectl.controller.notices import PATIENCE, Notices, missed, slow_stops
 from queuectl.controller.quarantine import SetAside
-from queuectl.controller.reports import Observer, Reports
+from queuectl.controller.reports import LoopObserver, Reports
 from queuectl.core.decisions import Plan, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
@@ -60,7 +60,7 @@ class Controller:
         ledger: Ledger,
         cluster: Cluster,
         engine: Engine,
-        observer: Observer,
+        observer: LoopObserver,
         holder: str,
         budget: int = DEFAULT_BUDGET,
         workers: int = WORKERS,

@@ -26,7 +26,7 @@ _SUSPECTED = 2.0
 _MOST_SUSPECTS: Final = 64
 
 
-class Observer(Protocol):
+class QuarantineObserver(Protocol):
     def ledger_refused(self) -> None: ...
     def set_aside(self) -> None: ...
 
@@ -34,7 +34,7 @@ class Observer(Protocol):
 class SetAside:
     """Freezes and thaws roots and workloads of an engine. Call between plans only."""
 
-    def __init__(self, engine: Engine, observer: Observer, wake: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, observer: QuarantineObserver, wake: Callable[[], None]) -> None:
         """`wake` is called when something is to be tried again."""
         self._engine = engine
         self._observer = observer

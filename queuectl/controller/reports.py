@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from queuectl.controller.facts import Facts
+from queuectl.controller.facts import PendingFacts
 from queuectl.controller.past_capacities import PastCapacities
 from queuectl.controller.statuses import Statuses
-from queuectl.core.capacity import Demand, FlavorCapacity, QueueDemand
+from queuectl.core.capacity import ClusterQueueDemand, FlavorCapacity, PodDemand
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import Result
@@ -18,7 +18,7 @@ from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.ports.cluster import Cluster
 
 
-class Observer(Protocol):
+class LoopObserver(Protocol):
     """Receives what happens, for metrics. Called on the loop, must not block."""
 
     def took_epoch(self, epoch: int) -> None: ...
@@ -44,7 +44,7 @@ class Reports:
         self,
         engine: Engine,
         cluster: Cluster,
-        observer: Observer,
+        observer: LoopObserver,
         period_seconds: float,
         ask_to_tell: Callable[[], None],
     ) -> None:
@@ -54,11 +54,11 @@ class Reports:
         self._observer = observer
         self._period = period_seconds
         self._ask_to_tell = ask_to_tell
-        self.facts = Facts()
+        self.facts = PendingFacts()
         """What readers are to be told."""
         self._history = PastCapacities()
         self._told_capacities: dict[str, FlavorCapacity] = {}
-        self._told_demands: dict[str, tuple[Demand, ...]] = {}
+        self._told_demands: dict[str, tuple[PodDemand, ...]] = {}
 
     async def publish(self) -> None:
         """Have the status of changed queues written, each at most once in a period, until cancelled.
@@ -115,7 +115,7 @@ class Reports:
             self._told_demands.pop(name, None)
         changed = [one for one in queues if self._told_demands.get(one.name) != one.demand]
         self._told_demands |= {one.name: one.demand for one in changed}
-        self.facts.tell("demands", ((one.name, QueueDemand(one.name, one.demand)) for one in changed))
+        self.facts.tell("demands", ((one.name, ClusterQueueDemand(one.name, one.demand)) for one in changed))
 
     def _tell_nodes(self) -> None:
         """Some each time. At the start, all: the ledger stores those that differ from what it has."""

@@ -53,7 +53,7 @@ from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.queues.pending import is_refusal, wanted
 from queuectl.core.reasons import Code, Reason, waits_for_victims
 from queuectl.core.settling import prune, settle_flavors, settle_nodes, wake
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 from queuectl.core.transitions import transition
 
 ELSEWHERE = ""
@@ -63,7 +63,7 @@ ELSEWHERE = ""
 # --- memory of the ledger
 
 
-def restore(state: State, snapshot: LedgerSnapshot) -> None:
+def restore(state: EngineState, snapshot: LedgerSnapshot) -> None:
     """Fill an empty state."""
     for key, spec in snapshot.configs:
         state.recorded_specs[key] = spec
@@ -82,7 +82,9 @@ def restore(state: State, snapshot: LedgerSnapshot) -> None:
             state.nodes.inventory.avoided[one.name] = one.avoided_until
 
 
-def restore_workload(state: State, stored: StoredWorkload, unacknowledged: frozenset[EffectKey]) -> Entry:
+def restore_workload(
+    state: EngineState, stored: StoredWorkload, unacknowledged: frozenset[EffectKey]
+) -> Entry:
     """Return the entry of a workload as the ledger has it."""
     entry = Entry(stored.id, stored.ref)
     entry.queue, entry.cluster_queue, entry.priority = stored.queue, stored.cluster_queue, stored.priority
@@ -117,7 +119,7 @@ def restore_workload(state: State, stored: StoredWorkload, unacknowledged: froze
 # --- decisions
 
 
-def apply_plan(state: State, plan: Plan, first: int) -> None:
+def apply_plan(state: EngineState, plan: Plan, first: int) -> None:
     """Apply the decisions of a plan. `first` is the sequence number of the first that the ledger recorded."""
     state.now = max(state.now, plan.now)
     state.apart, state.left = plan.apart, plan.left
@@ -143,7 +145,7 @@ def apply_plan(state: State, plan: Plan, first: int) -> None:
     settle_flavors(state)
 
 
-def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
+def _apply(state: EngineState, decision: Decision, sequence: int) -> Entry | None:
     """Return the entry that changed, None if there is none any more."""
     if isinstance(decision, Configure):
         if decision.spec is None:
@@ -191,7 +193,7 @@ def _detail(decision: Decision) -> Reason | int | None:
             return None
 
 
-def _change_holder(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> None:
+def _change_holder(state: EngineState, entry: Entry, decision: Amend | Shrink | Evict) -> None:
     """Of a workload that holds quota, and goes on holding it."""
     match decision:
         case Amend():
@@ -205,7 +207,7 @@ def _change_holder(state: State, entry: Entry, decision: Amend | Shrink | Evict)
             _evict(state, entry, decision)
 
 
-def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
+def _admit(state: EngineState, entry: Entry, attempt: Attempt) -> None:
     queued = entry.group is not None
     if entry.group is not None:
         entry.group.nominated()
@@ -225,7 +227,7 @@ def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
     state.pods_changed.add(entry.id)  # also where as many are ready as before, which no reader was told
 
 
-def _evict(state: State, entry: Entry, decision: Evict) -> None:
+def _evict(state: EngineState, entry: Entry, decision: Evict) -> None:
     assert entry.attempt is not None
     entry.attempt = replace(entry.attempt, state=AttemptState.EVICTING)
     entry.unacknowledged, entry.dispatched = Verb.STOP, False
@@ -246,7 +248,7 @@ def _leave_behind(entry: Entry, past: PastAttempts | None) -> None:
         entry.recorded = facts(entry)
 
 
-def _keep(state: State, entry: Entry, decision: Keep) -> None:
+def _keep(state: EngineState, entry: Entry, decision: Keep) -> None:
     entry.reason = decision.reason
     group = entry.group
     if group is None:
@@ -282,7 +284,7 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
         _refuse(state, entry, decision.reason, evaluation)
 
 
-def _refuse(state: State, entry: Entry, reason: Reason, evaluation: Evaluation) -> None:
+def _refuse(state: EngineState, entry: Entry, reason: Reason, evaluation: Evaluation) -> None:
     """The head of a group was nominated: its group becomes inadmissible."""
     group = entry.group
     assert group is not None
@@ -297,7 +299,7 @@ def _refuse(state: State, entry: Entry, reason: Reason, evaluation: Evaluation) 
     state.requeuer.reserve(queue, frozenset(wanted(reason) if evaluation.reserves else ()))
 
 
-def _still_waiting(state: State, claim: PreemptionClaim) -> PreemptionClaim:
+def _still_waiting(state: EngineState, claim: PreemptionClaim) -> PreemptionClaim:
     """Return `claim` without victims whose attempts are over."""
     over = {
         victim.workload
@@ -312,7 +314,7 @@ def _still_waiting(state: State, claim: PreemptionClaim) -> PreemptionClaim:
 # --- trees of which memory and ledger disagree, workloads that are set aside
 
 
-def split(state: State, plan: Plan) -> list[tuple[str, Plan]]:
+def split(state: EngineState, plan: Plan) -> list[tuple[str, Plan]]:
     """Return `plan` as one plan for each root, with its name; what belongs to none comes first."""
     decisions: defaultdict[str, list[Decision]] = defaultdict(list)
     for decision in plan.decisions:
@@ -330,7 +332,7 @@ def split(state: State, plan: Plan) -> list[tuple[str, Plan]]:
     return sorted(parts.items())
 
 
-def freeze(state: State, what: str) -> None:
+def freeze(state: EngineState, what: str) -> None:
     """Decide nothing about the workloads under root `what`, or about workload `what`, until it is thawed."""
     again = what in state.frozen
     state.frozen.add(what)
@@ -342,7 +344,7 @@ def freeze(state: State, what: str) -> None:
     prune(state)
 
 
-def unfreeze(state: State, workload: str) -> None:
+def unfreeze(state: EngineState, workload: str) -> None:
     """Decide about a workload again that was set aside: memory and ledger agree about it."""
     state.frozen.discard(workload)
     for entry in _under(state, workload):
@@ -351,7 +353,7 @@ def unfreeze(state: State, workload: str) -> None:
     prune(state)
 
 
-def thaw(state: State, root: str, snapshot: LedgerSnapshot) -> None:
+def thaw(state: EngineState, root: str, snapshot: LedgerSnapshot) -> None:
     """Replace what memory has under `root` by what the ledger has; observations are kept."""
     former = {entry.id: entry for entry in _under(state, root)}
     for entry in former.values():
@@ -384,11 +386,11 @@ def _take_observation(entry: Entry, known: Entry) -> None:
     entry.recent, entry.marked_before = known.recent, known.marked_before
 
 
-def _under(state: State, what: str) -> list[Entry]:
+def _under(state: EngineState, what: str) -> list[Entry]:
     return [entry for entry in state.entries.values() if what in (entry.id, state.root(entry))]
 
 
-def _root_of(state: State, decision: Decision) -> str:
+def _root_of(state: EngineState, decision: Decision) -> str:
     if isinstance(decision, Configure):
         return ELSEWHERE
     if isinstance(decision, Enqueue):

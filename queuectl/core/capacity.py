@@ -15,7 +15,7 @@ OTHERS: Final = ""
 """In place of a namespace: all further ones together."""
 
 
-class FreeShape(NamedTuple):
+class FreeNodes(NamedTuple):
     """`nodes` ready nodes have `free` of a resource each, in base units."""
 
     free: int
@@ -23,7 +23,7 @@ class FreeShape(NamedTuple):
 
 
 @value(frozen=True, slots=True, kw_only=True)
-class ResourceCapacity:
+class FlavorResourceCapacity:
     """What the nodes of one flavor have of one resource. Amounts are in base units."""
 
     resource: str
@@ -38,11 +38,11 @@ class ResourceCapacity:
     """By pods of admitted workloads that are not bound yet (M7); 0 where nodes do not limit the resource."""
     free: int = 0
     """On ready nodes, beside all of these."""
-    shapes: tuple[FreeShape, ...] = ()
+    shapes: tuple[FreeNodes, ...] = ()
     """How it is spread over nodes, most first; nodes with nothing free are left out."""
 
 
-class Warned(NamedTuple):
+class QuotaWarning(NamedTuple):
     """A warning about a flavor (M15)."""
 
     code: str
@@ -57,9 +57,9 @@ class FlavorCapacity:
     flavor: str
     nodes: tuple[tuple[str, int], ...] = ()
     """(state, number of nodes) pairs."""
-    resources: tuple[ResourceCapacity, ...] = ()
+    resources: tuple[FlavorResourceCapacity, ...] = ()
     """By name: those that quota is promised for, and the devices that the nodes have."""
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[QuotaWarning, ...] = ()
 
 
 class AwaitedLimit(StrEnum):
@@ -70,7 +70,7 @@ class AwaitedLimit(StrEnum):
 
 
 @value(frozen=True, slots=True, kw_only=True)
-class Demand:
+class PodDemand:
     """Equal pods of pending workloads of one ClusterQueue that wait for the same thing."""
 
     flavor: str
@@ -83,6 +83,6 @@ class Demand:
     node_selector: tuple[tuple[str, str], ...] = ()
 
 
-class QueueDemand(NamedTuple):
+class ClusterQueueDemand(NamedTuple):
     cluster_queue: str
-    demand: tuple[Demand, ...]
+    demand: tuple[PodDemand, ...]

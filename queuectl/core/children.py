@@ -12,7 +12,7 @@ from queuectl.core.events import OwnerRead
 from queuectl.core.model import ObjectRef, Observation, Workload, WorkloadId
 
 
-class Child:
+class OwnedChild:
     """One child, as last observed."""
 
     __slots__ = ("asked", "holder", "observation", "read", "workload")
@@ -34,20 +34,20 @@ class Child:
 
 class Children:
     def __init__(self) -> None:
-        self._children: dict[WorkloadId, Child] = {}
-        self._families: dict[WorkloadId, dict[WorkloadId, Child]] = {}
+        self._children: dict[WorkloadId, OwnedChild] = {}
+        self._families: dict[WorkloadId, dict[WorkloadId, OwnedChild]] = {}
         """By holder."""
         self._changed: dict[WorkloadId, None] = {}
-        self.doubtful: dict[WorkloadId, Child] = {}
+        self.doubtful: dict[WorkloadId, OwnedChild] = {}
         """Those of which the owners are to be read."""
 
     def __contains__(self, workload: WorkloadId) -> bool:
         return workload in self._children
 
-    def get(self, workload: WorkloadId) -> Child | None:
+    def get(self, workload: WorkloadId) -> OwnedChild | None:
         return self._children.get(workload)
 
-    def family(self, holder: WorkloadId) -> list[Child]:
+    def family(self, holder: WorkloadId) -> list[OwnedChild]:
         """Return the children of `holder`, oldest first."""
         there = self._families.get(holder, {}).values()
         return sorted(there, key=lambda child: (child.workload.created_at, child.workload.id))
@@ -58,7 +58,7 @@ class Children:
             self.forget(workload.id)
             child = None
         if child is None:
-            child = self._children[workload.id] = Child(workload, observation, WorkloadId(owner.uid))
+            child = self._children[workload.id] = OwnedChild(workload, observation, WorkloadId(owner.uid))
             self._join(child)
         child.workload, child.observation = workload, observation
         self._changed[child.holder] = None
@@ -94,11 +94,11 @@ class Children:
         if holder in self._families:
             self._changed[holder] = None
 
-    def doubt(self, child: Child) -> None:
+    def doubt(self, child: OwnedChild) -> None:
         if not child.asked:
             self.doubtful[child.workload.id] = child
 
-    def trust(self, child: Child) -> None:
+    def trust(self, child: OwnedChild) -> None:
         """Its owner holds quota for it, or it does not run."""
         child.read = None
         self.doubtful.pop(child.workload.id, None)
@@ -118,10 +118,10 @@ class Children:
                 taken.add(holder)
                 yield holder
 
-    def _join(self, child: Child) -> None:
+    def _join(self, child: OwnedChild) -> None:
         self._families.setdefault(child.holder, {})[child.workload.id] = child
 
-    def _leave(self, child: Child) -> None:
+    def _leave(self, child: OwnedChild) -> None:
         there = self._families[child.holder]
         del there[child.workload.id]
         self._changed[child.holder] = None

@@ -16,10 +16,10 @@ from queuectl.core.model import (
     Attempt,
     ConfigKey,
     ObjectRef,
-    Outcome,
     PastAttempts,
     Workload,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.nodes.pods import PodOwner, Pods
 from queuectl.core.preemption.claims import PreemptionClaim
@@ -175,7 +175,7 @@ class Retire:
     workload: WorkloadId
     ref: ObjectRef
     attempt: int | None
-    outcome: Outcome
+    outcome: WorkloadOutcome
     verdict: Verdict = Verdict.RETIRED
 
 

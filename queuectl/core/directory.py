@@ -54,7 +54,7 @@ class Route:
 
 
 @dataclass(slots=True)
-class Affected:
+class AffectedObjects:
     """The queues and workloads that a change of policy or context may affect."""
 
     everything: bool = False
@@ -95,7 +95,7 @@ class Directory:
 
     # --- change
 
-    def observe(self, value: Policy, affected: Affected) -> bool:
+    def observe(self, value: Policy, affected: AffectedObjects) -> bool:
         """Set a policy object and add what the change affects to `affected`; return whether it changed."""
         if self._in_policy(value) == value:
             return False
@@ -136,7 +136,7 @@ class Directory:
             case WorkloadPriorityClass():
                 return self._priorities.get(value.name)
 
-    def forget(self, key: ConfigKey, affected: Affected) -> None:
+    def forget(self, key: ConfigKey, affected: AffectedObjects) -> None:
         """Remove a policy object and add what the change affects to `affected`."""
         self.invalid.pop(key, None)
         match key.kind:
@@ -159,7 +159,7 @@ class Directory:
             case "WorkloadPriorityClass":
                 affected.everything |= self._priorities.pop(key.name, None) is not None
 
-    def observe_context(self, value: Context, affected: Affected) -> bool:
+    def observe_context(self, value: Context, affected: AffectedObjects) -> bool:
         """Set a context object and add what the change affects to `affected`.
 
         Returns whether it has changed; False for objects of nodes, which are not kept here.
@@ -193,7 +193,7 @@ class Directory:
                 affected.namespaces.add(namespace_of(value.name))
         return True
 
-    def forget_context(self, kind: type[Context], name: str, affected: Affected) -> bool:
+    def forget_context(self, kind: type[Context], name: str, affected: AffectedObjects) -> bool:
         """Remove a context object and add what the change affects to `affected`.
 
         Returns whether it was known; False for objects of nodes, which are not kept here.
@@ -242,14 +242,14 @@ class Directory:
             if any(used.name == flavor for used in group.flavors)
         }
 
-    def _cohort_changes(self, name: str, affected: Affected) -> None:
+    def _cohort_changes(self, name: str, affected: AffectedObjects) -> None:
         """To be called before and after a change of a Cohort: it affects the trees that it is in."""
         for node in self.tree.under(name):
             affected.trees[self.tree.root(node)] = None
             if node.kind == "ClusterQueue":
                 self._changed(affected, {node.name})
 
-    def _changed(self, affected: Affected, queues: Iterable[str]) -> None:
+    def _changed(self, affected: AffectedObjects, queues: Iterable[str]) -> None:
         for name in queues:
             self._queue_flavors.pop(name, None)
             self._conditions.pop(name, None)

@@ -65,7 +65,7 @@ from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueR
 from queuectl.core.resources import Amounts
 from queuectl.core.settling import prune
 from queuectl.core.slow_stops import SlowStop
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 from queuectl.core.transitions import check_transitions
 
 DEFAULT_BUDGET = 2_000
@@ -94,7 +94,7 @@ class Engine:
     def __init__(
         self, sources: frozenset[str], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
     ) -> None:
-        self._state = State(sources, configuration)
+        self._state = EngineState(sources, configuration)
         self._version = 0
         self._cycle = 0
         self._reported = -1

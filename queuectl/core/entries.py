@@ -38,7 +38,7 @@ RECENT = 6
 """Events and decisions that an entry keeps for its story."""
 
 
-class Remark(NamedTuple):
+class WorkloadEvent(NamedTuple):
     """An event or a decision of one workload. It is put into words only where its story is printed."""
 
     at: datetime
@@ -46,7 +46,7 @@ class Remark(NamedTuple):
     detail: object
 
 
-def story(remarks: Iterable[Remark]) -> str:
+def story(remarks: Iterable[WorkloadEvent]) -> str:
     """Return the last events and decisions of a workload, a line each, oldest first; times in UTC."""
     remarks = tuple(remarks)
     width = max((len(remark.what) for remark in remarks), default=0)
@@ -140,7 +140,7 @@ class Entry:
         self.marked_before: ForcedRelease | None = None
         """The release mark of its object when its open attempt was admitted: it releases nothing (L28)."""
         self.phase = Phase.PENDING
-        self.recent: tuple[Remark, ...] = ()
+        self.recent: tuple[WorkloadEvent, ...] = ()
         """The last events and decisions, oldest first; RECENT at most."""
         self.attempt: Attempt | None = None
         self.attempts = 0
@@ -222,7 +222,7 @@ class Entry:
 
     def remember(self, at: datetime, what: str, detail: object) -> None:
         """Add an event or a decision to its story."""
-        self.recent = (*self.recent[1 - RECENT :], Remark(at, what, detail))
+        self.recent = (*self.recent[1 - RECENT :], WorkloadEvent(at, what, detail))
 
 
 class EquivalenceGroup:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 
 
-def forget_unused(state: State) -> None:
+def forget_unused(state: EngineState) -> None:
     """Forget ClusterQueues that have neither an object nor usage, and cells that nothing names or holds.
 
     To be called where no cell number is kept outside of the state. Costs nothing if `may_forget` is not set.

@@ -19,12 +19,12 @@ from queuectl.core.model import (
     MOST_ATTEMPTS,
     Attempt,
     Observation,
-    Outcome,
     Phase,
     PodSet,
     Verb,
     Workload,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.pod_numbers import edited, fewer
 from queuectl.core.pods_ready import late_at, missed, readied, runs, timed
@@ -139,7 +139,9 @@ def accounted(decision: Decision, entries: Mapping[WorkloadId, Entry], now: date
 def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
     seen = entry.observation
     if entry.gone:  # L1
-        return Retire(entry.id, entry.ref, None, Outcome.DELETED) if entry.recorded is not None else None
+        return (
+            Retire(entry.id, entry.ref, None, WorkloadOutcome.DELETED) if entry.recorded is not None else None
+        )
     if seen is None or entry.workload is None or not entry.current:
         return None
     if seen.finished:  # L2
@@ -438,13 +440,13 @@ def _ended(entry: Entry) -> Step | None:
     """It is finished or deleted: the attempt is closed once nothing of it is alive (L5, L6)."""
     attempt, seen = entry.attempt, entry.observation
     assert attempt is not None
-    outcome: Outcome | None = None
+    outcome: WorkloadOutcome | None = None
     if seen is not None and seen.finished:
         outcome = seen.finished
         if seen.quiet and not entry.loose_pods:
             return Retire(entry.id, entry.ref, attempt.number, outcome)
     elif entry.gone:
-        outcome = Outcome.DELETED
+        outcome = WorkloadOutcome.DELETED
     if outcome is None:
         return None
     if entry.pods_gone:

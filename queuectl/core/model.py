@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
-from queuectl.core.capacity import FlavorCapacity, QueueDemand
+from queuectl.core.capacity import ClusterQueueDemand, FlavorCapacity
 from queuectl.core.device_claims import PodClaim
 from queuectl.core.node_facts import NodeFacts
 from queuectl.core.pod_resources import PodResources
@@ -106,7 +106,7 @@ class PodSet:
     """It requests a topology placement: only flavors with a topology match."""
 
 
-class Outcome(StrEnum):
+class WorkloadOutcome(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     DELETED = "Deleted"
@@ -189,7 +189,7 @@ class Observation:
     suspended: bool
     annotated: bool
     """The object has annotations. This determines the JSON patch that adds another one."""
-    finished: Outcome | None = None
+    finished: WorkloadOutcome | None = None
     quiet: bool | None = None
     """True: by its status, none of its pods is alive. None: unknown; the pods must be counted (H6)."""
     admission: Attempt | None = None
@@ -362,7 +362,7 @@ class ForReaders(NamedTuple):
     """At most one item for each ClusterQueue."""
     capacities: tuple[FlavorCapacity, ...] = ()
     """At most one item for each flavor."""
-    demands: tuple[QueueDemand, ...] = ()
+    demands: tuple[ClusterQueueDemand, ...] = ()
     """At most one item for each ClusterQueue."""
     nodes: tuple[NodeFacts, ...] = ()
     """At most one item for each node."""

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
 from queuectl.core.device_slices import DeviceTaintRule, ResourceSlice
-from queuectl.core.directory import GATE, Affected
+from queuectl.core.directory import GATE, AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.events import (
     ConfigurationObserved,
@@ -40,7 +40,7 @@ from queuectl.core.policy import Context, Gate, LocalQueue, LocalQueueName, Node
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
 from queuectl.core.settling import prune, settle_flavors, settle_nodes, settle_quota, wake
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 
 CONFIGURATION = ConfigKey("Configuration", "", "queuectl")
 """The ledger key of the component configuration."""
@@ -52,14 +52,14 @@ Rules = PolicyObserved | PolicyInvalid | PolicyGone | ConfigurationObserved | Co
 class _Batch:
     """What the events of one batch affect."""
 
-    affected: Affected = field(default_factory=Affected)
+    affected: AffectedObjects = field(default_factory=AffectedObjects)
     entries: dict[WorkloadId, Entry] = field(default_factory=dict)
     new: list[Entry] = field(default_factory=list)
     policy_changed: bool = False
     """An event of the batch has changed policy or context."""
 
 
-def fold(state: State, events: Iterable[Event]) -> None:
+def fold(state: EngineState, events: Iterable[Event]) -> None:
     """Apply a batch of events to `state`, and update the affected entries."""
     batch = _Batch()
     for event in events:
@@ -88,7 +88,7 @@ def fold(state: State, events: Iterable[Event]) -> None:
         prune(state)
 
 
-def _apply(state: State, event: Event, batch: _Batch) -> None:
+def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
     match event:
         case WorkloadObserved(workload, observation):
             _observe_child(state, workload, observation)
@@ -113,7 +113,7 @@ def _apply(state: State, event: Event, batch: _Batch) -> None:
             batch.policy_changed |= _apply_rules(state, event, batch.affected)
 
 
-def _observe_pod(state: State, event: PodObserved | PodGone | PodOwnerRead) -> None:
+def _observe_pod(state: EngineState, event: PodObserved | PodGone | PodOwnerRead) -> None:
     if isinstance(event, PodOwnerRead):
         state.pod_owners.read(event)
         return
@@ -129,7 +129,7 @@ def _observe_pod(state: State, event: PodObserved | PodGone | PodOwnerRead) -> N
         state.nodes.observe_pod(pod, state.clock)
 
 
-def _time_came(state: State, now: datetime, batch: _Batch) -> None:
+def _time_came(state: EngineState, now: datetime, batch: _Batch) -> None:
     state.clock = max(state.clock, now)
     for workload_id in state.timers.take(state.clock):
         batch.entries[workload_id] = state.entries[workload_id]
@@ -141,7 +141,7 @@ def _time_came(state: State, now: datetime, batch: _Batch) -> None:
 # --- policy and context
 
 
-def _apply_rules(state: State, event: Rules, affected: Affected) -> bool:
+def _apply_rules(state: EngineState, event: Rules, affected: AffectedObjects) -> bool:
     """Return whether policy or context has changed, other than in specs that only the ledger keeps."""
     match event:
         case PolicyObserved():
@@ -173,7 +173,7 @@ def _apply_rules(state: State, event: Rules, affected: Affected) -> bool:
     return False
 
 
-def _observe_policy(state: State, event: PolicyObserved, affected: Affected) -> bool:
+def _observe_policy(state: EngineState, event: PolicyObserved, affected: AffectedObjects) -> bool:
     if state.directory.invalid.pop(event.key, None) is not None:
         _report(state, event.key)
     if state.specs.get(event.key) == event.spec:
@@ -190,14 +190,14 @@ def _observe_policy(state: State, event: PolicyObserved, affected: Affected) -> 
     return True
 
 
-def _report(state: State, key: ConfigKey) -> None:
+def _report(state: EngineState, key: ConfigKey) -> None:
     """Mark the status of a ClusterQueue as changed, although its policy in force is not."""
     if key.kind == "ClusterQueue":
         state.changed_queues.add(key.name)
         state.changed.update(state.directory.pointing_to(key.name))
 
 
-def _observe_context(state: State, event: ContextObserved, affected: Affected) -> bool:
+def _observe_context(state: EngineState, event: ContextObserved, affected: AffectedObjects) -> bool:
     value = event.value
     changed = state.directory.observe_context(value, affected)
     changed |= _observe_on_nodes(state, value)
@@ -213,7 +213,7 @@ def _observe_context(state: State, event: ContextObserved, affected: Affected) -
     return changed
 
 
-def _observe_on_nodes(state: State, value: Context) -> bool:
+def _observe_on_nodes(state: EngineState, value: Context) -> bool:
     """Return whether a node has changed."""
     match value:
         case Node():
@@ -228,7 +228,7 @@ def _observe_on_nodes(state: State, value: Context) -> bool:
     return False
 
 
-def _forget_on_nodes(state: State, kind: type[Context], name: str) -> bool:
+def _forget_on_nodes(state: EngineState, kind: type[Context], name: str) -> bool:
     """Pods keep what they hold by claims that are deleted. Returns whether a node has changed."""
     if kind is Node:
         state.devices.nodes.forget_node(name)
@@ -238,7 +238,7 @@ def _forget_on_nodes(state: State, kind: type[Context], name: str) -> bool:
     return False
 
 
-def _observe_nodes(state: State, nodes: Iterable[Node]) -> bool:
+def _observe_nodes(state: EngineState, nodes: Iterable[Node]) -> bool:
     """Return whether any of them has changed."""
     changed = False
     for node in nodes:
@@ -246,7 +246,7 @@ def _observe_nodes(state: State, nodes: Iterable[Node]) -> bool:
     return changed
 
 
-def _affected(state: State, affected: Affected) -> Iterator[Entry]:
+def _affected(state: EngineState, affected: AffectedObjects) -> Iterator[Entry]:
     """Requeue what a change of policy or context affects, and yield the affected entries."""
     for name in affected.cluster_queues:
         _rebuild(state, name)
@@ -270,7 +270,7 @@ def _affected(state: State, affected: Affected) -> Iterator[Entry]:
         yield from state.members.get(local, {}).values()
 
 
-def _under_other_rules(state: State, namespaces: Set[str]) -> set[LocalQueueName]:
+def _under_other_rules(state: EngineState, namespaces: Set[str]) -> set[LocalQueueName]:
     """Objects of these namespaces changed: return the LocalQueues whose workloads this affects."""
     found = {local for local in state.members if local.namespace in namespaces}
     for local in found:
@@ -279,7 +279,7 @@ def _under_other_rules(state: State, namespaces: Set[str]) -> set[LocalQueueName
     return found
 
 
-def _rebuild(state: State, name: str) -> None:
+def _rebuild(state: EngineState, name: str) -> None:
     """Requeue the pending queue of a ClusterQueue whose policy changed; recreate it if its order changed."""
     state.changed_queues.add(name)
     state.changed.update(state.directory.pointing_to(name))
@@ -297,7 +297,7 @@ def _rebuild(state: State, name: str) -> None:
 # --- workloads
 
 
-def _observe(state: State, workload: Workload, observation: Observation, batch: _Batch) -> None:
+def _observe(state: EngineState, workload: Workload, observation: Observation, batch: _Batch) -> None:
     entry = state.entries.get(workload.id)
     if entry is None:
         if observation.finished:
@@ -336,7 +336,7 @@ def _mark_of_unknown_age(entry: Entry, observation: Observation) -> ForcedReleas
     return observation.release if entry.attempt is not None and entry.attempt.debt else None
 
 
-def _observe_child(state: State, workload: Workload, observation: Observation) -> None:
+def _observe_child(state: EngineState, workload: Workload, observation: Observation) -> None:
     known = state.children.get(workload.id)
     if workload.owner is None:
         state.children.forget(workload.id)
@@ -354,7 +354,7 @@ def _note_size(entry: Entry, workload: Workload, now: Observation) -> None:
         entry.resized = Resized(grown=more, void=entry.counting_pods)
 
 
-def _note_changes(state: State, entry: Entry, workload: Workload, now: Observation) -> None:
+def _note_changes(state: EngineState, entry: Entry, workload: Workload, now: Observation) -> None:
     if entry.workload is not None and entry.workload.pod_sets != workload.pod_sets:
         entry.no_room = None  # it asks for something else
     known = entry.recorded_pods
@@ -365,14 +365,14 @@ def _note_changes(state: State, entry: Entry, workload: Workload, now: Observati
         state.pods_changed.add(entry.id)
 
 
-def _mark_gone(state: State, entry: Entry | None, batch: _Batch, version: str = "") -> None:
+def _mark_gone(state: EngineState, entry: Entry | None, batch: _Batch, version: str = "") -> None:
     if entry is not None:
         entry.gone, entry.gone_at = True, version
         entry.remember(state.clock, "gone", None)
         batch.entries[entry.id] = entry
 
 
-def _list(state: State, event: Listed, batch: _Batch) -> None:
+def _list(state: EngineState, event: Listed, batch: _Batch) -> None:
     if event.source in state.missing:
         state.missing.discard(event.source)
         if not state.missing:
@@ -387,7 +387,7 @@ def _list(state: State, event: Listed, batch: _Batch) -> None:
     state.children.forget_unlisted(event.source, event.workloads)
 
 
-def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:
+def _settle(state: EngineState, event: EffectSettled, batch: _Batch) -> None:
     entry = state.entries.get(event.key.workload)
     if entry is None or entry.attempt is None or entry.attempt.number != event.key.attempt:
         return
@@ -413,7 +413,7 @@ def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:
     batch.entries[entry.id] = entry
 
 
-def _count(state: State, event: PodsCounted, batch: _Batch) -> None:
+def _count(state: EngineState, event: PodsCounted, batch: _Batch) -> None:
     entry = state.entries.get(event.workload)
     if entry is not None and entry.attempt is not None and entry.attempt.number == event.attempt:
         if event.at_most is not None:

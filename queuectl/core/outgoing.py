@@ -10,10 +10,10 @@ from queuectl.core.nodes.warnings import CapacityWarning
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
 from queuectl.core.resources import Amounts
 from queuectl.core.slow_stops import SlowStop
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 
 
-def unacknowledged(state: State) -> frozenset[EffectKey]:
+def unacknowledged(state: EngineState) -> frozenset[EffectKey]:
     return frozenset(
         EffectKey(entry.id, entry.attempt.number, entry.unacknowledged)
         for entry in state.entries.values()
@@ -21,7 +21,7 @@ def unacknowledged(state: State) -> frozenset[EffectKey]:
     )
 
 
-def take_effects(state: State) -> list[Effect]:
+def take_effects(state: EngineState) -> list[Effect]:
     effects: list[Effect] = []
     if not state.synced:
         return effects  # flavors may not have been read yet
@@ -52,12 +52,12 @@ def take_effects(state: State) -> list[Effect]:
     return effects
 
 
-def expected(state: State, workload: WorkloadId) -> list[tuple[str, Amounts]]:
+def expected(state: EngineState, workload: WorkloadId) -> list[tuple[str, Amounts]]:
     state.nodes.settle()
     return list(state.nodes.expected.of(workload))
 
 
-def take_pods_ready(state: State) -> list[PodsReady]:
+def take_pods_ready(state: EngineState) -> list[PodsReady]:
     changed, state.pods_changed = state.pods_changed, set()
     return [
         PodsReady(entry.id, entry.attempt.number, entry.observation.pods_ready)
@@ -67,12 +67,12 @@ def take_pods_ready(state: State) -> list[PodsReady]:
     ]
 
 
-def take_slow_stops(state: State) -> list[SlowStop]:
+def take_slow_stops(state: EngineState) -> list[SlowStop]:
     found = (state.entries[workload] for workload in state.slow_stops.take_fresh())
     return [state.slow_stops.described(one, state.nodes.bound.named(one.id)) for one in found]
 
 
-def take_reports(state: State) -> tuple[list[LocalQueueReport], list[ClusterQueueReport], list[str]]:
+def take_reports(state: EngineState) -> tuple[list[LocalQueueReport], list[ClusterQueueReport], list[str]]:
     if not state.synced:
         return [], [], []
     state.changed_queues |= state.promises.compare()
@@ -89,13 +89,13 @@ def take_reports(state: State) -> tuple[list[LocalQueueReport], list[ClusterQueu
     )
 
 
-def warnings(state: State) -> tuple[CapacityWarning, ...]:
+def warnings(state: EngineState) -> tuple[CapacityWarning, ...]:
     """Return the warnings about quota and nodes as of now (M15)."""
     state.changed_queues |= state.promises.compare()
     return state.promises.warnings
 
 
-def cluster_report(state: State) -> ClusterReport:
+def cluster_report(state: EngineState) -> ClusterReport:
     aside = sum(what in state.entries for what in state.frozen)
     strays, gate = survey(state).strays(_known_queues(state)), state.directory.gate is not None
     return ClusterReport(
@@ -108,7 +108,7 @@ def cluster_report(state: State) -> ClusterReport:
     )
 
 
-def survey(state: State) -> ReportBuilder:
+def survey(state: EngineState) -> ReportBuilder:
     """Return what computes reports on the queues as of now."""
     now = max(state.now, state.clock)
     return ReportBuilder(
@@ -122,7 +122,7 @@ def survey(state: State) -> ReportBuilder:
     )
 
 
-def _known_queues(state: State) -> Set[str]:
+def _known_queues(state: EngineState) -> Set[str]:
     invalid = {key.name for key in state.directory.invalid if key.kind == "ClusterQueue"}
     return state.directory.queues.keys() | invalid
 

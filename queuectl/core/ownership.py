@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from queuectl.core.children import Child
+from queuectl.core.children import OwnedChild
 from queuectl.core.entries import Entry, Stray
 from queuectl.core.lifecycle import remaining
 from queuectl.core.model import WorkloadId
 from queuectl.core.resources import PODS
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 
 MAX_OWNERS = 10
 """Owners above each other that are followed."""
 
 
-def judge(state: State) -> None:
+def judge(state: EngineState) -> None:
     """Find the children that run and for which no owner holds quota: their owners are to be read (K2).
 
     One of which they were read is charged as debt (K3).
@@ -24,7 +24,7 @@ def judge(state: State) -> None:
         _judge_family(state, holder)
 
 
-def _judge_family(state: State, holder: WorkloadId) -> None:
+def _judge_family(state: EngineState, holder: WorkloadId) -> None:
     children = state.children
     family = children.family(holder)
     room = _room(state, holder, family[0], MAX_OWNERS) if family else None
@@ -47,7 +47,7 @@ def _judge_family(state: State, holder: WorkloadId) -> None:
             _set_stray(state, entry or _entered(state, child), _stray(child, held=room is not None))
 
 
-def _room(state: State, holder: WorkloadId, child: Child, hops: int) -> dict[str, int] | None:
+def _room(state: EngineState, holder: WorkloadId, child: OwnedChild, hops: int) -> dict[str, int] | None:
     """Return the amounts that `holder` holds, in base units, with `pods`; None: it holds no quota."""
     namespace = child.workload.ref.namespace
     entry = state.entries.get(holder)
@@ -63,7 +63,7 @@ def _room(state: State, holder: WorkloadId, child: Child, hops: int) -> dict[str
     return _requests(state, above)
 
 
-def _requests(state: State, child: Child) -> dict[str, int]:
+def _requests(state: EngineState, child: OwnedChild) -> dict[str, int]:
     """Return the total that it requests, in base units, with `pods`; zero amounts are left out."""
     workload = remaining(child.workload, child.observation)
     total = {PODS: sum(pod_set.count for pod_set in workload.pod_sets)}
@@ -73,7 +73,7 @@ def _requests(state: State, child: Child) -> dict[str, int]:
     return {name: amount for name, amount in total.items() if amount > 0}
 
 
-def _stray(child: Child, *, held: bool) -> Stray:
+def _stray(child: OwnedChild, *, held: bool) -> Stray:
     read, owner = child.read, child.workload.owner
     assert read is not None
     assert owner is not None
@@ -81,7 +81,7 @@ def _stray(child: Child, *, held: bool) -> Stray:
     return Stray(f"was let past the gate: its owner {owner.kind} {owner.name} {problem}", stop=read.stop)
 
 
-def _entered(state: State, child: Child) -> Entry:
+def _entered(state: EngineState, child: OwnedChild) -> Entry:
     workload = child.workload
     entry = Entry(workload.id, workload.ref)
     entry.queue = workload.queue
@@ -92,7 +92,7 @@ def _entered(state: State, child: Child) -> Entry:
     return entry
 
 
-def _set_stray(state: State, entry: Entry | None, stray: Stray | None) -> None:
+def _set_stray(state: EngineState, entry: Entry | None, stray: Stray | None) -> None:
     if entry is not None and entry.stray != stray:
         entry.stray = stray
         state.route(entry)

@@ -8,10 +8,10 @@ from datetime import datetime
 from queuectl.core.model import UsageSum
 from queuectl.core.policy import NORMAL_WEIGHT, LocalQueueName
 from queuectl.core.queues.usage_history import UsageHistory, UsageValue
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 
 
-def recount(state: State, past: Iterable[UsageSum]) -> None:
+def recount(state: EngineState, past: Iterable[UsageSum]) -> None:
     """Compute past usage anew, from the ledger and from what is held now (U5)."""
     if state.configuration.usage_sharing is None:
         return
@@ -23,7 +23,7 @@ def recount(state: State, past: Iterable[UsageSum]) -> None:
 
 
 def past_usage(
-    state: State, now: datetime, added: Mapping[LocalQueueName, Mapping[str, int]]
+    state: EngineState, now: datetime, added: Mapping[LocalQueueName, Mapping[str, int]]
 ) -> Callable[[LocalQueueName], UsageValue] | None:
     """Return past usage at `now` by LocalQueue, with what a plan `added`; None: not counted (U1)."""
     past, queues = state.usage_history, state.directory.local_queues

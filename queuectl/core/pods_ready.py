@@ -43,7 +43,7 @@ _LATE: Final = {
 }
 
 
-class Clock(NamedTuple):
+class ReadyClock(NamedTuple):
     """The clock that runs while not all pods of an attempt are ready."""
 
     name: ClockName
@@ -57,7 +57,7 @@ class Clock(NamedTuple):
 
 def running_clock(
     rules: ReadinessRules, attempt: Attempt, past: PastAttempts, started_at: datetime | None
-) -> Clock | None:
+) -> ReadyClock | None:
     """Return the clock that runs if not all pods of `attempt` are ready; None: there is no limit.
 
     `started_at`: the start time in the status of its object; None: it counts from the admission.
@@ -73,7 +73,7 @@ def running_clock(
         name, since, seconds = ClockName.SCHEDULING, started, rules.scheduling
     else:
         name, since, seconds = ClockName.STARTUP, past.bound_at, rules.startup
-    return None if since is None or seconds is None else Clock(name, since, seconds)
+    return None if since is None or seconds is None else ReadyClock(name, since, seconds)
 
 
 class Deadline(NamedTuple):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 
-from queuectl.core.capacity import Demand
+from queuectl.core.capacity import PodDemand
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.model import ObjectRef, WorkloadId
@@ -64,7 +64,7 @@ class ClusterQueueReport:
     """About its flavors and resources (M15)."""
     reasons: tuple[tuple[Code, int], ...] = ()
     """(code, number of its pending workloads with that reason) pairs."""
-    demand: tuple[Demand, ...] = ()
+    demand: tuple[PodDemand, ...] = ()
     line: tuple[WorkloadId, ...] | None = None
     """Its first LINE pending workloads in order, if past usage orders them. None: readers know the order."""
 

@@ -8,10 +8,10 @@ from queuectl.core.entries import Entry
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.inadmissible import forget_missed, queues_below
 from queuectl.core.quota.tree import QuotaNode
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 
 
-def wake(state: State) -> None:
+def wake(state: EngineState) -> None:
     """Queue the workloads for which a ResourceQuota has room again (N6)."""
     for entry in state.room.woken():
         entry.no_room = None
@@ -19,7 +19,7 @@ def wake(state: State) -> None:
         state.refresh(entry)
 
 
-def settle_nodes(state: State) -> None:
+def settle_nodes(state: EngineState) -> None:
     """Nodes, their pods, or what is held changed: bring the room on nodes up to date."""
     nodes, limited = state.nodes, bool(state.nodes)
     _settle_owners(state)
@@ -45,7 +45,7 @@ def settle_nodes(state: State) -> None:
     state.requeuer.room_changed(nodes)
 
 
-def _settle_owners(state: State) -> None:
+def _settle_owners(state: EngineState) -> None:
     """Pods belong to other workloads than before, or to none (M21)."""
     for judged in state.pod_owners.take_changed():
         for pod in state.devices.pods.observe(judged):
@@ -57,7 +57,7 @@ def _settle_owners(state: State) -> None:
             state.refresh(entry)
 
 
-def settle_flavors(state: State) -> None:
+def settle_flavors(state: EngineState) -> None:
     """Nominate again what may use a flavor that is left out, or used again (M20)."""
     for flavor in state.stock_outs.take_changed():
         for name in state.directory.users_of(flavor):
@@ -68,7 +68,7 @@ def settle_flavors(state: State) -> None:
         state.nodes.usage.changed = True
 
 
-def settle_quota(state: State) -> None:
+def settle_quota(state: EngineState) -> None:
     """Nodes or policy may have changed: nominal quotas count as nodes allow (M11)."""
     changed = state.promises.share_out()
     for root in dict.fromkeys(map(state.tree.root, changed)):
@@ -77,7 +77,7 @@ def settle_quota(state: State) -> None:
     state.changed_queues.update(node.name for node in changed if node.kind == "ClusterQueue")
 
 
-def prune(state: State) -> None:
+def prune(state: EngineState) -> None:
     """Forget what is no longer due."""
     there = chances(state)
     for name in state.due_queues:
@@ -87,7 +87,7 @@ def prune(state: State) -> None:
     state.due_configs = {key for key, _ in state.unrecorded_configs()}
 
 
-def chances(state: State) -> Chances:
+def chances(state: EngineState) -> Chances:
     """Return what tells which groups have a chance, in this state as it is at any time."""
     late = state.slow_stops.late
 

@@ -51,7 +51,7 @@ from queuectl.core.slow_stops import SlowStops
 K = TypeVar("K")
 
 
-class State:
+class EngineState:
     def __init__(  # noqa: PLR0915 (a line per field)
         self, sources: frozenset[str], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
     ) -> None:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from queuectl.core.decisions import Configure, Decision, Evict, Keep, Retire, Verdict, subject
 from queuectl.core.entries import Entry, story
-from queuectl.core.model import Outcome, Phase, Verb, WorkloadId
+from queuectl.core.model import Phase, Verb, WorkloadId, WorkloadOutcome
 from queuectl.core.reasons import FAMILIES, Code, Family
 
 
@@ -25,7 +25,7 @@ class Transition(NamedTuple):
         return f"{self.to} `{self.code}`" if self.code is not None else str(self.to)
 
 
-class Row(NamedTuple):
+class TransitionRow(NamedTuple):
     """An event, and what it does to a workload of each phase; None: nothing."""
 
     event: str
@@ -50,42 +50,42 @@ _FINISHED: Final = Transition(Verdict.RETIRED, Phase.FINISHED)
 _DELETED: Final = Transition(Verdict.RETIRED, Phase.DELETED)
 
 ROWS: Final = (
-    Row("it fits", pending=_ADMITTED),
-    Row("it does not fit", pending=_waits(Code.WAITING_FOR_QUOTA)),
-    Row("its user holds it", pending=_waits(Code.ON_HOLD), admitted=_evicted(Code.USER_HOLD)),
-    Row("its LocalQueue is held", pending=_waits(Code.SUSPENDED)),
-    Row("its ClusterQueue is held", pending=_waits(Code.SUSPENDED)),
-    Row(
+    TransitionRow("it fits", pending=_ADMITTED),
+    TransitionRow("it does not fit", pending=_waits(Code.WAITING_FOR_QUOTA)),
+    TransitionRow("its user holds it", pending=_waits(Code.ON_HOLD), admitted=_evicted(Code.USER_HOLD)),
+    TransitionRow("its LocalQueue is held", pending=_waits(Code.SUSPENDED)),
+    TransitionRow("its ClusterQueue is held", pending=_waits(Code.SUSPENDED)),
+    TransitionRow(
         "its LocalQueue is drained",
         pending=_waits(Code.SUSPENDED),
         admitted=_evicted(Code.LOCAL_QUEUE_STOPPED),
     ),
-    Row(
+    TransitionRow(
         "its ClusterQueue is drained",
         pending=_waits(Code.SUSPENDED),
         admitted=_evicted(Code.CLUSTER_QUEUE_STOPPED),
     ),
-    Row("its queue label names another LocalQueue", pending=_QUEUED),
-    Row("its queue label names no LocalQueue", pending=_waits(Code.QUEUE_NOT_FOUND)),
-    Row("its priority changes", pending=_QUEUED, admitted=_AMENDED),
-    Row("what it requests changes", pending=_QUEUED),
-    Row("its run time is used up", admitted=_evicted(Code.MAXIMUM_EXECUTION_TIME_EXCEEDED)),
-    Row("its pods are not ready in time", admitted=_evicted(Code.PODS_READY_TIMEOUT)),
-    Row("a node under its pods is lost", admitted=_evicted(Code.NODE_FAILURES)),
-    Row(
+    TransitionRow("its queue label names another LocalQueue", pending=_QUEUED),
+    TransitionRow("its queue label names no LocalQueue", pending=_waits(Code.QUEUE_NOT_FOUND)),
+    TransitionRow("its priority changes", pending=_QUEUED, admitted=_AMENDED),
+    TransitionRow("what it requests changes", pending=_QUEUED),
+    TransitionRow("its run time is used up", admitted=_evicted(Code.MAXIMUM_EXECUTION_TIME_EXCEEDED)),
+    TransitionRow("its pods are not ready in time", admitted=_evicted(Code.PODS_READY_TIMEOUT)),
+    TransitionRow("a node under its pods is lost", admitted=_evicted(Code.NODE_FAILURES)),
+    TransitionRow(
         "some of its pods have ended for good",
         pending=_QUEUED,
         admitted=Transition(Verdict.SHRUNK, Phase.ADMITTED),
     ),
-    Row("another workload preempts it", admitted=_evicted(Code.PREEMPTED)),
-    Row("its start is denied, or refused after an edit", admitted=_RELEASED),
-    Row("it finishes", pending=_FINISHED, admitted=_FINISHED, evicting=_FINISHED),
-    Row("its object is deleted", pending=_DELETED, admitted=_DELETED, evicting=_DELETED),
-    Row("another client suspends it", admitted=_evicted(Code.BYPASS)),
-    Row("another client starts it", pending=_ADMITTED),
-    Row("its object runs by an attempt that the ledger lost", _ADMITTED, _RELEASED, _RELEASED),
-    Row("nothing of it is alive any more", evicting=_RELEASED),
-    Row("an admin releases its quota by force", evicting=_RELEASED),
+    TransitionRow("another workload preempts it", admitted=_evicted(Code.PREEMPTED)),
+    TransitionRow("its start is denied, or refused after an edit", admitted=_RELEASED),
+    TransitionRow("it finishes", pending=_FINISHED, admitted=_FINISHED, evicting=_FINISHED),
+    TransitionRow("its object is deleted", pending=_DELETED, admitted=_DELETED, evicting=_DELETED),
+    TransitionRow("another client suspends it", admitted=_evicted(Code.BYPASS)),
+    TransitionRow("another client starts it", pending=_ADMITTED),
+    TransitionRow("its object runs by an attempt that the ledger lost", _ADMITTED, _RELEASED, _RELEASED),
+    TransitionRow("nothing of it is alive any more", evicting=_RELEASED),
+    TransitionRow("an admin releases its quota by force", evicting=_RELEASED),
 )
 _COLUMNS: Final = ((Phase.PENDING, 1), (Phase.ADMITTED, 2), (Phase.EVICTING, 3))
 
@@ -105,7 +105,7 @@ def _by_decision() -> Mapping[tuple[Phase, Verdict, Code | None], Phase]:
 
 
 _TO: Final = _by_decision()
-_OUTCOMES: Final = {Outcome.DELETED: Phase.DELETED}
+_OUTCOMES: Final = {WorkloadOutcome.DELETED: Phase.DELETED}
 
 
 class IllegalTransition(Exception):

@@ -20,7 +20,7 @@ class Start(StrEnum):
 
 
 @value(frozen=True, slots=True)
-class Displaced:
+class DisplacedWorkload:
     """A workload that is evicted for another one."""
 
     workload: WorkloadId
@@ -35,7 +35,7 @@ class Tried:
     start: Start
     assignment: Assignment | None = None
     """Of a workload that starts now."""
-    displaced: tuple[Displaced, ...] = ()
+    displaced: tuple[DisplacedWorkload, ...] = ()
     """In the order of eviction."""
     reason: Reason | None = None
     """Why it does not start now."""
@@ -110,7 +110,7 @@ class PolicyChange(StrEnum):
 
 
 @value(frozen=True, slots=True, kw_only=True)
-class Affected:
+class ChangedOutcome:
     """A workload about which another policy decides something else."""
 
     workload: WorkloadId
@@ -128,6 +128,6 @@ class PlannedPolicy:
 
     sequence: int
     """Of the last decision in the state that it is about."""
-    affected: tuple[Affected, ...]
+    affected: tuple[ChangedOutcome, ...]
     inactive: tuple[tuple[str, Condition], ...] = ()
     """ClusterQueues that would not be active any more, with their condition then."""

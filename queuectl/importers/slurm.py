@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from queuectl.importers.result import Imported
 from queuectl.importers.slurm_notes import Notes
-from queuectl.importers.slurm_site import ROOT, Account, Pool, Site
+from queuectl.importers.slurm_site import ROOT, Pool, SlurmAccount, SlurmSite
 from queuectl.importers.slurm_text import BadSlurm, Record
 from queuectl.importers.slurm_values import (
     AMD,
@@ -23,7 +23,7 @@ from queuectl.importers.slurm_values import (
     MOST_SHARES,
     NVIDIA,
     PARENT,
-    Names,
+    SlurmNames,
     hosts,
     resource_of,
     unset,
@@ -43,7 +43,7 @@ _ORDER: Final = (CPU, MEMORY, NVIDIA, AMD)
 def import_slurm(records: list[Record]) -> Imported:
     """Raises BadSlurm with all errors."""
     notes = Notes()
-    site = Site(records, notes)
+    site = SlurmSite(records, notes)
     if not site.partitions:
         raise BadSlurm(["there is no partition: add the output of `scontrol show partition`"])
     if not site.pools:
@@ -55,17 +55,17 @@ def import_slurm(records: list[Record]) -> Imported:
 
 
 class _Objects:
-    def __init__(self, site: Site, notes: Notes) -> None:
+    def __init__(self, site: SlurmSite, notes: Notes) -> None:
         self._site = site
         self._notes = notes
         self._pools = sorted(site.pools, key=self._first)
-        names = Names()
+        names = SlurmNames()
         self._flavor = {id(pool): names.of(self._pool_name(pool)) for pool in self._pools}
         if len(self._pools) > MAX_FLAVORS:
             raise BadSlurm([f"{len(self._pools)} pools of equal nodes, at most {MAX_FLAVORS} can be flavors"])
         present = {resource for pool in self._pools for resource in pool.amounts}
         self._resources = sorted(present, key=lambda resource: (_rank(resource), resource))
-        namespaces = Names()
+        namespaces = SlurmNames()
         self._named = {
             name: self._renamed(account.record, namespaces)
             for name, account in site.accounts.items()
@@ -78,7 +78,7 @@ class _Objects:
         )
         self._preempts = self._preempting_qos()
 
-    def _renamed(self, record: Record, names: Names) -> str:
+    def _renamed(self, record: Record, names: SlurmNames) -> str:
         made = names.of(record.name)
         if made == re.sub("[^a-z0-9]", "-", record.name.lower()) != record.name:
             text = "other characters than a-z and 0-9 in its name are dashes here"
@@ -121,7 +121,7 @@ class _Objects:
     # --- priorities
 
     def priorities(self) -> Iterator[Json]:
-        names = Names()
+        names = SlurmNames()
         for name, (record, value) in self._site.qos.items():
             made = _object("WorkloadPriorityClass", self._renamed(record, names))
             described = record.value("Description") or record.value("Descr")
@@ -155,7 +155,7 @@ class _Objects:
                 groups = self._groups(self._concerned(account), account)
                 yield _described(_object("Cohort", self._named[account.name], spec | groups), account)
 
-    def _concerned(self, account: Account) -> list[Pool]:
+    def _concerned(self, account: SlurmAccount) -> list[Pool]:
         """The pools that it owns or limits."""
         return [
             pool
@@ -163,7 +163,7 @@ class _Objects:
             if pool.owner is account or any(_limited(name, pool) for name in account.limits)
         ]
 
-    def _cohort(self, account: Account) -> str:
+    def _cohort(self, account: SlurmAccount) -> str:
         return self._root if account.name == ROOT else self._named[account.name]
 
     def _weight(self, share: int | None) -> Json:
@@ -179,7 +179,7 @@ class _Objects:
             yield _object("ClusterQueue", self._root, spec | self._groups(self._pools, None))
             yield _local("main", "default", self._root, {})
 
-    def _queue(self, account: Account) -> Iterator[Json]:
+    def _queue(self, account: SlurmAccount) -> Iterator[Json]:
         name = self._named[account.name]
         pools = self._usable(account)
         assert account.record is not None
@@ -199,11 +199,11 @@ class _Objects:
         }
         queue = _object("ClusterQueue", name, spec)
         yield queue if account.children else _described(queue, account)
-        users = Names()
+        users = SlurmNames()
         for record in account.users.values():
             yield _local(self._renamed(record, users), name, name, self._weight(_share(record)))
 
-    def _usable(self, account: Account) -> list[Pool]:
+    def _usable(self, account: SlurmAccount) -> list[Pool]:
         """The pools that the account, or one below it, may use: first those that it owns."""
         if account.name == ROOT:
             return self._pools
@@ -211,7 +211,7 @@ class _Objects:
         found = [pool for pool in self._pools if pool.users & within]
         return sorted(found, key=lambda pool: not _owns(account, pool))
 
-    def _preemption(self, account: Account) -> Json:
+    def _preemption(self, account: SlurmAccount) -> Json:
         lent = any(pool.lent for pool in self._pools if _owns(account, pool))
         found: Json = {}
         if lent or self._preempts:
@@ -222,7 +222,7 @@ class _Objects:
 
     # --- quota
 
-    def _groups(self, pools: Iterable[Pool], account: Account | None) -> Json:
+    def _groups(self, pools: Iterable[Pool], account: SlurmAccount | None) -> Json:
         """The quota of these pools; `account` owns some of it, and its limits apply."""
         pools = list(pools)
         if not pools:
@@ -235,7 +235,9 @@ class _Objects:
             flavors.append({"name": self._flavor[id(pool)], "resources": quotas})
         return {"resourceGroups": [{"coveredResources": list(self._resources), "flavors": flavors}]}
 
-    def _quota(self, resource: str, pool: Pool, account: Account | None, limits: Mapping[str, int]) -> Json:
+    def _quota(
+        self, resource: str, pool: Pool, account: SlurmAccount | None, limits: Mapping[str, int]
+    ) -> Json:
         owns = account is not None and pool.owner is account
         nominal = pool.amounts.get(resource, 0) if owns else 0
         found: Json = {"name": resource, "nominalQuota": _amount(resource, nominal)}
@@ -243,7 +245,7 @@ class _Objects:
             found["borrowingLimit"] = _amount(resource, max(0, limits[resource] - nominal))
         return found
 
-    def _limits(self, account: Account, pools: list[Pool]) -> dict[int, dict[str, int]]:
+    def _limits(self, account: SlurmAccount, pools: list[Pool]) -> dict[int, dict[str, int]]:
         """Limits of GrpTRES by pool and resource."""
         found: dict[int, dict[str, int]] = {}
         record = account.record
@@ -267,7 +269,7 @@ def _rank(resource: str) -> int:
     return _ORDER.index(resource) if resource in _ORDER else len(_ORDER)
 
 
-def _owns(account: Account, pool: Pool) -> bool:
+def _owns(account: SlurmAccount, pool: Pool) -> bool:
     """Whether the pool belongs to the account or to one above it, and not to all."""
     return not pool.shared and pool.owner in account.path
 
@@ -296,7 +298,7 @@ def _object(kind: str, name: str, spec: Json | None = None) -> Json:
     return made if spec is None else made | {"spec": spec}
 
 
-def _described(made: Json, account: Account) -> Json:
+def _described(made: Json, account: SlurmAccount) -> Json:
     """The object with what Slurm says about the account, in annotations."""
     record = account.record
     words = {} if record is None else {word: record.value(word) for word in ("Description", "Organization")}

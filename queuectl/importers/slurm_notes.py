@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from queuectl.importers.result import Note
-from queuectl.importers.slurm_text import Field, Kind, Record, fields_of
+from queuectl.importers.slurm_text import Field, Record, SlurmKind, fields_of
 from queuectl.importers.slurm_values import ranges_of, unset
 
 _RUN_TIME: Final = "set spec.maxExecutionTime (default, ceiling) of the queues of its accounts"
@@ -143,17 +143,17 @@ _NODE: Final[Mapping[str, _Setting]] = {
     "MCS_label": _Setting(_RBAC),
 }
 """All other fields of nodes are facts, and no settings."""
-_SETTINGS: Final[Mapping[Kind, Mapping[str, _Setting]]] = {
-    Kind.PARTITION: _PARTITION,
-    Kind.NODE: _NODE,
-    Kind.QOS: _QOS,
-    Kind.CLUSTER: {
+_SETTINGS: Final[Mapping[SlurmKind, Mapping[str, _Setting]]] = {
+    SlurmKind.PARTITION: _PARTITION,
+    SlurmKind.NODE: _NODE,
+    SlurmKind.QOS: _QOS,
+    SlurmKind.CLUSTER: {
         **_ASSOCIATION,
         "Fairshare": _Setting("the root Cohort has no share", _OFF),
         "GrpTRES": _Setting("set nominalQuota of the root Cohort"),
     },
-    Kind.ACCOUNT: _ASSOCIATION,
-    Kind.USER: {**_ASSOCIATION, "GrpTRES": _Setting(_PER_USER)},
+    SlurmKind.ACCOUNT: _ASSOCIATION,
+    SlurmKind.USER: {**_ASSOCIATION, "GrpTRES": _Setting(_PER_USER)},
 }
 _PARTITION_USED: Final = frozenset(
     {
@@ -161,14 +161,14 @@ _PARTITION_USED: Final = frozenset(
         *("Nodes", "NodeSets", "TotalCPUs", "TotalNodes", "TRES"),
     }
 )
-_USED: Final[Mapping[Kind, frozenset[str]]] = {
+_USED: Final[Mapping[SlurmKind, frozenset[str]]] = {
     # What is carried over, or is a fact about the cluster and no setting.
-    Kind.PARTITION: _PARTITION_USED,
-    Kind.NODE: frozenset(),
-    Kind.QOS: frozenset({"Name", "Priority", "Preempt", "Description", "Descr", "ID"}),
-    Kind.CLUSTER: frozenset(),
-    Kind.ACCOUNT: frozenset({"Fairshare", "GrpTRES", "Description", "Organization"}),
-    Kind.USER: frozenset({"Fairshare", "DefaultAccount"}),
+    SlurmKind.PARTITION: _PARTITION_USED,
+    SlurmKind.NODE: frozenset(),
+    SlurmKind.QOS: frozenset({"Name", "Priority", "Preempt", "Description", "Descr", "ID"}),
+    SlurmKind.CLUSTER: frozenset(),
+    SlurmKind.ACCOUNT: frozenset({"Fairshare", "GrpTRES", "Description", "Organization"}),
+    SlurmKind.USER: frozenset({"Fairshare", "DefaultAccount"}),
 }
 
 
@@ -192,13 +192,13 @@ class Notes:
     def settings(self, records: Iterable[Record]) -> None:
         """All settings that have no counterpart."""
         for record in records:
-            if record.kind is Kind.USER and record.name == record.parent == "root":
+            if record.kind is SlurmKind.USER and record.name == record.parent == "root":
                 continue
             for name, field in fields_of(record):
                 if name in _USED[record.kind]:
                     continue
                 setting = _SETTINGS[record.kind].get(name, _Setting(_NOTHING, _OFF))
-                if record.kind is Kind.NODE and name not in _NODE:
+                if record.kind is SlurmKind.NODE and name not in _NODE:
                     continue
                 if field.value not in setting.neutral and not unset(field.value):
                     self.add(record, name, setting.instead)

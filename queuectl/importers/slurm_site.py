@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from queuectl.importers import slurm_values as values
 from queuectl.importers.slurm_notes import Notes
-from queuectl.importers.slurm_text import BadSlurm, Kind, Record, problem
+from queuectl.importers.slurm_text import BadSlurm, Record, SlurmKind, problem
 from queuectl.importers.slurm_values import CPU, MEMORY, BadValue
 
 ROOT: Final = "root"
@@ -50,21 +50,21 @@ class Partition:
 
 
 @dataclass(slots=True)
-class Account:
+class SlurmAccount:
     name: str
     record: Record | None
     """None: the root."""
-    parent: Account | None = None
-    children: list[Account] = field(default_factory=list)
+    parent: SlurmAccount | None = None
+    children: list[SlurmAccount] = field(default_factory=list)
     users: dict[str, Record] = field(default_factory=dict)
     share: int | None = None
     limits: dict[str, int] = field(default_factory=dict)
     """Of GrpTRES, by the names of Slurm; memory in MiB."""
 
     @property
-    def path(self) -> Iterator[Account]:
+    def path(self) -> Iterator[SlurmAccount]:
         """Itself and the accounts above it."""
-        at: Account | None = self
+        at: SlurmAccount | None = self
         while at is not None:
             yield at
             at = at.parent
@@ -82,7 +82,7 @@ class Pool:
     gpu: str
     """Types of GPU, such as `a100`; empty: none."""
     partitions: frozenset[str]
-    owner: Account
+    owner: SlurmAccount
     """The account that all which may use its highest partitions are in: its nodes are theirs."""
     users: frozenset[str]
     """Accounts with a queue that may use it."""
@@ -102,7 +102,7 @@ class Pool:
         return self.owner.parent is None
 
 
-class Site:
+class SlurmSite:
     """Raises BadSlurm with all errors."""
 
     def __init__(self, records: list[Record], notes: Notes) -> None:
@@ -118,10 +118,10 @@ class Site:
         if self._problems:
             raise BadSlurm(self._problems)
 
-    def _of(self, kind: Kind) -> Iterator[Record]:
+    def _of(self, kind: SlurmKind) -> Iterator[Record]:
         return (record for record in self._records if record.kind is kind)
 
-    def _once(self, kind: Kind) -> dict[str, Record]:
+    def _once(self, kind: SlurmKind) -> dict[str, Record]:
         found: dict[str, Record] = {}
         for record in self._of(kind):
             if not record.name:
@@ -144,10 +144,10 @@ class Site:
     # --- partitions and nodes
 
     def _cluster(self) -> str:
-        return next(iter(self._once(Kind.CLUSTER)), "slurm")
+        return next(iter(self._once(SlurmKind.CLUSTER)), "slurm")
 
     def _partitions(self) -> dict[str, Partition]:
-        return {name: self._partition(record) for name, record in self._once(Kind.PARTITION).items()}
+        return {name: self._partition(record) for name, record in self._once(SlurmKind.PARTITION).items()}
 
     def _partition(self, record: Record) -> Partition:
         allowed = _list(record.value("AllowAccounts"))
@@ -163,7 +163,7 @@ class Site:
     def _pools(self) -> list[Pool]:
         found: dict[tuple[object, ...], Pool] = {}
         used: set[str] = set()
-        for record in self._once(Kind.NODE).values():
+        for record in self._once(SlurmKind.NODE).values():
             inside = frozenset(name for name in _list(record.value("Partitions")) if name in self.partitions)
             if not inside:
                 self.notes.add(record, "Partitions", "the node is in none of these partitions: left out")
@@ -278,12 +278,12 @@ class Site:
 
     # --- accounts
 
-    def _accounts(self) -> dict[str, Account]:
-        found = {ROOT: Account(ROOT, None)}
-        for name, record in self._once(Kind.ACCOUNT).items():
+    def _accounts(self) -> dict[str, SlurmAccount]:
+        found = {ROOT: SlurmAccount(ROOT, None)}
+        for name, record in self._once(SlurmKind.ACCOUNT).items():
             if name == ROOT:
                 continue
-            found[name] = Account(
+            found[name] = SlurmAccount(
                 name,
                 record,
                 share=self._share(record),
@@ -301,11 +301,11 @@ class Site:
                 continue
             account.parent = above
             above.children.append(account)
-        for record in self._of(Kind.USER):
+        for record in self._of(SlurmKind.USER):
             self._user(record, found)
         return found
 
-    def _user(self, record: Record, accounts: dict[str, Account]) -> None:
+    def _user(self, record: Record, accounts: dict[str, SlurmAccount]) -> None:
         account = accounts.get(record.parent)
         if account is None:
             what = f"User {record.name}: there is no account of this name"
@@ -324,7 +324,7 @@ class Site:
     def _share(self, record: Record) -> int | None:
         """None: that of the account above, or not given."""
         if record.value("Fairshare") in values.PARENT:
-            if record.kind is Kind.ACCOUNT:
+            if record.kind is SlurmKind.ACCOUNT:
                 self.notes.add(record, "Fairshare", "a queue has a weight of its own: it is 1")
             return None
         return self._read(record, "Fairshare", values.share, None)
@@ -333,7 +333,7 @@ class Site:
         """With their priorities."""
         return {
             name: (record, self._read(record, "Priority", values.whole, 0))
-            for name, record in self._once(Kind.QOS).items()
+            for name, record in self._once(SlurmKind.QOS).items()
         }
 
 
@@ -345,7 +345,7 @@ def _preempted(mode: str) -> bool:
     return not values.unset(mode) and not set(mode.upper().split(",")) & {"OFF"}
 
 
-def _admits(partition: Partition, account: Account) -> bool:
+def _admits(partition: Partition, account: SlurmAccount) -> bool:
     """A list of accounts includes those below them."""
     names = {one.name for one in account.path}
     if names & set(partition.denied):
@@ -353,7 +353,7 @@ def _admits(partition: Partition, account: Account) -> bool:
     return partition.allowed is None or bool(names & set(partition.allowed))
 
 
-def _common(accounts: Iterable[Account]) -> Account | None:
+def _common(accounts: Iterable[SlurmAccount]) -> SlurmAccount | None:
     """The lowest account that all are in."""
     paths = [list(account.path)[::-1] for account in accounts]
     if not paths:

@@ -34,7 +34,7 @@ class BadSlurm(ValueError):
         super().__init__("\n".join(self.problems))
 
 
-class Kind(StrEnum):
+class SlurmKind(StrEnum):
     PARTITION = "Partition"
     NODE = "Node"
     CLUSTER = "Cluster"
@@ -49,7 +49,7 @@ class Field(NamedTuple):
 
 
 class Record(NamedTuple):
-    kind: Kind
+    kind: SlurmKind
     name: str
     file: str
     line: int
@@ -126,7 +126,7 @@ class _Reader:
 
     def _begin(self, text: str, number: int) -> None:
         key, _, rest = text.partition("=")
-        kind = Kind.PARTITION if key == "PartitionName" else Kind.NODE
+        kind = SlurmKind.PARTITION if key == "PartitionName" else SlurmKind.NODE
         self._open = Record(kind, rest.split(maxsplit=1)[0], self._name, number, {})
         self.records.append(self._open)
         self._fields(self._open, text, number)
@@ -161,7 +161,7 @@ class _Reader:
         if rest[at:] not in ("", ":"):
             self._bad(rest[at:], number, f"{word} {name}: :OPTION=VALUE is expected")
             return
-        self.records.append(Record(Kind(word), name, self._name, number, fields, self._parent))
+        self.records.append(Record(SlurmKind(word), name, self._name, number, fields, self._parent))
 
     # --- sacctmgr show -P
 
@@ -213,7 +213,7 @@ def _of_row(head: set[str] | None, row: dict[str, Field], file: str, number: int
     """None: the row has nothing that is imported."""
     if head is _QOS_HEAD:
         name = row.pop("Name", Field("", number)).value
-        return Record(Kind.QOS, name, file, number, row)
+        return Record(SlurmKind.QOS, name, file, number, row)
     if head is not _ASSOCIATION_HEAD:
         return None  # accounts without associations have no shares and no limits
     account = row.get("Account", Field("", number)).value
@@ -221,11 +221,11 @@ def _of_row(head: set[str] | None, row: dict[str, Field], file: str, number: int
     above = (row.get("ParentName") or row.get("Par Name") or Field("root", number)).value
     fields = {_AS_DUMPED.get(key, key): field for key, field in row.items() if key not in _IDENTITY}
     if user:
-        return Record(Kind.USER, user, file, number, fields, account)
+        return Record(SlurmKind.USER, user, file, number, fields, account)
     if account == "root":
         cluster = row.get("Cluster", Field("slurm", number)).value
-        return Record(Kind.CLUSTER, cluster, file, number, fields)
-    return Record(Kind.ACCOUNT, account, file, number, fields, above)
+        return Record(SlurmKind.CLUSTER, cluster, file, number, fields)
+    return Record(SlurmKind.ACCOUNT, account, file, number, fields, above)
 
 
 def fields_of(record: Record) -> Iterator[tuple[str, Field]]:

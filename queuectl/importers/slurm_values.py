@@ -135,7 +135,7 @@ def ranges_of(numbers: Iterable[int], width: int = 1) -> str:
     return ",".join(shown)
 
 
-class Names:
+class SlurmNames:
     """Kubernetes names for names of Slurm: lower case, digits and dashes, unique among those of one kind."""
 
     def __init__(self) -> None:

@@ -46,7 +46,7 @@ NO_COUNTS: Final[Mapping[str, Mapping[str, int]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class AdmissionAnnotation:
     """The content of the annotation: the attempt, and per podset the fields before it and the added ones."""
 
     attempt: Attempt
@@ -115,7 +115,7 @@ def render(
     ).decode()
 
 
-def parse(annotation: object, workload: WorkloadId) -> Admission | None:
+def parse(annotation: object, workload: WorkloadId) -> AdmissionAnnotation | None:
     """The annotation of the object of `workload`; None if it is malformed or of another workload."""
     if not isinstance(annotation, str) or len(annotation) > MAX_ANNOTATION:
         return None
@@ -128,7 +128,7 @@ def parse(annotation: object, workload: WorkloadId) -> Admission | None:
         return None
 
 
-def _admission(read: Json, workload: WorkloadId) -> Admission:
+def _admission(read: Json, workload: WorkloadId) -> AdmissionAnnotation:
     pod_sets, before, added, counts = [], {}, {}, {}
     for entry in objects(read, "podSets", "", MAX_POD_SETS):
         own = _constraints(entry, "before")
@@ -159,7 +159,7 @@ def _admission(read: Json, workload: WorkloadId) -> Admission:
         admitted_at=timestamp(read.get("admittedAt"), "admittedAt"),
         sequence=integer(read, "sequence", "", default=None, high=_MAX_SEQUENCE),
     )
-    return Admission(attempt, checked(read.get("queue"), "queue"), before, added, counts)
+    return AdmissionAnnotation(attempt, checked(read.get("queue"), "queue"), before, added, counts)
 
 
 def _requests(entry: Json) -> dict[str, int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from queuectl.core.model import Effect, Outcome
+from queuectl.core.model import Effect, WorkloadOutcome
 from queuectl.kinds.admission import additions
 from queuectl.kinds.components import MAX_COMPONENTS, pod_sets
-from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Seen, Sign, Status, conditions, value_at
+from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Sign, Status, SuspensionSeen, conditions, value_at
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.node_constraints import toleration_json
 from queuectl.kinds.podsets import Computed, Numbered, Operation
@@ -69,13 +69,13 @@ def app_wrapper(rows: Iterable[JobKind]) -> JobKind:
         status=lambda obj: _status(obj, known),
         ordered=lambda obj: _ordered(obj, known),
         ends=(
-            Ending(Sign(_PHASE, "Succeeded"), Outcome.SUCCEEDED),
+            Ending(Sign(_PHASE, "Succeeded"), WorkloadOutcome.SUCCEEDED),
             # Before its components are deleted, they may make pods again.
-            Ending(Sign(_PHASE, "Failed"), Outcome.FAILED, unless=Sign("ResourcesDeployed")),
+            Ending(Sign(_PHASE, "Failed"), WorkloadOutcome.FAILED, unless=Sign("ResourcesDeployed")),
         ),
         # Between it and a pod there may be any object, such as a ReplicaSet.
         pods=(STARTED, PodLabel("workload.codeflare.dev/appwrapper", sure=True)),
         children=tuple(row.name for row in known.values()),
         managed_by=(("spec", "managedBy"), ("workload.codeflare.dev/appwrapper-controller",)),
-        seen=Seen(Sign(_PHASE, "Suspended"), asked="Suspending"),
+        seen=SuspensionSeen(Sign(_PHASE, "Suspended"), asked="Suspending"),
     )

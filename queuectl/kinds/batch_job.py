@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.kinds.jobs import CountAnnotations, Elastic, Ending, JobKind, PodLabel, Sign, Status
 from queuectl.kinds.json_fields import MAX_COUNT, BadField, Json, integer, mapping, shown
-from queuectl.kinds.podsets import Count, PodGroup, Templates
+from queuectl.kinds.podsets import Count, PodSetGroup, Templates
 from queuectl.kinds.start_patch import LABELLED
 
 _INDEXES: Final = re.compile(r"(?:\d{1,6}(?:-\d{1,6})?,){0,100000}\d{1,6}(?:-\d{1,6})?", re.ASCII)
@@ -133,11 +133,11 @@ JOB: Final = JobKind(
     version="v1",
     plural="jobs",
     suspend=("spec", "suspend"),
-    podsets=Templates(groups=(PodGroup(name="main", at=("spec",), counts=(PODS_AT_ONCE,)),)),
+    podsets=Templates(groups=(PodSetGroup(name="main", at=("spec",), counts=(PODS_AT_ONCE,)),)),
     status=_job_status,
     ends=(
-        Ending(Sign("Complete"), Outcome.SUCCEEDED),
-        Ending(Sign("Failed"), Outcome.FAILED),
+        Ending(Sign("Complete"), WorkloadOutcome.SUCCEEDED),
+        Ending(Sign("Failed"), WorkloadOutcome.FAILED),
     ),
     pods=(PodLabel("batch.kubernetes.io/controller-uid", uid=True), LABELLED),
     managed_by=(("spec", "managedBy"), ("kubernetes.io/job-controller",)),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, Json, array, checked, integer, mapping, objects
-from queuectl.kinds.podsets import Count, PodGroup, Pods, Templates
+from queuectl.kinds.podsets import Count, Pods, PodSetGroup, Templates
 from queuectl.kinds.reserved_keys import POD_LABELS
 
 MAX_COMPONENTS: Final = 64
@@ -20,7 +20,9 @@ MAX_POD_SETS: Final = 64
 """Of one component."""
 _STEP: Final = re.compile(r"\.([^.\[\]]{1,253})|\[(\d{1,4})\]", re.ASCII)
 _ROOT: Final = "template"
-_REPLICATED: Final = Templates(groups=(PodGroup(name="pods", at=("spec",), counts=(Count(("replicas",)),)),))
+_REPLICATED: Final = Templates(
+    groups=(PodSetGroup(name="pods", at=("spec",), counts=(Count(("replicas",)),)),)
+)
 _INFERRED: Final = (
     ("batch/v1", "Job"),
     ("jobset.x-k8s.io/v1alpha2", "JobSet"),

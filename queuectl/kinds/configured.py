@@ -17,13 +17,13 @@ from pydantic import (
     model_validator,
 )
 
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.kinds import cel
 from queuectl.kinds.config_model import Section
 from queuectl.kinds.invalid import problems_of
-from queuectl.kinds.jobs import BY_CONDITION, Ending, JobKind, PodLabel, Refusal, Seen, Sign
+from queuectl.kinds.jobs import BY_CONDITION, Ending, JobKind, KindRefusal, PodLabel, Sign, SuspensionSeen
 from queuectl.kinds.json_fields import clean, kind_of
-from queuectl.kinds.podsets import Count, Each, PodGroup, Templates
+from queuectl.kinds.podsets import Count, Each, PodSetGroup, Templates
 from queuectl.kinds.progress import Progress
 from queuectl.kinds.start_patch import LABELLED
 
@@ -100,7 +100,7 @@ class EndRow(SignRow):
     """It is shown only once no pod of the object is alive; otherwise its pods are asked for."""
 
     def ending(self) -> Ending:
-        return Ending(self.sign(), Outcome.SUCCEEDED if self.succeeded else Outcome.FAILED)
+        return Ending(self.sign(), WorkloadOutcome.SUCCEEDED if self.succeeded else WorkloadOutcome.FAILED)
 
 
 class SuspendedRow(SignRow):
@@ -113,8 +113,8 @@ class SuspendedRow(SignRow):
             raise ValueError(f"must be a field at the top of the status, not {shown_path(self.path)}")
         return self
 
-    def seen(self) -> Seen:
-        return Seen(self.sign(), self.asked)
+    def seen(self) -> SuspensionSeen:
+        return SuspensionSeen(self.sign(), self.asked)
 
 
 class CountRow(Section):
@@ -171,9 +171,9 @@ class PodSetRow(Section):
             raise ValueError(f"must be in the spec, not at {shown_path(at)}")
         return self
 
-    def group(self) -> PodGroup:
+    def group(self) -> PodSetGroup:
         each = (Each(self.name_from or ""),) if self.for_each else ()
-        return PodGroup(
+        return PodSetGroup(
             at=(*(self.path or self.for_each or ()), *each),
             name=self.name or "",
             types=self.types,
@@ -226,9 +226,9 @@ class RefusalRow(Section):
     def _one_line(cls, value: str) -> str:
         return clean(" ".join(value.split()), 300)
 
-    def refusal(self) -> Refusal:
+    def refusal(self) -> KindRefusal:
         # The policies of the gate hold it on folded lines, as a part of a longer expression.
-        return Refusal(f"({' '.join(self.rule.split())})", shown_path(self.field), self.message)
+        return KindRefusal(f"({' '.join(self.rule.split())})", shown_path(self.field), self.message)
 
 
 class ChildRow(Section):

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from queuectl.kinds.policy_schema import Part, Quantity, ResourceName, divisible, rule, rules
+from queuectl.kinds.policy_schema import ObjectPart, Quantity, ResourceName, divisible, rule, rules
 
 MAX_RESOURCES: Final = 16
 
@@ -22,7 +22,7 @@ def _of_resources(*more: dict[str, str]) -> Any:
     return Field(default_factory=dict, max_length=MAX_RESOURCES, json_schema_extra=rules(_KEYS, *more))
 
 
-class FlavorNodesModel(Part):
+class FlavorNodesModel(ObjectPart):
     """What its nodes limit. By default they limit the devices that they have, such as nvidia.com/gpu: an
     admission needs quota and room for its pods on them."""
 

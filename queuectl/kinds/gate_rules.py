@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from queuectl.kinds.jobs import Ending, JobKind, Sign
-from queuectl.kinds.podsets import Count, Each, Numbered, Own, Place, PodGroup, Step, Templates
+from queuectl.kinds.podsets import Count, Each, Numbered, Own, Place, PodSetGroup, Step, Templates
 from queuectl.kinds.start_patch import pointer
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -116,7 +116,7 @@ def parts(row: JobKind, holder: str) -> str:
     return " + ".join(_parts(group, holder, prefix) for group, prefix in named)
 
 
-def _parts(group: PodGroup, holder: str, prefix: str) -> str:
+def _parts(group: PodSetGroup, holder: str, prefix: str) -> str:
     found = _optional(holder, group.parent)
     if group.each is None:
         part = _part(group, "one", repr(prefix + group.name))
@@ -151,7 +151,7 @@ def template_annotations(row: JobKind) -> str:
     return " + ".join(_annotations(group) for group in row.podsets.groups)
 
 
-def _annotations(group: PodGroup) -> str:
+def _annotations(group: PodSetGroup) -> str:
     below = (*group.template, "metadata", "annotations")
     found = _optional("object", group.parent)
     if group.each is None:
@@ -166,7 +166,7 @@ def _prefixed(prefix: str, name: str) -> str:
     return f"{prefix!r} + {name}" if prefix else name
 
 
-def _part(group: PodGroup, entry: str, name: str) -> str:
+def _part(group: PodSetGroup, entry: str, name: str) -> str:
     spec = _optional(entry, (*group.template, "spec"))
     labels = _optional(entry, (*group.template, "metadata", "labels"))
     pods = " * ".join(_count(count, entry) for count in group.counts) or "1"
@@ -308,7 +308,7 @@ def templates(row: JobKind) -> str:
     return " + ".join(_templates(group) for group in row.podsets.groups)
 
 
-def _templates(group: PodGroup) -> str:
+def _templates(group: PodSetGroup) -> str:
     new, old = (_optional(holder, group.parent) for holder in ("object", "oldObject"))
     if group.each is None:
         new, old = (_optional(value, group.template) for value in (new, old))

@@ -51,7 +51,7 @@ _EXPECTED: Final = (
 )
 
 
-class Problem(NamedTuple):
+class InvalidValue(NamedTuple):
     """One value that is refused."""
 
     path: Path
@@ -62,13 +62,13 @@ class Problem(NamedTuple):
     """Type of the error, for those that treat some alike."""
 
 
-def problems_of(error: ValidationError) -> list[Problem]:
+def problems_of(error: ValidationError) -> list[InvalidValue]:
     """All of them, in the order of the models. Branches of a union are one problem of the field."""
     merged: dict[Path, list[Any]] = {}
     for one in error.errors(include_url=False):
         merged.setdefault(_field(one["loc"]), []).append(one)
     return [
-        Problem(path, _union(found) if len(found) > 1 else _text(found[0]), found[0]["type"])
+        InvalidValue(path, _union(found) if len(found) > 1 else _text(found[0]), found[0]["type"])
         for path, found in merged.items()
     ]
 

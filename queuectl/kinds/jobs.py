@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.kinds.cel import first_true
 from queuectl.kinds.json_fields import BadField, Json, mapping, objects, timestamp
 from queuectl.kinds.podsets import Computed, Templates
@@ -54,7 +54,7 @@ class Ending(NamedTuple):
     """What an object's status shows from its end on."""
 
     sign: Sign
-    outcome: Outcome
+    outcome: WorkloadOutcome
     unless: Sign | None = None
     """It has not ended while its status shows this."""
 
@@ -63,7 +63,7 @@ class Ending(NamedTuple):
         return self.sign.shows(obj, found) and not (self.unless and self.unless.shows(obj, found))
 
 
-class Seen(NamedTuple):
+class SuspensionSeen(NamedTuple):
     """What a controller says once it has seen that an object is suspended."""
 
     sign: Sign = Sign("Suspended")
@@ -74,7 +74,7 @@ class Seen(NamedTuple):
     """
 
 
-BY_CONDITION: Final = Seen()
+BY_CONDITION: Final = SuspensionSeen()
 
 
 class PodLabel(NamedTuple):
@@ -102,7 +102,7 @@ class Copies(NamedTuple):
     """Path of the generation that their own controller has seen."""
 
 
-class Refusal(NamedTuple):
+class KindRefusal(NamedTuple):
     """Objects that cannot be queued as they are: refused by the gate, not admitted by the controller."""
 
     rule: str
@@ -164,7 +164,7 @@ class JobKind:
 
     suspends: Copies | None = None
     """Children that are suspended with it."""
-    seen: Seen = BY_CONDITION
+    seen: SuspensionSeen = BY_CONDITION
     """What shows that its controller has seen it suspended."""
     end_time: tuple[str, ...] = ()
     """Path of the time at which it ended; empty: the time of the condition in `ends`."""
@@ -172,7 +172,7 @@ class JobKind:
     """Path of the PriorityClass of all its pods, before those of their templates; empty: there is none."""
     fixed: tuple[tuple[str, ...], ...] = ()
     """Further fields that determine number or requests of its pods: they do not change while it runs."""
-    refuse: tuple[Refusal, ...] = ()
+    refuse: tuple[KindRefusal, ...] = ()
     scale: bool = False
     """Its CRD has a scale subresource, which writes the number of pods."""
     elastic: Callable[[Json, CountAnnotations], Elastic | None] | None = None
@@ -224,7 +224,7 @@ class JobKind:
     def suspended(self, obj: Json) -> bool:
         return value_at(obj, self.suspend) is True
 
-    def outcome(self, obj: Json) -> Outcome | None:
+    def outcome(self, obj: Json) -> WorkloadOutcome | None:
         """How it ended; None: it has not."""
         found = conditions(obj)
         return next((end.outcome for end in self.ends if end.shows(obj, found)), None)

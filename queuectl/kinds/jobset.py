@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Sign, Status
 from queuectl.kinds.json_fields import MAX_COUNT, BadField, Json, checked, integer, mapping, objects
-from queuectl.kinds.podsets import MAX_ENTRIES, Count, Each, PodGroup, Templates
+from queuectl.kinds.podsets import MAX_ENTRIES, Count, Each, PodSetGroup, Templates
 from queuectl.kinds.start_patch import LABELLED
 
 _JOBS: Final = Count(("replicas",))
 _PODS: Final = Count(("template", "spec", "parallelism"), at_most=("template", "spec", "completions"))
-_GROUPS: Final = PodGroup(
+_GROUPS: Final = PodSetGroup(
     at=("spec", "replicatedJobs", Each("name")),
     counts=(_JOBS, _PODS),
     template=("template", "spec", "template"),
@@ -144,8 +144,8 @@ JOB_SET: Final = JobKind(
     status=_status,
     ordered=_ordered,
     ends=(
-        Ending(Sign("Completed"), Outcome.SUCCEEDED),
-        Ending(Sign("Failed"), Outcome.FAILED),
+        Ending(Sign("Completed"), WorkloadOutcome.SUCCEEDED),
+        Ending(Sign("Failed"), WorkloadOutcome.FAILED),
     ),
     # Old releases of JobSet do not write the UID.
     pods=(

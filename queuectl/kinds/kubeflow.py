@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.kinds.jobs import (
     CountAnnotations,
     Elastic,
@@ -22,12 +22,12 @@ from queuectl.kinds.jobs import (
     value_at,
 )
 from queuectl.kinds.json_fields import BadField, Json, integer, mapping
-from queuectl.kinds.podsets import Count, Each, PodGroup, Pods, Templates
+from queuectl.kinds.podsets import Count, Each, Pods, PodSetGroup, Templates
 from queuectl.kinds.start_patch import LABELLED
 
 _ENDS: Final = (
-    Ending(Sign("Succeeded"), Outcome.SUCCEEDED),
-    Ending(Sign("Failed"), Outcome.FAILED),
+    Ending(Sign("Succeeded"), WorkloadOutcome.SUCCEEDED),
+    Ending(Sign("Failed"), WorkloadOutcome.FAILED),
 )
 
 
@@ -200,9 +200,9 @@ def _row(
     )
 
 
-def _replicas(one: _Replicated) -> PodGroup:
+def _replicas(one: _Replicated) -> PodSetGroup:
     """One podset per replica type, in a fixed order whatever the object's."""
-    return PodGroup(at=("spec", one.field, Each()), types=one.types, counts=(Count(("replicas",)),))
+    return PodSetGroup(at=("spec", one.field, Each()), types=one.types, counts=(Count(("replicas",)),))
 
 
 TRAINING: Final = tuple(map(_row, _TRAINING))

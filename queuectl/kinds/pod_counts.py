@@ -7,14 +7,14 @@ attempt, which the reserved-stopped annotation records. A field that was edited 
 from __future__ import annotations
 
 from queuectl.core.model import Effect, PodCount
-from queuectl.kinds.admission import Admission
+from queuectl.kinds.admission import AdmissionAnnotation
 from queuectl.kinds.jobs import Elastic, JobKind, value_at
 from queuectl.kinds.json_fields import MAX_COUNT, Json
 from queuectl.kinds.start_patch import pointer
 
 
 def reduced(
-    kind: JobKind, obj: Json, admission: Admission | None, stopped: int | None
+    kind: JobKind, obj: Json, admission: AdmissionAnnotation | None, stopped: int | None
 ) -> tuple[PodCount, ...]:
     """The fields of `obj` that its last start reduced. `stopped`: the attempt whose stop is recorded."""
     if admission is None or admission.attempt.number == stopped:

@@ -12,7 +12,7 @@ from queuectl.core.nodes.modes import is_device
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.labels import KUEUES_TOO
-from queuectl.kinds.podsets import Path, PodGroup, Templates
+from queuectl.kinds.podsets import Path, PodSetGroup, Templates
 from queuectl.kinds.workloads import observe
 
 COMPLETIONS: Final = ("spec", "completions")
@@ -105,7 +105,7 @@ def largest(pod_sets: Sequence[PodSet], tried: Iterable[Smaller]) -> Size:
     return max(sizes, key=lambda size: (_devices_with(pod_sets, size), size.resource is None))
 
 
-class Asked(NamedTuple):
+class AskedSize(NamedTuple):
     """A size in the words of users: what `sized` takes."""
 
     devices: int | None
@@ -113,7 +113,7 @@ class Asked(NamedTuple):
     pod_set: str | None
 
 
-def asked(kind: JobKind, pod_sets: Sequence[PodSet], tried: Smaller) -> Asked | None:
+def asked(kind: JobKind, pod_sets: Sequence[PodSet], tried: Smaller) -> AskedSize | None:
     """How to ask for this change, with the fewest words; None: it cannot be asked for, or not of this kind.
 
     An object can still refuse it, such as one whose pods are a multiple of a number in it (A25).
@@ -129,11 +129,11 @@ def asked(kind: JobKind, pod_sets: Sequence[PodSet], tried: Smaller) -> Asked | 
         return None
     total = _devices_with((own,), wanted)
     words = ((total, None), (None, wanted.pods), (total, wanted.pods))
-    ways = (Asked(devices, pods, name) for name in (None, own.name) for devices, pods in words)
+    ways = (AskedSize(devices, pods, name) for name in (None, own.name) for devices, pods in words)
     return next((way for way in ways if _means(pod_sets, way, wanted)), None)
 
 
-def _means(pod_sets: Sequence[PodSet], way: Asked, wanted: Size) -> bool:
+def _means(pod_sets: Sequence[PodSet], way: AskedSize, wanted: Size) -> bool:
     try:
         return sized(pod_sets, *way) == wanted
     except CannotFit:
@@ -221,7 +221,7 @@ def _read(kind: JobKind, obj: Json) -> WorkloadObserved:
     return found
 
 
-def _entry(kind: JobKind, own: PodSet, place: int) -> tuple[PodGroup, Path]:
+def _entry(kind: JobKind, own: PodSet, place: int) -> tuple[PodSetGroup, Path]:
     if kind.kept:
         raise CannotFit(f"pods of a {kind.kind} that waits cannot be changed: {kind.kept}")
     found = kind.podsets.entry(own.name, place) if isinstance(kind.podsets, Templates) else None
@@ -234,7 +234,7 @@ def _count_changes(
     kind: JobKind,
     obj: Json,
     now: WorkloadObserved,
-    at: tuple[PodGroup, Path],
+    at: tuple[PodSetGroup, Path],
     wanted: Size,
     *,
     completions: bool,

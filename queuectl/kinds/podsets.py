@@ -71,7 +71,7 @@ class Pods(NamedTuple):
 
 
 class Count(NamedTuple):
-    """A number in an object. The paths are relative to an entry of a `PodGroup`."""
+    """A number in an object. The paths are relative to an entry of a `PodSetGroup`."""
 
     path: tuple[str, ...]
     default: int = 1
@@ -89,7 +89,7 @@ class Count(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodGroup:
+class PodSetGroup:
     """Podsets that are found alike: one, or those in a map or list."""
 
     at: Place
@@ -175,7 +175,7 @@ class Templates:
     Raises ValueError where the path of a template cannot be told from name and place of its podset.
     """
 
-    groups: tuple[PodGroup, ...]
+    groups: tuple[PodSetGroup, ...]
     writes: tuple[Place, ...] = ()
     """Fields that a start or a stop writes besides the suspend field and those of pod templates."""
     completed: Callable[[Json, list[Pods]], list[Pods]] | None = field(default=None, compare=False)
@@ -221,7 +221,7 @@ class Templates:
         found = self.entry(name, place)
         return None if found is None else (*found[1], *found[0].template)
 
-    def entry(self, name: str, place: int) -> tuple[PodGroup, Path] | None:
+    def entry(self, name: str, place: int) -> tuple[PodSetGroup, Path] | None:
         """The group of such a podset, and the path of its entry; None without a pod template.
 
         Raises KeyError for a name that no podset has.

@@ -71,7 +71,7 @@ class PolicyKind(NamedTuple):
     name: str
     plural: str
     namespaced: bool
-    model: type[schema.Part]
+    model: type[schema.ObjectPart]
     """Model of the whole object, without metadata."""
     value: Callable[[ConfigKey, Any], Policy]
     """From the model to the value of the core. Raises BadPolicy."""
@@ -149,7 +149,7 @@ def _whole(key: ConfigKey, spec: dict[str, Any]) -> dict[str, Any]:
     return {"spec": spec} if "spec" in _kind(key).model.model_fields else spec
 
 
-def _validated(key: ConfigKey, content: Mapping[str, Any]) -> schema.Part:
+def _validated(key: ConfigKey, content: Mapping[str, Any]) -> schema.ObjectPart:
     try:
         return _kind(key).model.model_validate(_printable(content))
     except ValidationError as error:
@@ -157,7 +157,7 @@ def _validated(key: ConfigKey, content: Mapping[str, Any]) -> schema.Part:
         raise BadPolicy(f"{dotted(first.path)}: {first.text}") from None
 
 
-def _canonical(model: schema.Part) -> str:
+def _canonical(model: schema.ObjectPart) -> str:
     """The spec as JSON text: sorted keys, no unset fields, explicit defaults."""
     content = model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"status"})
     return json.dumps(content.get("spec", content), sort_keys=True, separators=(",", ":"))
@@ -202,12 +202,12 @@ def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> Cluster
     )
 
 
-def _unsupported(key: ConfigKey, model: schema.Part) -> tuple[str, ...]:
+def _unsupported(key: ConfigKey, model: schema.ObjectPart) -> tuple[str, ...]:
     return unsupported(key.kind, model.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
-def _preemption(model: objects.Preemption) -> Preemption:
-    borrowing, protected = model.borrow_within_cohort, model.min_run_time or objects.MinRunTime()
+def _preemption(model: objects.PreemptionSpec) -> Preemption:
+    borrowing, protected = model.borrow_within_cohort, model.min_run_time or objects.MinRunTimeSpec()
     return Preemption(
         within_cluster_queue=PreemptionPolicy(model.within_cluster_queue),
         reclaim_within_cohort=PreemptionPolicy(model.reclaim_within_cohort),
@@ -223,7 +223,7 @@ def _preemption(model: objects.Preemption) -> Preemption:
     )
 
 
-def _max_execution_time(model: objects.MaxExecutionTime | None) -> MaxExecutionTime:
+def _max_execution_time(model: objects.MaxExecutionTimeSpec | None) -> MaxExecutionTime:
     if model is None:
         return NO_MAX_EXECUTION_TIME
     if model.default is not None and model.ceiling is not None and model.default > model.ceiling:
@@ -231,7 +231,7 @@ def _max_execution_time(model: objects.MaxExecutionTime | None) -> MaxExecutionT
     return MaxExecutionTime(default=model.default, ceiling=model.ceiling)
 
 
-def _wait_for_pods_ready(model: objects.WaitForPodsReady | None) -> WaitForPodsReady | None:
+def _wait_for_pods_ready(model: objects.WaitForPodsReadySpec | None) -> WaitForPodsReady | None:
     if model is None:
         return None
     again = model.requeuing
@@ -251,7 +251,7 @@ def _wait_for_pods_ready(model: objects.WaitForPodsReady | None) -> WaitForPodsR
     )
 
 
-def _weight(model: objects.FairSharing | None) -> int:
+def _weight(model: objects.FairSharingSpec | None) -> int:
     """In thousandths, rounded up: a weight above 0 stays above 0."""
     if model is None:
         return NORMAL_WEIGHT
@@ -373,7 +373,7 @@ def _selector(model: objects.LabelSelectorModel | None) -> LabelSelector | None:
 
 
 def _groups(
-    models: tuple[schema.ResourceGroup, ...], cohort: str | None, cohort_field: str, *, bounded: bool
+    models: tuple[schema.ResourceGroupSpec, ...], cohort: str | None, cohort_field: str, *, bounded: bool
 ) -> tuple[ResourceGroup, ...]:
     """`bounded`: a lendingLimit is at most the nominalQuota, as on a queue. Raises BadPolicy."""
     seen: dict[tuple[str, str], str] = {}
@@ -408,7 +408,7 @@ def _once(seen: dict[tuple[str, str], str], item: tuple[str, str], path: str) ->
 
 
 def _quota(
-    model: schema.ResourceQuota, path: str, cohort: str | None, cohort_field: str, *, bounded: bool
+    model: schema.ResourceQuotaSpec, path: str, cohort: str | None, cohort_field: str, *, bounded: bool
 ) -> ResourceQuota:
     nominal = _amount(model.nominal_quota, model.name, f"{path}.nominalQuota")
     limits: list[int | None] = []

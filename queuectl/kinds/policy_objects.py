@@ -13,8 +13,8 @@ from queuectl.kinds.policy_schema import (
     LabelKey,
     LabelValue,
     Name,
+    ObjectPart,
     OrderedResourceGroups,
-    Part,
     ResourceGroups,
     RunSeconds,
     Seconds,
@@ -38,7 +38,7 @@ StopPolicyName = Literal["None", "Hold", "HoldAndDrain"]
 # --- common parts -----------------------------------------------------------------------------------
 
 
-class FairSharing(Part):
+class FairSharingSpec(ObjectPart):
     """Its weight in fair sharing."""
 
     model_config = ConfigDict(json_schema_extra=rules(not_negative("weight")))
@@ -48,7 +48,7 @@ class FairSharing(Part):
     its share is what it borrows, divided by its weight. With 0 it borrows only what no sibling asks for."""
 
 
-class LabelSelectorRequirement(Part):
+class LabelSelectorRequirement(ObjectPart):
     """A condition on the labels of a namespace."""
 
     model_config = ConfigDict(
@@ -70,7 +70,7 @@ class LabelSelectorRequirement(Part):
     """Values of the label. Required for In and NotIn, not allowed for Exists and DoesNotExist."""
 
 
-class LabelSelectorModel(Part):
+class LabelSelectorModel(ObjectPart):
     """Selects namespaces by their labels. All conditions must hold; without any it selects all."""
 
     match_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64)
@@ -85,7 +85,7 @@ class LabelSelectorModel(Part):
 # --- ClusterQueue -----------------------------------------------------------------------------------
 
 
-class FlavorFungibility(Part):
+class FlavorFungibilitySpec(ObjectPart):
     """Whether a flavor that needs borrowing or preemption ends the evaluation of flavors, or the next one is
     tried. If the evaluation reaches the last flavor, the best of all is assigned."""
 
@@ -112,7 +112,7 @@ class FlavorFungibility(Part):
     BorrowingOverPreemption. Needs TryNextFlavor for whenCanBorrow and whenCanPreempt."""
 
 
-class BorrowWithinCohort(Part):
+class BorrowWithinCohortSpec(ObjectPart):
     """Whether a workload that has to borrow may preempt workloads of other ClusterQueues that borrow. Without
     it only a workload that stays within nominalQuota may. Not used in a cohort tree with fair sharing."""
 
@@ -124,7 +124,7 @@ class BorrowWithinCohort(Part):
     all of lower priority than the preemptor."""
 
 
-class MinRunTime(Part):
+class MinRunTimeSpec(ObjectPart):
     """Seconds for which a workload of this queue runs, from its admission on, before it may be preempted for
     a cause. Each cause has a time of its own; 0: no protection."""
 
@@ -140,7 +140,7 @@ class MinRunTime(Part):
     """Against ClusterQueues that borrow themselves (borrowWithinCohort), in seconds."""
 
 
-class Preemption(Part):
+class PreemptionSpec(ObjectPart):
     """Which workloads a pending workload of this queue may preempt if it does not fit, and how long workloads
     of this queue are protected. By default it preempts none. Victims are suspended and pending again; their
     quota is released when their pods are gone, and is reserved for the preemptor."""
@@ -160,17 +160,17 @@ class Preemption(Part):
     """Which workloads of other ClusterQueues of the cohort tree it may preempt, of those that use quota
     beyond what their own queues and cohorts have. Never: none. LowerPriority: those of lower priority.
     Any: all."""
-    borrow_within_cohort: BorrowWithinCohort | None = None
+    borrow_within_cohort: BorrowWithinCohortSpec | None = None
     """Whether a workload that has to borrow may preempt workloads of other ClusterQueues too. Unset:
     Never."""
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
     """Which workloads of its own ClusterQueue it may preempt. Never: none. LowerPriority: those of lower
     priority. LowerOrNewerEqualPriority: also those of equal priority that were created later."""
-    min_run_time: MinRunTime | None = None
+    min_run_time: MinRunTimeSpec | None = None
     """How long a workload of this queue runs before it may be preempted, by cause. Unset: no protection."""
 
 
-class MaxExecutionTime(Part):
+class MaxExecutionTimeSpec(ObjectPart):
     """Seconds that a workload of the queue may run, summed over all its attempts. It is evicted then, and
     deactivated."""
 
@@ -192,7 +192,7 @@ class MaxExecutionTime(Part):
     Misconfigured). Of a LocalQueue and its ClusterQueue the lower one counts. Unset: no limit."""
 
 
-class Requeuing(Part):
+class Requeuing(ObjectPart):
     """How long a workload waits after a failed start, and when it is deactivated."""
 
     model_config = ConfigDict(
@@ -217,7 +217,7 @@ class Requeuing(Part):
     failed together do not start together again."""
 
 
-class WaitForPodsReady(Part):
+class WaitForPodsReadySpec(ObjectPart):
     """Until when the pods of a started workload must be ready. It is evicted then (PodsReadyTimeout), waits,
     and keeps its place. Replaces scheduling.waitForPodsReady of the configuration for this queue."""
 
@@ -231,7 +231,7 @@ class WaitForPodsReady(Part):
     """How long a workload waits after a failed start, and when it is deactivated."""
 
 
-class AdmissionCheckRule(Part):
+class AdmissionCheckRule(ObjectPart):
     """An AdmissionCheck, and the flavors that require it. Not supported yet."""
 
     name: Name
@@ -240,7 +240,7 @@ class AdmissionCheckRule(Part):
     """Flavors that require it; empty: all."""
 
 
-class AdmissionChecksStrategy(Part):
+class AdmissionChecksStrategy(ObjectPart):
     """The AdmissionChecks of its workloads. Not supported yet."""
 
     admission_checks: Annotated[
@@ -249,7 +249,7 @@ class AdmissionChecksStrategy(Part):
     """Each AdmissionCheck with the flavors that require it."""
 
 
-class AdmissionScope(Part):
+class AdmissionScope(ObjectPart):
     """How its LocalQueues share it."""
 
     admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
@@ -258,14 +258,14 @@ class AdmissionScope(Part):
     alone order them."""
 
 
-class MigrationConstraints(Part):
+class MigrationConstraints(ObjectPart):
     """Limits of a migration. Not supported yet."""
 
     last_acceptable_flavor_name: Name
     """The last flavor, in the order of the resource group, that a workload may get."""
 
 
-class Migration(Part):
+class Migration(ObjectPart):
     """Whether an admitted workload moves to a flavor that comes earlier. Not supported yet."""
 
     mode: Literal["TryPreferredFlavors", "RetainFirstAdmission"]
@@ -274,14 +274,14 @@ class Migration(Part):
     """Limits of the migration."""
 
 
-class ConcurrentAdmissionPolicy(Part):
+class ConcurrentAdmissionPolicy(ObjectPart):
     """Evaluation of several flavors of one workload at the same time. Not supported yet."""
 
     migration: Migration
     """What happens after the first flavor was admitted."""
 
 
-class ClusterQueueSpec(Part):
+class ClusterQueueSpec(ObjectPart):
     """A pool of quota, and its rules of admission."""
 
     model_config = ConfigDict(
@@ -301,9 +301,9 @@ class ClusterQueueSpec(Part):
     behind it (reason WaitingForHead)."""
     namespace_selector: LabelSelectorModel | None = None
     """Namespaces that may use it through a LocalQueue. Unset: none; empty: all."""
-    flavor_fungibility: FlavorFungibility = FlavorFungibility()
+    flavor_fungibility: FlavorFungibilitySpec = FlavorFungibilitySpec()
     """Whether a flavor that needs borrowing or preemption is assigned, or the next flavor is tried."""
-    preemption: Preemption = Preemption()
+    preemption: PreemptionSpec = PreemptionSpec()
     """Which workloads a pending workload of this queue may preempt if it does not fit, and how long workloads
     of this queue are protected. By default it preempts none. Victims are suspended and pending again; their
     quota is released when their pods are gone, and is reserved for the preemptor."""
@@ -314,12 +314,12 @@ class ClusterQueueSpec(Part):
     stop_policy: StopPolicyName = "None"
     """None: it admits workloads. Hold: it admits none, and running ones continue. HoldAndDrain: it also
     evicts those that it has admitted; they are pending again."""
-    max_execution_time: MaxExecutionTime | None = None
+    max_execution_time: MaxExecutionTimeSpec | None = None
     """How long its workloads may run. Unset: as long as their label says."""
-    wait_for_pods_ready: WaitForPodsReady | None = None
+    wait_for_pods_ready: WaitForPodsReadySpec | None = None
     """Until when the pods of its workloads must be ready. Unset: scheduling.waitForPodsReady of the
     configuration."""
-    fair_sharing: FairSharing | None = None
+    fair_sharing: FairSharingSpec | None = None
     """Its weight among the members of its cohort, in a tree with fair sharing. Unset: weight 1."""
     admission_scope: AdmissionScope | None = None
     """Usage-based order of its LocalQueues, where the configuration has scheduling.admissionFairSharing.
@@ -331,7 +331,7 @@ class ClusterQueueSpec(Part):
 # --- Cohort -----------------------------------------------------------------------------------------
 
 
-class CohortFairSharing(FairSharing):
+class CohortFairSharing(FairSharingSpec):
     """Fair sharing of its tree, if it is a root, and its weight in it otherwise."""
 
     enabled: bool | None = None
@@ -361,7 +361,7 @@ class CohortFairSharing(FairSharing):
     beside parentName."""
 
 
-class CohortSpec(Part):
+class CohortSpec(ObjectPart):
     """A node of the tree in which queues lend and borrow, with optional quota of its own."""
 
     model_config = ConfigDict(
@@ -387,7 +387,7 @@ class CohortSpec(Part):
 # --- ResourceFlavor -----------------------------------------------------------------------------------
 
 
-class TaintModel(Part):
+class TaintSpec(ObjectPart):
     """A taint of nodes."""
 
     key: LabelKey
@@ -399,7 +399,7 @@ class TaintModel(Part):
     do."""
 
 
-class TolerationModel(Part):
+class TolerationModel(ObjectPart):
     """A toleration of pods."""
 
     model_config = ConfigDict(
@@ -436,7 +436,7 @@ class TolerationModel(Part):
     forever. Needs effect NoExecute."""
 
 
-class ResourceFlavorSpec(Part):
+class ResourceFlavorSpec(ObjectPart):
     """The nodes of the flavor. Admitted workloads get its labels as node selector, and its tolerations."""
 
     model_config = ConfigDict(
@@ -468,7 +468,7 @@ class ResourceFlavorSpec(Part):
     """Labels of its nodes. Admitted workloads get them as node selector, and workloads whose own node
     selector or required node affinity excludes them do not get the flavor. Empty: any node."""
     node_taints: Annotated[
-        tuple[TaintModel, ...], Field(max_length=8, json_schema_extra=by_key("key", "effect"))
+        tuple[TaintSpec, ...], Field(max_length=8, json_schema_extra=by_key("key", "effect"))
     ] = ()
     """Taints of its nodes: only workloads that tolerate them, by themselves or by its tolerations, get it."""
     tolerations: Annotated[tuple[TolerationModel, ...], Field(max_length=8, json_schema_extra=ATOMIC)] = ()
@@ -482,7 +482,7 @@ class ResourceFlavorSpec(Part):
 # --- LocalQueue ---------------------------------------------------------------------------------------
 
 
-class LocalQueueSpec(Part):
+class LocalQueueSpec(ObjectPart):
     """A queue in a namespace, which points to one ClusterQueue."""
 
     cluster_queue: Annotated[
@@ -492,16 +492,16 @@ class LocalQueueSpec(Part):
     stop_policy: StopPolicyName = "None"
     """None: its workloads are admitted. Hold: none is, and running ones continue. HoldAndDrain: running ones
     are evicted too; they are pending again."""
-    max_execution_time: MaxExecutionTime | None = None
+    max_execution_time: MaxExecutionTimeSpec | None = None
     """How long its workloads may run, within what its ClusterQueue allows. Unset: as that says."""
-    fair_sharing: FairSharing | None = None
+    fair_sharing: FairSharingSpec | None = None
     """Its weight among the LocalQueues of a ClusterQueue with usage-based order. Unset: weight 1."""
 
 
 # --- whole objects ------------------------------------------------------------------------------------
 
 
-class ClusterQueueObject(Part):
+class ClusterQueueObject(ObjectPart):
     """A pool of quota that namespaces use through LocalQueues."""
 
     spec: ClusterQueueSpec = ClusterQueueSpec()
@@ -510,7 +510,7 @@ class ClusterQueueObject(Part):
     """Written by the controller, never read back."""
 
 
-class CohortObject(Part):
+class CohortObject(ObjectPart):
     """A node of the tree in which ClusterQueues lend and borrow."""
 
     spec: CohortSpec = CohortSpec()
@@ -519,14 +519,14 @@ class CohortObject(Part):
     """Not written yet."""
 
 
-class ResourceFlavorObject(Part):
+class ResourceFlavorObject(ObjectPart):
     """A class of nodes with quota of its own."""
 
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
     """The nodes of the flavor. Admitted workloads get its labels as node selector, and its tolerations."""
 
 
-class WorkloadPriorityClassObject(Part):
+class WorkloadPriorityClassObject(ObjectPart):
     """Priority in the queue only: pods keep theirs. Workloads name it by label."""
 
     value: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
@@ -536,7 +536,7 @@ class WorkloadPriorityClassObject(Part):
     """When to use it, for users. It has no effect."""
 
 
-class LocalQueueObject(Part):
+class LocalQueueObject(ObjectPart):
     """A queue that workloads of its namespace name in their label queuectl.dev/queue-name."""
 
     spec: LocalQueueSpec

@@ -127,7 +127,7 @@ SET: Final[dict[str, Any]] = {"x-kubernetes-list-type": "set"}
 ATOMIC: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
 
 
-class Part(BaseModel):
+class ObjectPart(BaseModel):
     """Part of an object: camelCase in JSON, frozen, unknown fields ignored."""
 
     model_config = ConfigDict(
@@ -143,7 +143,7 @@ class Part(BaseModel):
 # --- quota ------------------------------------------------------------------------------------------
 
 
-class ResourceQuota(Part):
+class ResourceQuotaSpec(ObjectPart):
     """Quota for one resource of one flavor."""
 
     model_config = ConfigDict(
@@ -169,19 +169,19 @@ class ResourceQuota(Part):
     cohort."""
 
 
-class FlavorQuotas(Part):
+class FlavorQuotasSpec(ObjectPart):
     """Quotas of one ResourceFlavor."""
 
     name: Name
     """Name of a ResourceFlavor. While it does not exist, the queue is not active."""
     resources: Annotated[
-        tuple[ResourceQuota, ...],
+        tuple[ResourceQuotaSpec, ...],
         Field(min_length=1, max_length=MAX_RESOURCES, json_schema_extra=by_key("name")),
     ]
     """One for each of coveredResources, in the same order."""
 
 
-class ResourceGroup(Part):
+class ResourceGroupSpec(ObjectPart):
     """Resources that a podset gets from the same flavor, and the flavors in the order they are tried."""
 
     model_config = ConfigDict(
@@ -199,20 +199,20 @@ class ResourceGroup(Part):
     ]
     """Resources of this group. No other group of the queue may cover one of them."""
     flavors: Annotated[
-        tuple[FlavorQuotas, ...],
+        tuple[FlavorQuotasSpec, ...],
         Field(min_length=1, max_length=MAX_FLAVORS, json_schema_extra=by_key("name")),
     ]
     """Flavors in the order they are tried. No other group of the queue may list one of them."""
 
 
-class OrderedFlavorQuotas(FlavorQuotas):
+class OrderedFlavorQuotas(FlavorQuotasSpec):
     wait_before_next_seconds: Seconds | None = None
     """For how many seconds a workload waits for this flavor before it may take the next one, counted
     from its creation or from the end of its last pause; it does not wait without it. No meaning in the
     last flavor."""
 
 
-class OrderedResourceGroup(ResourceGroup):
+class OrderedResourceGroup(ResourceGroupSpec):
     flavors: Annotated[
         tuple[OrderedFlavorQuotas, ...],
         Field(min_length=1, max_length=MAX_FLAVORS, json_schema_extra=by_key("name")),
@@ -243,7 +243,7 @@ _GROUPS = Field(
     json_schema_extra=ATOMIC
     | rules(*_once("coveredResources", "g.coveredResources"), *_once("flavors", "g.flavors.map(f, f.name)")),
 )
-ResourceGroups = Annotated[tuple[ResourceGroup, ...], _GROUPS]
+ResourceGroups = Annotated[tuple[ResourceGroupSpec, ...], _GROUPS]
 OrderedResourceGroups = Annotated[tuple[OrderedResourceGroup, ...], _GROUPS]
 """Of a ClusterQueue, which chooses among the flavors."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints, WithJsonSchema
 
-from queuectl.kinds.policy_schema import ATOMIC, Count, Part, Text, by_key
+from queuectl.kinds.policy_schema import ATOMIC, Count, ObjectPart, Text, by_key
 
 _ANY_QUANTITY: Final[dict[str, Any]] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -16,7 +16,7 @@ AnyQuantity = Annotated[int | str, WithJsonSchema(_ANY_QUANTITY)]
 Timestamp = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 
 
-class StatusCondition(Part):
+class StatusCondition(ObjectPart):
     """One condition."""
 
     type: Annotated[str, StringConstraints(max_length=316)]
@@ -38,7 +38,7 @@ class StatusCondition(Part):
 Conditions = Annotated[tuple[StatusCondition, ...], Field(json_schema_extra=by_key("type"))]
 
 
-class ResourceUsage(Part):
+class ResourceUsage(ObjectPart):
     """Usage of one resource."""
 
     name: str
@@ -52,7 +52,7 @@ class ResourceUsage(Part):
     cohort tree has capacityShortage ProRata."""
 
 
-class FlavorUsage(Part):
+class FlavorUsage(ObjectPart):
     """Usage of one flavor."""
 
     name: str
@@ -64,14 +64,14 @@ class FlavorUsage(Part):
 Usages = Annotated[tuple[FlavorUsage, ...], Field(json_schema_extra=by_key("name"))]
 
 
-class WeightedShare(Part):
+class WeightedShare(ObjectPart):
     """Its share in fair sharing."""
 
     weighted_share: int | None = None
     """Usage beyond its own quota in relation to its weight; larger is more."""
 
 
-class ClusterQueueStatus(Part):
+class ClusterQueueStatus(ObjectPart):
     """State of the queue, and the quota in use."""
 
     conditions: Conditions = ()
@@ -90,7 +90,7 @@ class ClusterQueueStatus(Part):
     """Its share, in a tree with fair sharing. Not written yet."""
 
 
-class CohortStatus(Part):
+class CohortStatus(ObjectPart):
     """State of the cohort."""
 
     conditions: Conditions = ()
@@ -99,7 +99,7 @@ class CohortStatus(Part):
     """Its share, in a tree with fair sharing. Not written yet."""
 
 
-class WaitingReason(Part):
+class WaitingReason(ObjectPart):
     """Why a workload is pending."""
 
     code: Annotated[str, StringConstraints(max_length=63)]
@@ -108,7 +108,7 @@ class WaitingReason(Part):
     """The reason as a sentence, with its numbers."""
 
 
-class WaitingWorkload(Part):
+class WaitingWorkload(ObjectPart):
     """A pending workload."""
 
     kind: str
@@ -123,7 +123,7 @@ class WaitingWorkload(Part):
     """Why it is pending."""
 
 
-class LocalQueueStatus(Part):
+class LocalQueueStatus(ObjectPart):
     """State of the queue, and its first pending workloads."""
 
     conditions: Conditions = ()

@@ -13,21 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.kinds.jobs import (
     Copies,
     Ending,
     JobKind,
+    KindRefusal,
     PodLabel,
-    Refusal,
-    Seen,
     Sign,
     Status,
+    SuspensionSeen,
     conditions,
     value_at,
 )
 from queuectl.kinds.json_fields import BadField, Json, array, integer, mapping
-from queuectl.kinds.podsets import Count, Each, PodGroup, Pods, Templates
+from queuectl.kinds.podsets import Count, Each, Pods, PodSetGroup, Templates
 from queuectl.kinds.requests import MAX_CONTAINERS
 from queuectl.kinds.start_patch import LABELLED
 
@@ -45,11 +45,11 @@ _COLLECTOR_OPTIONS: Final = ("historyServerOptions", "collectorOptions")
 _WAITS_FOR_HEAD: Final = {"cpu": "200m", "memory": "256Mi"}
 
 
-def _groups(*cluster: str) -> tuple[PodGroup, PodGroup]:
+def _groups(*cluster: str) -> tuple[PodSetGroup, PodSetGroup]:
     """Head and worker groups of the RayCluster whose spec is at this path."""
-    head = PodGroup(name="head", at=(*cluster, "headGroupSpec"))
+    head = PodSetGroup(name="head", at=(*cluster, "headGroupSpec"))
     replicas = Count(("replicas",), default=0, at_least=("minReplicas",), at_most=("maxReplicas",))
-    workers = PodGroup(
+    workers = PodSetGroup(
         at=(*cluster, "workerGroupSpecs", Each("groupName")),
         counts=(replicas, Count(("numOfHosts",))),
         optional=True,
@@ -134,23 +134,23 @@ def _ready(told: Json) -> int | None:
     return workers + (conditions({"status": told}).get("HeadPodReady") == "True")
 
 
-def _refuse(cluster: str) -> tuple[Refusal, ...]:
+def _refuse(cluster: str) -> tuple[KindRefusal, ...]:
     """RayClusters that cannot be queued; `cluster`: the path of their spec."""
     at = "object." + ".".join(f"?{key}" for key in cluster.split("."))
     head, workers = f"[{at}.?headGroupSpec.orValue({{}})]", f"{at}.?workerGroupSpecs.orValue([])"
     return (
-        Refusal(
+        KindRefusal(
             f"{at}.?enableInTreeAutoscaling.orValue(false)",
             f"{cluster}.enableInTreeAutoscaling",
             "true: the autoscaler would start pods past the quota. Set it to false",
         ),
-        Refusal(
+        KindRefusal(
             f"{workers}.exists(group, group.?numOfHosts.orValue(1) < 1)",
             f"{cluster}.workerGroupSpecs.numOfHosts",
             "below 1: the number of pods is replicas x numOfHosts. Set it to 1 or more",
         ),
         # These labels replace those of the pod template.
-        Refusal(
+        KindRefusal(
             f"({head} + {workers}).exists(group, group.?labels.orValue({{}}).exists(key,"
             " key.startsWith('queuectl.dev/')))",
             f"{cluster}.labels",
@@ -160,19 +160,19 @@ def _refuse(cluster: str) -> tuple[Refusal, ...]:
 
 
 _REFUSED_JOBS: Final = (
-    Refusal(
+    KindRefusal(
         "object.?spec.?submissionMode.orValue('') == 'InteractiveMode'",
         "spec.submissionMode",
         "InteractiveMode: KubeRay does not suspend a RayJob that waits for a user."
         " Use K8sJobMode, HTTPMode or SidecarMode",
     ),
-    Refusal(
+    KindRefusal(
         "object.?spec.?clusterSelector.orValue({}).size() > 0",
         "spec.clusterSelector",
         "a RayJob on an existing RayCluster has no pods of its own that could wait."
         " Set spec.rayClusterSpec instead",
     ),
-    Refusal(
+    KindRefusal(
         "!object.?spec.?shutdownAfterJobFinishes.orValue(false)",
         "spec.shutdownAfterJobFinishes",
         "false: KubeRay does not suspend a RayJob that keeps its RayCluster. Set it to true",
@@ -191,7 +191,7 @@ RAY_JOB: Final = JobKind(
     podsets=Templates(
         groups=(
             *_groups("spec", "rayClusterSpec"),
-            PodGroup(name="submitter", at=("spec", "submitterPodTemplate"), template=(), optional=True),
+            PodSetGroup(name="submitter", at=("spec", "submitterPodTemplate"), template=(), optional=True),
         ),
         made=(_WITHOUT_TEMPLATE,),
         completed=_job_pods,
@@ -199,14 +199,14 @@ RAY_JOB: Final = JobKind(
     status=_job_status,
     ordered=_submits_by_job,
     ends=(
-        Ending(Sign(_STATUS, "Failed"), Outcome.FAILED),
+        Ending(Sign(_STATUS, "Failed"), WorkloadOutcome.FAILED),
         # KubeRay does not leave this status again.
-        Ending(Sign(_STATUS, "ValidationFailed"), Outcome.FAILED),
-        Ending(Sign(("status", "jobStatus"), "STOPPED"), Outcome.FAILED),
-        Ending(Sign(_STATUS, "Complete"), Outcome.SUCCEEDED),
+        Ending(Sign(_STATUS, "ValidationFailed"), WorkloadOutcome.FAILED),
+        Ending(Sign(("status", "jobStatus"), "STOPPED"), WorkloadOutcome.FAILED),
+        Ending(Sign(_STATUS, "Complete"), WorkloadOutcome.SUCCEEDED),
     ),
     # From `Suspending`, KubeRay deletes the RayCluster and the Job before it says `Suspended`.
-    seen=Seen(Sign(_STATUS, "Suspended"), asked="Suspending"),
+    seen=SuspensionSeen(Sign(_STATUS, "Suspended"), asked="Suspending"),
     end_time=("status", "endTime"),
     # KubeRay forgets the name of the RayCluster before its pods are gone: a start gives them the first label.
     pods=(
@@ -234,7 +234,7 @@ RAY_CLUSTER: Final = JobKind(
     podsets=Templates(groups=_groups("spec"), completed=_cluster_pods("spec")),
     status=_status("status"),
     ends=(),
-    seen=Seen(Sign("RayClusterSuspended")),
+    seen=SuspensionSeen(Sign("RayClusterSuspended")),
     pods=(PodLabel("ray.io/cluster"), LABELLED),
     # With fault tolerance, a Job clears the database of the head at the end.
     children=("Job",),
@@ -258,7 +258,7 @@ RAY_SERVICE: Final = JobKind(
     ends=(),
     # Its RayClusters are updated before this is written. While one of them has no head, as after a stop, this
     # is not written: the RayClusters show that the stop was seen.
-    seen=Seen(Sign(("status", "observedGeneration")), asked=""),
+    seen=SuspensionSeen(Sign(("status", "observedGeneration")), asked=""),
     suspends=Copies("RayCluster", "ray.io/originated-from-cr-name", ("status", "observedGeneration")),
     pods=(
         LABELLED,
@@ -272,7 +272,7 @@ RAY_SERVICE: Final = JobKind(
     # Any other spec of the RayCluster makes a second one beside it.
     fixed=(_CONFIG,),
     refuse=(
-        Refusal(
+        KindRefusal(
             f"object.metadata.?annotations[?'{_TIMEOUT}'].hasValue()",
             f"metadata.annotations[{_TIMEOUT}]",
             "the time that it waits in the queue counts, and KubeRay gives it up for good. Leave it out",

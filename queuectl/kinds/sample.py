@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from queuectl.core.events import WorkloadObserved
-from queuectl.core.model import Outcome, Workload
+from queuectl.core.model import Workload, WorkloadOutcome
 from queuectl.core.resources import Amounts
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.json_fields import BadField, Json, mapping, shown
@@ -27,7 +27,7 @@ _OF_ITS_CREATOR: Final = ("name", "generateName", "namespace", "labels", "annota
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class SampleOutcome:
     """A sample object, as queuectl reads it."""
 
     kind: str
@@ -36,30 +36,30 @@ class Tried:
     pod_sets: tuple[tuple[str, int, Amounts], ...] = ()
     """Name, number of pods, requests of one pod."""
     suspended: bool = False
-    finished: Outcome | None = None
+    finished: WorkloadOutcome | None = None
     ready: bool | None = None
     """None: its status does not say."""
     problem: str | None = None
     """Why it cannot be queued as it is."""
 
 
-def tried(kinds: KindRegistry, obj: Json) -> Tried:
+def tried(kinds: KindRegistry, obj: Json) -> SampleOutcome:
     """What an object like this one would be charged, and why it may be refused."""
     try:
         metadata = mapping(obj, "metadata", "")
         labels = mapping(metadata, "labels", "metadata")
     except BadField as problem:
-        return Tried(kind="", name="", problem=str(problem))
+        return SampleOutcome(kind="", name="", problem=str(problem))
     name = str(metadata.get("name") or metadata.get("generateName") or "sample")
     row = kinds.of(obj.get("apiVersion"), obj.get("kind"))
     if row is None:
         kind = f"{shown(obj.get('kind'))} of {shown(obj.get('apiVersion'))}"
-        return Tried(kind=str(obj.get("kind")), name=name, problem=f"no row is for kind {kind}")
+        return SampleOutcome(kind=str(obj.get("kind")), name=name, problem=f"no row is for kind {kind}")
     event = _read(row, obj, metadata, {"namespace": "default"}, {QUEUE_LABEL: "sample", **labels})
     if event is None:
-        return Tried(kind=row.name, name=name, problem=_MALFORMED)
+        return SampleOutcome(kind=row.name, name=name, problem=_MALFORMED)
     workload, seen = event.workload, event.observation
-    return Tried(
+    return SampleOutcome(
         kind=row.name,
         name=name,
         pod_sets=tuple((pods.name, pods.count, pods.requests) for pods in workload.pod_sets),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from queuectl.core.model import Effect, Outcome
-from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Refusal, Seen, Sign, Status, value_at
+from queuectl.core.model import Effect, WorkloadOutcome
+from queuectl.kinds.jobs import Ending, JobKind, KindRefusal, PodLabel, Sign, Status, SuspensionSeen, value_at
 from queuectl.kinds.json_fields import BadField, Json, mapping, pairs
 from queuectl.kinds.podsets import STEERED, Computed, Operation
 from queuectl.kinds.reserved_keys import POD_LABELS
@@ -66,39 +66,39 @@ SPARK_APPLICATION: Final = JobKind(
     status=_status,
     ordered=lambda _: True,
     ends=(
-        Ending(Sign(_STATE, "COMPLETED"), Outcome.SUCCEEDED),
-        Ending(Sign(_STATE, "FAILED"), Outcome.FAILED),
+        Ending(Sign(_STATE, "COMPLETED"), WorkloadOutcome.SUCCEEDED),
+        Ending(Sign(_STATE, "FAILED"), WorkloadOutcome.FAILED),
     ),
     pods=(STARTED, PodLabel("sparkoperator.k8s.io/app-name")),
     # Its operator says so when it has deleted the driver, whose pod, and those of the executors, end later.
-    seen=Seen(Sign(_STATE, "SUSPENDED"), asked="SUSPENDING"),
+    seen=SuspensionSeen(Sign(_STATE, "SUSPENDED"), asked="SUSPENDING"),
     end_time=("status", "terminationTime"),
     refuse=(
-        Refusal(
+        KindRefusal(
             "object.spec.?mode.orValue('cluster') != 'cluster'",
             "spec.mode",
             "only cluster can be queued: in other modes the driver does not run in a pod of its own",
         ),
-        Refusal(
+        KindRefusal(
             "object.spec.?dynamicAllocation.?enabled.orValue(false)",
             "spec.dynamicAllocation.enabled",
             _FIXED,
         ),
         *(
-            Refusal(
+            KindRefusal(
                 f"!(object.spec.?sparkConf[?'{key}'].orValue('false') in ['false', 'False', 'FALSE'])",
                 f"spec.sparkConf[{key}]",
                 _FIXED,
             )
             for key in ("spark.dynamicAllocation.enabled", "spark.streaming.dynamicAllocation.enabled")
         ),
-        Refusal(
+        KindRefusal(
             "object.spec.?nodeSelector.hasValue()",
             "spec.nodeSelector",
             "write it into spec.driver.nodeSelector and spec.executor.nodeSelector: its operator allows it in"
             " only one of these places, and queuectl adds the labels of a flavor to driver and executor",
         ),
-        Refusal(
+        KindRefusal(
             "object.spec.?sparkConf[?'spark.kubernetes.namespace'].orValue(object.metadata.namespace)"
             " != object.metadata.namespace",
             "spec.sparkConf[spark.kubernetes.namespace]",

@@ -34,15 +34,15 @@ _FACTOR_BESIDE_THE_JVM: Final = 0.4
 _BESIDE_THE_JVM: Final = ("Python", "R")
 
 
-class Role(NamedTuple):
+class SparkRole(NamedTuple):
     name: str
     """Of the podset, of the field below `spec`, and in the names of properties."""
     container: str
     """The Spark container of a pod template has this name, or is the first one."""
 
 
-DRIVER: Final = Role("driver", "spark-kubernetes-driver")
-EXECUTOR: Final = Role("executor", "spark-kubernetes-executor")
+DRIVER: Final = SparkRole("driver", "spark-kubernetes-driver")
+EXECUTOR: Final = SparkRole("executor", "spark-kubernetes-executor")
 
 
 def pod_sets(obj: Json) -> list[Pods]:
@@ -68,7 +68,7 @@ def executors(spec: Json, conf: dict[str, str]) -> int:
 class _Pod:
     """One of its pods. Every method raises BadField."""
 
-    def __init__(self, spec: Json, conf: dict[str, str], role: Role) -> None:
+    def __init__(self, spec: Json, conf: dict[str, str], role: SparkRole) -> None:
         self._spec, self._conf, self._role = spec, conf, role
         self._path = f"spec.{role.name}"
         self._own = mapping(spec, role.name, "spec")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from queuectl.core.model import Effect, Outcome, PodSetAssignment, WorkloadId
+from queuectl.core.model import Effect, PodSetAssignment, WorkloadId, WorkloadOutcome
 from queuectl.kinds.admission import additions, parse
 from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Sign
 from queuectl.kinds.jobset import JOB_SET
@@ -134,8 +134,8 @@ TRAIN_JOB: Final = JobKind(
     # What it tells is that of its JobSet.
     status=JOB_SET.status,
     ends=(
-        Ending(Sign("Complete"), Outcome.SUCCEEDED),
-        Ending(Sign("Failed"), Outcome.FAILED),
+        Ending(Sign("Complete"), WorkloadOutcome.SUCCEEDED),
+        Ending(Sign("Failed"), WorkloadOutcome.FAILED),
     ),
     # Another TrainJob of its name takes over its JobSet and the pods of that. Only a label tells then.
     pods=(STARTED, PodLabel("jobset.sigs.k8s.io/jobset-name")),

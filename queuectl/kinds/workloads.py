@@ -15,14 +15,14 @@ from queuectl.core.model import (
     ForcedRelease,
     ObjectRef,
     Observation,
-    Outcome,
     PodCount,
     PodSet,
     Workload,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.reasons import Code, Reason
-from queuectl.kinds.admission import Admission, parse
+from queuectl.kinds.admission import AdmissionAnnotation, parse
 from queuectl.kinds.device_claims import pod_claims
 from queuectl.kinds.force_release_annotation import parse as forced_release
 from queuectl.kinds.jobs import Elastic, JobKind, Status
@@ -153,7 +153,7 @@ def observation(kind: JobKind, obj: Json) -> Observation:
 class _Marks(NamedTuple):
     """What queuectl has written on an object."""
 
-    admission: Admission | None
+    admission: AdmissionAnnotation | None
     stopped: int | None
     """The attempt whose stop is recorded."""
     reduced: tuple[PodCount, ...]
@@ -184,11 +184,11 @@ def identity(obj: Json) -> tuple[str, str]:
     return str(metadata.get("uid") or ""), str(metadata.get("resourceVersion") or "")
 
 
-def finished(kind: JobKind, obj: Json) -> Outcome | None:
+def finished(kind: JobKind, obj: Json) -> WorkloadOutcome | None:
     """How it ended. An object that is being deleted creates no more pods: for the queue it has ended."""
     outcome = kind.outcome(obj)
     if outcome is None and mapping(obj, "metadata", "").get("deletionTimestamp"):
-        return Outcome.DELETED
+        return WorkloadOutcome.DELETED
     return outcome
 
 
@@ -257,7 +257,7 @@ def _own_entry(kind: JobKind, obj: Json) -> int | None:
 
 
 def _pod_sets(
-    kind: JobKind, obj: Json, child: Json | None, admission: Admission | None, honoured: QueueLabels
+    kind: JobKind, obj: Json, child: Json | None, admission: AdmissionAnnotation | None, honoured: QueueLabels
 ) -> tuple[tuple[PodSet, ...], Reason | None]:
     try:
         _refuse_other_controller(kind, obj)
@@ -293,7 +293,7 @@ def _full(annotations: Json) -> Reason | None:
 
 
 def _pod_set(
-    pods: Pods, priority_class: str | None, admission: Admission | None, honoured: QueueLabels
+    pods: Pods, priority_class: str | None, admission: AdmissionAnnotation | None, honoured: QueueLabels
 ) -> PodSet:
     path = f"{pods.path}.spec"
     current = read_constraints(pods.spec, path)

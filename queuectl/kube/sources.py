@@ -42,7 +42,7 @@ class Resource(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Child(Generic[E]):
+class ChildSource(Generic[E]):
     """The child of each object of a source that has its podsets."""
 
     read: Callable[[Session, Json], Awaitable[Json | None]]
@@ -72,7 +72,7 @@ class Source(Generic[E]):
     optional: bool = False
     """The others do not wait for it if it may not be read."""
     metadata_only: bool = False
-    child: Child[E] | None = None
+    child: ChildSource[E] | None = None
     """None: objects have their podsets themselves."""
     defined: Resource | None = None
     """It is there if a CustomResourceDefinition says so; None: it is not of a custom kind."""
@@ -168,7 +168,7 @@ def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels) -> Source[E
         gone=lambda uid, version: WorkloadGone(WorkloadId(str(uid)), version),
         workloads=True,
         optional=True,
-        child=Child(partial(read_child, row), seen) if row else None,
+        child=ChildSource(partial(read_child, row), seen) if row else None,
         defined=Resource(kind.group, kind.version, kind.plural) if kind.custom else None,
     )
 

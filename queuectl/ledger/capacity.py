@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from queuectl.core.capacity import AwaitedLimit, Demand, FlavorCapacity, FreeShape, ResourceCapacity, Warned
+from queuectl.core.capacity import (
+    AwaitedLimit,
+    FlavorCapacity,
+    FlavorResourceCapacity,
+    FreeNodes,
+    PodDemand,
+    QuotaWarning,
+)
 from queuectl.core.policy import CapacityMode
 
 Json = dict[str, Any]
@@ -18,11 +25,11 @@ def capacity_to_json(value: FlavorCapacity) -> Json:
 
 def capacity_from_json(flavor: str, value: Json) -> FlavorCapacity:
     resources = tuple(_resource_from_json(one) for one in value["resources"])
-    warnings = tuple(Warned(*one) for one in value["warnings"])
+    warnings = tuple(QuotaWarning(*one) for one in value["warnings"])
     return FlavorCapacity(flavor=flavor, nodes=_pairs(value["nodes"]), resources=resources, warnings=warnings)
 
 
-def _resource_to_json(value: ResourceCapacity) -> Json:
+def _resource_to_json(value: FlavorResourceCapacity) -> Json:
     return {
         "resource": value.resource,
         "mode": value.mode.value,
@@ -35,8 +42,8 @@ def _resource_to_json(value: ResourceCapacity) -> Json:
     }
 
 
-def _resource_from_json(value: Json) -> ResourceCapacity:
-    return ResourceCapacity(
+def _resource_from_json(value: Json) -> FlavorResourceCapacity:
+    return FlavorResourceCapacity(
         resource=value["resource"],
         mode=CapacityMode(value["mode"]),
         allocatable=_pairs(value["allocatable"]),
@@ -44,11 +51,11 @@ def _resource_from_json(value: Json) -> ResourceCapacity:
         unmanaged=_pairs(value["unmanaged"]),
         expected=value["expected"],
         free=value["free"],
-        shapes=tuple(FreeShape(*shape) for shape in value["shapes"]),
+        shapes=tuple(FreeNodes(*shape) for shape in value["shapes"]),
     )
 
 
-def demand_to_json(value: Iterable[Demand]) -> list[Json]:
+def demand_to_json(value: Iterable[PodDemand]) -> list[Json]:
     return [
         {
             "flavor": one.flavor,
@@ -62,9 +69,9 @@ def demand_to_json(value: Iterable[Demand]) -> list[Json]:
     ]
 
 
-def demand_from_json(value: Iterable[Json]) -> tuple[Demand, ...]:
+def demand_from_json(value: Iterable[Json]) -> tuple[PodDemand, ...]:
     return tuple(
-        Demand(
+        PodDemand(
             flavor=one["flavor"],
             awaits=AwaitedLimit(one["awaits"]),
             workloads=one["workloads"],

@@ -24,7 +24,7 @@ from sqlalchemy.dialects.postgresql import JSONB, Insert
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.capacity import QueueDemand
+from queuectl.core.capacity import ClusterQueueDemand
 from queuectl.core.model import ForReaders, PendingLine, PodsReady
 from queuectl.core.node_facts import NodeFacts
 from queuectl.ledger import tables as t
@@ -57,14 +57,14 @@ PODS_READY: Final = _FRESH_PODS.from_select(
 )
 
 
-class Facts(NamedTuple):
+class FactTable(NamedTuple):
     """A table with one JSON value for each name."""
 
     rows: Columns
     statement: Insert
 
 
-def _facts(table: Table, name: str, value: str) -> Facts:
+def _facts(table: Table, name: str, value: str) -> FactTable:
     """A row that would not change is not written."""
     rows = Columns(*columns_of(table, name, value))
     fresh = upsert(table)
@@ -75,10 +75,10 @@ def _facts(table: Table, name: str, value: str) -> Facts:
         set_={column: fresh.excluded[column] for column in (value, "batch")},
         where=table.c[value].is_distinct_from(fresh.excluded[value]),
     )
-    return Facts(rows, statement)
+    return FactTable(rows, statement)
 
 
-def _history(table: Table, name: str, value: str) -> Facts:
+def _history(table: Table, name: str, value: str) -> FactTable:
     """A row for each time; of two commits at one time the later one counts."""
     rows = Columns(*columns_of(table, name, value))
     fresh = upsert(table)
@@ -88,7 +88,7 @@ def _history(table: Table, name: str, value: str) -> Facts:
         index_elements=[table.c.cluster_id, table.c[name], table.c.at],
         set_={value: fresh.excluded[value]},
     )
-    return Facts(rows, statement)
+    return FactTable(rows, statement)
 
 
 LINES: Final = _facts(t.pending_line, "cluster_queue", "workloads")
@@ -115,9 +115,9 @@ NO_PODS_READY: Final = delete(t.pods_ready).where(
 )
 
 
-def facts_of(found: ForReaders) -> Iterator[tuple[Facts, list[tuple[str, str]]]]:
+def facts_of(found: ForReaders) -> Iterator[tuple[FactTable, list[tuple[str, str]]]]:
     """Yield what to store in which table: names, and JSON texts. Tables without a row are left out."""
-    told: tuple[tuple[Facts, list[tuple[str, object]]], ...] = (
+    told: tuple[tuple[FactTable, list[tuple[str, object]]], ...] = (
         (LINES, [(one.cluster_queue, one.workloads) for one in found.lines]),
         (CAPACITIES, [(one.flavor, capacity_to_json(one)) for one in found.capacities]),
         (PAST_CAPACITIES, [(one.flavor, capacity_to_json(one)) for one in found.past_capacities]),
@@ -166,6 +166,6 @@ async def facts_after(connection: AsyncConnection, cluster: str, batch: int) -> 
         tuple(PodsReady(*row) for row in ready),
         tuple(PendingLine(name, tuple(found)) for name, found in lines),
         tuple(capacity_from_json(*row) for row in capacities),
-        tuple(QueueDemand(name, demand_from_json(found)) for name, found in demands),
+        tuple(ClusterQueueDemand(name, demand_from_json(found)) for name, found in demands),
         tuple(facts_from_json(*row) for row in nodes),
     )

@@ -16,7 +16,7 @@ Row = tuple[tuple[str, ...], float]
 """Label values and the value of the series."""
 
 
-class Names:
+class BoundedNames:
     """The names that have series of their own: the first ones seen, as long as they exist."""
 
     def __init__(self, most: int = MOST_QUEUES) -> None:

@@ -9,11 +9,11 @@ from typing import Final
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from queuectl.core.capacity import FlavorCapacity, ResourceCapacity
+from queuectl.core.capacity import FlavorCapacity, FlavorResourceCapacity
 from queuectl.core.nodes.inventory import NodeState
 from queuectl.core.reports import ClusterQueueReport
 from queuectl.core.resources import CPU, FlavorResource
-from queuectl.metrics.bounds import OTHER, Names, Row, summed
+from queuectl.metrics.bounds import OTHER, BoundedNames, Row, summed
 from queuectl.metrics.sampled import Sampled
 
 _QUEUE: Final = ("cluster_queue",)
@@ -33,7 +33,7 @@ def _amount(cell: FlavorResource, amount: int) -> float:
     return amount / 1000 if cell.resource == CPU else float(amount)
 
 
-class Capacity(Collector):
+class CapacityCollector(Collector):
     """Figures of the nodes of each flavor; the flavor of nodes without one is empty."""
 
     def __init__(self) -> None:
@@ -63,13 +63,13 @@ class Capacity(Collector):
             rows = ((tuple(cell), _amount(cell, of(one))) for cell, one in self._cells())
             yield _family(name, text, _CELL, rows)
 
-    def _cells(self) -> Iterator[tuple[FlavorResource, ResourceCapacity]]:
+    def _cells(self) -> Iterator[tuple[FlavorResource, FlavorResourceCapacity]]:
         for flavor in self.flavors:
             for one in flavor.resources:
                 yield FlavorResource(flavor.flavor, one.resource), one
 
 
-_AMOUNTS: Final[tuple[tuple[str, str, Callable[[ResourceCapacity], int]], ...]] = (
+_AMOUNTS: Final[tuple[tuple[str, str, Callable[[FlavorResourceCapacity], int]], ...]] = (
     ("flavor_used", "Requested by bound pods of workloads.", lambda one: one.used),
     (
         "flavor_unmanaged",
@@ -85,10 +85,10 @@ _AMOUNTS: Final[tuple[tuple[str, str, Callable[[ResourceCapacity], int]], ...]] 
 )
 
 
-class Reports(Collector):
+class ReportCollector(Collector):
     """Figures of the ClusterQueues, and pending workloads without a ClusterQueue."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: BoundedNames) -> None:
         self._names = names
         self.reports: tuple[ClusterQueueReport, ...] = ()
         self.sampled: Sampled | None = None
@@ -152,7 +152,7 @@ def _cells(queue: str, amounts: Iterable[tuple[FlavorResource, int]]) -> Iterato
         yield (queue, *cell), _amount(cell, amount)
 
 
-class Health(Collector):
+class HealthCollector(Collector):
     """The health of this controller: leadership, delays, frozen cohort trees."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

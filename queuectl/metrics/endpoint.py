@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from queuectl.metrics.exposition import CONTENT_TYPE, Exposition
-from queuectl.net.listener import Limits, guarded, serving
+from queuectl.net.listener import ConnectionLimits, guarded, serving
 
 Check = Callable[[], str | None]
 """None: passed; else the problem."""
@@ -26,7 +26,7 @@ async def serve(
     """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL. Raises OSError if it
     cannot listen there."""
     app = application(metrics, healthy=healthy, ready=ready)
-    async with serving(app, host=host, port=port, limits=Limits()) as url:
+    async with serving(app, host=host, port=port, limits=ConnectionLimits()) as url:
         if started is not None:
             started(url)
         await asyncio.Event().wait()

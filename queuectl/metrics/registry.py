@@ -15,8 +15,8 @@ from queuectl.core.decisions import Admit, Evict, Keep, Plan
 from queuectl.core.events import Result
 from queuectl.core.model import Verb
 from queuectl.core.reports import ClusterQueueReport
-from queuectl.metrics.bounds import Names
-from queuectl.metrics.collectors import Capacity, Health, Reports
+from queuectl.metrics.bounds import BoundedNames
+from queuectl.metrics.collectors import CapacityCollector, HealthCollector, ReportCollector
 from queuectl.metrics.exposition import Requesting
 from queuectl.metrics.sampled import Sampled
 
@@ -30,15 +30,15 @@ class Metrics(Requesting):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: monotonic, in seconds."""
         super().__init__()
-        self._names = Names()
+        self._names = BoundedNames()
         self._decide()
         self._commit()
         self._act()
         self._lag = self._histogram("event_loop_lag_seconds", "Delay of a timer.")
         self._epoch = self._gauge("leadership_epoch", "Epoch of this process' leadership; 0: none.")
-        self._capacity = Capacity()
-        self._reports = Reports(self._names)
-        self._health = Health(clock)
+        self._capacity = CapacityCollector()
+        self._reports = ReportCollector(self._names)
+        self._health = HealthCollector(clock)
         for collector in (self._capacity, self._reports, self._health):
             self._register(collector)
 

@@ -28,7 +28,7 @@ _BACKLOG: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ConnectionLimits:
     connections: int = 64
     """Open at one time, TLS handshakes included. One more takes the place of the oldest one without a request
     in work; without such a one it is closed."""
@@ -46,7 +46,7 @@ async def serving(
     *,
     host: str,
     port: int,
-    limits: Limits,
+    limits: ConnectionLimits,
     context: ssl.SSLContext | None = None,
     handler: type[web.RequestHandler] = web.RequestHandler,
 ) -> AsyncIterator[str]:
@@ -146,7 +146,9 @@ async def body_of(request: web.Request) -> bytes:
 class Connection(asyncio.Protocol):
     """Passes everything on to aiohttp's protocol, and aborts the connection when a deadline passes."""
 
-    def __init__(self, inner: asyncio.Protocol, limits: Limits, lost: Callable[[Connection], None]) -> None:
+    def __init__(
+        self, inner: asyncio.Protocol, limits: ConnectionLimits, lost: Callable[[Connection], None]
+    ) -> None:
         self._inner = inner
         self._limits = limits
         self._lost = lost
@@ -215,7 +217,7 @@ class Listener:
     """Accepts the connections of one HTTP server."""
 
     def __init__(
-        self, make: Callable[[], asyncio.Protocol], limits: Limits, context: ssl.SSLContext | None
+        self, make: Callable[[], asyncio.Protocol], limits: ConnectionLimits, context: ssl.SSLContext | None
     ) -> None:
         """`make`: a new aiohttp protocol for each connection. `context` None: plain HTTP."""
         self._make = make

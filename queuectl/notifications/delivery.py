@@ -47,7 +47,7 @@ Send = Callable[[Message], Awaitable[None]]
 """Raises SinkFailed."""
 
 
-class Observer(Protocol):
+class DeliveryObserver(Protocol):
     """Counts what happens, for metrics."""
 
     def sent(self, sink: str) -> None: ...
@@ -68,7 +68,7 @@ class Sink:
 class Delivery:
     """The messages of one sink. One task at a time may use it."""
 
-    def __init__(self, cluster: str, sink: Sink, outbox: Outbox, observer: Observer) -> None:
+    def __init__(self, cluster: str, sink: Sink, outbox: Outbox, observer: DeliveryObserver) -> None:
         self._cluster = cluster
         self._sink = sink
         self._outbox = outbox

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from queuectl.core.model import WorkloadId
-from queuectl.notifications.delivery import Observer, Sink, SinkFailed
+from queuectl.notifications.delivery import DeliveryObserver, Sink, SinkFailed
 from queuectl.notifications.messages import moved
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
 from queuectl.ports.outbox import ToldStart, ToldStarts
@@ -30,7 +30,12 @@ class StartWatch:
     """The rules `StartMoved` of all sinks. One task may use it."""
 
     def __init__(
-        self, cluster: str, sinks: Sequence[Sink], known: ToldStarts, forecasts: Forecasts, observer: Observer
+        self,
+        cluster: str,
+        sinks: Sequence[Sink],
+        known: ToldStarts,
+        forecasts: Forecasts,
+        observer: DeliveryObserver,
     ) -> None:
         """`sinks`: those with such a rule."""
         self._cluster = cluster

@@ -259,7 +259,7 @@ class PastWork(Past, Protocol):
         """The nodes that readers were told of last, by name."""
 
 
-class Calibration(NamedTuple):
+class ForecastCalibration(NamedTuple):
     """How often forecasts of past times held."""
 
     checked: int
@@ -284,7 +284,7 @@ class StartForecast(NamedTuple):
     after: float | None = None
     """The time up to which all draws were played; None: it starts in all of them."""
     draws: int = 0
-    calibration: Calibration | None = None
+    calibration: ForecastCalibration | None = None
     """None: not known yet, or too few forecasts could be checked."""
 
 

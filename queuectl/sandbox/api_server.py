@@ -16,7 +16,7 @@ from queuectl.sandbox.endpoints import SandboxError
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.kubernetes.wire import Json, StatusCause
-from queuectl.sandbox.players.api import Api, ApiError
+from queuectl.sandbox.players.api import Api, PlayerRequestError
 from queuectl.shipped import shipped
 
 Plane = SmallApi | ControlPlane
@@ -77,7 +77,7 @@ async def cluster_id(api: Api) -> str:
         try:
             namespace = await api.request("GET", "/api/v1/namespaces/kube-system")
             return str(namespace["metadata"]["uid"])
-        except ApiError as error:
+        except PlayerRequestError as error:
             if error.status != 404:
                 raise
         await asyncio.sleep(_POLL_SECONDS)

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import aiohttp
 import orjson
 
-from queuectl.sandbox.players.api import ApiError, Object
+from queuectl.sandbox.players.api import Object, PlayerRequestError
 
 _REQUEST_SECONDS: Final = 30
 _WATCH_SECONDS: Final = 330
@@ -65,7 +65,7 @@ class Client:
             async with self._open.request(method, path, params=query, data=data, headers=headers) as answer:
                 content = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ApiError(0, f"{method} {path}: {type(error).__name__} {error}") from error
+            raise PlayerRequestError(0, f"{method} {path}: {type(error).__name__} {error}") from error
         found = _decoded(content)
         if answer.status >= 300:
             raise _refusal(method, path, answer.status, found, content)
@@ -82,7 +82,7 @@ class Client:
                     raise _refusal("WATCH", path, answer.status, _decoded(content), content)
                 yield _events(answer.content)
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ApiError(0, f"WATCH {path}: {type(error).__name__} {error}") from error
+            raise PlayerRequestError(0, f"WATCH {path}: {type(error).__name__} {error}") from error
 
 
 async def _events(stream: aiohttp.StreamReader) -> AsyncIterator[Object]:
@@ -103,6 +103,6 @@ def _decoded(content: bytes) -> Object:
     return found if isinstance(found, dict) else {}
 
 
-def _refusal(method: str, path: str, status: int, found: Object, content: bytes) -> ApiError:
+def _refusal(method: str, path: str, status: int, found: Object, content: bytes) -> PlayerRequestError:
     message = str(found.get("message") or content[:200].decode(errors="replace"))
-    return ApiError(status, f"{method} {path}: {status} {message}", str(found.get("reason") or ""))
+    return PlayerRequestError(status, f"{method} {path}: {status} {message}", str(found.get("reason") or ""))

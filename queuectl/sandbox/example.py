@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kubernetes_yaml import load
-from queuectl.sandbox.players.api import Api, ApiError, Object
+from queuectl.sandbox.players.api import Api, Object, PlayerRequestError
 from queuectl.sandbox.players.kubelet import RUN_SECONDS, TERMINATE_SECONDS
 from queuectl.sandbox.players.nodes import FAKE_NODE
 
@@ -209,7 +209,7 @@ async def _create(api: Api, thing: Object) -> None:
     metadata = thing["metadata"]
     try:
         await api.request("POST", _path(thing["kind"], metadata["namespace"]), thing)
-    except ApiError as error:  # the user may have done anything to the example by now
+    except PlayerRequestError as error:  # the user may have done anything to the example by now
         _log.warning("%s/%s of the example: %s", metadata["namespace"], metadata["name"], error)
 
 
@@ -235,7 +235,7 @@ async def _delete_left(api: Api) -> bool:
                         path = f"{_path(kind, namespace)}/{name}"
                         await api.request("DELETE", path, {"propagationPolicy": "Background"})
             left = left or bool(await _found(api, f"/api/v1/namespaces/{namespace}/pods"))
-    except ApiError as error:
+    except PlayerRequestError as error:
         _log.warning("the example is not cleared: %s", error)
         return True
     return left

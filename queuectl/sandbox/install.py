@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from queuectl.files import BadFile, documents, read
-from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Object
+from queuectl.sandbox.players.api import MERGE_PATCH, Api, Object, PlayerRequestError
 
 RUNS_BESIDE: Final = frozenset(
     {"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "ServiceMonitor", "CronJob", "Secret"}
@@ -97,12 +97,12 @@ class Installer:
         try:
             try:
                 return await self._api.request("POST", path, thing)
-            except ApiError as error:
+            except PlayerRequestError as error:
                 if error.status != 409:
                     raise
             path = f"{path}/{thing['metadata']['name']}"
             return await self._api.request("PATCH", path, thing, content_type=MERGE_PATCH)
-        except ApiError as error:
+        except PlayerRequestError as error:
             name = thing["metadata"].get("name")
             raise InstallError(f"{thing['kind']} {name} can't be applied: {error}") from error
 
@@ -122,7 +122,7 @@ class Installer:
     async def _discover(self, api_version: str, kind: str) -> bool:
         try:
             found = await self._api.request("GET", _root(api_version))
-        except ApiError as error:
+        except PlayerRequestError as error:
             if error.status == 404:
                 return False
             raise InstallError(str(error)) from error
@@ -143,7 +143,7 @@ class Installer:
                         path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
                         await self._api.request("GET", path, query={"limit": "1"})
                         return
-                    except ApiError as error:
+                    except PlayerRequestError as error:
                         if error.status not in (404, 503):
                             raise InstallError(str(error)) from error
                     await asyncio.sleep(_POLL_SECONDS)

@@ -25,7 +25,7 @@ from queuectl.sandbox.install import InstallError
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.narration import Teller, controller_command, tell_decisions, what_to_try
 from queuectl.sandbox.players import play
-from queuectl.sandbox.players.api import ApiError
+from queuectl.sandbox.players.api import PlayerRequestError
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.postgres_folder import PostgresFailed
 from queuectl.sandbox.processes import ChildDied, ChildProcess, age, end_with_make
@@ -112,7 +112,7 @@ _KNOWN: Final = (
     ChildDied,
     PostgresFailed,
     ControlPlaneError,
-    ApiError,
+    PlayerRequestError,
     BrokenPipeError,
 )
 

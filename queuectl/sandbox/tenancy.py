@@ -8,7 +8,7 @@ from typing import Final
 
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.sandbox.endpoints import SandboxError
-from queuectl.sandbox.players.api import Api, ApiError, Object
+from queuectl.sandbox.players.api import Api, Object, PlayerRequestError
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ROLE: Final = "sandbox-tenant"
@@ -63,7 +63,7 @@ async def _past_gate(tenant: Api, path: str, body: Object, *, mutating: bool) ->
     """Why the gate is not in force yet; empty if it is."""
     try:
         answer = await tenant.request("POST", path, body, query={"dryRun": "All"})
-    except ApiError as error:
+    except PlayerRequestError as error:
         stopped = not mutating and "ValidatingAdmissionPolicy 'queuectl-" in str(error)
         return "" if stopped or error.status == 404 else str(error)
     spec = answer["spec"]

@@ -17,7 +17,7 @@ from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.endpoints import SandboxError, choose_ports, write_private
 from queuectl.sandbox.install import Installer, read_kustomization
-from queuectl.sandbox.players.api import Api, ApiError
+from queuectl.sandbox.players.api import Api, PlayerRequestError
 from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.shipped import shipped
 
@@ -56,7 +56,7 @@ async def _forget(api: Api) -> None:
     path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/queuectl-suspend"
     try:
         await api.request("DELETE", path)
-    except ApiError as error:
+    except PlayerRequestError as error:
         if error.status != 404:
             raise
 

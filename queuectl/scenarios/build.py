@@ -23,7 +23,6 @@ from queuectl.core.model import (
     LedgerSnapshot,
     ObjectRef,
     Observation,
-    Outcome,
     PastAttempts,
     Phase,
     PodSet,
@@ -32,6 +31,7 @@ from queuectl.core.model import (
     UsageSum,
     Workload,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.node_facts import NodeFacts
 from queuectl.core.nodes.pods import Pod
@@ -127,11 +127,11 @@ def settings(config: documents.Config) -> SchedulingConfiguration:
     )
 
 
-def _nodes(document: documents.Document) -> Iterator[Event]:
+def _nodes(document: documents.ScenarioDocument) -> Iterator[Event]:
     return (ContextObserved(node) for given in document.nodes for node in given.values())
 
 
-def avoided(document: documents.Document) -> tuple[NodeFacts, ...]:
+def avoided(document: documents.ScenarioDocument) -> tuple[NodeFacts, ...]:
     """Nodes that do not count for some time, as the ledger tells of them."""
     return tuple(
         NodeFacts(name=name, node=None, avoided_until=given.avoided_until)
@@ -141,7 +141,7 @@ def avoided(document: documents.Document) -> tuple[NodeFacts, ...]:
     )
 
 
-def _bound(document: documents.Document) -> Iterator[Event]:
+def _bound(document: documents.ScenarioDocument) -> Iterator[Event]:
     """The pods that the document binds to nodes."""
     owners = {workload.reference: identity(workload) for workload in document.workloads}
     for given in document.pods:
@@ -216,7 +216,7 @@ def _priority_class(value: int) -> str:
     return f"priority:{value}"
 
 
-def _cluster_queue(workload: documents.Workload) -> str:
+def _cluster_queue(workload: documents.ScenarioWorkload) -> str:
     """The LocalQueue of a workload that names none."""
     if workload.cluster_queue is not None:
         return workload.cluster_queue
@@ -224,23 +224,23 @@ def _cluster_queue(workload: documents.Workload) -> str:
     return workload.admission.cluster_queue
 
 
-def _queue(workload: documents.Workload) -> str:
+def _queue(workload: documents.ScenarioWorkload) -> str:
     # No object name contains a colon.
     return workload.queue if workload.queue is not None else f"clusterqueue:{_cluster_queue(workload)}"
 
 
-def identity(workload: documents.Workload) -> WorkloadId:
+def identity(workload: documents.ScenarioWorkload) -> WorkloadId:
     """Sorts by `uid`; UIDs in a document need not be unique."""
     if workload.ledger is not None:
         return workload.ledger.id
     return WorkloadId(f"{workload.uid or ''} {workload.reference}")
 
 
-def _ref(workload: documents.Workload) -> ObjectRef:
+def _ref(workload: documents.ScenarioWorkload) -> ObjectRef:
     return ObjectRef(workload.namespace, KIND, workload.name, identity(workload))
 
 
-def _stored(workload: documents.Workload, arrival: int) -> StoredWorkload:
+def _stored(workload: documents.ScenarioWorkload, arrival: int) -> StoredWorkload:
     """A workload that holds quota, as in the ledger."""
     assert workload.admission is not None
     evicting = workload.evicted is not None
@@ -277,12 +277,12 @@ def _stored(workload: documents.Workload, arrival: int) -> StoredWorkload:
 _SETS_BACK = ("PodsReadyTimeout", "AdmissionCheck")
 
 
-def _loses_place(workload: documents.Workload) -> bool:
+def _loses_place(workload: documents.ScenarioWorkload) -> bool:
     """It is pending again, since its eviction (O6)."""
     return workload.evicted is not None and workload.evicted.reason in _SETS_BACK
 
 
-def _set_back(workload: documents.Workload, arrival: int) -> StoredWorkload:
+def _set_back(workload: documents.ScenarioWorkload, arrival: int) -> StoredWorkload:
     """A pending workload that was evicted before, as in the ledger."""
     assert workload.evicted is not None
     return StoredWorkload(
@@ -301,12 +301,12 @@ def _set_back(workload: documents.Workload, arrival: int) -> StoredWorkload:
     )
 
 
-def _reclaimed(workload: documents.Workload) -> dict[str, int]:
+def _reclaimed(workload: documents.ScenarioWorkload) -> dict[str, int]:
     return {one.name: one.count for one in workload.reclaimable_pods}
 
 
 def _held(
-    name: str, held: documents.PodSetAdmission, asked: documents.PodSet, reclaimed: int
+    name: str, held: documents.PodSetAdmission, asked: documents.ScenarioPodSet, reclaimed: int
 ) -> PodSetAssignment:
     count = asked.count if held.count is None else held.count
     if held.usage is not None:
@@ -321,7 +321,7 @@ def _held(
     )
 
 
-def observed(workload: documents.Workload) -> WorkloadObserved:
+def observed(workload: documents.ScenarioWorkload) -> WorkloadObserved:
     """The observation of its object without changes."""
     if workload.ledger is not None:
         return rebuilding.observed(workload.ledger, frozenset())
@@ -340,14 +340,14 @@ def observed(workload: documents.Workload) -> WorkloadObserved:
     )
 
 
-def over(workload: documents.Workload) -> WorkloadObserved:
+def over(workload: documents.ScenarioWorkload) -> WorkloadObserved:
     """The observation of its finished object, with nothing alive."""
     found = observed(workload)
-    ended = replace(found.observation, resource_version="2", finished=Outcome.DELETED, quiet=True)
+    ended = replace(found.observation, resource_version="2", finished=WorkloadOutcome.DELETED, quiet=True)
     return WorkloadObserved(found.workload, ended)
 
 
-def _pod_sets(workload: documents.Workload) -> tuple[tuple[PodSet, ...], Reason | None]:
+def _pod_sets(workload: documents.ScenarioWorkload) -> tuple[tuple[PodSet, ...], Reason | None]:
     """Read as in any job: an error becomes the workload's problem."""
     try:
         reclaimed = _reclaimed(workload)
@@ -359,7 +359,7 @@ def _pod_sets(workload: documents.Workload) -> tuple[tuple[PodSet, ...], Reason 
         return (), Reason(code=Code.MISCONFIGURED, detail=str(problem))
 
 
-def pod_set(given: documents.PodSet) -> PodSet:
+def pod_set(given: documents.ScenarioPodSet) -> PodSet:
     spec = {
         "nodeSelector": given.node_selector,
         "tolerations": given.tolerations,

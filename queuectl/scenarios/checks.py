@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 
 from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.requests import RequestProblem
-from queuectl.scenarios.documents import Cycle, Document, Expect, Preemption, Workload
+from queuectl.scenarios.documents import Cycle, Expect, ScenarioDocument, ScenarioPreemption, ScenarioWorkload
 from queuectl.scenarios.manifests import BadDocument, Path
 from queuectl.scenarios.simulation import Simulation
 
 
-def problems(document: Document) -> Iterator[BadDocument]:
+def problems(document: ScenarioDocument) -> Iterator[BadDocument]:
     known: dict[str, int] = {}
     for number, workload in enumerate(document.workloads):
         here: Path = ("workloads", number)
@@ -23,13 +23,13 @@ def problems(document: Document) -> Iterator[BadDocument]:
     for path, name in _references(document):
         if name not in known:
             yield BadDocument(path, f"{name} is not a workload of this document")
-    if isinstance(document, Preemption) and document.incoming.workload in known:
+    if isinstance(document, ScenarioPreemption) and document.incoming.workload in known:
         yield from _incoming(document, document.workloads[known[document.incoming.workload]])
     if isinstance(document, Simulation):
         yield from _templates(document, set(known))
 
 
-def _workload(workload: Workload, here: Path) -> Iterator[BadDocument]:
+def _workload(workload: ScenarioWorkload, here: Path) -> Iterator[BadDocument]:
     names = [pod_set.name for pod_set in workload.pod_sets]
     if not names:
         yield BadDocument((*here, "podSets"), "at least one podset is needed")
@@ -51,7 +51,7 @@ def _workload(workload: Workload, here: Path) -> Iterator[BadDocument]:
         yield BadDocument(here, "a pending workload needs either queue or clusterQueue")
 
 
-def _holder(workload: Workload, here: Path) -> Iterator[BadDocument]:
+def _holder(workload: ScenarioWorkload, here: Path) -> Iterator[BadDocument]:
     if workload.admission is None:
         yield BadDocument((*here, "state"), f"a workload in state {workload.state} needs an admission")
         return
@@ -86,7 +86,7 @@ def _templates(document: Simulation, known: set[str]) -> Iterator[BadDocument]:
         yield from _workload(shape, here)
 
 
-def _incoming(document: Preemption, workload: Workload) -> Iterator[BadDocument]:
+def _incoming(document: ScenarioPreemption, workload: ScenarioWorkload) -> Iterator[BadDocument]:
     if workload.holds:
         yield BadDocument(("incoming", "workload"), f"{workload.reference} holds quota already")
     asked = {pod_set.name: pod_set for pod_set in workload.pod_sets}
@@ -101,9 +101,9 @@ def _incoming(document: Preemption, workload: Workload) -> Iterator[BadDocument]
             yield BadDocument(where, f"what it asks for can't be read: {problem}")
 
 
-def _references(document: Document) -> Iterator[tuple[Path, str]]:
+def _references(document: ScenarioDocument) -> Iterator[tuple[Path, str]]:
     """All names of workloads in it, with their places."""
-    if isinstance(document, Preemption):
+    if isinstance(document, ScenarioPreemption):
         yield ("incoming", "workload"), document.incoming.workload
         for number, victim in enumerate(document.expect.preempted if document.expect else ()):
             yield ("expect", "preempted", number, "workload"), victim.workload

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from queuectl.core.resources import format_amount
 from queuectl.scenarios.documents import Expect
-from queuectl.scenarios.fields import Part
+from queuectl.scenarios.fields import ScenarioPart
 
 _ASKED_FOR: Final = {"reasons": None, "skipped_preemptions": 0}
 """Fields in which only expected workloads are compared, with the value for a missing one."""
@@ -32,7 +32,7 @@ class Difference:
         return [f"{sign} {self.path}: {value}" for sign, value in told]
 
 
-def differences(expected: Part, observed: Part, path: str = "") -> list[Difference]:
+def differences(expected: ScenarioPart, observed: ScenarioPart, path: str = "") -> list[Difference]:
     """Sorted by path."""
     found: list[Difference] = []
     ours = _sets(observed)
@@ -45,7 +45,7 @@ def differences(expected: Part, observed: Part, path: str = "") -> list[Differen
     return sorted(found, key=lambda one: one.path)
 
 
-def _sets(part: Part) -> dict[str, Any]:
+def _sets(part: ScenarioPart) -> dict[str, Any]:
     """Its fields that are set; lists as sets."""
     found = {name: getattr(part, name) for name in part.model_fields_set}
     found = {name: value for name, value in found.items() if value is not None}

@@ -31,11 +31,11 @@ from queuectl.scenarios.fields import (
     Duration,
     Later,
     Name,
-    Part,
     Priority,
     Quantities,
     ReasonCode,
     Reference,
+    ScenarioPart,
     Text,
     Time,
     Whole,
@@ -65,7 +65,7 @@ START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 # --- configuration -----------------------------------------------------------------------------------
 
 
-class FairSharing(Part):
+class ScenarioFairSharing(ScenarioPart):
     enabled: StrictBool = False
     preemption_strategies: tuple[Literal[tuple(map(str, STRATEGIES))], ...] | None = None  # type: ignore[valid-type]
 
@@ -78,7 +78,7 @@ class FairSharing(Part):
         )
 
 
-class AdmissionFairSharing(Part):
+class ScenarioAdmissionFairSharing(ScenarioPart):
     enabled: StrictBool = True
     usage_half_life_time: Duration = 0
     usage_sampling_interval: Duration = 300
@@ -87,22 +87,22 @@ class AdmissionFairSharing(Part):
     """Decayed past usage of LocalQueues, by NAMESPACE/NAME."""
 
 
-class LedgerConfig(Part):
+class LedgerConfig(ScenarioPart):
     """What a dump has of the component: used instead of the other settings."""
 
     scheduling: SchedulingConfiguration = DEFAULT_CONFIGURATION
     past_usage: tuple[UsageSum, ...] = ()
 
 
-class Config(Part):
+class Config(ScenarioPart):
     """The component's own configuration, and how the document is run."""
 
     now: Time = START
     cycles: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 1
     """A cycle evaluates at most the head of each ClusterQueue."""
-    fair_sharing: FairSharing = FairSharing()
+    fair_sharing: ScenarioFairSharing = ScenarioFairSharing()
     """For cohort trees whose root does not set it."""
-    admission_fair_sharing: AdmissionFairSharing | None = None
+    admission_fair_sharing: ScenarioAdmissionFairSharing | None = None
     pods_ready_requeuing_timestamp: Literal["Eviction", "Creation"] = "Eviction"
     """Order in the pending queue after an eviction because pods were not ready in time."""
     resources: ResourceSettings = ResourceSettings()
@@ -117,7 +117,7 @@ class Config(Part):
 # --- workloads ---------------------------------------------------------------------------------------
 
 
-class PodSet(Part):
+class ScenarioPodSet(ScenarioPart):
     name: Name = "main"
     count: Whole = 1
     min_count: Whole | None = None
@@ -142,7 +142,7 @@ class PodSet(Part):
         return pod_resources({"containers": self.containers or (whole,)}, self.name)
 
 
-class PodSetAdmission(Part):
+class PodSetAdmission(ScenarioPart):
     count: Whole | None = None
     """None: the count of the podset."""
     flavors: dict[str, str]
@@ -154,23 +154,23 @@ class PodSetAdmission(Part):
     topology: Later = None
 
 
-class Admission(Part):
+class ScenarioAdmission(ScenarioPart):
     cluster_queue: Name
     pod_sets: Annotated[dict[str, PodSetAdmission], Field(min_length=1)]
 
 
-class Happened(Part):
+class Happened(ScenarioPart):
     reason: Text
     at: Time
 
 
-class Reclaimable(Part):
+class Reclaimable(ScenarioPart):
     name: Name
     """Name of a podset."""
     count: Whole
 
 
-class Workload(Part):
+class ScenarioWorkload(ScenarioPart):
     name: Name
     namespace: Name = "default"
     uid: Text | None = None
@@ -182,9 +182,9 @@ class Workload(Part):
     priority: Priority = 0
     created_at: Time | None = None
     """None: older than all others, in the order of the document."""
-    pod_sets: tuple[PodSet, ...]
+    pod_sets: tuple[ScenarioPodSet, ...]
     state: Literal["pending", "quotaReserved", "admitted"]
-    admission: Admission | None = None
+    admission: ScenarioAdmission | None = None
     quota_reserved_at: Time | None = None
     admitted_at: Time | None = None
     evicted: Happened | None = None
@@ -212,36 +212,36 @@ class Workload(Part):
 # --- expected decisions --------------------------------------------------------------------------------
 
 
-class PodSetAdmitted(Part):
+class PodSetAdmitted(ScenarioPart):
     count: Whole | None = None
     flavors: dict[str, str] | None = None
     usage: Amounts | None = None
     topology: Later = None
 
 
-class Admitted(Part):
+class Admitted(ScenarioPart):
     cluster_queue: str | None = None
     pod_sets: dict[str, PodSetAdmitted] | None = None
     state: Literal["quotaReserved", "admitted"] | None = None
 
 
-class Victim(Part):
+class ScenarioVictim(ScenarioPart):
     workload: Reference
     reason: PreemptionCause | None = None
     by: Reference | None = None
     cluster_queue: str | None = None
 
 
-class Evicted(Part):
+class Evicted(ScenarioPart):
     workload: Reference
     reason: Code | None = None
 
 
-class Expect(Part):
+class Expect(ScenarioPart):
     """Fields that are absent are not compared."""
 
     admitted: dict[Reference, Admitted] | None = None
-    preempted: tuple[Victim, ...] | None = None
+    preempted: tuple[ScenarioVictim, ...] | None = None
     evicted: tuple[Evicted, ...] | None = None
     finished: tuple[Reference, ...] | None = None
     pending: dict[str, tuple[Reference, ...]] | None = None
@@ -255,14 +255,14 @@ class Expect(Part):
     """By ClusterQueue: heads whose victims were preempted for others in the same cycle."""
 
 
-class PreemptionExpect(Part):
-    preempted: tuple[Victim, ...]
+class PreemptionExpect(ScenarioPart):
+    preempted: tuple[ScenarioVictim, ...]
 
 
 # --- documents ------------------------------------------------------------------------------------------
 
 
-class Step(Part):
+class ScenarioStep(ScenarioPart):
     do: Literal["cycle", "deleteWorkloads", "requeueInadmissible"] | NodeChange
     workloads: tuple[Reference, ...] = ()
     """Workloads to delete."""
@@ -271,7 +271,7 @@ class Step(Part):
     expect: Expect | None = None
 
 
-class Header(Part):
+class Header(ScenarioPart):
     """Fields of all documents."""
 
     model_config = ConfigDict(extra="ignore")
@@ -288,7 +288,7 @@ class Header(Part):
         return self.id or self.name
 
 
-class Document(Header):
+class ScenarioDocument(Header):
     """A document that can be run."""
 
     model_config = ConfigDict(extra="forbid")
@@ -302,40 +302,43 @@ class Document(Header):
     """Nodes, in addition to those in `objects`."""
     pods: Annotated[tuple[PodModel, ...], Field(max_length=MOST_PODS)] = ()
     """Pods of no queue."""
-    workloads: tuple[Workload, ...]
+    workloads: tuple[ScenarioWorkload, ...]
 
 
-class Cycle(Document):
+class Cycle(ScenarioDocument):
     kind: Literal["cycle"]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ScenarioStep, ...] = ()
     """Instead of `config.cycles`."""
     expect: Expect | None = None
     """None: decisions are shown, not compared."""
 
 
-class FlavorMode(Part):
+class FlavorMode(ScenarioPart):
     flavor: Name
     mode: Literal["Fit", "Preempt"]
 
 
-class PodSetAssigned(Part):
+class PodSetAssigned(ScenarioPart):
     count: Whole | None = None
     flavors: dict[str, FlavorMode]
 
 
-class Incoming(Part):
+class Incoming(ScenarioPart):
     workload: Reference
     cluster_queue: Name
     assignment: Annotated[dict[str, PodSetAssigned], Field(min_length=1)]
 
 
-class Preemption(Document):
+class ScenarioPreemption(ScenarioDocument):
     kind: Literal["preemption"]
     incoming: Incoming
     expect: PreemptionExpect | None = None
 
 
-MODELS: Final[dict[str, type[Cycle | Preemption]]] = {"cycle": Cycle, "preemption": Preemption}
+MODELS: Final[dict[str, type[Cycle | ScenarioPreemption]]] = {
+    "cycle": Cycle,
+    "preemption": ScenarioPreemption,
+}
 
 
 def not_understood(part: BaseModel, path: str = "") -> Iterator[str]:

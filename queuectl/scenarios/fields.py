@@ -105,7 +105,7 @@ Positive = Annotated[float, Field(strict=True, gt=0, le=MOST_SECONDS, allow_inf_
 ReasonCode = Annotated[str, AfterValidator(_reason)]
 
 
-class Part(BaseModel):
+class ScenarioPart(BaseModel):
     """Fields in camelCase; an unknown field is an error."""
 
     model_config = ConfigDict(

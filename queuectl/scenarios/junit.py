@@ -9,12 +9,12 @@ from pathlib import Path
 from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from queuectl.kinds.json_fields import clean
-from queuectl.scenarios.verdicts import Result, Verdict
+from queuectl.scenarios.verdicts import CaseResult, CaseVerdict
 
 _LONGEST = 100_000
 
 
-def write(verdicts: Iterable[Verdict], path: Path) -> None:
+def write(verdicts: Iterable[CaseVerdict], path: Path) -> None:
     """One suite for each file. Raises OSError."""
     found = JUnitXml("queuectl test")
     for file, group in groupby(verdicts, key=lambda verdict: verdict.scenario.file):
@@ -24,14 +24,14 @@ def write(verdicts: Iterable[Verdict], path: Path) -> None:
     found.write(str(path), pretty=True)
 
 
-def _case(verdict: Verdict) -> TestCase:
+def _case(verdict: CaseVerdict) -> TestCase:
     scenario = verdict.scenario
     header = scenario.header
     title = header.name if header.id is None else f"{header.id}: {header.name}"
     case = TestCase(_legal(title), classname=_legal(header.table or Path(scenario.file).stem))
-    if verdict.result is Result.SKIPPED:
+    if verdict.result is CaseResult.SKIPPED:
         case.result = [Skipped(_legal(scenario.left_out))]
-    elif verdict.result is Result.FAILED:
+    elif verdict.result is CaseResult.FAILED:
         failure = Failure(f"{len(verdict.differences)} differences")
         failure.text = "\n".join(
             [

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.node_constraints import read_constraints
-from queuectl.scenarios.documents import Cycle, Document
+from queuectl.scenarios.documents import Cycle, ScenarioDocument
 from queuectl.scenarios.manifests import BadDocument, Path
 from queuectl.scenarios.nodes import MOST_NODES, MOST_PODS, PodModel, SimulatedPod
 from queuectl.scenarios.simulation import Simulation
 
 
-def node_problems(document: Document, manifests: set[str]) -> Iterator[BadDocument]:
+def node_problems(document: ScenarioDocument, manifests: set[str]) -> Iterator[BadDocument]:
     """`manifests`: names of the Nodes among the manifests, which nodes of the document replace."""
     if sum(one.count or 1 for one in document.nodes) + len(manifests) > MOST_NODES:
         yield BadDocument(("nodes",), f"more than {MOST_NODES} nodes, with those among the manifests")
@@ -52,7 +52,7 @@ def _unknown(node: str) -> str:
     return f"there is no node {node}"
 
 
-def _pods(document: Document, names: set[str]) -> Iterator[BadDocument]:
+def _pods(document: ScenarioDocument, names: set[str]) -> Iterator[BadDocument]:
     if sum(one.count for one in document.pods) > MOST_PODS:
         yield BadDocument(("pods",), f"more than {MOST_PODS} pods")
     known: set[str] = set()
@@ -85,7 +85,7 @@ def _owned(pods: PodModel, here: Path, owners: set[str]) -> Iterator[BadDocument
         yield BadDocument((*here, "node"), "missing: only pods of workloads that are bound are given")
 
 
-def _bound(document: Document, names: set[str]) -> Iterator[BadDocument]:
+def _bound(document: ScenarioDocument, names: set[str]) -> Iterator[BadDocument]:
     """Nodes of pods of workloads that hold quota."""
     for number, workload in enumerate(document.workloads):
         asked = {pod_set.name: pod_set.count for pod_set in workload.pod_sets}

@@ -10,7 +10,7 @@ from pydantic import Field, StrictBool
 
 from queuectl.core.policy import Node, Taint
 from queuectl.core.resources import amounts
-from queuectl.scenarios.fields import Amounts, Name, Part, Positive, Reference, Seconds, Time
+from queuectl.scenarios.fields import Amounts, Name, Positive, Reference, ScenarioPart, Seconds, Time
 
 MOST_NODES: Final = 5_000
 """Of one document, all templates together."""
@@ -28,13 +28,13 @@ LONG: Final = timedelta(days=1)
 """Since when a node that a step changes has been ready or not: longer than any rule waits."""
 
 
-class TaintModel(Part):
+class TaintModel(ScenarioPart):
     key: Annotated[str, Field(min_length=1, max_length=317)]
     value: Label = ""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
-class NodeModel(Part):
+class NodeModel(ScenarioPart):
     """One node, or `count` equal ones."""
 
     name: Name
@@ -81,7 +81,7 @@ class NodeModel(Part):
             )
 
 
-class PodModel(Part):
+class PodModel(ScenarioPart):
     """One pod, or `count` equal ones."""
 
     name: Name
@@ -106,7 +106,7 @@ class SimulatedNode(NodeModel):
     """None: it is there from the start."""
 
 
-class NodeEventModel(Part):
+class NodeEventModel(ScenarioPart):
     at: Seconds
     node: Name
     """Name of a node, or of several (`nodes[].name` with a count): all of them."""

@@ -9,9 +9,15 @@ from queuectl.core.preemption.fair import fair_victims
 from queuectl.core.preemption.search import PreemptionSearch, Snapshot, Target
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource, Usage
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 from queuectl.scenarios.build import SOURCE, beginning, identity, settings
-from queuectl.scenarios.documents import Incoming, Preemption, PreemptionExpect, Victim, Workload
+from queuectl.scenarios.documents import (
+    Incoming,
+    PreemptionExpect,
+    ScenarioPreemption,
+    ScenarioVictim,
+    ScenarioWorkload,
+)
 from queuectl.scenarios.findings import Finding, WorkloadState, rejected
 from queuectl.scenarios.reader import Scenario
 
@@ -19,9 +25,9 @@ from queuectl.scenarios.reader import Scenario
 def preempted(scenario: Scenario) -> tuple[PreemptionExpect, Finding]:
     """The victims, and what the search found."""
     document = scenario.document
-    assert isinstance(document, Preemption)
+    assert isinstance(document, ScenarioPreemption)
     start = beginning(scenario)
-    state = State(frozenset({SOURCE}), settings(document.config))
+    state = EngineState(frozenset({SOURCE}), settings(document.config))
     restore(state, start.snapshot)
     for events in start.batches:
         fold(state, events)
@@ -38,7 +44,7 @@ def preempted(scenario: Scenario) -> tuple[PreemptionExpect, Finding]:
     search = _search(snapshot, document, state)
     expect = PreemptionExpect(
         preempted=tuple(
-            Victim(
+            ScenarioVictim(
                 workload=start.references[entry.id],
                 reason=cause,
                 cluster_queue=entry.attempt.assignment.cluster_queue if entry.attempt else None,
@@ -61,7 +67,7 @@ def _finding(incoming: Incoming, search: PreemptionSearch, victims: int) -> Find
     return Finding(incoming.workload, WorkloadState.PENDING, text, tuple(rejected(found.victims)))
 
 
-def _search(snapshot: Snapshot, document: Preemption, state: State) -> PreemptionSearch:
+def _search(snapshot: Snapshot, document: ScenarioPreemption, state: EngineState) -> PreemptionSearch:
     incoming = document.incoming
     workload = next(w for w in document.workloads if w.reference == incoming.workload)
     usage, needed = _request(document, workload)
@@ -85,7 +91,7 @@ def _victims(search: PreemptionSearch) -> list[Target]:
     return classical_victims(search)
 
 
-def _request(document: Preemption, workload: Workload) -> tuple[Usage, set[FlavorResource]]:
+def _request(document: ScenarioPreemption, workload: ScenarioWorkload) -> tuple[Usage, set[FlavorResource]]:
     """Total requests of its pods, and the part that does not fit."""
     usage: Usage = {}
     needed: set[FlavorResource] = set()

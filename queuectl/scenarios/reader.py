@@ -19,8 +19,8 @@ from queuectl.kinds.json_fields import clean, kind_of
 from queuectl.scenarios.checks import problems
 from queuectl.scenarios.documents import (
     MODELS,
-    Document,
     Header,
+    ScenarioDocument,
     not_understood,
 )
 from queuectl.scenarios.manifests import BadDocument, Manifests, Path, concerns, read_manifests
@@ -47,7 +47,7 @@ class Scenario:
     file: str
     line: int
     header: Header
-    document: Document | None = None
+    document: ScenarioDocument | None = None
     """None: the document is left out."""
     policy: tuple[Event, ...] = ()
     """Events of its objects."""
@@ -91,7 +91,7 @@ def read_scenarios(
     text: bytes,
     name: str,
     policy: Manifests = Manifests(),  # noqa: B008
-    models: Mapping[str, type[Document]] = MODELS,
+    models: Mapping[str, type[ScenarioDocument]] = MODELS,
 ) -> list[Scenario]:
     """All documents of a file with content `text`, on top of `policy`. Kinds not in `models` are left out.
 
@@ -138,7 +138,7 @@ def _items(content: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def _scenario(
-    name: str, line: int, content: Any, policy: Manifests, models: Mapping[str, type[Document]]
+    name: str, line: int, content: Any, policy: Manifests, models: Mapping[str, type[ScenarioDocument]]
 ) -> Scenario:
     """Raises _Bad."""
     header = _validated(Header, content)
@@ -169,7 +169,7 @@ def _scenario(
     return Scenario(file=name, line=line, header=header, left_out=left_out)
 
 
-def _to_run(content: Any, model: type[Document]) -> tuple[Document, Manifests]:
+def _to_run(content: Any, model: type[ScenarioDocument]) -> tuple[ScenarioDocument, Manifests]:
     document = _validated(model, content)
     if mistakes := [(problem.path, str(problem)) for problem in problems(document)]:
         raise _Bad(mistakes)

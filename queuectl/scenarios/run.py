@@ -22,9 +22,9 @@ from queuectl.scenarios.documents import (
     Evicted,
     Expect,
     PodSetAdmitted,
-    Step,
-    Victim,
-    Workload,
+    ScenarioStep,
+    ScenarioVictim,
+    ScenarioWorkload,
 )
 from queuectl.scenarios.findings import Finding
 from queuectl.scenarios.nodes import LONG
@@ -35,11 +35,11 @@ BUDGET: Final = 1_000_000
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """Results of the decisions since its start."""
 
     admitted: dict[str, Admitted] = field(default_factory=dict)
-    preempted: dict[str, Victim] = field(default_factory=dict)
+    preempted: dict[str, ScenarioVictim] = field(default_factory=dict)
     evicted: dict[str, Evicted] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     """By ClusterQueue: heads that are pending for victims of others."""
@@ -54,7 +54,7 @@ class Told(NamedTuple):
     """By workload, what became of it and why."""
 
 
-class Run:
+class ScenarioRun:
     """The engine of one document, with holding and pending workloads."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -93,7 +93,7 @@ class Run:
 
         If there are steps, `admitted` at the end is what the last cycle admitted.
         """
-        whole = Outcome()
+        whole = RunOutcome()
         if not self._document.steps:
             for _ in range(self._document.config.cycles):
                 self.cycle(whole)
@@ -105,7 +105,7 @@ class Run:
                 self._change(step)
                 after.append(None)
                 continue
-            last = Outcome()
+            last = RunOutcome()
             self.cycle(last)
             whole.preempted |= last.preempted
             whole.skipped |= last.skipped
@@ -113,7 +113,7 @@ class Run:
             after.append(self._told(last, last))
         return self._told(last, whole), after
 
-    def _change(self, step: Step) -> None:
+    def _change(self, step: ScenarioStep) -> None:
         if step.do == "deleteWorkloads":
             self._engine.handle([over(self._workloads[name]) for name in step.workloads])
             self._gone.update(step.workloads)
@@ -122,7 +122,7 @@ class Run:
         else:
             self._engine.reconsider()
 
-    def _nodes_changed(self, step: Step) -> Iterator[Event]:
+    def _nodes_changed(self, step: ScenarioStep) -> Iterator[Event]:
         """What a step does to nodes. They have been ready, or not, for longer than any rule waits."""
         for name in step.nodes:
             for given in self._document.nodes:
@@ -134,14 +134,14 @@ class Run:
                     self._nodes[node.name] = changed = _changed(node, step.do, self._now - LONG)
                     yield ContextObserved(changed)
 
-    def cycle(self, outcome: Outcome) -> None:
+    def cycle(self, outcome: RunOutcome) -> None:
         """One admission cycle, after all steps that are due without one."""
         plan = self._engine.decide(self._now, BUDGET, cycles=1)
         self._note(plan, outcome)
         self._engine.commit(plan, self._sequence + 1)
         self._sequence += len(plan.recorded)
 
-    def _note(self, plan: Plan, outcome: Outcome) -> None:
+    def _note(self, plan: Plan, outcome: RunOutcome) -> None:
         names = self._beginning.references
         for decision in plan.decisions:
             if isinstance(decision, Admit):
@@ -165,7 +165,7 @@ class Run:
 
         self._note_skips(plan, outcome)
 
-    def _note_skips(self, plan: Plan, outcome: Outcome) -> None:
+    def _note_skips(self, plan: Plan, outcome: RunOutcome) -> None:
         preemptors = {victim.preemptor for victim in plan.victims}
         for decision in plan.decisions:
             if (
@@ -177,19 +177,19 @@ class Run:
                 if queue is not None:
                     outcome.skipped[queue] = outcome.skipped.get(queue, 0) + 1
 
-    def _note_eviction(self, decision: Evict, outcome: Outcome) -> None:
+    def _note_eviction(self, decision: Evict, outcome: RunOutcome) -> None:
         names = self._beginning.references
         name = names[decision.workload]
         self._decided[name] = findings.evicted(name, decision.reason)
         if decision.reason.code is Code.PREEMPTED:
             by = None if decision.preemptor is None else names[decision.preemptor]
-            outcome.preempted[name] = Victim(
+            outcome.preempted[name] = ScenarioVictim(
                 workload=name, reason=decision.reason.cause, by=by, cluster_queue=self._holding[name]
             )
         else:
             outcome.evicted[name] = Evicted(workload=name, reason=decision.reason.code)
 
-    def _told(self, last: Outcome, whole: Outcome) -> Told:
+    def _told(self, last: RunOutcome, whole: RunOutcome) -> Told:
         return Told(self._expect(last, whole), {one.workload: one for one in self._findings()})
 
     def _findings(self) -> Iterable[Finding]:
@@ -201,7 +201,7 @@ class Run:
             elif name not in self._gone:
                 yield findings.pending(name, self._reasons.get(name))
 
-    def _expect(self, last: Outcome, whole: Outcome) -> Expect:
+    def _expect(self, last: RunOutcome, whole: RunOutcome) -> Expect:
         waiting: dict[str, tuple[str, ...]] = {}
         for workload in self._waiting():
             queue = self._queue(workload)
@@ -220,12 +220,12 @@ class Run:
             skipped_preemptions=whole.skipped or None,
         )
 
-    def _waiting(self) -> Iterable[Workload]:
+    def _waiting(self) -> Iterable[ScenarioWorkload]:
         for workload in self._document.workloads:
             if workload.reference not in self._holding and workload.reference not in self._gone:
                 yield workload
 
-    def _queue(self, workload: Workload) -> str | None:
+    def _queue(self, workload: ScenarioWorkload) -> str | None:
         """The ClusterQueue in which it is pending; None: it is routed to none."""
         name = workload.cluster_queue
         if workload.queue is not None:

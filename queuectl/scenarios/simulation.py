@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from queuectl.scenarios import arrivals as random
-from queuectl.scenarios.documents import Config, Document, PodSet, Workload
-from queuectl.scenarios.fields import Name, Part, Positive, Priority, Seconds, Time
+from queuectl.scenarios.documents import Config, ScenarioDocument, ScenarioPodSet, ScenarioWorkload
+from queuectl.scenarios.fields import Name, Positive, Priority, ScenarioPart, Seconds, Time
 from queuectl.scenarios.nodes import (
     MOST_NODE_EVENTS,
     MOST_NODES,
@@ -23,12 +23,12 @@ MOST_TEMPLATES: Final = 1_000
 Seed = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
 
 
-class LognormalModel(Part):
+class LognormalModel(ScenarioPart):
     median: Positive
     sigma: Annotated[float, Field(strict=True, ge=0, le=5, allow_inf_nan=False)]
 
 
-class DistributionModel(Part):
+class DistributionModel(ScenarioPart):
     """A distribution of seconds: exactly one of these. A number alone is a constant."""
 
     constant: Seconds | None = None
@@ -65,14 +65,14 @@ class DistributionModel(Part):
         return random.Constant(self.constant or 0.0)
 
 
-class Poisson(Part):
+class Poisson(ScenarioPart):
     """Independent arrivals."""
 
     per_hour: Annotated[float, Field(strict=True, gt=0, le=1e7, allow_inf_nan=False)]
     """The average."""
 
 
-class ArrivalsModel(Part):
+class ArrivalsModel(ScenarioPart):
     """Many workloads of one shape."""
 
     name: Name
@@ -80,7 +80,7 @@ class ArrivalsModel(Part):
     namespace: Name = "default"
     queue: Name
     priority: Priority = 0
-    pod_sets: Annotated[tuple[PodSet, ...], Field(min_length=1)]
+    pod_sets: Annotated[tuple[ScenarioPodSet, ...], Field(min_length=1)]
     every: Positive | None = None
     """Seconds from one to the next, the first at `from`."""
     poisson: Poisson | None = None
@@ -100,8 +100,8 @@ class ArrivalsModel(Part):
         return self
 
     @property
-    def shape(self) -> Workload:
-        return Workload(
+    def shape(self) -> ScenarioWorkload:
+        return ScenarioWorkload(
             name=self.name,
             namespace=self.namespace,
             queue=self.queue,
@@ -117,7 +117,7 @@ class ArrivalsModel(Part):
         return random.Constant(self.every)
 
 
-class SimulatedWorkload(Workload):
+class SimulatedWorkload(ScenarioWorkload):
     state: Literal["pending", "quotaReserved", "admitted"] = "pending"
     created_at: Time | None = None
     """None: when it arrives."""
@@ -127,7 +127,7 @@ class SimulatedWorkload(Workload):
     """From its start, or from that of the simulation if it runs then. None: it never ends by itself."""
 
 
-class Simulation(Document):
+class Simulation(ScenarioDocument):
     kind: Literal["simulation"]
     config: Config = Config()
     workloads: tuple[SimulatedWorkload, ...] = ()

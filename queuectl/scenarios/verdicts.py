@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from queuectl.scenarios.comparison import Difference, differences
-from queuectl.scenarios.documents import Cycle, Expect, Preemption, PreemptionExpect
+from queuectl.scenarios.documents import Cycle, Expect, PreemptionExpect, ScenarioPreemption
 from queuectl.scenarios.findings import Finding, concerned
 from queuectl.scenarios.preemption import preempted
 from queuectl.scenarios.reader import Scenario
-from queuectl.scenarios.run import Run
+from queuectl.scenarios.run import ScenarioRun
 
 
-class Result(StrEnum):
+class CaseResult(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CaseVerdict:
     """Result of one document."""
 
     scenario: Scenario
@@ -34,10 +34,10 @@ class Verdict:
     """The findings on workloads that the differences are about."""
 
     @property
-    def result(self) -> Result:
+    def result(self) -> CaseResult:
         if self.observed is None:
-            return Result.SKIPPED
-        return Result.FAILED if self.differences else Result.PASSED
+            return CaseResult.SKIPPED
+        return CaseResult.FAILED if self.differences else CaseResult.PASSED
 
     def lines(self) -> Iterator[str]:
         """The differences as in a diff, then the findings, indented."""
@@ -47,16 +47,16 @@ class Verdict:
             yield from finding.lines()
 
 
-def judge(scenario: Scenario) -> Verdict:
+def judge(scenario: Scenario) -> CaseVerdict:
     """Run it and compare."""
     document = scenario.document
     if isinstance(document, Cycle):
         return _cycles(scenario, document)
-    if not isinstance(document, Preemption):
-        return Verdict(scenario=scenario)
+    if not isinstance(document, ScenarioPreemption):
+        return CaseVerdict(scenario=scenario)
     victims, finding = preempted(scenario)
     found = [] if document.expect is None else differences(document.expect, victims)
-    return Verdict(
+    return CaseVerdict(
         scenario=scenario,
         observed=victims,
         differences=tuple(found),
@@ -64,8 +64,8 @@ def judge(scenario: Scenario) -> Verdict:
     )
 
 
-def _cycles(scenario: Scenario, document: Cycle) -> Verdict:
-    last, after = Run(scenario).outcome()
+def _cycles(scenario: Scenario, document: Cycle) -> CaseVerdict:
+    last, after = ScenarioRun(scenario).outcome()
     found: list[Difference] = []
     why: list[Finding] = []
     for number, (step, told) in enumerate(zip(document.steps, after, strict=False)):
@@ -78,7 +78,7 @@ def _cycles(scenario: Scenario, document: Cycle) -> Verdict:
         differ = differences(document.expect, last.expect)
         found += differ
         why += concerned(differ, last.findings)
-    return Verdict(
+    return CaseVerdict(
         scenario=scenario,
         observed=last.expect,
         steps=tuple(told and told.expect for told in after),

@@ -22,9 +22,9 @@ from pydantic import (
 )
 
 from queuectl.core.policy import HALF_LIVES
-from queuectl.files import BadFile, Document, Places, documents, read
+from queuectl.files import BadFile, FileDocument, Places, documents, read
 from queuectl.kinds.config_model import Section
-from queuectl.kinds.invalid import Problem, problems_of
+from queuectl.kinds.invalid import InvalidValue, problems_of
 from queuectl.kinds.json_fields import kind_of
 from queuectl.settings.notifications import MAX_SINKS, NotificationSettings
 from queuectl.settings.scheduling import DAY, SchedulingSettings
@@ -346,7 +346,7 @@ def load(
     return settings
 
 
-def _problem(problem: Problem) -> str:
+def _problem(problem: InvalidValue) -> str:
     place = ".".join(str(part) for part in problem.path) or "file"
     return f"{place}: {'there is no such setting' if problem.type == 'extra_forbidden' else problem.text}"
 
@@ -362,4 +362,4 @@ def _document(path: Path) -> tuple[dict[str, Any], Places]:
     document = found[0].content if found else {}
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path}: must be an object, not {kind_of(document)}")
-    return document, Places(text, found[0] if found else Document({}, 1))
+    return document, Places(text, found[0] if found else FileDocument({}, 1))

@@ -103,7 +103,7 @@ class Level(NamedTuple):
     """What pods of no queue have on usable nodes."""
 
 
-class Cluster:
+class SimulatedCluster:
     def __init__(
         self, nodes: Iterable[Node], flavors: Iterable[ResourceFlavor], charges: PodCharges, now: datetime
     ) -> None:

@@ -15,7 +15,7 @@ from queuectl.core.model import WorkloadId
 from queuectl.core.reasons import Code
 from queuectl.simulation.history import History, Life, Run
 from queuectl.simulation.room_use import ROOM
-from queuectl.simulation.usage import PER_MILLION, Bins, Held, Site, held
+from queuectl.simulation.usage import PER_MILLION, Bins, QueueUsage, QuotaTable, held
 
 Document = dict[str, Any]
 
@@ -23,7 +23,7 @@ PARTS: Final = 240
 """Parts of the timeline, at most."""
 
 
-def measures(history: History, site: Site) -> Document:
+def measures(history: History, site: QuotaTable) -> Document:
     """Seconds, percent, and base units of resources, for tables and pictures."""
     end = history.end
     lives: dict[str | None, list[Life]] = defaultdict(list)
@@ -175,14 +175,14 @@ def _nodes(history: History) -> list[Document]:
 # --- use ----------------------------------------------------------------------------------------------
 
 
-def _quota(site: Site, queue: str) -> dict[str, int]:
+def _quota(site: QuotaTable, queue: str) -> dict[str, int]:
     found: dict[str, int] = defaultdict(int)
     for cell, amount in site.nominal[queue].items():
         found[cell.resource] += amount
     return found
 
 
-def _resources(use: Held, nominal: Mapping[str, int], end: int) -> list[Document]:
+def _resources(use: QueueUsage, nominal: Mapping[str, int], end: int) -> list[Document]:
     """In percent of nominal quota over the whole time; None if it has no nominal quota."""
     return [
         {
@@ -197,7 +197,7 @@ def _resources(use: Held, nominal: Mapping[str, int], end: int) -> list[Document
     ]
 
 
-def _share(use: Held, end: int) -> Document:
+def _share(use: QueueUsage, end: int) -> Document:
     """Percent of its whole tree's quota that it held, for the resource with the highest percentage."""
     return {
         "mean": _percent(use.share, PER_MILLION * end) or 0.0,
@@ -212,8 +212,8 @@ def _percent(part: float, whole: int) -> float | None:
 # --- the document --------------------------------------------------------------------------------------
 
 
-def _total(history: History, site: Site, use: Iterable[Held]) -> Document:
-    together = Held()
+def _total(history: History, site: QuotaTable, use: Iterable[QueueUsage]) -> Document:
+    together = QueueUsage()
     for one in use:
         for sums, more in (
             (together.used, one.used),
@@ -264,7 +264,9 @@ def _priorities(lives: Iterable[Life], end: int) -> list[Document]:
 # --- timeline ------------------------------------------------------------------------------------------
 
 
-def _timeline(lives: Mapping[str | None, Sequence[Life]], use: Mapping[str, Held], end: int) -> Document:
+def _timeline(
+    lives: Mapping[str | None, Sequence[Life]], use: Mapping[str, QueueUsage], end: int
+) -> Document:
     """Means over parts of equal length."""
     return {
         "seconds": Bins.of(end, PARTS).width / 1000,

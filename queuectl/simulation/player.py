@@ -23,16 +23,16 @@ from queuectl.core.model import (
     AttemptState,
     Effect,
     Observation,
-    Outcome,
     StoredWorkload,
     Verb,
     Workload,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.reasons import Family
 from queuectl.scenarios.arrivals import Arrival, milliseconds
 from queuectl.scenarios.rebuilt_engine import SUSPENDED, written
-from queuectl.simulation.cluster import Cluster, Other
+from queuectl.simulation.cluster import Other, SimulatedCluster
 from queuectl.simulation.history import History, Life, Run
 from queuectl.simulation.room_use import RoomUse
 
@@ -82,7 +82,7 @@ class PlayedJob:
     def finished(self) -> bool:
         return self.observation.finished is not None
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: WorkloadOutcome) -> None:
         self.observation = replace(self.observation, finished=outcome, quiet=True)
 
     def seen(self) -> WorkloadObserved:
@@ -98,7 +98,7 @@ class Play:
         start: datetime,
         *,
         eviction_seconds: float = 0.0,
-        cluster: Cluster | None = None,
+        cluster: SimulatedCluster | None = None,
     ) -> None:
         """`eviction_seconds`: time that a victim's pods take to end. `cluster`: if None, pods run at once."""
         self._engine = engine
@@ -315,7 +315,7 @@ class Play:
     def _finish(self, job: PlayedJob, launch: int) -> Iterable[Event]:
         if job.launch != launch:
             return ()  # it was stopped before
-        job.end(Outcome.SUCCEEDED)
+        job.end(WorkloadOutcome.SUCCEEDED)
         self._finished += 1
         pods = self._cluster.end(job.workload.id, job.attempt) if self._cluster is not None else ()
         return (*pods, job.seen())

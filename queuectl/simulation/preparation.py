@@ -17,11 +17,11 @@ from queuectl.scenarios.build import settings
 from queuectl.scenarios.nodes import SimulatedPod
 from queuectl.scenarios.reader import Scenario
 from queuectl.scenarios.simulation import Simulation
-from queuectl.simulation.cluster import COLLECT_SECONDS, Cluster, Other
+from queuectl.simulation.cluster import COLLECT_SECONDS, Other, SimulatedCluster
 from queuectl.simulation.player import Play
 
 
-def cluster_of(scenario: Scenario, document: Simulation) -> Cluster | None:
+def cluster_of(scenario: Scenario, document: Simulation) -> SimulatedCluster | None:
     """Return the cluster without its nodes; None: there are none at any time."""
     nodes = [node for _, node in _nodes(scenario, document)]
     if not nodes:
@@ -32,10 +32,12 @@ def cluster_of(scenario: Scenario, document: Simulation) -> Cluster | None:
             charges.observe(event.value)
     policies = (event.value for event in scenario.policy if isinstance(event, PolicyObserved))
     flavors = (value for value in policies if isinstance(value, ResourceFlavor))
-    return Cluster(nodes, flavors, charges, document.config.now)
+    return SimulatedCluster(nodes, flavors, charges, document.config.now)
 
 
-def prepare(driver: Play, engine: Engine, cluster: Cluster, scenario: Scenario, document: Simulation) -> None:
+def prepare(
+    driver: Play, engine: Engine, cluster: SimulatedCluster, scenario: Scenario, document: Simulation
+) -> None:
     """Add the nodes that are there at the start, and plan what happens later."""
     for at, node in _nodes(scenario, document):
         if at is None:

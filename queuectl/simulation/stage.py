@@ -27,7 +27,7 @@ from queuectl.scenarios.simulation import ArrivalsModel, SimulatedWorkload, Simu
 from queuectl.simulation.measures import Document, measures
 from queuectl.simulation.player import Play
 from queuectl.simulation.preparation import cluster_of, prepare
-from queuectl.simulation.usage import Site
+from queuectl.simulation.usage import QuotaTable
 
 _MODELS: Final = {"simulation": Simulation}
 
@@ -94,9 +94,9 @@ def _nodes_of_pods(document: Simulation) -> dict[str, list[str]]:
     return found
 
 
-def _site(scenario: Scenario) -> Site:
+def _site(scenario: Scenario) -> QuotaTable:
     policies = [event.value for event in scenario.policy if isinstance(event, PolicyObserved)]
-    return Site(
+    return QuotaTable(
         [value for value in policies if isinstance(value, ClusterQueue)],
         [value for value in policies if isinstance(value, Cohort)],
     )

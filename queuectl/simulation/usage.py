@@ -14,7 +14,7 @@ Totals = dict[str, int]
 """By resource: base units, or base units times milliseconds."""
 
 
-class Site:
+class QuotaTable:
     """Quota of each queue and of its cohort tree."""
 
     def __init__(self, queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> None:
@@ -106,7 +106,7 @@ PER_MILLION = 1_000_000
 
 
 @dataclass(slots=True)
-class Held:
+class QueueUsage:
     """Usage of one queue from the start to the end."""
 
     used: Totals = field(default_factory=lambda: defaultdict(int))
@@ -124,10 +124,10 @@ class Held:
     shares: Bins = field(default_factory=lambda: Bins(1, []))
 
 
-def held(site: Site, queue: str, runs: Sequence[Run], end: int, parts: int) -> Held:
+def held(site: QuotaTable, queue: str, runs: Sequence[Run], end: int, parts: int) -> QueueUsage:
     """From the runs that are charged to `queue`; over time in `parts` parts."""
     nominal, tree = site.nominal.get(queue, {}), site.tree(queue)
-    found = Held(shares=Bins.of(end, parts))
+    found = QueueUsage(shares=Bins.of(end, parts))
     for resource in sorted({cell.resource for cell in nominal}):
         found.levels[resource], found.beyond[resource] = Bins.of(end, parts), Bins.of(end, parts)
     for since, to, usage in _pieces(runs, end):

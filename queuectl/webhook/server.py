@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from queuectl.kinds.registry import KindRegistry
-from queuectl.net.listener import Limits, body_of, connection_of
+from queuectl.net.listener import ConnectionLimits, body_of, connection_of
 from queuectl.webhook.mutation import BadReview, answered
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosni
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewLimits(Limits):
+class ReviewLimits(ConnectionLimits):
     work: int = 16
     """Reviews whose body is read or answered at one time."""
     work_wait_seconds: float = 1.0
@@ -32,14 +32,14 @@ class ReviewLimits(Limits):
     """The API server sends old and new object, each of at most 3 MiB."""
 
 
-class Observer(Protocol):
+class ReviewObserver(Protocol):
     """Is called for each answer."""
 
     def reviewed(self, result: str, seconds: float) -> None:
         """`result`: changed, unchanged, or refused."""
 
 
-def reviews(kinds: KindRegistry, limits: ReviewLimits, observer: Observer) -> web.Application:
+def reviews(kinds: KindRegistry, limits: ReviewLimits, observer: ReviewObserver) -> web.Application:
     """The app that the API server calls."""
     app = web.Application(client_max_size=limits.body_bytes, middlewares=[_errors])
     app.on_response_prepare.append(_prepare)

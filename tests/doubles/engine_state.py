@@ -10,10 +10,10 @@ from queuectl.core.model import WorkloadId
 from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 
 
-def state(engine: Engine) -> State:
+def state(engine: Engine) -> EngineState:
     """Return the whole state, for tests of core modules that take it."""
     return engine._state
 

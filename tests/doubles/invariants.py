@@ -24,7 +24,7 @@ from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shortage import promised
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 from tests.doubles import engine_state
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ def checked_commits(every: int = 1) -> Iterator[None]:
     assert not engines or violations(engines[-1]) == []
 
 
-def _of_state(state: State) -> list[str]:
+def _of_state(state: EngineState) -> list[str]:
     return [
         *_usage(state),
         *_memberships(state),
@@ -72,7 +72,7 @@ def _of_state(state: State) -> list[str]:
     ]
 
 
-def _nominal(state: State) -> Iterator[str]:
+def _nominal(state: EngineState) -> Iterator[str]:
     """What counts of each nominal quota is computed again from specs and nodes (M11)."""
     tree = state.tree
     total = promised(tree)
@@ -88,7 +88,7 @@ def _nominal(state: State) -> Iterator[str]:
                 yield f"{node} counts {node.nominal[cell]} of its quota of {name}, must count {counts}"
 
 
-def _observed_again(state: State) -> NodeRoom:
+def _observed_again(state: EngineState) -> NodeRoom:
     """The nodes and pods that are known, without holders."""
     room = state.nodes
     again = NodeRoom(state.directory.flavors, state.configuration.nodes)
@@ -103,7 +103,7 @@ def _observed_again(state: State) -> NodeRoom:
     return again
 
 
-def _nodes(state: State) -> Iterator[str]:
+def _nodes(state: EngineState) -> Iterator[str]:
     """What is free and expected on nodes is computed again from nodes, pods and holders."""
     room = state.nodes
     again = _observed_again(state)
@@ -126,7 +126,7 @@ def _nodes(state: State) -> Iterator[str]:
             yield f"{entry.ref} has lost {lost}, its entry says {entry.lost}"
 
 
-def _devices(state: State) -> Iterator[str]:
+def _devices(state: EngineState) -> Iterator[str]:
     """Devices of nodes are counted again from all slices."""
     known = state.devices.nodes
     for name, (has, found) in _both({one: known.of(one) for one in known.nodes()}, known.again()):
@@ -158,7 +158,7 @@ def _both(one: dict[str, T], other: dict[str, T]) -> Iterator[tuple[str, tuple[T
         yield name, (one.get(name), other.get(name))
 
 
-def _of_plan(state: State, plan: Plan) -> list[str]:
+def _of_plan(state: EngineState, plan: Plan) -> list[str]:
     """Return the violations in `plan` against the state that it was computed from (C3, C5)."""
     used = {
         (name, cell): amount
@@ -188,7 +188,7 @@ def _of_plan(state: State, plan: Plan) -> list[str]:
 
 
 def _admission(
-    state: State,
+    state: EngineState,
     admit: Admit,
     used: dict[tuple[str, FlavorResource], int],
     released: Set[WorkloadId],
@@ -206,7 +206,9 @@ def _admission(
         yield from _over_quota(state, admit, used)
 
 
-def _over_quota(state: State, admit: Admit, used: dict[tuple[str, FlavorResource], int]) -> Iterator[str]:
+def _over_quota(
+    state: EngineState, admit: Admit, used: dict[tuple[str, FlavorResource], int]
+) -> Iterator[str]:
     """Yield the nodes on the path of an admission whose usage exceeds their quota and limits (Q4)."""
     tree = state.tree
     queue = admit.attempt.assignment.cluster_queue
@@ -243,7 +245,7 @@ def _used_below(
 # --- quota
 
 
-def _held(state: State, queue: str) -> Counter[FlavorResource]:
+def _held(state: EngineState, queue: str) -> Counter[FlavorResource]:
     total: Counter[FlavorResource] = Counter()
     for entry in state.holders.get(queue, {}).values():
         if entry.attempt is not None:
@@ -251,7 +253,7 @@ def _held(state: State, queue: str) -> Counter[FlavorResource]:
     return total
 
 
-def _usage(state: State) -> Iterator[str]:
+def _usage(state: EngineState) -> Iterator[str]:
     """Compare the counters of every node with the open attempts and its children (Q2)."""
     tree = state.tree
     for node in tree.nodes():
@@ -284,7 +286,7 @@ def _node(tree: QuotaTree, node: QuotaNode, held: Counter[FlavorResource]) -> It
 # --- pending queues
 
 
-def _memberships(state: State) -> Iterator[str]:
+def _memberships(state: EngineState) -> Iterator[str]:
     counted = sum(len(members) for members in state.members.values())
     if counted != len(state.entries):
         yield f"{counted} members of LocalQueues, {len(state.entries)} entries"
@@ -295,7 +297,7 @@ def _memberships(state: State) -> Iterator[str]:
         yield from _membership(state, entry)
 
 
-def _membership(state: State, entry: Entry) -> Iterator[str]:
+def _membership(state: EngineState, entry: Entry) -> Iterator[str]:
     group, unreported, pending = entry.group, entry.id in state.unreported, _is_pending(state, entry)
     if group is not None:
         queue = state.pending.get(group.cluster_queue)
@@ -316,7 +318,7 @@ def _membership(state: State, entry: Entry) -> Iterator[str]:
         yield f"{entry.ref} is marked ineligible, but has no such reason"
 
 
-def _is_pending(state: State, entry: Entry) -> bool:
+def _is_pending(state: EngineState, entry: Entry) -> bool:
     """Return whether an eligible workload in this state belongs to a pending queue."""
     if may_have_pods(entry, state.directory):
         return False
@@ -325,7 +327,7 @@ def _is_pending(state: State, entry: Entry) -> bool:
     return pending and seen is not None and seen.suspended and seen.finished is None
 
 
-def _pending_queue(state: State, queue: PendingQueue) -> Iterator[str]:
+def _pending_queue(state: EngineState, queue: PendingQueue) -> Iterator[str]:
     where = f"pending queue of {queue.name}"
     groups = list(queue.groups.values())
     if queue.active.keys() != {group for group in groups if group.inadmissible is None}:
@@ -371,7 +373,7 @@ def _group(queue: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
 # --- lifecycle
 
 
-def _attempts(state: State) -> Iterator[str]:
+def _attempts(state: EngineState) -> Iterator[str]:
     for entry in state.entries.values():
         attempt = entry.attempt
         phase = Phase.PENDING
@@ -389,7 +391,7 @@ def _attempts(state: State) -> Iterator[str]:
             yield f"{entry.ref}: unsent {entry.unacknowledged}, handed {entry.dispatched}, outbox disagrees"
 
 
-def _due(state: State) -> Iterator[str]:
+def _due(state: EngineState) -> Iterator[str]:
     for entry in state.entries.values():
         frozen = state.is_frozen(entry)
         what = None if frozen else state.step(entry)

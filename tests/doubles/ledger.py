@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from queuectl.core.capacity import FlavorCapacity, QueueDemand
+from queuectl.core.capacity import ClusterQueueDemand, FlavorCapacity
 from queuectl.core.decisions import Plan, Verdict
 from queuectl.core.model import (
     NOTHING_FOR_READERS,
@@ -98,7 +98,7 @@ class MemoryStore:
     lines: dict[str, tuple[int, PendingLine]] = field(default_factory=dict)
     capacities: dict[str, tuple[int, FlavorCapacity]] = field(default_factory=dict)
     past_capacities: list[tuple[datetime, FlavorCapacity]] = field(default_factory=list)
-    demands: dict[str, tuple[int, QueueDemand]] = field(default_factory=dict)
+    demands: dict[str, tuple[int, ClusterQueueDemand]] = field(default_factory=dict)
     nodes: dict[str, tuple[int, NodeFacts]] = field(default_factory=dict)
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from queuectl.files import BadFile, Document, Places, documents, read
+from queuectl.files import BadFile, FileDocument, Places, documents, read
 
 
 def test_each_document_comes_with_the_line_it_begins_at() -> None:
     text = b"---\na: 1\n---\n# nothing but a comment\n---\nb:\n- 2\n"
-    assert documents(text, "some.yaml") == [Document({"a": 1}, 2), Document({"b": [2]}, 6)]
+    assert documents(text, "some.yaml") == [FileDocument({"a": 1}, 2), FileDocument({"b": [2]}, 6)]
 
 
 def test_json_is_one_document() -> None:
-    assert documents(b'\xef\xbb\xbf[{"a":\t1}]', "some.json") == [Document([{"a": 1}], 1)]
+    assert documents(b'\xef\xbb\xbf[{"a":\t1}]', "some.json") == [FileDocument([{"a": 1}], 1)]
 
 
 BAD = {

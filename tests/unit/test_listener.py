@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from queuectl.net.event_loop import new_event_loop
-from queuectl.net.listener import Limits, guarded, serving
+from queuectl.net.listener import ConnectionLimits, guarded, serving
 
 DEADLINE = 60.0
 
@@ -32,7 +32,7 @@ class Server:
         app.router.add_get("/", self._answer)
         async with (
             asyncio.timeout(DEADLINE),
-            serving(app, host="127.0.0.1", port=0, limits=Limits(connections=3)) as url,
+            serving(app, host="127.0.0.1", port=0, limits=ConnectionLimits(connections=3)) as url,
         ):
             host, _, port = url.removeprefix("http://").rpartition(":")
             self.address = (host, int(port))

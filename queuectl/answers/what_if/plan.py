@@ -21,7 +21,7 @@ from queuectl.core.events import (
 from queuectl.core.forking import dissolve
 from queuectl.core.model import Effect, ObjectRef, Phase, Verb, WorkloadId
 from queuectl.core.reasons import Family
-from queuectl.core.what_if import Affected, PlannedPolicy, PolicyChange
+from queuectl.core.what_if import ChangedOutcome, PlannedPolicy, PolicyChange
 from queuectl.ports.reader import NotAtRest
 from queuectl.scenarios.rebuilt_engine import written
 
@@ -113,10 +113,10 @@ class _Found:
                     self._last.pop(decision.workload, None)
                     self._refs[decision.workload] = decision.ref
 
-    def affected(self) -> Iterator[Affected]:
+    def affected(self) -> Iterator[ChangedOutcome]:
         for id in sorted(self._refs, key=lambda id: self._refs[id]):
             last, evicted = self._last.get(id), self._evicted.get(id)
-            one = Affected(workload=id, ref=self._refs[id], change=PolicyChange.EVICTED)
+            one = ChangedOutcome(workload=id, ref=self._refs[id], change=PolicyChange.EVICTED)
             if evicted is not None:
                 yield replace(one, reason=evicted.reason)
             if isinstance(last, Admit):

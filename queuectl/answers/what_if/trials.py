@@ -25,7 +25,7 @@ from queuectl.core.nodes.facts import pods_of_facts
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Policy, SchedulingConfiguration
 from queuectl.core.reasons import Family, Reason, waits_for_victims
-from queuectl.core.what_if import Displaced, Start, Tried
+from queuectl.core.what_if import DisplacedWorkload, Start, Tried
 from queuectl.ports.reader import NotAtRest
 from queuectl.scenarios.rebuilt_engine import SUSPENDED, by_workload, engine_of, requested, rules
 
@@ -276,7 +276,7 @@ def by_subject(plan: Plan) -> Iterator[tuple[WorkloadId, Decision]]:
 
 def tried(workload: WorkloadId, decisions: Iterable[Decision]) -> Tried:
     """Return what these decisions, in their order, say about one pending workload."""
-    displaced: list[Displaced] = []
+    displaced: list[DisplacedWorkload] = []
     reason: Reason | None = None
     queued: Enqueue | None = None
     assignment: Assignment | None = None
@@ -290,7 +290,7 @@ def tried(workload: WorkloadId, decisions: Iterable[Decision]) -> Tried:
             case Keep() if decision.workload == workload:
                 reason = decision.reason
             case Evict(victim, ref, preemptor=preemptor) if preemptor == workload:
-                displaced.append(Displaced(victim, ref, decision.reason.cause))
+                displaced.append(DisplacedWorkload(victim, ref, decision.reason.cause))
     return Tried(
         start=_start(assignment, displaced, reason),
         assignment=assignment,
@@ -301,7 +301,9 @@ def tried(workload: WorkloadId, decisions: Iterable[Decision]) -> Tried:
     )
 
 
-def _start(assignment: Assignment | None, displaced: Sequence[Displaced], reason: Reason | None) -> Start:
+def _start(
+    assignment: Assignment | None, displaced: Sequence[DisplacedWorkload], reason: Reason | None
+) -> Start:
     if displaced or waits_for_victims(reason):
         return Start.AFTER_PREEMPTION
     if assignment is not None:

@@ -17,7 +17,7 @@ from queuectl.core.model import Place, WorkloadId
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.preemption.search import Snapshot, Target, terminating
-from queuectl.core.preemption.sides import EvictionShares, ShareMove, reported_share, sides
+from queuectl.core.preemption.sides import EvictionShares, ShareChange, reported_share, sides
 from queuectl.core.quota.tree import Cells, QuotaNode
 from queuectl.core.reasons import Code, Reason
 
@@ -261,7 +261,7 @@ _SharesOf = dict[WorkloadId, tuple[tuple[str, int | None], ...]]
 
 def _moves(before: _SharesOf, after: _SharesOf) -> dict[WorkloadId, EvictionShares]:
     return {
-        victim: EvictionShares(*(ShareMove(*two, after[victim][n][1]) for n, two in enumerate(both)))
+        victim: EvictionShares(*(ShareChange(*two, after[victim][n][1]) for n, two in enumerate(both)))
         for victim, both in before.items()
     }
 

@@ -11,7 +11,7 @@ from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry
 from queuectl.core.lifecycle import Adopt, Step
 from queuectl.core.model import WorkloadId
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 
 
 @dataclass(slots=True)
@@ -27,14 +27,14 @@ class Taken:
         return {entry.id for entry, _ in self.steps}
 
 
-def admissions_turn(state: State) -> frozenset[str]:
+def admissions_turn(state: EngineState) -> frozenset[str]:
     """Return the roots of trees that were set apart by the last plan, and where a queue is due (C11)."""
     if not state.apart:
         return frozenset()
     return state.apart & {state.root_of_queue(name) for name in state.due_queues}
 
 
-def take_due(state: State, draft: PlanDraft, budget: int, turn: Set[str]) -> Taken:
+def take_due(state: EngineState, draft: PlanDraft, budget: int, turn: Set[str]) -> Taken:
     """Return what a plan of that budget takes: at most half of it urgent steps, and half requests (C10).
 
     `turn`: roots of trees where nothing may be decided now that would set them apart.

@@ -11,8 +11,8 @@ from queuectl.core.entries import Entry
 from queuectl.core.flavors.assignment import (
     NOTHING,
     AssignmentResult,
+    FlavorWait,
     Placed,
-    Waiting,
     assign,
 )
 from queuectl.core.flavors.fast_path import fitting
@@ -170,9 +170,9 @@ class Nominator:
             found.reason = simulation.rejected.added_to(found.reason)
         return nomination
 
-    def _waiting(self, entry: Entry, charges: Sequence[Charge]) -> Waiting:
+    def _waiting(self, entry: Entry, charges: Sequence[Charge]) -> FlavorWait:
         partly = any(charge.pod_set.min_count is not None for charge in charges)
-        return Waiting(waits_since(entry.order), self._snapshot.now, partly)
+        return FlavorWait(waits_since(entry.order), self._snapshot.now, partly)
 
     def _pods(self, charges: Sequence[Charge], assignment: Assignment) -> Pods:
         """Return the pods that an admission has; none where nodes limit nothing."""

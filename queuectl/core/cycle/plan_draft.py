@@ -19,11 +19,11 @@ from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.inadmissible import Freed, Groups, by_root, helped_by, queues_below
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.tree import QuotaNode
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 
 
 class PlanDraft:
-    def __init__(self, state: State, now: datetime, trial: Trial) -> None:
+    def __init__(self, state: EngineState, now: datetime, trial: Trial) -> None:
         """`trial`: charges and releases of the plan are tried in it."""
         self._state = state
         state.nodes.settle()

@@ -65,7 +65,7 @@ class AssignmentResult:
     """The first flavor that it may take later; None: it waits for no flavor."""
 
 
-class Waiting(NamedTuple):
+class FlavorWait(NamedTuple):
     """How long a workload waits (F10)."""
 
     since: datetime
@@ -102,7 +102,7 @@ class _Scan:
         search: Search | None,
         tried: LastTriedFlavors,
         pinned: Mapping[PodSetGroup, str],
-        waiting: Waiting | None = None,
+        waiting: FlavorWait | None = None,
     ) -> None:
         self.queue_flavors = queue_flavors
         self.waiting = waiting
@@ -263,7 +263,7 @@ class _Scan:
         option: FlavorOption,
         pod_sets: Sequence[PodSet],
         requested: Sequence[tuple[str, int]],
-        waiting: Waiting,
+        waiting: FlavorWait,
     ) -> bool:
         """Return whether a flavor may be waited for; for the same answer with fewer pods (F9), also where it
         never has enough for all of them."""
@@ -377,7 +377,7 @@ def assign(
     search: Search | None = None,
     tried: LastTriedFlavors = NOTHING,
     pinned: Mapping[PodSetGroup, str] = NOTHING,
-    waiting: Waiting | None = None,
+    waiting: FlavorWait | None = None,
 ) -> AssignmentResult:
     """Assign a flavor to every resource of every podset, after the charges of the earlier podsets (F1).
 

@@ -13,7 +13,7 @@ from queuectl.core.flavors.queue_flavors import Charge
 from queuectl.core.model import CLAIM, Assignment, PodSet, Workload
 from queuectl.core.namespaces.device_claims import DeviceClaims
 from queuectl.core.namespaces.limit_ranges import LimitRanges
-from queuectl.core.namespaces.resource_quotas import PodGroup, ResourceQuotas
+from queuectl.core.namespaces.resource_quotas import EqualPods, ResourceQuotas
 from queuectl.core.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.pod_resources import PodResources, requested
 from queuectl.core.policy import Context, OfNamespace, PriorityClass, RuntimeClass
@@ -118,13 +118,13 @@ class PodCharges:
             or self._refused_by_quota(workload)
         )
 
-    def pods(self, workload: Workload) -> Iterator[PodGroup]:
+    def pods(self, workload: Workload) -> Iterator[EqualPods]:
         """Yield its pods as the API server would create them, as few as it may start with (F9)."""
         for pod_set in workload.pod_sets:
             pod = self._created(workload.ref.namespace, pod_set)
             if pod is not None:
                 count = pod_set.count if pod_set.min_count is None else pod_set.min_count
-                yield PodGroup(pod_set.name, count, pod)
+                yield EqualPods(pod_set.name, count, pod)
 
     def _requests(self, namespace: str, pod_set: PodSet) -> Amounts:
         if pod_set.pod is None:

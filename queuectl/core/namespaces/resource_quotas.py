@@ -17,7 +17,7 @@ _REQUIRED = (CPU, "memory")
 
 
 @value(frozen=True, slots=True)
-class PodGroup:
+class EqualPods:
     """Equal pods of a workload, completed as the API server creates them."""
 
     name: str
@@ -48,7 +48,7 @@ class ResourceQuotas:
         """Return those of a namespace, by name."""
         return self._known.of(namespace)
 
-    def refusal(self, namespace: str, pods: Sequence[PodGroup]) -> Reason | None:
+    def refusal(self, namespace: str, pods: Sequence[EqualPods]) -> Reason | None:
         """Return why a ResourceQuota can never hold all of `pods`; None: each can."""
         for quota in self.of(namespace):
             counted = [group for group in pods if group.count and matches(quota.scopes, group.pod)]
@@ -105,7 +105,7 @@ def _best_effort(pod: PodResources) -> bool:
     return not any(amount for name, amount in named if name in _REQUIRED)
 
 
-def demand(limit: HardLimit, pods: Sequence[PodGroup]) -> int:
+def demand(limit: HardLimit, pods: Sequence[EqualPods]) -> int:
     """Return how much of `limit` all of `pods` use, in base units."""
     return sum(_of_pod(limit, group.pod) * group.count for group in pods)
 
@@ -120,7 +120,7 @@ def _of_pod(limit: HardLimit, pod: PodResources) -> int:
             return total_limits_with_overhead(pod).get(limit.resource, 0)
 
 
-def _unnamed(quota: NamespaceQuota, limit: HardLimit, pods: Sequence[PodGroup]) -> Reason | None:
+def _unnamed(quota: NamespaceQuota, limit: HardLimit, pods: Sequence[EqualPods]) -> Reason | None:
     """The API server refuses pods in which a container does not name what the quota counts (N4)."""
     if limit.resource not in _REQUIRED or limit.counts is Counts.PODS:
         return None
@@ -145,7 +145,7 @@ def _without(limit: HardLimit, pod: PodResources) -> Iterator[str]:
             yield one.name
 
 
-def _too_many(quota: NamespaceQuota, limit: HardLimit, pods: Sequence[PodGroup]) -> Reason | None:
+def _too_many(quota: NamespaceQuota, limit: HardLimit, pods: Sequence[EqualPods]) -> Reason | None:
     asked = demand(limit, pods)
     if asked <= limit.hard:
         return None

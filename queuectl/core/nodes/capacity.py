@@ -12,7 +12,7 @@ from queuectl.core.policy import CapacityMode, ResourceFlavor
 from queuectl.core.resources import FlavorResource
 
 
-class Capacity(NamedTuple):
+class CellCapacity(NamedTuple):
     """What the nodes of one flavor have of one resource."""
 
     amount: int
@@ -21,18 +21,18 @@ class Capacity(NamedTuple):
     """It limits admissions (M2); else it is only compared with the quota."""
 
 
-Capacities = Mapping[FlavorResource, Capacity]
+Capacities = Mapping[FlavorResource, CellCapacity]
 
 
 def capacities(
     matcher: Matcher, flavors: Mapping[str, ResourceFlavor], cells: Iterable[FlavorResource]
-) -> dict[FlavorResource, Capacity]:
+) -> dict[FlavorResource, CellCapacity]:
     """Return the capacity of those `cells` that nodes limit, or that are observed on nodes that have them.
 
     A node with the labels of two flavors counts for both. Costs the flavors with their groups of nodes, not
     the nodes.
     """
-    found: dict[FlavorResource, Capacity] = {}
+    found: dict[FlavorResource, CellCapacity] = {}
     ready: dict[str, dict[str, int]] = {}
     for cell in cells:
         mode, flavor = matcher.mode(*cell), flavors.get(cell.flavor)
@@ -43,19 +43,19 @@ def capacities(
         if cell.flavor not in ready:
             ready[cell.flavor] = _ready(matcher, cell.flavor)
         kept = dict(flavor.nodes.headroom).get(cell.resource, 0)
-        found[cell] = Capacity(max(0, ready[cell.flavor].get(cell.resource, 0) - kept), enforced)
+        found[cell] = CellCapacity(max(0, ready[cell.flavor].get(cell.resource, 0) - kept), enforced)
     return found
 
 
 def told_capacities(
     told: Iterable[FlavorCapacity], flavors: Mapping[str, ResourceFlavor]
-) -> dict[FlavorResource, Capacity]:
+) -> dict[FlavorResource, CellCapacity]:
     """Return the same as `capacities`, from what readers are told of the nodes of each flavor.
 
     Has cells of devices that no quota is promised for, too.
     """
     known = [one for one in told if one.flavor in flavors or one.flavor == NO_FLAVOR]
-    found: dict[FlavorResource, Capacity] = {}
+    found: dict[FlavorResource, CellCapacity] = {}
     if not any(one.nodes for one in known):
         return found  # M4
     for one in known:
@@ -68,7 +68,7 @@ def told_capacities(
             if enforced or (resource.mode is CapacityMode.OBSERVE and resource.allocatable):
                 ready = dict(resource.allocatable).get(NodeState.READY, 0)
                 amount = max(0, ready - kept.get(name, 0))
-                found[FlavorResource(one.flavor, name)] = Capacity(amount, enforced)
+                found[FlavorResource(one.flavor, name)] = CellCapacity(amount, enforced)
     return found
 
 

@@ -24,7 +24,7 @@ from queuectl.core.resources import Amounts
 NOTHING: Final[Mapping[WorkloadId, Pods]] = MappingProxyType({})
 
 
-class Holder(NamedTuple):
+class ExpectedHolder(NamedTuple):
     """A workload with an open attempt, and the pods that it may have."""
 
     sequence: int
@@ -67,8 +67,8 @@ class ExpectedPods:
         self._inventory = inventory
         self._matcher = matcher
         self._bound = bound
-        self.holders: dict[WorkloadId, Holder] = {}
-        self.waiting: dict[WorkloadId, Holder] = {}
+        self.holders: dict[WorkloadId, ExpectedHolder] = {}
+        self.waiting: dict[WorkloadId, ExpectedHolder] = {}
         """Holders with pods that are not bound yet, and these pods."""
         self._wanted: dict[PodShape, _Demand] = {}
         """All of these together."""
@@ -98,7 +98,7 @@ class ExpectedPods:
         """Return whether the pods of `owner` that are not bound changed, or its place in the order."""
         holder, before = self.holders.get(owner), self.waiting.get(owner)
         pods = self._not_bound(owner, holder.pods) if holder is not None else ()
-        found = Holder(holder.sequence, pods) if holder is not None and pods else None
+        found = ExpectedHolder(holder.sequence, pods) if holder is not None and pods else None
         if found == before:
             return False
         if before is not None:
@@ -109,7 +109,7 @@ class ExpectedPods:
             self._count(owner, found, 1)
         return True
 
-    def _count(self, owner: WorkloadId, holder: Holder, times: int) -> None:
+    def _count(self, owner: WorkloadId, holder: ExpectedHolder, times: int) -> None:
         for at, group in enumerate(holder.pods):
             turn: _Turn = (holder.sequence, owner, at)
             demand = self._wanted.get(group.shape)

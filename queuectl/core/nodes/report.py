@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import nlargest, nsmallest
 from typing import Final
 
-from queuectl.core.capacity import NO_FLAVOR, OTHERS, FlavorCapacity, FreeShape, ResourceCapacity, Warned
+from queuectl.core.capacity import (
+    NO_FLAVOR,
+    OTHERS,
+    FlavorCapacity,
+    FlavorResourceCapacity,
+    FreeNodes,
+    QuotaWarning,
+)
 from queuectl.core.nodes.inventory import NodeRecord, NodeState
 from queuectl.core.nodes.modes import is_device, mode_of
 from queuectl.core.nodes.room import NodeRoom
@@ -41,7 +48,7 @@ class _Flavor:
     def __init__(self) -> None:
         self.nodes: Counter[str] = Counter()
         self.sums: dict[str, _Sums] = {}
-        self.warnings: list[Warned] = []
+        self.warnings: list[QuotaWarning] = []
 
     def add(self, record: NodeRecord, used: Mapping[Use, int], expected: Mapping[str, int]) -> None:
         assert record.node is not None
@@ -92,7 +99,7 @@ def capacities(
     found[NO_FLAVOR] = stray
     for warning in warnings:
         if (about := found.get(warning.flavor or NO_FLAVOR)) is not None:
-            about.warnings.append(Warned(warning.code, warning.resource, warning.message))
+            about.warnings.append(QuotaWarning(warning.code, warning.resource, warning.message))
     return [_capacity(name, flavors.get(name), found[name]) for name in sorted(found)]
 
 
@@ -133,7 +140,7 @@ def _capacity(name: str, flavor: ResourceFlavor | None, sums: _Flavor) -> Flavor
         flavor=name,
         nodes=_in_order(sums.nodes),
         resources=tuple(
-            ResourceCapacity(
+            FlavorResourceCapacity(
                 resource=resource,
                 mode=mode_of(rules, resource, offered=bool(one.allocatable)),
                 allocatable=_in_order(one.allocatable),
@@ -141,7 +148,7 @@ def _capacity(name: str, flavor: ResourceFlavor | None, sums: _Flavor) -> Flavor
                 unmanaged=_most(one.unmanaged),
                 expected=one.expected,
                 free=sum(free * nodes for free, nodes in one.shapes.items()),
-                shapes=tuple(FreeShape(*shape) for shape in nlargest(MOST_SHAPES, one.shapes.items())),
+                shapes=tuple(FreeNodes(*shape) for shape in nlargest(MOST_SHAPES, one.shapes.items())),
             )
             for resource, one in sorted(sums.sums.items())
         ),

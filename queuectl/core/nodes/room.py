@@ -15,8 +15,8 @@ from typing import NamedTuple
 from queuectl.core.flavors.queue_flavors import Charge
 from queuectl.core.model import Assignment, WorkloadId
 from queuectl.core.nodes.bound import BoundPods
-from queuectl.core.nodes.capacity import Capacity, capacities
-from queuectl.core.nodes.expected import ExpectedPods, Holder
+from queuectl.core.nodes.capacity import CellCapacity, capacities
+from queuectl.core.nodes.expected import ExpectedHolder, ExpectedPods
 from queuectl.core.nodes.headroom import Headroom
 from queuectl.core.nodes.inventory import Inventory
 from queuectl.core.nodes.losses import NodeLosses
@@ -32,7 +32,7 @@ _Kind = tuple[tuple[tuple[str, str], ...], frozenset[str]]
 """Labels of a node as far as flavors ask for them, and the resources that it has."""
 
 
-class Tried(NamedTuple):
+class TriedPods(NamedTuple):
     """The pods of a workload that a plan admits, or for which it reserves room."""
 
     pods: Pods
@@ -66,8 +66,8 @@ class NodeRoom:
         """How many nodes flavors and resources do not tell apart."""
         self._orphans: set[WorkloadId] = set()
         """Workloads that hold nothing any more and have bound pods."""
-        self._tried: dict[WorkloadId, Tried] = {}
-        self._tried_with_all: dict[WorkloadId, Tried] = {}
+        self._tried: dict[WorkloadId, TriedPods] = {}
+        self._tried_with_all: dict[WorkloadId, TriedPods] = {}
         """Those that are elsewhere while holders are away, where they were before."""
         self._away: dict[WorkloadId, Spots] = {}
         """The bound pods of holders that are tried without."""
@@ -193,7 +193,7 @@ class NodeRoom:
 
     def hold(self, owner: WorkloadId, sequence: int, pods: Pods) -> None:
         """`owner` has an open attempt with these pods, or their counts changed."""
-        holder = Holder(sequence, pods)
+        holder = ExpectedHolder(sequence, pods)
         if self.expected.holders.get(owner) != holder:
             self.expected.holders[owner] = holder
             self.bound.touch(owner)
@@ -309,7 +309,7 @@ class NodeRoom:
             spots, _ = place_all(self.inventory, self.matcher.needs(pods).room)
         else:
             put_back(self.inventory, spots)
-        self._tried[owner] = Tried(pods, spots, given)
+        self._tried[owner] = TriedPods(pods, spots, given)
 
     def remove(self, owner: WorkloadId, *, ended: bool = False) -> None:
         """Try without the pods of `owner`, which were added, or are those of a holder.
@@ -368,7 +368,7 @@ class NodeRoom:
 
     # --- capacity
 
-    def capacities(self, cells: Iterable[FlavorResource]) -> dict[FlavorResource, Capacity]:
+    def capacities(self, cells: Iterable[FlavorResource]) -> dict[FlavorResource, CellCapacity]:
         """Return what the quota of `cells` is compared with; nothing while no node is known (M4)."""
         return capacities(self.matcher, self._flavors, cells) if self.inventory else {}
 

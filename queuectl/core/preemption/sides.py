@@ -8,7 +8,7 @@ from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 
 
-class ShareMove(NamedTuple):
+class ShareChange(NamedTuple):
     """The dominant share of a node in thousandths, rounded up; None: infinite (S3)."""
 
     node: str
@@ -22,8 +22,8 @@ class ShareMove(NamedTuple):
 class EvictionShares(NamedTuple):
     """The children of the nearest common ancestor, which a strategy compares (P8)."""
 
-    preemptor: ShareMove
-    victim: ShareMove
+    preemptor: ShareChange
+    victim: ShareChange
 
 
 def sides(one: QuotaNode, other: QuotaNode) -> tuple[QuotaNode, QuotaNode] | None:

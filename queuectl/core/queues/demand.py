@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from queuectl.core.capacity import AwaitedLimit, Demand
+from queuectl.core.capacity import AwaitedLimit, PodDemand
 from queuectl.core.entries import Shape
 from queuectl.core.model import names_claim
 from queuectl.core.reasons import Code, Reason
@@ -32,7 +32,7 @@ class PendingRequest(NamedTuple):
 _Key = tuple[str, AwaitedLimit, Amounts, tuple[tuple[str, str], ...]]
 
 
-def demand(waiting: Iterable[PendingRequest]) -> tuple[Demand, ...]:
+def demand(waiting: Iterable[PendingRequest]) -> tuple[PodDemand, ...]:
     """Return the demand of the pending queue of a ClusterQueue, most pods first, MOST at most.
 
     It counts workloads that were evaluated and whose reason names a flavor. Others have no demand yet: those
@@ -54,7 +54,7 @@ def demand(waiting: Iterable[PendingRequest]) -> tuple[Demand, ...]:
             workloads, before = found.get(one, (0, 0))
             found[one] = (workloads + number, before + pods * number)
     rows = (
-        Demand(
+        PodDemand(
             flavor=flavor, awaits=awaits, workloads=n, pods=pods, requests=requests, node_selector=selector
         )
         for (flavor, awaits, requests, selector), (n, pods) in found.items()

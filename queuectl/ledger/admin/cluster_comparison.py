@@ -19,10 +19,10 @@ from queuectl.core.model import (
     names_claim,
 )
 from queuectl.core.resources import format_amount
-from queuectl.ledger.history.replay import Finding
+from queuectl.ledger.history.replay import LedgerFinding
 
 
-def differences(ledger: LedgerSnapshot, objects: Iterable[WorkloadObserved]) -> list[Finding]:
+def differences(ledger: LedgerSnapshot, objects: Iterable[WorkloadObserved]) -> list[LedgerFinding]:
     """Return how the objects with a queue label differ from `ledger`, in the order of their names.
 
     What a write that is not acknowledged may change is no difference. Workloads that are over may hold quota
@@ -30,51 +30,55 @@ def differences(ledger: LedgerSnapshot, objects: Iterable[WorkloadObserved]) -> 
     """
     stored = {one.id: one for one in ledger.workloads}
     unacknowledged = frozenset(ledger.effects)
-    found: list[Finding] = []
+    found: list[LedgerFinding] = []
     for event in objects:
         known = stored.pop(event.workload.id, None)
         if event.observation.finished is None and event.workload.owner is None:
             found += _of_object(event.workload, event.observation, known, unacknowledged)
     for one in stored.values():
-        found.append(Finding("Missing", str(one.ref), f"is {one.phase} in the ledger, its object is gone"))
+        found.append(
+            LedgerFinding("Missing", str(one.ref), f"is {one.phase} in the ledger, its object is gone")
+        )
     return sorted(found, key=lambda one: (one.subject, one.code))
 
 
 def _of_object(
     workload: Workload, seen: Observation, known: StoredWorkload | None, unacknowledged: frozenset[EffectKey]
-) -> Iterator[Finding]:
+) -> Iterator[LedgerFinding]:
     name, open_attempt = str(workload.ref), known.attempt if known is not None else None
     by = f"attempt {seen.admission.number}" if seen.admission is not None else "no attempt"
     if known is None:
         state = "is suspended" if seen.suspended else f"runs by {by}"
-        yield Finding("Unknown", name, f"{state}, the ledger does not have it")
+        yield LedgerFinding("Unknown", name, f"{state}, the ledger does not have it")
         return
     if open_attempt is None:
         if not seen.suspended:
-            yield Finding("NotCharged", name, f"runs by {by}, the ledger holds no quota for it")
+            yield LedgerFinding("NotCharged", name, f"runs by {by}, the ledger holds no quota for it")
         elif seen.admission is not None and seen.admission.number > known.attempts:
-            yield Finding("Attempt", name, f"had {by}, the ledger knows of {known.attempts} attempts")
+            yield LedgerFinding("Attempt", name, f"had {by}, the ledger knows of {known.attempts} attempts")
         return
     if _unacknowledged(open_attempt, unacknowledged):
         return
     number = open_attempt.number
     if seen.suspended:
         if open_attempt.state is not AttemptState.EVICTING:
-            yield Finding("Suspended", name, f"is suspended, the ledger has attempt {number} as admitted")
+            yield LedgerFinding(
+                "Suspended", name, f"is suspended, the ledger has attempt {number} as admitted"
+            )
         return
     if open_attempt.state is AttemptState.EVICTING:
-        yield Finding("NotStopped", name, f"runs by {by}, the ledger evicts attempt {number}")
+        yield LedgerFinding("NotStopped", name, f"runs by {by}, the ledger evicts attempt {number}")
     yield from _of_charge(name, workload, seen, open_attempt)
 
 
-def _of_charge(name: str, workload: Workload, seen: Observation, held: Attempt) -> Iterator[Finding]:
+def _of_charge(name: str, workload: Workload, seen: Observation, held: Attempt) -> Iterator[LedgerFinding]:
     """Of an object that runs: its attempt, and what that holds against its annotation and its pod counts."""
     marked = seen.admission
     if marked is None or (held.debt and marked.number < held.number):
         if not held.debt:
-            yield Finding("Attempt", name, f"has no annotation, the ledger has attempt {held.number}")
+            yield LedgerFinding("Attempt", name, f"has no annotation, the ledger has attempt {held.number}")
     elif marked.number != held.number:
-        yield Finding(
+        yield LedgerFinding(
             "Attempt", name, f"runs by attempt {marked.number}, the ledger has attempt {held.number}"
         )
         return
@@ -84,26 +88,26 @@ def _of_charge(name: str, workload: Workload, seen: Observation, held: Attempt) 
     for pods in remaining(workload, seen).pod_sets:
         if pods.count > counts.get(pods.name, 0):
             text = f"podset {pods.name} has {pods.count} pods, the ledger charges {counts.get(pods.name, 0)}"
-            yield Finding("Counts", name, text)
+            yield LedgerFinding("Counts", name, text)
 
 
-def _of_assignments(name: str, marked: Attempt, held: Attempt) -> Iterator[Finding]:
+def _of_assignments(name: str, marked: Attempt, held: Attempt) -> Iterator[LedgerFinding]:
     """The ledger may charge fewer pods than the annotation says: some have ended for good (L15)."""
     if marked.assignment.cluster_queue != held.assignment.cluster_queue:
         by, stored = marked.assignment.cluster_queue, held.assignment.cluster_queue
-        yield Finding("Charge", name, f"its annotation charges ClusterQueue {by}, the ledger {stored}")
+        yield LedgerFinding("Charge", name, f"its annotation charges ClusterQueue {by}, the ledger {stored}")
     charged = {one.name: one for one in held.assignment.pod_sets}
     for one in marked.assignment.pod_sets:
         other = charged.pop(one.name, None)
         if other is None or (one.flavors, one.requests) != (other.flavors, other.requests):
             charge = "nothing" if other is None else _words(other)
             text = f"podset {one.name}: {_words(one)} by its annotation, the ledger charges {charge}"
-            yield Finding("Charge", name, text)
+            yield LedgerFinding("Charge", name, text)
         elif other.count > one.count and not names_claim(one.name):
             text = f"podset {one.name}: {one.count} pods by its annotation, the ledger charges {other.count}"
-            yield Finding("Charge", name, text)
+            yield LedgerFinding("Charge", name, text)
     for left in charged:
-        yield Finding("Charge", name, f"podset {left} is charged, its annotation does not have it")
+        yield LedgerFinding("Charge", name, f"podset {left} is charged, its annotation does not have it")
 
 
 def _words(pods: PodSetAssignment) -> str:

@@ -20,7 +20,7 @@ from queuectl.ledger.admin.partitions import used_defaults
 from queuectl.ledger.admin.schema import check_schema
 from queuectl.ledger.codec import cleaned, dump
 from queuectl.ledger.history import checkpoint
-from queuectl.ledger.history.replay import Expected, Finding, Holding, Line, Replay, lines_of
+from queuectl.ledger.history.replay import Expected, Holding, LedgerFinding, Line, Replay, lines_of
 from queuectl.ledger.pool import create_pool, ledger_call, reading, stream
 from queuectl.ledger.read.queries import clusters
 from queuectl.ledger.shapes import id_of
@@ -31,7 +31,9 @@ _CHUNK: Final = 1000
 """Sequences that one statement asks for."""
 
 
-async def verify(url: str, cluster_id: str | None = None, *, from_checkpoint: bool = False) -> list[Finding]:
+async def verify(
+    url: str, cluster_id: str | None = None, *, from_checkpoint: bool = False
+) -> list[LedgerFinding]:
     """All findings on the ledger of one cluster, or of all in this database; empty if it is consistent.
 
     `from_checkpoint`: decisions that a stored checkpoint covers are not read. Raises LedgerUnavailable or
@@ -40,7 +42,7 @@ async def verify(url: str, cluster_id: str | None = None, *, from_checkpoint: bo
     pool = create_pool(url, read_only=True, statement_timeout=_TIMEOUT)
     try:
         await check_schema(pool)
-        found: list[Finding] = []
+        found: list[LedgerFinding] = []
         for cluster in [cluster_id] if cluster_id is not None else await clusters(pool):
             found += await Verifier(pool, cluster).run(whole=not from_checkpoint)
         return found
@@ -63,7 +65,7 @@ class Verifier:
         """Sequence of the stored checkpoint."""
 
     @ledger_call
-    async def run(self, *, whole: bool = False) -> list[Finding]:
+    async def run(self, *, whole: bool = False) -> list[LedgerFinding]:
         """The current findings. `whole`: of all history, also of what was read before."""
         replay, self._replay = self._replay, None
         async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
@@ -146,15 +148,15 @@ class Verifier:
         await self._compare_effects(connection, replay)
         await self._compare_configs(connection, replay)
 
-    async def _used_defaults(self, connection: AsyncConnection) -> list[Finding]:
+    async def _used_defaults(self, connection: AsyncConnection) -> list[LedgerFinding]:
         detail = "has rows: a month's partition was missing when they came"
-        return [Finding("DefaultPartition", name, detail) for name in await used_defaults(connection)]
+        return [LedgerFinding("DefaultPartition", name, detail) for name in await used_defaults(connection)]
 
-    async def _changed_shapes(self, connection: AsyncConnection) -> list[Finding]:
+    async def _changed_shapes(self, connection: AsyncConnection) -> list[LedgerFinding]:
         row = t.shape.c
         query = select(row.id, row.pod_sets).where(row.cluster_id == self._cluster).order_by(row.id)
         return [
-            Finding("Shapes", f"shape {id}", "its podsets are not those that its id is made of")
+            LedgerFinding("Shapes", f"shape {id}", "its podsets are not those that its id is made of")
             async for id, pod_sets in stream(connection, query)
             if id != id_of(pod_sets)
         ]

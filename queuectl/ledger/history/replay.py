@@ -23,7 +23,7 @@ Line = tuple[str, int, str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LedgerFinding:
     """An inconsistency of the ledger. `subject` names the row, `detail` the numbers."""
 
     code: str
@@ -84,11 +84,11 @@ class Replay:
     """Invalid specs: while there are any, availability cannot be computed."""
     trusted: set[str] = field(default_factory=set)
     """Open workloads whose first decisions are no longer stored."""
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[LedgerFinding] = field(default_factory=list)
 
     def find(self, code: str, subject: str, detail: str) -> None:
         if len(self.findings) < FINDINGS_KEPT:
-            self.findings.append(Finding(code, subject, detail))
+            self.findings.append(LedgerFinding(code, subject, detail))
 
     def apply(self, row: Any) -> tuple[Line, ...] | None:
         """One row of `decision`. Returns the hold lines it closes, None if it closes no attempt."""

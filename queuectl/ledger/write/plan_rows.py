@@ -30,11 +30,11 @@ from queuectl.core.model import (
     ConfigKey,
     EffectKey,
     ObjectRef,
-    Outcome,
     PastAttempts,
     Phase,
     Verb,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.resources import MAX_AMOUNT
 from queuectl.ledger.codec import (
@@ -283,7 +283,7 @@ class Fold:
         line.payload = {"outcome": decision.outcome.value}
         change = segment.change(workload, line.sequence)
         change.held = number is not None
-        change.phase = Phase.DELETED if decision.outcome is Outcome.DELETED else Phase.FINISHED
+        change.phase = Phase.DELETED if decision.outcome is WorkloadOutcome.DELETED else Phase.FINISHED
         if number is not None:
             segment.attempts.append(AttemptChange(workload, number, AttemptState.CLOSED, line.sequence))
 

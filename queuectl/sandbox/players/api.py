@@ -14,7 +14,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
 
-class ApiError(Exception):
+class PlayerRequestError(Exception):
     """The server refused the request, or did not answer (status 0)."""
 
     def __init__(self, status: int, message: str, reason: str = "") -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from queuectl.sandbox.players.api import Api, ApiError, Clock, Object, key_of, version_of
+from queuectl.sandbox.players.api import Api, Clock, Object, PlayerRequestError, key_of, version_of
 
 _log = logging.getLogger(__name__)
 _PAGE = "500"
@@ -64,7 +64,7 @@ class Informer:
                     failures = 0
                 version = await self._watch(version)
                 failures = 0
-            except ApiError as error:
+            except PlayerRequestError as error:
                 if error.status == 410:
                     version = ""
                     continue
@@ -107,7 +107,7 @@ class Informer:
             async for event in events:
                 thing = event["object"]
                 if event["type"] == "ERROR":
-                    raise ApiError(int(thing.get("code", 500)), str(thing.get("message")))
+                    raise PlayerRequestError(int(thing.get("code", 500)), str(thing.get("message")))
                 version = str(thing["metadata"]["resourceVersion"])
                 self._seen = max(self._seen, int(version))
                 if event["type"] == "DELETED":

@@ -6,7 +6,7 @@ import logging
 from datetime import datetime, timedelta
 from typing import Final
 
-from queuectl.sandbox.players.api import Api, ApiError, Clock, Object, moment
+from queuectl.sandbox.players.api import Api, Clock, Object, PlayerRequestError, moment
 
 _EVENTS: Final = "/api/v1/events"
 _KEPT: Final = timedelta(hours=1)
@@ -25,7 +25,7 @@ async def forget_events(api: Api, clock: Clock) -> None:
                     metadata = event["metadata"]
                     path = f"/api/v1/namespaces/{metadata['namespace']}/events/{metadata['name']}"
                     await api.request("DELETE", path)
-        except ApiError as error:
+        except PlayerRequestError as error:
             _log.warning("old events: %s", error)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from queuectl.sandbox.players.api import Api, ApiError, Clock, Object
+from queuectl.sandbox.players.api import Api, Clock, Object, PlayerRequestError
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import controller_of, pod_path
 from queuectl.sandbox.players.work_queue import WorkQueue
@@ -57,7 +57,7 @@ class Owners:
         path = f"{base}/namespaces/{pod['metadata']['namespace']}/{plural}/{owner['name']}"
         try:
             found = await self._api.request("GET", path)
-        except ApiError as error:
+        except PlayerRequestError as error:
             if error.status == 404:
                 return False
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from queuectl.sandbox.players.api import Api, ApiError, Clock, Object
+from queuectl.sandbox.players.api import Api, Clock, Object, PlayerRequestError
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import controller_of, pod_path
 from queuectl.sandbox.players.work_queue import WorkQueue
@@ -44,7 +44,7 @@ class PodController(ABC):
             body = {"preconditions": {"uid": pod["metadata"]["uid"]}, "propagationPolicy": "Background"}
             try:
                 answer = await self._api.request("DELETE", pod_path(pod), body)
-            except ApiError as error:
+            except PlayerRequestError as error:
                 if not error.gone:
                     raise
                 continue

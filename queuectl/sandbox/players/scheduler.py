@@ -18,7 +18,7 @@ from queuectl.core.resources import Amounts, BadQuantity, parse_quantity
 from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.node_constraints import stored_toleration
 from queuectl.kinds.requests import RequestProblem, pod_requests
-from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Clock, Object
+from queuectl.sandbox.players.api import MERGE_PATCH, Api, Clock, Object, PlayerRequestError
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import ended, node_of, pod_path, with_condition
 from queuectl.sandbox.players.work_queue import WorkQueue
@@ -142,7 +142,7 @@ class Scheduler:
         }
         try:
             await self._api.request("POST", pod_path(pod, "/binding"), body)
-        except ApiError as error:
+        except PlayerRequestError as error:
             if error.status == 409 and "already" in str(error):
                 return  # bound before, and the watch has not shown it yet
             self._forget(metadata["uid"])

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from queuectl.sandbox.players.api import ApiError, Clock
+from queuectl.sandbox.players.api import Clock, PlayerRequestError
 
 _log = logging.getLogger(__name__)
 _MOST_SECONDS = 10.0
@@ -69,7 +69,7 @@ class WorkQueue:
             try:
                 await self._reconcile(key)
                 self._failures.pop(key, None)
-            except ApiError as error:
+            except PlayerRequestError as error:
                 self._retry(key)
                 if not (error.gone or error.status == 409):  # conflicts and missing objects are normal
                     _log.warning("%s %s: %s", self.name, key, error)

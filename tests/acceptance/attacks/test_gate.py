@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, ApiError
+from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, PlayerRequestError
 from tests.acceptance.gate.kinds import Objects
 from tests.acceptance.gate.site import (
     ADMISSION,
@@ -147,7 +147,7 @@ async def _metadata_alone(site: Site, kind: Kind, name: str) -> None:
     headers = {"Content-Type": MERGE_PATCH, "Accept": METADATA}
     async with site.tenant._open.patch(kind.path(name), data=body, headers=headers) as answer:
         if answer.status >= 300:
-            raise ApiError(answer.status, await answer.text())
+            raise PlayerRequestError(answer.status, await answer.text())
 
 
 async def _grown_and_shrunk(site: Site, kind: Kind, name: str) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 import aiohttp
 
 from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import ApiError
+from queuectl.sandbox.players.api import PlayerRequestError
 from tests.acceptance.chaos.proxy import Fault, Proxy
 from tests.acceptance.e2e.plant import LEASE, Plant, frozen
 from tests.acceptance.e2e.site import eventually
@@ -233,7 +233,7 @@ class Faults:
             async def look() -> bool:
                 try:
                     await admin.request("GET", "/readyz")
-                except ApiError:
+                except PlayerRequestError:
                     return False
                 return True
 

@@ -10,7 +10,7 @@ import yaml
 
 from queuectl.simulation import stage as staging
 from queuectl.simulation.history import History, Life
-from queuectl.simulation.usage import Site
+from queuectl.simulation.usage import QuotaTable
 from tests.doubles.invariants import checked_commits
 
 Json = dict[str, Any]
@@ -31,7 +31,7 @@ def lives_of(
     }
     found: list[History] = []
 
-    def measures(history: History, site: Site) -> Json:
+    def measures(history: History, site: QuotaTable) -> Json:
         found.append(history)
         return {}
 

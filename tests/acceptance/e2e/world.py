@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
+from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError
 from tests.acceptance.e2e.site import Json, Site, eventually
 from tests.job_kinds import JOB_KINDS
 
@@ -34,7 +34,7 @@ class World:
         path = f"/apis/queuectl.dev/v1beta1{scope}/{plural}"
         try:
             return await self.api.request("POST", path, body)
-        except ApiError as error:
+        except PlayerRequestError as error:
             if error.status != 409:
                 raise
         return await self.api.request(

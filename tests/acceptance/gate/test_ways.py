@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from queuectl.sandbox.players.api import JSON_PATCH, ApiError
+from queuectl.sandbox.players.api import JSON_PATCH, PlayerRequestError
 from tests.acceptance.gate.site import (
     ADMISSION,
     APPLY_PATCH,
@@ -313,7 +313,7 @@ async def tried(attempt: Awaitable[object]) -> str:
     """The server's message if it refused; empty if it accepted."""
     try:
         await attempt
-    except ApiError as error:
+    except PlayerRequestError as error:
         if error.status not in (403, 415, 422):
             raise
         return str(error)

@@ -22,7 +22,7 @@ from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, write_kubeconfig
 from queuectl.sandbox.endpoints import choose_ports
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.players.api import ApiError
+from queuectl.sandbox.players.api import PlayerRequestError
 from queuectl.sandbox.processes import ChildProcess, spawn
 from tests.integration.sandbox.polling import eventually
 from tests.rights import bind
@@ -288,7 +288,7 @@ async def served(api: Client, path: str) -> bool:
     """Whether the API server serves this collection."""
     try:
         await api.request("GET", path, query={"limit": "1"})
-    except ApiError as error:
+    except PlayerRequestError as error:
         if error.status in (404, 503):
             return False
         raise

@@ -29,7 +29,7 @@ from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.players import play
-from queuectl.sandbox.players.api import ApiError
+from queuectl.sandbox.players.api import PlayerRequestError
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.nodes import FAKE_NODE
 from queuectl.sandbox.players.pods import PODS, controller_uid
@@ -193,7 +193,7 @@ async def _in_force(tenant: Client, subject: Subject) -> bool:
     path = api_path(subject.row.group, subject.row.version, subject.row.plural, "default")
     try:
         made = await tenant.request("POST", path, subject.body("probe"), query={"dryRun": "All"})
-    except ApiError as error:
+    except PlayerRequestError as error:
         if error.status not in (404, 503):
             raise
         return False

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from queuectl.cli import main
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import ConfigKey, Outcome, Phase
+from queuectl.core.model import ConfigKey, Phase, WorkloadOutcome
 from queuectl.core.reasons import Code
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.sandbox.install import Installer
@@ -154,4 +154,4 @@ async def _finishes(work: Work) -> None:
     """All its pods succeed, and its operator says that it has."""
     await work.succeed()
     outcome = work.cell.subject.row.outcome
-    await work.until("it has succeeded", lambda: outcome(work.seen() or {}) is Outcome.SUCCEEDED)
+    await work.until("it has succeeded", lambda: outcome(work.seen() or {}) is WorkloadOutcome.SUCCEEDED)

@@ -10,7 +10,7 @@ import copy
 from collections import Counter
 from typing import Any, Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, ApiError, Object
+from queuectl.sandbox.players.api import MERGE_PATCH, Object, PlayerRequestError
 from queuectl.sandbox.players.pod_controller import PodController
 from queuectl.sandbox.players.pods import holds, owner_reference, phase_of, with_condition
 
@@ -80,7 +80,7 @@ class AppWrapperOperator(PodController):
         for path, job in _jobs(wrapper):
             try:
                 await self._api.request("POST", path, job)
-            except ApiError as error:
+            except PlayerRequestError as error:
                 if error.status != 409:
                     raise
 
@@ -92,7 +92,7 @@ class AppWrapperOperator(PodController):
                 body = {"propagationPolicy": "Background"}
                 await self._api.request("DELETE", f"{path}/{job['metadata']['name']}", body)
                 remaining += 1
-            except ApiError as error:
+            except PlayerRequestError as error:
                 if not error.gone:
                     raise
         if remaining:
@@ -121,7 +121,7 @@ class AppWrapperOperator(PodController):
         for path, job in _jobs(wrapper):
             try:
                 found = await self._api.request("GET", f"{path}/{job['metadata']['name']}")
-            except ApiError as error:
+            except PlayerRequestError as error:
                 if not error.gone:
                     raise
                 return True

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from queuectl.core.capacity import NO_FLAVOR, AwaitedLimit, Demand, FlavorCapacity, QueueDemand
+from queuectl.core.capacity import NO_FLAVOR, AwaitedLimit, ClusterQueueDemand, FlavorCapacity, PodDemand
 from queuectl.core.model import ConfigKey, Phase, StoredWorkload
 from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
 from queuectl.ports.reader import Held
@@ -87,9 +87,9 @@ def busy() -> CannedReadings:
         Held("team-b", "a100", GPU, 4, EPOCH_START + timedelta(seconds=4), None),
     ]
     readings.demand(
-        QueueDemand(
+        ClusterQueueDemand(
             "team-a",
-            (Demand(flavor="a100", awaits=AwaitedLimit.QUOTA, workloads=1, pods=1, requests=((GPU, 6),)),),
+            (PodDemand(flavor="a100", awaits=AwaitedLimit.QUOTA, workloads=1, pods=1, requests=((GPU, 6),)),),
         )
     )
     return readings

@@ -25,12 +25,12 @@ from queuectl.core.model import (
     AttemptState,
     ConfigKey,
     ObjectRef,
-    Outcome,
     PastAttempts,
     PodSet,
     PodSetAssignment,
     Workload,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.policy import Toleration
 from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
@@ -164,7 +164,9 @@ def release(name: str, number: int = 1, past: PastAttempts | None = None) -> Rel
     return Release(wid(name), ref(name), number, "nothing of it is alive", past)
 
 
-def retire(name: str, number: int | None = None, outcome: Outcome = Outcome.SUCCEEDED) -> Retire:
+def retire(
+    name: str, number: int | None = None, outcome: WorkloadOutcome = WorkloadOutcome.SUCCEEDED
+) -> Retire:
     return Retire(wid(name), ref(name), number, outcome)
 
 

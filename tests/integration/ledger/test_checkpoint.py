@@ -18,7 +18,7 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.admin.verify import Verifier, verify
 from queuectl.ledger.history import checkpoint
 from queuectl.ledger.history.checkpoint import decode, encode
-from queuectl.ledger.history.replay import Finding, Replay
+from queuectl.ledger.history.replay import LedgerFinding, Replay
 from queuectl.ledger.write.postgres import PostgresLedger
 from tests.integration.ledger.edits import EDITS, Edit, World
 from tests.integration.ledger.plans import GPU, configure, enqueue, plan, release, retire
@@ -39,7 +39,7 @@ async def states(world: World) -> dict[int, str]:
     return found
 
 
-async def from_checkpoint(world: World) -> list[Finding]:
+async def from_checkpoint(world: World) -> list[LedgerFinding]:
     return await Verifier(world.pool, world.cluster).run()
 
 

@@ -17,7 +17,7 @@ from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.scenarios.dump import NoSuchTree
 from queuectl.scenarios.reader import read_scenarios
-from queuectl.scenarios.run import Run
+from queuectl.scenarios.run import ScenarioRun
 from queuectl.settings import ConfigurationError, Settings
 from tests.doubles.invariants import violations
 from tests.integration.ledger.edits import World
@@ -36,7 +36,7 @@ async def test_a_dump_of_now_is_a_document_that_is_run(busy: World) -> None:
     for document in (found, await dump(busy, without_names=True)):
         (scenario,) = read_scenarios(json.dumps(document).encode(), "dump.json")
         assert scenario.left_out == ""
-        assert violations(Run(scenario)._engine) == []
+        assert violations(ScenarioRun(scenario)._engine) == []
 
 
 async def test_a_dump_of_now_has_the_nodes_and_one_of_a_past_time_has_none(busy: World) -> None:

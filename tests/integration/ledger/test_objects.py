@@ -12,11 +12,11 @@ from queuectl.core.model import (
     AttemptState,
     EffectKey,
     LedgerSnapshot,
-    Outcome,
     Phase,
     PodSetAssignment,
     StoredWorkload,
     Verb,
+    WorkloadOutcome,
 )
 from queuectl.ledger.admin.cluster_comparison import differences
 from tests.builders import GPU, T0, observed, pending_row, pod_set, workload
@@ -64,7 +64,7 @@ RUNS = {"suspended": False, "generation": 2}
         (row(attempt(count=2)), {**RUNS, "admission": attempt(), "reclaimable": (("main", 2),)}),
         (row(attempt(2, debt=True)), {**RUNS, "admission": attempt()}),
         (row(EVICTING), {"admission": attempt()}),
-        (row(attempt()), {"finished": Outcome.SUCCEEDED}),
+        (row(attempt()), {"finished": WorkloadOutcome.SUCCEEDED}),
     ],
 )
 def test_an_object_that_the_ledger_has_as_it_is_makes_no_difference(

@@ -12,12 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuectl.core.capacity import (
     NO_FLAVOR,
     AwaitedLimit,
-    Demand,
+    ClusterQueueDemand,
     FlavorCapacity,
-    FreeShape,
-    QueueDemand,
-    ResourceCapacity,
-    Warned,
+    FlavorResourceCapacity,
+    FreeNodes,
+    PodDemand,
+    QuotaWarning,
 )
 from queuectl.core.decisions import Decision, Enqueue
 from queuectl.core.model import (
@@ -29,13 +29,13 @@ from queuectl.core.model import (
     EffectKey,
     ForReaders,
     LedgerSnapshot,
-    Outcome,
     PendingLine,
     Phase,
     PodSetAssignment,
     PodsReady,
     StoredWorkload,
     Verb,
+    WorkloadOutcome,
 )
 from queuectl.core.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.policy import CapacityMode, Node, Taint
@@ -230,7 +230,7 @@ async def test_a_workload_may_be_admitted_evicted_and_admitted_again_in_one_plan
 
 async def test_an_ended_workload_is_not_open_but_can_be_found(book: Book) -> None:
     await book.write(enqueue("one"), enqueue("two", arrival=2), admit("one", now=await book.now()))
-    at = await book.write(retire("one", 1), retire("two", None, Outcome.DELETED))
+    at = await book.write(retire("one", 1), retire("two", None, WorkloadOutcome.DELETED))
     assert (await book.ledger.load()).workloads == ()
     assert (await book.ledger.load()).effects == ()
     found = await book.readings.find("ns", "Job", "one")
@@ -512,7 +512,7 @@ async def test_readers_see_the_newest_order_of_each_pending_queue(book: Book) ->
 
 
 async def test_readers_see_the_newest_capacity_of_each_flavor(book: Book) -> None:
-    gpus = ResourceCapacity(
+    gpus = FlavorResourceCapacity(
         resource="nvidia.com/gpu",
         mode=CapacityMode.ENFORCE,
         allocatable=(("Ready", 16), ("Cordoned", 8)),
@@ -520,10 +520,10 @@ async def test_readers_see_the_newest_capacity_of_each_flavor(book: Book) -> Non
         unmanaged=(("kube-system", 2),),
         expected=1,
         free=9,
-        shapes=(FreeShape(8, 1), FreeShape(1, 1)),
+        shapes=(FreeNodes(8, 1), FreeNodes(1, 1)),
     )
     a100 = FlavorCapacity(flavor="a100", nodes=(("Ready", 2), ("Cordoned", 1)), resources=(gpus,))
-    strays = Warned("NodesWithoutFlavor", None, "1 node has the labels of no ResourceFlavor")
+    strays = QuotaWarning("NodesWithoutFlavor", None, "1 node has the labels of no ResourceFlavor")
     stray = FlavorCapacity(flavor=NO_FLAVOR, nodes=(("Ready", 1),), warnings=(strays,))
     await book.write(for_readers=ForReaders(capacities=(a100, stray)))
     whole = await book.readings.since(0)
@@ -535,7 +535,7 @@ async def test_readers_see_the_newest_capacity_of_each_flavor(book: Book) -> Non
 
 
 async def test_readers_see_the_newest_demand_of_each_cluster_queue(book: Book) -> None:
-    one = Demand(
+    one = PodDemand(
         flavor="a100",
         awaits=AwaitedLimit.ROOM,
         workloads=2,
@@ -543,13 +543,13 @@ async def test_readers_see_the_newest_demand_of_each_cluster_queue(book: Book) -
         requests=(("cpu", 4000), ("nvidia.com/gpu", 8)),
         node_selector=(("zone", "a"),),
     )
-    demand = QueueDemand("team-a", (one,))
-    await book.write(for_readers=ForReaders(demands=(demand, QueueDemand("team-b", ()))))
+    demand = ClusterQueueDemand("team-a", (one,))
+    await book.write(for_readers=ForReaders(demands=(demand, ClusterQueueDemand("team-b", ()))))
     whole = await book.readings.since(0)
-    assert set(whole.for_readers.demands) == {demand, QueueDemand("team-b", ())}
-    await book.write(for_readers=ForReaders(demands=(QueueDemand("team-a", ()),)))
+    assert set(whole.for_readers.demands) == {demand, ClusterQueueDemand("team-b", ())}
+    await book.write(for_readers=ForReaders(demands=(ClusterQueueDemand("team-a", ()),)))
     news = await book.readings.since(whole.sequence, whole.batch)
-    assert news.for_readers == ForReaders(demands=(QueueDemand("team-a", ()),))
+    assert news.for_readers == ForReaders(demands=(ClusterQueueDemand("team-a", ()),))
 
 
 A = Node(

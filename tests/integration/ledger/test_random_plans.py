@@ -17,9 +17,9 @@ from queuectl.core.model import (
     NO_PAST_ATTEMPTS,
     EffectKey,
     LedgerSnapshot,
-    Outcome,
     PastAttempts,
     Verb,
+    WorkloadOutcome,
 )
 from queuectl.core.policy import SchedulingConfiguration
 from queuectl.ledger.admin.rebuild import open_holds
@@ -79,7 +79,7 @@ DECISIONS: st.SearchStrategy[Decision] = st.one_of(
     st.builds(_shrink, NAMES, NUMBERS, st.integers(0, 2), NUMBERS),
     st.builds(evict, NAMES, NUMBERS, past=st.none() | PASTS),
     st.builds(release, NAMES, NUMBERS, st.none() | PASTS),
-    st.builds(retire, NAMES, st.none() | NUMBERS, st.sampled_from(list(Outcome))),
+    st.builds(retire, NAMES, st.none() | NUMBERS, st.sampled_from(list(WorkloadOutcome))),
     st.builds(
         _configure,
         st.sampled_from(["team-a", "b"]),

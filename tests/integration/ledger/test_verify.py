@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from queuectl.core.decisions import Enqueue
-from queuectl.core.model import Observation, Outcome
+from queuectl.core.model import Observation, WorkloadOutcome
 from queuectl.ledger.admin.rebuild import Found, open_holds, rebuild
 from queuectl.ledger.admin.verify import Verifier, verify
 from queuectl.ledger.write.postgres import PostgresLedger
@@ -184,7 +184,7 @@ async def test_only_workloads_that_may_have_live_pods_are_held_again(world: Worl
         [
             found("stopping", 2, 7, suspended=True),
             found("stopped", 1, 5, suspended=True, quiet=True),
-            found("ended", 1, 6, finished=Outcome.SUCCEEDED),
+            found("ended", 1, 6, finished=WorkloadOutcome.SUCCEEDED),
             replace(
                 found("never", 1, 1), observation=replace(found("never", 1, 1).observation, admission=None)
             ),

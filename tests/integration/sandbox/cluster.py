@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Object
+from queuectl.sandbox.players.api import MERGE_PATCH, Api, Object, PlayerRequestError
 from queuectl.sandbox.players.nodes import FAKE_NODE
 from tests.integration.sandbox.polling import eventually
 
@@ -69,7 +69,7 @@ class Cluster:
     async def delete(self, kind: str, name: str) -> None:
         try:
             await self.api.request("DELETE", self.path(kind, name), {"propagationPolicy": "Background"})
-        except ApiError as error:
+        except PlayerRequestError as error:
             if not error.gone:
                 raise
 

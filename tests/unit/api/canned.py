@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, QueueDemand
+from queuectl.core.capacity import NO_FLAVOR, ClusterQueueDemand, FlavorCapacity
 from queuectl.core.model import (
     Assignment,
     Attempt,
@@ -28,9 +28,9 @@ from queuectl.core.node_facts import NodeFacts
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import (
-    Calibration,
     DecisionRow,
     EffectRow,
+    ForecastCalibration,
     Held,
     PastHolds,
     PreemptionRow,
@@ -156,7 +156,7 @@ class CannedReadings:
         self._pods_ready: dict[WorkloadId, tuple[int, PodsReady]] = {}
         self._lines: dict[str, tuple[int, PendingLine]] = {}
         self._capacities: dict[str, tuple[int, FlavorCapacity]] = {}
-        self._demands: dict[str, tuple[int, QueueDemand]] = {}
+        self._demands: dict[str, tuple[int, ClusterQueueDemand]] = {}
         self._nodes: dict[str, tuple[int, NodeFacts]] = {}
         self.pasts: dict[datetime, LedgerSnapshot] = {}
         """Earlier states, by the time of their last decision."""
@@ -209,7 +209,7 @@ class CannedReadings:
         self.batch += 1
         self._capacities[one.flavor] = (self.batch, one)
 
-    def demand(self, one: QueueDemand) -> None:
+    def demand(self, one: ClusterQueueDemand) -> None:
         """The same."""
         self.batch += 1
         self._demands[one.cluster_queue] = (self.batch, one)
@@ -324,7 +324,9 @@ class CannedReadings:
     async def start_of(self, workload: WorkloadId, now: datetime) -> StartForecast:
         """The same for all workloads that are pending."""
         assert self._workloads[workload][1].phase is Phase.PENDING
-        checked = Calibration(45, 37, EPOCH_START - timedelta(days=14), EPOCH_START - timedelta(hours=6))
+        checked = ForecastCalibration(
+            45, 37, EPOCH_START - timedelta(days=14), EPOCH_START - timedelta(hours=6)
+        )
         return StartForecast(EPOCH_START, self.sequence, None, 2463, 7512, None, 22_960, 19, checked)
 
     async def queues_of(self, workloads: Collection[WorkloadId], *, until: int) -> dict[WorkloadId, str]:

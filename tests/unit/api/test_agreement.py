@@ -10,11 +10,11 @@ import pytest
 
 from queuectl.answers.explanation import as_of
 from queuectl.answers.past_demand import demands_of
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.api.view import View
 from queuectl.core.capacity import AwaitedLimit
 from queuectl.core.events import PolicyGone, PolicyObserved, WorkloadObserved
-from queuectl.core.model import ConfigKey, Outcome, Verb
+from queuectl.core.model import ConfigKey, Verb, WorkloadOutcome
 from queuectl.core.policy import LocalQueueName, ResourceFlavor
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds.policy import parse_policy, policy_event
@@ -63,7 +63,7 @@ class Story:
         await self.view.refresh()
 
     @property
-    def state(self) -> State:
+    def state(self) -> CommittedState:
         sight = self.view.sight()
         assert sight is not None
         return sight.state
@@ -127,7 +127,9 @@ async def test_positions_usage_conditions_and_reasons_agree_through_random_histo
         running = [one for one in story.ledger.store.workloads.values() if one.attempt]
         if running and dice.random() < 0.6:
             name = dice.choice(running).ref.name
-            world.tell(observed(alive[name], suspended=False, generation=2, finished=Outcome.SUCCEEDED))
+            world.tell(
+                observed(alive[name], suspended=False, generation=2, finished=WorkloadOutcome.SUCCEEDED)
+            )
         if dice.random() < 0.1:
             stop = dice.choice(("None", "Hold"))
             world.tell(cluster_queue(dice.choice("ab"), dice.choice((4, 8)), stopPolicy=stop))

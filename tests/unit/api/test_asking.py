@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.api import schemas, view
 from queuectl.api.requests import Caller, Question, Unrestricted
 from queuectl.api.view import Sight
@@ -32,7 +32,7 @@ async def test_other_requests_are_answered_while_a_long_page_is_made() -> None:
             seen.append(answered)
             yield schemas.NodeFinding(name=f"node-{number}", free=number)
 
-    sight = Sight(State(), age_seconds=0.0, committed_at=NOW, silent_seconds=0.0, stale=False)
+    sight = Sight(CommittedState(), age_seconds=0.0, committed_at=NOW, silent_seconds=0.0, stale=False)
     async with asyncio.TaskGroup() as tasks:
         others = tasks.create_task(other())
         made = await view.page(schemas.NodeFinding, items(), None, sight)

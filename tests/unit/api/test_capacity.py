@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from queuectl.core.capacity import (
     NO_FLAVOR,
     AwaitedLimit,
-    Demand,
+    ClusterQueueDemand,
     FlavorCapacity,
-    FreeShape,
-    QueueDemand,
-    ResourceCapacity,
-    Warned,
+    FlavorResourceCapacity,
+    FreeNodes,
+    PodDemand,
+    QuotaWarning,
 )
 from queuectl.core.model import ConfigKey, PodSet
 from queuectl.core.policy import CapacityMode
@@ -24,17 +24,17 @@ from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, queue
 from tests.unit.api.conftest import Clock, Serve
 from tests.unit.api.reviews import CannedReviews
 
-GPUS = ResourceCapacity(
+GPUS = FlavorResourceCapacity(
     resource=GPU,
     mode=CapacityMode.ENFORCE,
     allocatable=(("Ready", 4), ("Cordoned", 2)),
     used=1,
     unmanaged=(("kube-system", 1), ("default", 1), ("", 2)),
     free=1,
-    shapes=(FreeShape(1, 1),),
+    shapes=(FreeNodes(1, 1),),
 )
-BEYOND = Warned("QuotaBeyondNodes", GPU, f"8 {GPU} of a100 are promised, usable nodes have 4")
-STRAY = ResourceCapacity(resource=GPU, mode=CapacityMode.ENFORCE, allocatable=(("Ready", 16),))
+BEYOND = QuotaWarning("QuotaBeyondNodes", GPU, f"8 {GPU} of a100 are promised, usable nodes have 4")
+STRAY = FlavorResourceCapacity(resource=GPU, mode=CapacityMode.ENFORCE, allocatable=(("Ready", 16),))
 
 
 def readings(**fields: object) -> CannedReadings:
@@ -43,7 +43,9 @@ def readings(**fields: object) -> CannedReadings:
     nodes = (("Ready", 1), ("Cordoned", 1))
     found.capacity(FlavorCapacity(flavor="a100", nodes=nodes, resources=(GPUS,), warnings=(BEYOND,)))
     found.capacity(
-        FlavorCapacity(flavor="h100", resources=(ResourceCapacity(resource=GPU, mode=CapacityMode.OBSERVE),))
+        FlavorCapacity(
+            flavor="h100", resources=(FlavorResourceCapacity(resource=GPU, mode=CapacityMode.OBSERVE),)
+        )
     )
     return found
 
@@ -115,7 +117,7 @@ async def test_a_flavor_that_is_gone_is_told_no_more(serve: Serve) -> None:
 async def test_demand_is_told_by_queue_flavor_and_shape(serve: Serve) -> None:
     found = readings()
     found.commit(configs={ConfigKey("ClusterQueue", "", "team-b"): queue_spec(8, flavor="h100")})
-    one = Demand(
+    one = PodDemand(
         flavor="h100",
         awaits=AwaitedLimit.ROOM,
         workloads=2,
@@ -123,7 +125,7 @@ async def test_demand_is_told_by_queue_flavor_and_shape(serve: Serve) -> None:
         requests=(("cpu", 4000), (GPU, 8)),
         node_selector=(("zone", "a"),),
     )
-    found.demand(QueueDemand("team-b", (one,)))
+    found.demand(ClusterQueueDemand("team-b", (one,)))
     rest = await serve(found)
     items = (await rest.get("/api/v1/demand"))["items"]
     assert [(item["clusterQueue"], len(item["demand"])) for item in items] == [("team-a", 0), ("team-b", 1)]
@@ -138,7 +140,7 @@ async def test_demand_is_told_by_queue_flavor_and_shape(serve: Serve) -> None:
             "nodeSelector": {"zone": "a"},
         }
     ]
-    found.demand(QueueDemand("team-b", ()))
+    found.demand(ClusterQueueDemand("team-b", ()))
     rest = await serve(found)
     assert (await rest.get("/api/v1/demand/team-b"))["demand"] == []
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from queuectl.answers import trial_snapshot as basis
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.answers.what_if.trials import trials_of
 from queuectl.core.model import Phase, PodSet, WorkloadId
 from queuectl.kinds.policy import parse_policy
@@ -143,7 +143,7 @@ def test_a_quoted_object_names_no_other_object(seed: int) -> None:
 
 
 async def test_a_workload_that_holds_quota_is_not_tried_as_another_one() -> None:
-    state = State().advance(await crowded().since(0), parse_policy)
+    state = CommittedState().advance(await crowded().since(0), parse_policy)
     of = basis.of_namespace(state, EPOCH_START, "default")
     trials = trials_of(of.snapshot(), of.configuration, namespace="default")
     body = manifest()

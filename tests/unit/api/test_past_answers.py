@@ -18,7 +18,7 @@ from queuectl.api.http import Refusal
 from queuectl.api.preemption_routes import PreemptionRoutes
 from queuectl.api.queue_routes import QueueRoutes
 from queuectl.api.requests import Cursors, Endpoint, Question, Unrestricted
-from queuectl.api.view import PastStates, Source, View
+from queuectl.api.view import AnswerSource, PastStates, View
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import StoredWorkload
 from queuectl.core.quota.tree import QuotaTree
@@ -110,7 +110,7 @@ async def told(
     view = View(ledger, parse_policy, lambda: 0.0)
     await view.refresh()
     assert view.problem is None
-    source = Source(view, ledger, JOB_KINDS, Cursors(b"key"), PastStates(ledger, parse_policy))
+    source = AnswerSource(view, ledger, JOB_KINDS, Cursors(b"key"), PastStates(ledger, parse_policy))
     workloads = WorkloadRoutes(source)
     parts = (
         QueueRoutes(source),

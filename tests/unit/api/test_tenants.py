@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, ResourceCapacity
+from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, FlavorResourceCapacity
 from queuectl.core.model import ConfigKey, Phase, WorkloadId
 from queuectl.core.policy import CapacityMode
 from queuectl.core.reasons import Code, PreemptionCause, Reason, RejectedCandidate
@@ -73,7 +73,9 @@ def ledger() -> CannedReadings:
     readings.commit(ended, workload("ended", 22))
     readings.end(ended)
     readings.end(workload("ended", 22))
-    gpus = ResourceCapacity(resource=GPU, mode=CapacityMode.ENFORCE, unmanaged=((BOBS, 3), ("default", 1)))
+    gpus = FlavorResourceCapacity(
+        resource=GPU, mode=CapacityMode.ENFORCE, unmanaged=((BOBS, 3), ("default", 1))
+    )
     readings.capacity(FlavorCapacity(flavor="shared", nodes=(("Ready", 1),), resources=(gpus,)))
     readings.capacity(FlavorCapacity(flavor=NO_FLAVOR, nodes=(("Ready", 1),)))
     readings.rows = list(_rows(readings, mine))

@@ -50,7 +50,7 @@ async def serving(
             app,
             host="127.0.0.1",
             port=0,
-            limits=listener.Limits(**limits),
+            limits=listener.ConnectionLimits(**limits),
             context=tls,
             handler=Answering,
         ) as url,

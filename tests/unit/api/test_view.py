@@ -8,7 +8,7 @@ import random
 from dataclasses import replace
 from datetime import timedelta
 
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.api.view import View
 from queuectl.core.model import ConfigKey, PendingLine, Phase, PodsReady, WorkloadId
 from queuectl.core.node_facts import NodeFacts
@@ -19,7 +19,7 @@ from queuectl.ports.reader import GONE_KEPT, Reading
 from tests.unit.api.canned import AWAY, WAITS, CannedReadings, queue_spec, two_teams, workload
 
 
-def state(view: View) -> State:
+def state(view: View) -> CommittedState:
     sight = view.sight()
     assert sight is not None
     return sight.state
@@ -38,7 +38,7 @@ def test_workloads_around_queues_are_those_that_hold_their_quota_or_wait_there_o
     reading = Reading(
         sequence=1, committed_at=time, read_at=time, epoch=1, workloads=rows, configs=(), batch=1
     )
-    found = State().advance(reading, parse_policy)
+    found = CommittedState().advance(reading, parse_policy)
     assert {one.id for one in found.around({"team-a"})} == {"uid-1", "uid-3", "uid-4", "uid-5"}
     assert {one.id for one in found.around({"team-b"})} == {"uid-2", "uid-4", "uid-5"}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from queuectl.answers import trial_snapshot as basis
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.answers.what_if import engines, trials
 from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.answers.what_if.trials import TooFewWorkloads, Trials
@@ -26,7 +26,7 @@ from tests.unit.api.test_what_ifs import ledger
 
 async def asked_about() -> tuple[Basis, WorkloadId]:
     """A workload that waits, and the state to try changes on."""
-    state = State().advance(await ledger().since(0), parse_policy)
+    state = CommittedState().advance(await ledger().since(0), parse_policy)
     of = basis.of_namespace(state, EPOCH_START, "default")
     return of, next(one.id for one in state.workloads.values() if one.ref.name == "waits")
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from queuectl.answers import trial_snapshot as basis
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.api import what_if_routes
 from queuectl.api.what_if_routes import message
 from queuectl.core.model import ConfigKey, Phase, PodSet
@@ -220,7 +220,7 @@ async def test_a_copy_has_the_trees_of_a_namespace_and_what_counts_for_their_wor
             ConfigKey("Namespace", "", "far"): json.dumps({"labels": {}}),
         },
     )
-    state = State().advance(await readings.since(0), parse_policy)
+    state = CommittedState().advance(await readings.since(0), parse_policy)
     of = basis.of_namespace(state, EPOCH_START, "other")
     assert of.namespace == "other"
     found = of.snapshot()

@@ -22,11 +22,11 @@ import queuectl
 from queuectl.cli import main
 from queuectl.core.capacity import (
     AwaitedLimit,
-    Demand,
+    ClusterQueueDemand,
     FlavorCapacity,
-    FreeShape,
-    QueueDemand,
-    ResourceCapacity,
+    FlavorResourceCapacity,
+    FreeNodes,
+    PodDemand,
 )
 from queuectl.core.model import ConfigKey, Phase, StoredWorkload, Verb
 from queuectl.core.policy import CapacityMode
@@ -130,7 +130,7 @@ def _live(readings: CannedReadings) -> None:
 
 def there(readings: CannedReadings) -> None:
     """Three nodes of which one is cordoned; a notebook uses a device."""
-    gpus = ResourceCapacity(
+    gpus = FlavorResourceCapacity(
         resource=GPU,
         mode=CapacityMode.ENFORCE,
         allocatable=(("Ready", 8), ("Cordoned", 4)),
@@ -138,12 +138,12 @@ def there(readings: CannedReadings) -> None:
         unmanaged=(("notebooks", 1),),
         expected=1,
         free=1,
-        shapes=(FreeShape(1, 1),),
+        shapes=(FreeNodes(1, 1),),
     )
     nodes = (("Ready", 2), ("Cordoned", 1))
     readings.capacity(FlavorCapacity(flavor="a100", nodes=nodes, resources=(gpus,)))
-    wide = Demand(flavor="a100", awaits=AwaitedLimit.QUOTA, workloads=1, pods=6, requests=((GPU, 1),))
-    readings.demand(QueueDemand("team-a", (wide,)))
+    wide = PodDemand(flavor="a100", awaits=AwaitedLimit.QUOTA, workloads=1, pods=6, requests=((GPU, 1),))
+    readings.demand(ClusterQueueDemand("team-a", (wide,)))
 
 
 def _night(readings: CannedReadings) -> None:

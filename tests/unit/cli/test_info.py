@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, ResourceCapacity, Warned
+from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, FlavorResourceCapacity, QuotaWarning
 from queuectl.core.policy import CapacityMode
 from tests.unit.api.canned import GPU, CannedReadings
 from tests.unit.cli.conftest import Run
@@ -20,8 +20,10 @@ def test_nodes_are_shown_by_flavor_with_use_and_free_shapes(
     run: Run, server: str, readings: CannedReadings
 ) -> None:
     there(readings)
-    stray = ResourceCapacity(resource=GPU, mode=CapacityMode.ENFORCE, allocatable=(("Ready", 2),), free=2)
-    strays = Warned("NodesWithoutFlavor", None, "1 node has the labels of no ResourceFlavor")
+    stray = FlavorResourceCapacity(
+        resource=GPU, mode=CapacityMode.ENFORCE, allocatable=(("Ready", 2),), free=2
+    )
+    strays = QuotaWarning("NodesWithoutFlavor", None, "1 node has the labels of no ResourceFlavor")
     nodes = (("Ready", 1),)
     readings.capacity(FlavorCapacity(flavor=NO_FLAVOR, nodes=nodes, resources=(stray,), warnings=(strays,)))
     shown = eventually(

@@ -24,7 +24,7 @@ from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from queuectl.core.reasons import Code
 from queuectl.core.resources import FlavorResource, format_amount
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 from queuectl.kinds.policy import policy_event
 from queuectl.scenarios import documents
 from queuectl.scenarios.build import pod_set, settings
@@ -36,9 +36,9 @@ Vector = Mapping[str, Any]
 _NOW: Final = datetime.fromisoformat("2024-01-01T00:00:00Z")
 
 
-def _state(vector: Vector) -> State:
+def _state(vector: Vector) -> EngineState:
     """The vector's objects in force, with its usage added to the queues."""
-    state = State(frozenset(), settings(documents.Config.model_validate(document(vector)["config"])))
+    state = EngineState(frozenset(), settings(documents.Config.model_validate(document(vector)["config"])))
     fold(state, read_manifests([obj for obj in vector["objects"] if not _overlaps(obj)]).events)
     fold(state, [_in_parts(obj) for obj in vector["objects"] if _overlaps(obj)])
     for queue, usage in vector.get("usage", {}).items():
@@ -193,7 +193,7 @@ def partial_admission_search(vector: Vector) -> list[str]:
 class _Oracle(PreemptionSimulation):
     """Victims are not searched: the vector contains the result of a search."""
 
-    def __init__(self, vector: Vector, state: State, flavors: QueueFlavors) -> None:
+    def __init__(self, vector: Vector, state: EngineState, flavors: QueueFlavors) -> None:
         snapshot = Snapshot(
             tree=state.tree,
             limits=state.limits,
@@ -219,7 +219,7 @@ class _Oracle(PreemptionSimulation):
         return GranularMode(_MODES[said["result"]], said["borrowingAfter"])
 
 
-def _placed(given: documents.PodSet) -> PodSet:
+def _placed(given: documents.ScenarioPodSet) -> PodSet:
     """The podset with its topology request, as far as it concerns flavors."""
     wanted = given.topology_request or {}
     asks = any(wanted.get(key) for key in ("required", "preferred", "unconstrained"))
@@ -235,7 +235,9 @@ class _Assigning:
         self.menu: QueueFlavors = state.directory.queue_flavors(request["clusterQueue"])
         already = request.get("reclaimablePods", {})
         given = [
-            documents.PodSet.model_validate({**one, "count": one["count"] - already.get(one["name"], 0)})
+            documents.ScenarioPodSet.model_validate(
+                {**one, "count": one["count"] - already.get(one["name"], 0)}
+            )
             for one in request["podSets"]
         ]
         self.charges = [Charge(_placed(one), one.charged) for one in given]
@@ -346,7 +348,7 @@ def _without_nothing(expect: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def candidate_order(vector: Vector) -> list[str]:
-    state = State(frozenset(), SchedulingConfiguration())
+    state = EngineState(frozenset(), SchedulingConfiguration())
     usage: dict[LocalQueueName, float] = {}
     entries = []
     for given in vector["candidates"]:

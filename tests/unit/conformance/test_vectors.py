@@ -15,7 +15,7 @@ import queuectl
 from queuectl.scenarios.manifests import BadDocument
 from queuectl.scenarios.reader import Scenario, read_scenarios
 from queuectl.scenarios.repair import taken
-from queuectl.scenarios.verdicts import Result, judge
+from queuectl.scenarios.verdicts import CaseResult, judge
 from tests.unit.conformance.functions import FUNCTIONS
 from tests.unit.conformance.vectors import DELIBERATE, OTHERWISE, document, means_the_same, vectors
 
@@ -37,7 +37,7 @@ def decided(vector: dict[str, Any]) -> list[str]:
         return ["no workload is admitted through a LocalQueue that is gone"]
     (scenario,) = read(vector)
     verdict = judge(scenario)
-    if verdict.result is Result.SKIPPED:
+    if verdict.result is CaseResult.SKIPPED:
         return [scenario.left_out]
     differences = [one for one in verdict.differences if not means_the_same(one)]
     return [line for difference in differences for line in difference.lines()]

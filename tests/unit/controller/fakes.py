@@ -25,9 +25,9 @@ from queuectl.core.model import (
     ForReaders,
     LedgerSnapshot,
     ObjectRef,
-    Outcome,
     Workload,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
@@ -122,7 +122,7 @@ class Job:
     workload: Workload
     suspended: bool = True
     generation: int = 1
-    finished: Outcome | None = None
+    finished: WorkloadOutcome | None = None
     attempt: int | None = None
     pods: int = 0
     starts: list[int] = field(default_factory=list)
@@ -178,7 +178,7 @@ class JobCluster:
     def finish(self, name: str) -> None:
         job = self.jobs[WorkloadId(f"uid-{name}")]
         assert not job.suspended
-        job.finished, job.pods = Outcome.SUCCEEDED, 0
+        job.finished, job.pods = WorkloadOutcome.SUCCEEDED, 0
         self.emit([self.seen(job.workload.id)])
 
     def tell(self, name: str, **status: bool | int | None) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from queuectl.controller import loop
 from queuectl.controller import quarantine as set_aside
-from queuectl.controller.facts import Facts
+from queuectl.controller.facts import PendingFacts
 from queuectl.core.decisions import Admit, Plan
 from queuectl.core.events import ContextGone, ContextObserved
 from queuectl.core.model import ForReaders, PodsReady, WorkloadId
@@ -55,7 +55,7 @@ class Cluster:
     def __init__(self) -> None:
         self.nodes: dict[str, int] = {"a": 1, "b": 1}
         self.pods: dict[str, int] = {}
-        self.facts = Facts()
+        self.facts = PendingFacts()
         self.readers = Readers({"old": (0, fact("old", 1))})
         self.now = 0.0
         self.stored_at = 0.0
@@ -150,7 +150,7 @@ def test_facts_are_not_divided_while_nothing_can_be_stored() -> None:
 
 
 def test_facts_that_take_long_to_fail_are_tried_for_a_tenth_of_the_time() -> None:
-    facts = Facts()
+    facts = PendingFacts()
     facts.tell("nodes", [("a", fact("a", 1))])
     part = facts.take(0.0)
     assert part is not None

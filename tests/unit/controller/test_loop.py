@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from queuectl.controller import effects, loop
-from queuectl.core.capacity import NO_FLAVOR, AwaitedLimit, Demand
+from queuectl.core.capacity import NO_FLAVOR, AwaitedLimit, PodDemand
 from queuectl.core.events import ContextGone, ContextObserved, PodObserved, WorkloadGone
 from queuectl.core.model import AttemptState, WorkloadId
 from queuectl.core.nodes.pods import Pod
@@ -96,7 +96,9 @@ async def test_readers_learn_of_capacity_and_demand_as_they_change() -> None:
         site.cluster.submit(workload("a", gpus=2))
         await site.until(lambda: site.cluster.running() == ["a"])
         site.cluster.submit(workload("b", gpus=1, created=1))
-        waits = Demand(flavor="default", awaits=AwaitedLimit.QUOTA, workloads=1, pods=1, requests=((GPU, 1),))
+        waits = PodDemand(
+            flavor="default", awaits=AwaitedLimit.QUOTA, workloads=1, pods=1, requests=((GPU, 1),)
+        )
         await site.until(lambda: [one.demand for _, one in site.store.demands.values()] == [(waits,)])
         site.cluster.emit([ContextObserved(node("n", 2))])
         await site.until(lambda: site.store.capacities["default"][1].nodes == (("Ready", 1),))

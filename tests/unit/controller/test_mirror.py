@@ -14,7 +14,7 @@ import pytest
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextGone, ContextObserved, Event, Listed, WorkloadGone, WorkloadObserved
-from queuectl.core.model import Outcome, Workload, WorkloadId
+from queuectl.core.model import Workload, WorkloadId, WorkloadOutcome
 from queuectl.core.policy import Gate, Namespace, Policy
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import DecisionRow
@@ -35,7 +35,7 @@ class Real:
 
     workload: Workload
     suspended: bool = False
-    finished: Outcome | None = None
+    finished: WorkloadOutcome | None = None
     generation: int = 1
 
     @property
@@ -70,7 +70,7 @@ class Watched:
             self.jobs[one.id] = Real(one, suspended)
             self._tell(self.jobs[one.id].event)
 
-    def finish(self, name: str, outcome: Outcome = Outcome.SUCCEEDED) -> None:
+    def finish(self, name: str, outcome: WorkloadOutcome = WorkloadOutcome.SUCCEEDED) -> None:
         self._change(name, finished=outcome)
 
     def suspend(self, name: str, suspended: bool = True) -> None:

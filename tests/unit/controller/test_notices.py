@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from queuectl.controller.notices import PATIENCE, PAUSE, Notices
 from queuectl.core.decisions import Admit, Decision, Evict, Keep, Plan, Retire
-from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Outcome, WorkloadId
+from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, WorkloadId, WorkloadOutcome
 from queuectl.core.reasons import Code, Reason
 from tests.builders import T0
 
@@ -48,7 +48,7 @@ def evict(name: str = "a", number: int = 1) -> Evict:
 
 
 def retire(name: str = "a") -> Retire:
-    return Retire(WorkloadId(f"uid-{name}"), ref(name), None, Outcome.SUCCEEDED)
+    return Retire(WorkloadId(f"uid-{name}"), ref(name), None, WorkloadOutcome.SUCCEEDED)
 
 
 class Teller:

@@ -19,7 +19,7 @@ from queuectl.core.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model import Outcome, WorkloadId
+from queuectl.core.model import WorkloadId, WorkloadOutcome
 from queuectl.core.policy import LocalQueueName, StopPolicy, WorkloadPriorityClass
 from queuectl.core.resources import amounts
 from tests.builders import GPU, workload
@@ -76,7 +76,7 @@ def submit_some(driver: Driver, dice: Dice) -> None:
 def finish(driver: Driver, dice: Dice) -> None:
     if uid := any_job(driver, dice, running=True):
         quiet = dice.pick(True, False)
-        driver.write(uid, spec=False, finished=Outcome.SUCCEEDED, quiet=quiet, pods=not quiet)
+        driver.write(uid, spec=False, finished=WorkloadOutcome.SUCCEEDED, quiet=quiet, pods=not quiet)
 
 
 def end_some_pods(driver: Driver, dice: Dice) -> None:

@@ -36,10 +36,10 @@ from queuectl.core.model import (
     ForcedRelease,
     LedgerSnapshot,
     Observation,
-    Outcome,
     Verb,
     Workload,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.policy import LocalQueueName, Namespace, WorkloadPriorityClass
 from queuectl.core.policy import Policy as PolicyObject
@@ -70,7 +70,7 @@ class Job:
     workload: Workload
     suspended: bool = True
     generation: int = 1
-    finished: Outcome | None = None
+    finished: WorkloadOutcome | None = None
     quiet: bool = False
     admission: Attempt | None = None
     pods: bool = False

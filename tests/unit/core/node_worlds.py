@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from queuectl.core.decisions import Decision, Keep
 from queuectl.core.events import ContextGone, ContextObserved, PodGone, PodObserved, PodsCounted
-from queuectl.core.model import Outcome, Workload, WorkloadId
+from queuectl.core.model import Workload, WorkloadId, WorkloadOutcome
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Node, Policy, SchedulingConfiguration, Taint
 from queuectl.core.reasons import Reason
@@ -87,7 +87,9 @@ class NodeWorld(World):
     def finish(self, one: Workload) -> None:
         """Its object is finished, and by its status none of its pods is alive."""
         self.settle()
-        self.tell(observed(one, suspended=False, finished=Outcome.SUCCEEDED, quiet=True, generation=2))
+        self.tell(
+            observed(one, suspended=False, finished=WorkloadOutcome.SUCCEEDED, quiet=True, generation=2)
+        )
 
     def end_eviction(self, name: str, attempt: int = 1) -> None:
         """The object of an evicted workload has stopped, and a count of its pods finds none alive."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from queuectl.core.decisions import Decision, Evict, Keep
 from queuectl.core.events import PodsCounted
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.core.policy import ClusterQueue, Cohort, Preemption, PreemptionPolicy, SchedulingConfiguration
 from queuectl.core.reasons import Code, PreemptionCause
 from tests.builders import (
@@ -48,7 +48,9 @@ class PreemptionWorld(World):
     def finish(self, name: str, queue: str, gpus: int = 1) -> list[Decision]:
         """What `hold` let run has ended, and none of its pods is alive. Return the decisions."""
         one = workload(name, queue, gpus)
-        self.tell(observed(one, suspended=False, finished=Outcome.SUCCEEDED, quiet=True, generation=2))
+        self.tell(
+            observed(one, suspended=False, finished=WorkloadOutcome.SUCCEEDED, quiet=True, generation=2)
+        )
         return self.run()
 
     def end_eviction(self, name: str, attempt: int = 1) -> list[Decision]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuectl.core.events import EffectSettled, Event, Listed, Result
-from queuectl.core.model import Outcome, WorkloadId
+from queuectl.core.model import WorkloadId, WorkloadOutcome
 from queuectl.core.policy import QueueingStrategy
 from queuectl.core.reasons import Code
 from tests.builders import (
@@ -38,7 +38,7 @@ def end(budget: int) -> tuple[dict[str, str], dict[str, Code]]:
     world.tell(
         *(EffectSettled(effect.key, Result.DONE, 2) for effect in done),
         *(
-            observed(effect.workload, suspended=False, finished=Outcome.SUCCEEDED, generation=2)
+            observed(effect.workload, suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2)
             for effect in done
         ),
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.capacity import AwaitedLimit, Demand, FlavorCapacity, FreeShape, ResourceCapacity
+from queuectl.core.capacity import AwaitedLimit, FlavorCapacity, FlavorResourceCapacity, FreeNodes, PodDemand
 from queuectl.core.events import PodGone, PodObserved
 from queuectl.core.model import WorkloadId
 from queuectl.core.nodes.pods import Pod
@@ -34,7 +34,7 @@ def capacities(world: NodeWorld) -> dict[str, FlavorCapacity]:
     return {one.flavor: one for one in found}
 
 
-def gpus(world: NodeWorld, name: str) -> ResourceCapacity:
+def gpus(world: NodeWorld, name: str) -> FlavorResourceCapacity:
     [found] = [one for one in capacities(world)[name].resources if one.resource == GPU]
     return found
 
@@ -55,7 +55,7 @@ def test_nodes_are_summed_by_flavor_and_state() -> None:
     assert found["a100"].nodes == (("Ready", 1), ("Cordoned", 1))
     [a100] = found["a100"].resources
     assert a100.allocatable == (("Ready", 8), ("Cordoned", 8))
-    assert (a100.free, a100.shapes) == (8, (FreeShape(8, 1),))
+    assert (a100.free, a100.shapes) == (8, (FreeNodes(8, 1),))
     [h100] = found["h100"].resources
     assert (h100.allocatable, h100.free, h100.shapes) == ((("NotReady", 4),), 0, ())
     [stray] = found[""].resources
@@ -92,7 +92,7 @@ def test_use_of_pods_that_are_gone_is_not_counted() -> None:
 def test_a_flavor_without_nodes_has_the_resources_that_quota_is_promised_for() -> None:
     world = NodeWorld(policies=POLICIES)
     assert capacities(world)["a100"] == FlavorCapacity(
-        flavor="a100", resources=(ResourceCapacity(resource=GPU, mode=CapacityMode.OBSERVE),)
+        flavor="a100", resources=(FlavorResourceCapacity(resource=GPU, mode=CapacityMode.OBSERVE),)
     )
 
 
@@ -144,7 +144,7 @@ def test_use_does_not_depend_on_the_pods_before(changes: list[tuple[int, str | N
     assert violations(world.engine) == []
 
 
-def demand(world: NodeWorld) -> tuple[Demand, ...]:
+def demand(world: NodeWorld) -> tuple[PodDemand, ...]:
     _, queues, _ = world.engine.take_reports()
     [found] = [one for one in queues if one.name == "cq"]
     return found.demand
@@ -183,8 +183,8 @@ def test_demand_is_summed_over_workloads_that_wait_for_the_same() -> None:
     world.submit(gang("wide-1", 1, 8), gang("wide-2", 1, 8), gang("more", 7, 2))
     world.run()
     assert demand(world) == (
-        Demand(flavor="a100", awaits=AwaitedLimit.QUOTA, workloads=1, pods=7, requests=((GPU, 2),)),
-        Demand(flavor="a100", awaits=AwaitedLimit.ROOM, workloads=2, pods=2, requests=((GPU, 8),)),
+        PodDemand(flavor="a100", awaits=AwaitedLimit.QUOTA, workloads=1, pods=7, requests=((GPU, 2),)),
+        PodDemand(flavor="a100", awaits=AwaitedLimit.ROOM, workloads=2, pods=2, requests=((GPU, 8),)),
     )
 
 

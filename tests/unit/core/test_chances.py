@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.decisions import Keep
-from queuectl.core.model import Outcome, Workload
+from queuectl.core.model import Workload, WorkloadOutcome
 from queuectl.core.policy import (
     BorrowWithinCohort,
     ClusterQueue,
@@ -82,7 +82,7 @@ def contended(rules: Preemption, *, fair: bool = False) -> PreemptionWorld:
 def nominated_after(world: PreemptionWorld, ended: str) -> tuple[list[str], list[str]]:
     """Return the pending workloads that are nominated when one ends, and the victims."""
     one = workload(ended, "other")
-    world.tell(observed(one, suspended=False, generation=3, finished=Outcome.SUCCEEDED, quiet=True))
+    world.tell(observed(one, suspended=False, generation=3, finished=WorkloadOutcome.SUCCEEDED, quiet=True))
     decisions = world.plan().decisions
     world.run()
     nominated = [d.ref.name for d in decisions if isinstance(d, Keep) and (d.evaluation or d.claim)]

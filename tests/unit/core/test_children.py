@@ -19,7 +19,7 @@ from queuectl.core.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model import ObjectRef, Outcome, Workload, WorkloadId
+from queuectl.core.model import ObjectRef, Workload, WorkloadId, WorkloadOutcome
 from queuectl.core.policy import Gate
 from queuectl.core.reasons import Code
 from tests.builders import GPU, T0, World, local_queue, observed, pod_set, queue, seen, workload
@@ -136,7 +136,7 @@ def test_the_newest_of_too_many_children_is_charged(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "over", [observed(child("old"), finished=Outcome.DELETED), WorkloadGone(WorkloadId("uid-old"))]
+    "over", [observed(child("old"), finished=WorkloadOutcome.DELETED), WorkloadGone(WorkloadId("uid-old"))]
 )
 def test_a_child_may_follow_another_that_ended(world: World, over: Event) -> None:
     world.tell(runs(child("old")))

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from queuectl.core.decisions import Evict
-from queuectl.core.model import Outcome, PodSet
+from queuectl.core.model import PodSet, WorkloadOutcome
 from queuectl.core.policy import (
     AdmissionFairSharing,
     BorrowWithinCohort,
@@ -188,7 +188,7 @@ def test_a_workload_with_a_least_count_is_requeued_when_less_than_its_full_reque
     world.settle()
     world.submit(workload("partly", pods=[pod_set(3, {GPU: 1}, min_count=1)], created=1))
     assert admitted(world.run()) == []
-    world.tell(observed(first, suspended=False, generation=2, finished=Outcome.SUCCEEDED))
+    world.tell(observed(first, suspended=False, generation=2, finished=WorkloadOutcome.SUCCEEDED))
     assert admitted(world.run()) == ["partly"]
 
 
@@ -215,7 +215,7 @@ def test_heads_of_two_local_queues_of_a_strict_queue_do_not_replace_each_other_f
     world.submit(workload("small", "lc", created=3))
     at_rest(world)
     assert names(world) == {"runs", "ends"}
-    world.write(ends.id, spec=False, finished=Outcome.SUCCEEDED, quiet=True, pods=False)
+    world.write(ends.id, spec=False, finished=WorkloadOutcome.SUCCEEDED, quiet=True, pods=False)
     at_rest(world)
     assert names(world) == {"runs", "small"}
     a_new_process_decides_nothing(world)
@@ -240,7 +240,7 @@ def test_a_restart_ends_no_protection_by_past_preemptions(
         world.submit(one := workload(name, priority_class="high"))
         assert names(at_rest(world)) == {name}
         world.now += timedelta(seconds=ran)
-        world.write(one.id, spec=False, finished=Outcome.SUCCEEDED, quiet=True, pods=False)
+        world.write(one.id, spec=False, finished=WorkloadOutcome.SUCCEEDED, quiet=True, pods=False)
         assert names(at_rest(world)) == {"often"}
     world.submit(workload("third", priority_class="high"))
     assert names(at_rest(world)) == ({"often"} if protected else {"third"})

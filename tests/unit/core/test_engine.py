@@ -9,7 +9,7 @@ import pytest
 from queuectl.core.decisions import Admit, Evict, Keep, Release, Retire
 from queuectl.core.engine import StalePlan
 from queuectl.core.events import EffectSettled, PodsCounted, Result, TimeCame, WorkloadGone
-from queuectl.core.model import Outcome, WorkloadId
+from queuectl.core.model import WorkloadId, WorkloadOutcome
 from queuectl.core.policy import Cohort, QueueingStrategy, StopPolicy, Taint
 from queuectl.core.reasons import Code, Limit
 from tests.builders import (
@@ -119,7 +119,12 @@ def test_a_reason_is_recorded_again_only_when_its_code_or_limit_changes() -> Non
     assert admitted(world.run()) == ["c"]
     world.settle()
     world.tell(
-        observed(workload("c", gpus=1, created=2), suspended=False, finished=Outcome.SUCCEEDED, generation=2)
+        observed(
+            workload("c", gpus=1, created=2),
+            suspended=False,
+            finished=WorkloadOutcome.SUCCEEDED,
+            generation=2,
+        )
     )
     assert [type(d) for d in world.run()] == [Retire]
     world.tell(policy(queue("cq", 4)))
@@ -133,7 +138,7 @@ def test_the_quota_of_a_finished_job_goes_to_the_next_workload() -> None:
     world.submit(workload("a"), workload("b", created=1))
     world.run()
     world.settle()
-    world.tell(observed(workload("a"), suspended=False, finished=Outcome.SUCCEEDED, generation=2))
+    world.tell(observed(workload("a"), suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2))
     assert [type(d) for d in world.run()] == [Retire, Admit]
 
 
@@ -143,7 +148,7 @@ def test_a_finished_workload_that_is_not_quiet_is_probed_first() -> None:
     world.run()
     world.settle()
     done = workload("a")
-    world.tell(observed(done, suspended=False, finished=Outcome.FAILED, quiet=False, generation=2))
+    world.tell(observed(done, suspended=False, finished=WorkloadOutcome.FAILED, quiet=False, generation=2))
     plan = world.plan()
     assert [probe[0] for probe in plan.probes] == [done.id]
     world.commit(plan)
@@ -152,7 +157,7 @@ def test_a_finished_workload_that_is_not_quiet_is_probed_first() -> None:
     world.tell(PodsCounted(done.id, 1, alive=False))
     (retire,) = world.run()
     assert isinstance(retire, Retire)
-    assert retire.outcome is Outcome.FAILED
+    assert retire.outcome is WorkloadOutcome.FAILED
 
 
 def test_quota_released_in_the_same_batch_requeues_a_new_workload() -> None:
@@ -162,7 +167,7 @@ def test_quota_released_in_the_same_batch_requeues_a_new_workload() -> None:
     world.run()
     world.settle()
     world.tell(
-        observed(workload("a"), suspended=False, finished=Outcome.SUCCEEDED, generation=2),
+        observed(workload("a"), suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2),
         observed(workload("b", created=1)),
     )
     assert admitted(world.run()) == ["b"]

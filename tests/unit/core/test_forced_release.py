@@ -7,7 +7,7 @@ import pytest
 from queuectl.core.decisions import Admit, Decision, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, Listed, PodObserved
-from queuectl.core.model import Attempt, ForcedRelease, LedgerSnapshot, Outcome, Phase, StoredWorkload
+from queuectl.core.model import Attempt, ForcedRelease, LedgerSnapshot, Phase, StoredWorkload, WorkloadOutcome
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Gate, Namespace
 from queuectl.core.resources import amounts
@@ -88,7 +88,7 @@ def test_a_running_workload_is_not_released_by_force() -> None:
 def test_a_workload_that_is_over_is_released_and_then_retired() -> None:
     world = evicting()
     world.settle(generation=3)
-    over = {"generation": 3, "finished": Outcome.DELETED, "quiet": False}
+    over = {"generation": 3, "finished": WorkloadOutcome.DELETED, "quiet": False}
     world.tell(observed(HELD, **over))
     assert not [one for one in world.run() if isinstance(one, Release | Retire)]
     world.tell(observed(HELD, **over, release=OURS))

@@ -23,7 +23,7 @@ from queuectl.core.events import (
     WorkloadGone,
 )
 from queuectl.core.inbox import Inbox
-from queuectl.core.model import ConfigKey, EffectKey, Outcome, Verb, WorkloadId
+from queuectl.core.model import ConfigKey, EffectKey, Verb, WorkloadId, WorkloadOutcome
 from queuectl.core.policy import Gate
 from tests.builders import T0, World, local_queue, observed, policy, queue, workload
 from tests.doubles import engine_state
@@ -148,7 +148,7 @@ def test_what_is_kept_does_not_grow_with_the_number_of_events(
         events: dict[str, Event] = {
             "o": observed(one, suspended=True, generation=number + 1),
             "x": observed(one, suspended=False, generation=number + 1),
-            "f": observed(one, suspended=False, generation=number + 1, finished=Outcome.SUCCEEDED),
+            "f": observed(one, suspended=False, generation=number + 1, finished=WorkloadOutcome.SUCCEEDED),
             "g": WorkloadGone(A, ref),
             "l": Listed("Job", frozenset([A][:number])),
             "r": policy(queue("cq", number)),
@@ -159,7 +159,11 @@ def test_what_is_kept_does_not_grow_with_the_number_of_events(
 
 def test_a_deletion_does_not_hide_the_outcome_before_it() -> None:
     one = workload("a")
-    events: list[Event] = [observed(one), observed(one, finished=Outcome.SUCCEEDED), WorkloadGone(A, "9")]
+    events: list[Event] = [
+        observed(one),
+        observed(one, finished=WorkloadOutcome.SUCCEEDED),
+        WorkloadGone(A, "9"),
+    ]
     assert merged(events) == events[1:]
 
 

@@ -46,7 +46,6 @@ from queuectl.core.model import (
     ConfigKey,
     ForcedRelease,
     LedgerSnapshot,
-    Outcome,
     PastAttempts,
     Phase,
     PodSetAssignment,
@@ -54,6 +53,7 @@ from queuectl.core.model import (
     Verb,
     Workload,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Namespace, Node, RequeuingStrategy, SchedulingConfiguration, StopPolicy
@@ -62,8 +62,8 @@ from queuectl.core.reasons import Code, Reason
 from queuectl.core.transitions import (
     ROWS,
     IllegalTransition,
-    Row,
     Transition,
+    TransitionRow,
     check_transitions,
     table,
     transition,
@@ -121,7 +121,7 @@ class Life:
                 case Release():
                     self.phase = Phase.PENDING
                 case Retire(outcome=outcome):
-                    self.phase = Phase.DELETED if outcome is Outcome.DELETED else Phase.FINISHED
+                    self.phase = Phase.DELETED if outcome is WorkloadOutcome.DELETED else Phase.FINISHED
                 case _:
                     pass
         self.code = self.reason.code if self.reason is not None else None
@@ -240,7 +240,7 @@ EVENTS: dict[str, Callable[[Life], object]] = {
     "its start is denied, or refused after an edit": lambda life: (
         life.settle(Result.DENIED, "no") if life.phase is Phase.ADMITTED else None
     ),
-    "it finishes": lambda life: life.see(suspended=False, finished=Outcome.SUCCEEDED, quiet=True),
+    "it finishes": lambda life: life.see(suspended=False, finished=WorkloadOutcome.SUCCEEDED, quiet=True),
     "its object is deleted": lambda life: (
         life.tell(WorkloadGone(ID)),
         life.tell(PodsCounted(ID, 1, alive=False)),
@@ -306,7 +306,7 @@ def test_each_row_has_an_event_here() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.event)
 @pytest.mark.parametrize("phase", [P, A_, E], ids=lambda phase: phase.value)
-def test_what_an_event_decides_in_each_phase_is_what_the_table_says(phase: Phase, row: Row) -> None:
+def test_what_an_event_decides_in_each_phase_is_what_the_table_says(phase: Phase, row: TransitionRow) -> None:
     begin = {P: Life.pending, A_: Life.admitted, E: Life.evicting}[phase]
     if phase is A_ and row.event in UNREADY:
         begin = Life.let_go if row.event == UNREADY[1] else Life.unready
@@ -754,7 +754,7 @@ def test_a_new_priority_changes_the_order_of_pending_workloads() -> None:
     world.run()
     world.submit(workload("c", created=2, priority_class="high"))
     world.run()
-    world.tell(observed(workload("runs"), suspended=False, finished=Outcome.SUCCEEDED, generation=2))
+    world.tell(observed(workload("runs"), suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2))
     assert admitted(world.run()) == ["c"]
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.core.decisions import Admit, Plan
 from queuectl.core.model import ConfigKey, ForReaders, PendingLine, WorkloadId
 from queuectl.core.policy import (
@@ -98,7 +98,7 @@ class Line(Driver):
         """Return the names by position, as REST has them from the rows of the ledger."""
         reading = wait_for(self.ledger.since(0))
         queue = ConfigKey("ClusterQueue", "", "cq")
-        state = State(configuration=self.setup.settings).advance(
+        state = CommittedState(configuration=self.setup.settings).advance(
             replace(reading, configs=((queue, ""),)), lambda key, spec: self.shared
         )
         positions = {one.ref.name: state.position(one) for one in state.workloads.values()}

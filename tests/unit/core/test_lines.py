@@ -13,7 +13,7 @@ from queuectl.core.events import (
     PolicyInvalid,
     Result,
 )
-from queuectl.core.model import ConfigKey, LedgerSnapshot, Outcome
+from queuectl.core.model import ConfigKey, LedgerSnapshot, WorkloadOutcome
 from queuectl.core.policy import Namespace, PriorityClass, QueueingStrategy, RuntimeClass, StopPolicy
 from queuectl.core.reasons import Code
 from tests.builders import (
@@ -59,7 +59,7 @@ def test_quota_released_in_the_batch_of_a_new_arrival_is_not_lost() -> None:
     world.submit(workload("a"))
     world.run()
     world.settle()
-    done = observed(workload("a"), suspended=False, finished=Outcome.SUCCEEDED, generation=2)
+    done = observed(workload("a"), suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2)
     world.tell(done, observed(workload("b", created=1)))
     assert admitted(world.run()) == ["b"]
 
@@ -72,7 +72,7 @@ def test_free_quota_goes_to_the_first_in_order_even_if_it_was_inadmissible() -> 
     world.settle()
     world.submit(workload("urgent", gpus=2, priority_class="high", created=1))
     world.run()
-    done = observed(workload("a", gpus=2), suspended=False, finished=Outcome.SUCCEEDED, generation=2)
+    done = observed(workload("a", gpus=2), suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2)
     world.tell(done, observed(workload("small", created=2)))
     assert admitted(world.run()) == ["urgent"]
 
@@ -98,7 +98,7 @@ def test_a_workload_that_ends_when_its_queue_is_deleted_is_only_retired() -> Non
     world.run()
     world.tell(
         PolicyGone(ConfigKey("LocalQueue", "ns", "lq")),
-        observed(workload("a"), finished=Outcome.DELETED),
+        observed(workload("a"), finished=WorkloadOutcome.DELETED),
     )
     assert [type(d) for d in world.run()] == [Retire]
 

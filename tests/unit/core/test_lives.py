@@ -21,11 +21,11 @@ from queuectl.core.model import (
     ConfigKey,
     EffectKey,
     LedgerSnapshot,
-    Outcome,
     Phase,
     StoredWorkload,
     Verb,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.policy import Gate, Namespace, QueueingStrategy, ResourceFlavor
 from queuectl.core.reasons import Code
@@ -230,7 +230,9 @@ def test_a_pod_count_is_void_once_the_object_is_observed_again() -> None:
     world.run()
     world.tell(
         PodsCounted(WorkloadId("uid-a"), 1, alive=False),
-        observed(workload("a"), suspended=False, generation=2, finished=Outcome.SUCCEEDED, quiet=False),
+        observed(
+            workload("a"), suspended=False, generation=2, finished=WorkloadOutcome.SUCCEEDED, quiet=False
+        ),
     )
     assert len(world.plan().probes) == 1
 
@@ -263,7 +265,7 @@ def test_a_recreated_queue_still_has_its_usage() -> None:
     assert codes(world) == {"b": Code.QUEUE_NOT_FOUND}
     world.tell(policy(queue("cq", 1)))
     assert codes(world) == {"b": Code.WAITING_FOR_QUOTA}
-    world.tell(observed(workload("a"), suspended=False, finished=Outcome.SUCCEEDED, generation=2))
+    world.tell(observed(workload("a"), suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2))
     assert admitted(world.run()) == ["b"]
 
 

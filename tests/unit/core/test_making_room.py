@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from queuectl.core.decisions import Keep
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.core.policy import (
     BorrowWithinCohort,
     Cohort,
@@ -213,7 +213,9 @@ def test_a_workload_preempted_up_to_its_budget_is_protected_for_the_window() -> 
         assert evicted(world.request(name, "q")) == ["often"]
         assert admitted(world.end_eviction("often", number)) == [name]
         world.settle()
-        done = observed(workload(name, "q"), suspended=False, finished=Outcome.SUCCEEDED, generation=2)
+        done = observed(
+            workload(name, "q"), suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2
+        )
         world.tell(done)
         assert admitted(world.run()) == ["often"]
         world.settle(generation=number + 3)
@@ -231,7 +233,9 @@ def test_a_cooldown_protects_and_is_listed_beside_the_reason() -> None:
     assert evicted(world.request("first", "q")) == ["there"]
     assert admitted(world.end_eviction("there")) == ["first"]
     world.settle()
-    world.tell(observed(workload("first", "q"), suspended=False, finished=Outcome.SUCCEEDED, generation=2))
+    world.tell(
+        observed(workload("first", "q"), suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2)
+    )
     assert admitted(world.run()) == ["there"]
     world.settle(generation=4)
     world.tell(observed(workload("there", "q", priority_class="low"), suspended=False, generation=4))

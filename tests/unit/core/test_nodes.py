@@ -23,7 +23,7 @@ from queuectl.core.policy import (
     Taint,
 )
 from queuectl.core.reasons import Code
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 from tests.builders import (
     GPU,
     T0,
@@ -105,13 +105,13 @@ def test_what_a_workload_holds_is_not_computed_again_when_it_is_observed_unchang
     world = NodeWorld(node("a", 8))
     world.asks(one := gang("one", 2, 2))
     computed: list[str] = []
-    hold_pods = State.hold_pods
+    hold_pods = EngineState.hold_pods
 
-    def noted(self: State, entry: Entry, attempt: Attempt, charges: Shape) -> None:
+    def noted(self: EngineState, entry: Entry, attempt: Attempt, charges: Shape) -> None:
         computed.append(entry.ref.name)
         hold_pods(self, entry, attempt, charges)
 
-    monkeypatch.setattr(State, "hold_pods", noted)
+    monkeypatch.setattr(EngineState, "hold_pods", noted)
     world.tell(observed(one, suspended=False, generation=2))
     world.run()
     world.finish(one)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from queuectl.core.decisions import Decision, Evict, PodOwnerToRead, Release, Retire, Shrink
 from queuectl.core.events import PodGone, PodObserved, PodOwnerRead, PodsCounted
-from queuectl.core.model import Outcome, Workload, WorkloadId
+from queuectl.core.model import Workload, WorkloadId, WorkloadOutcome
 from queuectl.core.nodes.pods import Pod, PodOwner
 from queuectl.core.policy import NodeRules, SchedulingConfiguration
 from queuectl.core.resources import amounts
@@ -103,7 +103,7 @@ def test_a_finished_workload_keeps_its_quota_until_pods_that_its_controller_let_
     ended = {"suspended": False, "generation": 2, "quiet": True}
     found.tell(observed(one, reclaimable=(("main", 1),), suspended=False, generation=2))
     assert not [d for d in found.run() if isinstance(d, Shrink)]
-    found.tell(observed(one, finished=Outcome.SUCCEEDED, **ended))
+    found.tell(observed(one, finished=WorkloadOutcome.SUCCEEDED, **ended))
     assert not [d for d in found.run() if isinstance(d, Retire)]
     found.tell(PodGone("a"))
     assert [type(d) for d in found.run()] == [Retire]

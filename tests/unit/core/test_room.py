@@ -6,7 +6,7 @@ import pytest
 
 from queuectl.core.decisions import Decision, Evict, Keep
 from queuectl.core.events import ContextGone, ContextObserved, PodsCounted
-from queuectl.core.model import Outcome, Workload, WorkloadId
+from queuectl.core.model import Workload, WorkloadId, WorkloadOutcome
 from queuectl.core.pod_limits import Counts, HardLimit, NamespaceQuota
 from queuectl.core.pod_resources import Container, PodResources
 from queuectl.core.policy import (
@@ -17,7 +17,7 @@ from queuectl.core.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.reasons import Code
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 from tests.builders import (
     GPU,
     World,
@@ -63,7 +63,7 @@ def codes(decisions: list[Decision]) -> dict[str, Code]:
 def end(found: World, name: str, count: int = 1) -> None:
     """It has finished, and its pods are gone."""
     found.settle()
-    found.tell(observed(gpus(name, count), suspended=False, finished=Outcome.SUCCEEDED, generation=2))
+    found.tell(observed(gpus(name, count), suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2))
 
 
 def test_of_workloads_that_come_together_only_as_many_start_as_there_is_room_for() -> None:
@@ -145,13 +145,13 @@ def test_room_wakes_as_many_as_fit_and_no_others(monkeypatch: pytest.MonkeyPatch
     found.submit(*(gpus(f"a{n:03}", created=n) for n in range(200)))
     assert admitted(found.run()) == ["a000"]
     routed: list[str] = []
-    route = State.route
+    route = EngineState.route
 
-    def noted(self: State, entry: object) -> None:
+    def noted(self: EngineState, entry: object) -> None:
         routed.append(str(entry))
         route(self, entry)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(State, "route", noted)
+    monkeypatch.setattr(EngineState, "route", noted)
     for number in range(10):
         end(found, f"a{number:03}")
         assert admitted(found.run()) == [f"a{number + 1:03}"]
@@ -207,7 +207,7 @@ def test_what_has_waited_longest_may_be_deleted() -> None:
     found = world(1, used=1)
     found.submit(gpus("a"), gpus("b", created=1))
     found.run()
-    found.tell(observed(gpus("a"), finished=Outcome.DELETED, generation=2))
+    found.tell(observed(gpus("a"), finished=WorkloadOutcome.DELETED, generation=2))
     found.run()
     found.tell(quota(1))
     assert admitted(found.run()) == ["b"]

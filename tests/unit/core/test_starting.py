@@ -6,7 +6,7 @@ import pytest
 
 from queuectl.core.decisions import Admit
 from queuectl.core.engine import Engine
-from queuectl.core.model import Outcome, WorkloadId
+from queuectl.core.model import WorkloadId, WorkloadOutcome
 from queuectl.core.policy import Cohort, QueueingStrategy
 from queuectl.core.reasons import Code
 from tests.builders import GPU, flavor, group, local_queue, queue, workload
@@ -53,7 +53,9 @@ def test_what_was_refused_and_fits_now_is_admitted() -> None:
     found = Shared()
     found.submit_one_of("large", "a", 3, created=1)
     found.come_to_rest()
-    found.write(WorkloadId("uid-runs"), spec=False, finished=Outcome.SUCCEEDED, quiet=True, pods=False)
+    found.write(
+        WorkloadId("uid-runs"), spec=False, finished=WorkloadOutcome.SUCCEEDED, quiet=True, pods=False
+    )
     found.submit_one_of("small", "b", 4, created=2)
     assert found.admits(found.fresh()) == ["large"]
     fresh = found.fresh()

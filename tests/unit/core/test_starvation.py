@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import Outcome, WorkloadId
+from queuectl.core.model import WorkloadId, WorkloadOutcome
 from queuectl.core.policy import WorkloadPriorityClass
 from tests.builders import flavor, local_queue, queue, workload
 from tests.unit.core import profiles
@@ -101,7 +101,7 @@ class Stream(NamedTuple):
         for n in range(self.ended):
             uid = cluster.running[12 + n]
             if cluster.runs(uid):
-                cluster.write(uid, spec=False, finished=Outcome.SUCCEEDED, quiet=True, pods=False)
+                cluster.write(uid, spec=False, finished=WorkloadOutcome.SUCCEEDED, quiet=True, pods=False)
                 cluster.running[12 + n] = cluster.arrive(f"e{cluster.version}-{n}")
 
 

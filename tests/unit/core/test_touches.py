@@ -26,7 +26,7 @@ from queuectl.core.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.queues.inadmissible import Requeuer
-from queuectl.core.state import State
+from queuectl.core.state import EngineState
 from tests.builders import GPU, T0, World, flavor, local_queue, policy, queue, workload
 from tests.doubles import engine_state
 
@@ -58,9 +58,9 @@ class Work:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.routed = self.renominated = 0
-        route, renominate = State.route, Requeuer.renominate
+        route, renominate = EngineState.route, Requeuer.renominate
 
-        def counted_route(state: State, entry: object) -> None:
+        def counted_route(state: EngineState, entry: object) -> None:
             self.routed += 1
             route(state, entry)  # type: ignore[arg-type]
 
@@ -68,7 +68,7 @@ class Work:
             self.renominated += 1
             renominate(requeuer, queue)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(State, "route", counted_route)
+        monkeypatch.setattr(EngineState, "route", counted_route)
         monkeypatch.setattr(Requeuer, "renominate", counted_renominate)
 
     def take(self) -> tuple[int, int]:

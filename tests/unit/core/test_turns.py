@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from queuectl.core.decisions import Evict
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.core.policy import (
     NO_PREEMPTION,
     AdmissionFairSharing,
@@ -44,7 +44,7 @@ def run_for_an_hour(world: World, name: str, queue: str) -> None:
     assert admitted(world.run()) == [name]
     world.settle()
     world.pass_time(3600)
-    world.tell(observed(one, suspended=False, finished=Outcome.SUCCEEDED, generation=2))
+    world.tell(observed(one, suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2))
     world.run()
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 
 from queuectl.core.decisions import Admit, Decision
-from queuectl.core.model import Outcome, Workload
+from queuectl.core.model import Workload, WorkloadOutcome
 from queuectl.core.policy import ClusterQueue, ResourceGroup
 from queuectl.core.reasons import Code
 from tests.builders import GPU, T0, World, flavor, group, local_queue, observed, pod_set, queue, workload
@@ -82,7 +82,7 @@ def test_what_does_not_fit_waits_for_the_first_flavor_and_takes_the_next_one_exa
 def test_the_first_flavor_is_taken_when_it_becomes_available_meanwhile() -> None:
     world = pools({"spot": 1, "dear": 4}, 600)
     asks(world, workload("first"), workload("second", created=1))
-    over = {"suspended": False, "finished": Outcome.SUCCEEDED, "generation": 2}
+    over = {"suspended": False, "finished": WorkloadOutcome.SUCCEEDED, "generation": 2}
     world.tell(observed(workload("first"), **over))
     assert taken(world.run()) == {"second": "spot"}
 

@@ -20,7 +20,7 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.policy import ResourceFlavor, Toleration
-from queuectl.kinds.admission import Admission, additions, parse, render
+from queuectl.kinds.admission import AdmissionAnnotation, additions, parse, render
 from queuectl.kinds.node_constraints import NodeConstraints
 from queuectl.kinds.patches import first_stop, next_stop, start
 from queuectl.kinds.start_patch import pointer
@@ -98,7 +98,7 @@ def test_the_annotation_has_the_whole_admission_and_reads_back() -> None:
         ],
     }
     read = parse(text, WorkloadId(UID))
-    assert isinstance(read, Admission)
+    assert isinstance(read, AdmissionAnnotation)
     assert read.attempt == _attempt(own)
     assert read.queue == "main"
 

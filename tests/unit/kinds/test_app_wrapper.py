@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.core.reasons import Code
 from queuectl.kinds import patches
 from queuectl.kinds.reserved_keys import POD_LABELS
@@ -167,14 +167,14 @@ def test_a_start_writes_what_its_operator_adds_to_each_podset_of_a_component() -
         ("Resuming", {"PodsReady": "False"}, False, None),
         ("Running", {"PodsReady": "True"}, True, None),
         ("Resetting", {"PodsReady": "False", "ResourcesDeployed": "True"}, False, None),
-        ("Succeeded", {"ResourcesDeployed": "True"}, None, Outcome.SUCCEEDED),
+        ("Succeeded", {"ResourcesDeployed": "True"}, None, WorkloadOutcome.SUCCEEDED),
         ("Failed", {"ResourcesDeployed": "True"}, None, None),
-        ("Failed", {"ResourcesDeployed": "False"}, None, Outcome.FAILED),
-        ("Failed", {}, None, Outcome.FAILED),
+        ("Failed", {"ResourcesDeployed": "False"}, None, WorkloadOutcome.FAILED),
+        ("Failed", {}, None, WorkloadOutcome.FAILED),
     ],
 )
 def test_it_has_failed_once_its_components_are_deleted(
-    phase: str, conditions: dict[str, str], ready: bool | None, outcome: Outcome | None
+    phase: str, conditions: dict[str, str], ready: bool | None, outcome: WorkloadOutcome | None
 ) -> None:
     told = [{"type": name, "status": value} for name, value in conditions.items()]
     obj = app_wrapper() | {"status": {"phase": phase, "conditions": told}}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.kinds.configured import BadRow, parse, parse_path, shown_path
 from queuectl.kinds.jobs import Status
 from queuectl.kinds.workloads import observe
@@ -51,8 +51,8 @@ def test_a_status_is_read_by_signs_and_numbers(status: dict[str, Any], expected:
 
 def test_the_end_is_the_first_sign_that_is_shown() -> None:
     complete = {"conditions": [{"type": "Complete", "status": "True"}]}
-    assert KIND.outcome(_with_status(**complete)) is Outcome.SUCCEEDED
-    assert KIND.outcome(_with_status(phase="Failed")) is Outcome.FAILED
+    assert KIND.outcome(_with_status(**complete)) is WorkloadOutcome.SUCCEEDED
+    assert KIND.outcome(_with_status(phase="Failed")) is WorkloadOutcome.FAILED
     assert KIND.outcome(_with_status(phase="Running")) is None
 
 

@@ -8,7 +8,7 @@ import jsonpatch
 import pytest
 
 from queuectl.core.events import WorkloadObserved
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.core.reasons import Code
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
@@ -117,7 +117,7 @@ def test_the_end_of_an_object_is_in_its_conditions(row: JobKind, succeeds: bool)
     ended = {"type": good if succeeds else "Failed", "status": "True"}
     obj = sample(row, **SIZES[row.name])
     over = {**obj, "status": {"conditions": [SUSPENDED | {"status": "False"}, ended]}}
-    assert row.outcome(over) is (Outcome.SUCCEEDED if succeeds else Outcome.FAILED)
+    assert row.outcome(over) is (WorkloadOutcome.SUCCEEDED if succeeds else WorkloadOutcome.FAILED)
     # Only batch/v1 guarantees that no pod is alive then.
     assert row.status(over).quiet is (True if row.name == "Job" else None)
     assert row.outcome({**obj, "status": {"conditions": [ended | {"status": "False"}]}}) is None

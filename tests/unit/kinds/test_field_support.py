@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from queuectl.answers.queue_states import cluster_queue_condition, cohort_condition
-from queuectl.core.directory import Affected, Directory
+from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.events import PolicyObserved
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import ClusterQueue, Cohort, Condition, Policy, ResourceFlavor
@@ -287,7 +287,7 @@ def conditions(objects: list[Json]) -> dict[str, Condition]:
     """Of the ClusterQueues; those of the controller and of REST are equal."""
     directory, values = Directory(), [value(obj) for obj in objects]
     for one in values:
-        directory.observe(one, Affected())
+        directory.observe(one, AffectedObjects())
     found = {name: directory.condition(name) for name in directory.queues}
     flavors = {one.name: one for one in values if isinstance(one, ResourceFlavor)}
     cohorts = {one.name: one for one in values if isinstance(one, Cohort)}
@@ -313,7 +313,7 @@ def test_a_queue_with_an_unsupported_field_is_inactive_and_names_the_field(kind:
 
 
 def test_a_condition_is_active_again_without_the_field() -> None:
-    directory, affected = Directory(), Affected()
+    directory, affected = Directory(), AffectedObjects()
     for obj in OBJECTS:
         directory.observe(value(obj), affected)
     racks = whole(
@@ -321,7 +321,7 @@ def test_a_condition_is_active_again_without_the_field() -> None:
     )
     directory.observe(value(racks), affected)
     assert directory.condition("concerned").reason == "Unsupported"
-    directory.observe(value(OBJECTS[2]), affected := Affected())
+    directory.observe(value(OBJECTS[2]), affected := AffectedObjects())
     assert directory.condition("concerned").active
     assert affected.cluster_queues == {"concerned"}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from queuectl.core.model import PodSet
 from queuectl.core.resources import amounts
-from queuectl.kinds.pod_sizes import Asked, CannotFit, Size, Smaller, asked, fitted, largest, sized
+from queuectl.kinds.pod_sizes import AskedSize, CannotFit, Size, Smaller, asked, fitted, largest, sized
 from tests.job_kinds import JOB_KINDS
 from tests.unit.core import profiles
 
@@ -101,17 +101,17 @@ RAY_PODS = (pods("head", 1, cpu=1000), pods("big", 8, gpus=8))
 @pytest.mark.parametrize(
     ("kind", "pod_sets", "tried", "expected"),
     [
-        ("Job", MANY, Smaller("main", None, 4, 3), Asked(6, None, None)),
-        ("Job", MANY, Smaller("main", GPU, 2, 1), Asked(4, 4, None)),
-        ("Job", ONE, Smaller("main", GPU, 8, 3), Asked(3, None, None)),
-        ("Job", TWO, Smaller("main", None, 4, 3), Asked(None, 3, None)),
-        ("Job", (pods("main", 4, cpu=1),), Smaller("main", None, 4, 3), Asked(None, 3, None)),
-        ("PyTorchJob", ROLES_OF_TORCH, Smaller("worker", None, 7, 3), Asked(3, None, "worker")),
-        ("RayJob", RAY_PODS, Smaller("big", None, 8, 4), Asked(32, None, None)),
+        ("Job", MANY, Smaller("main", None, 4, 3), AskedSize(6, None, None)),
+        ("Job", MANY, Smaller("main", GPU, 2, 1), AskedSize(4, 4, None)),
+        ("Job", ONE, Smaller("main", GPU, 8, 3), AskedSize(3, None, None)),
+        ("Job", TWO, Smaller("main", None, 4, 3), AskedSize(None, 3, None)),
+        ("Job", (pods("main", 4, cpu=1),), Smaller("main", None, 4, 3), AskedSize(None, 3, None)),
+        ("PyTorchJob", ROLES_OF_TORCH, Smaller("worker", None, 7, 3), AskedSize(3, None, "worker")),
+        ("RayJob", RAY_PODS, Smaller("big", None, 8, 4), AskedSize(32, None, None)),
     ],
 )
 def test_a_change_that_was_tried_is_asked_for_with_the_fewest_words(
-    kind: str, pod_sets: tuple[PodSet, ...], tried: Smaller, expected: Asked
+    kind: str, pod_sets: tuple[PodSet, ...], tried: Smaller, expected: AskedSize
 ) -> None:
     assert asked(JOB_KINDS[kind], pod_sets, tried) == expected
 

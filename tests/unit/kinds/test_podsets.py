@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from queuectl.kinds.jobs import value_at
 from queuectl.kinds.json_fields import BadField
-from queuectl.kinds.podsets import Count, Each, PodGroup, Templates
+from queuectl.kinds.podsets import Count, Each, PodSetGroup, Templates
 
-HEAD = PodGroup(name="head", at=("spec", "cluster", "head"), template=("pod",))
-GROUPS = PodGroup(
+HEAD = PodSetGroup(name="head", at=("spec", "cluster", "head"), template=("pod",))
+GROUPS = PodSetGroup(
     at=("spec", "cluster", "groups", Each("id")),
     counts=(
         Count(("size",), default=0, at_least=("limits", "low"), at_most=("limits", "high")),
@@ -21,7 +21,7 @@ GROUPS = PodGroup(
     ),
     template=("pod",),
 )
-EXTRA = PodGroup(name="extra", at=("spec", "extra"), optional=True)
+EXTRA = PodSetGroup(name="extra", at=("spec", "extra"), optional=True)
 FORM = Templates(groups=(HEAD, GROUPS, EXTRA))
 POD = {"spec": {"containers": [{"name": "c"}]}}
 
@@ -97,7 +97,7 @@ def test_a_malformed_object_is_a_problem_that_names_the_field(given: dict[str, A
 
 
 def test_a_map_of_any_podsets_is_read_in_the_order_of_their_names() -> None:
-    roles = Templates(groups=(PodGroup(at=("spec", "roles", Each()), counts=(Count(("n",)),)),))
+    roles = Templates(groups=(PodSetGroup(at=("spec", "roles", Each()), counts=(Count(("n",)),)),))
     given = {"spec": {"roles": {"b": {"n": 2, "template": POD}, "a": {"template": POD}}}}
     assert [(one.name, one.pods) for one in roles.find(given)] == [("a", 1), ("b", 2)]
     assert value_at(given, tuple(map(str, roles.template("b", 1) or ()))) is POD
@@ -106,7 +106,7 @@ def test_a_map_of_any_podsets_is_read_in_the_order_of_their_names() -> None:
 @pytest.mark.parametrize(
     "groups", [(GROUPS, GROUPS), (EXTRA, GROUPS)], ids=["two lists", "maybe before a list"]
 )
-def test_a_form_whose_places_are_not_certain_is_refused(groups: tuple[PodGroup, ...]) -> None:
+def test_a_form_whose_places_are_not_certain_is_refused(groups: tuple[PodSetGroup, ...]) -> None:
     with pytest.raises(ValueError, match="one list or map of any podsets"):
         Templates(groups=groups)
 
@@ -116,4 +116,4 @@ def test_a_form_whose_places_are_not_certain_is_refused(groups: tuple[PodGroup, 
 )
 def test_a_group_is_one_podset_with_a_name_or_each_at_the_end_of_a_path(name: str, at: Any) -> None:
     with pytest.raises(ValueError, match="one podset has a name"):
-        PodGroup(name=name, at=at)
+        PodSetGroup(name=name, at=at)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.core.reasons import Code
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.workloads import observe
@@ -140,13 +140,15 @@ def test_what_cannot_be_queued_names_the_field(obj: Json, problem: str) -> None:
     [
         ({"jobDeploymentStatus": "Running", "jobStatus": "SUCCEEDED"}, None),
         ({"jobDeploymentStatus": "Retrying", "jobStatus": "FAILED"}, None),
-        ({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, Outcome.SUCCEEDED),
-        ({"jobDeploymentStatus": "Complete", "jobStatus": "STOPPED"}, Outcome.FAILED),
-        ({"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}, Outcome.FAILED),
-        ({"jobDeploymentStatus": "ValidationFailed"}, Outcome.FAILED),
+        ({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, WorkloadOutcome.SUCCEEDED),
+        ({"jobDeploymentStatus": "Complete", "jobStatus": "STOPPED"}, WorkloadOutcome.FAILED),
+        ({"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}, WorkloadOutcome.FAILED),
+        ({"jobDeploymentStatus": "ValidationFailed"}, WorkloadOutcome.FAILED),
     ],
 )
-def test_a_ray_job_ends_when_its_deployment_does(status: dict[str, Any], outcome: Outcome | None) -> None:
+def test_a_ray_job_ends_when_its_deployment_does(
+    status: dict[str, Any], outcome: WorkloadOutcome | None
+) -> None:
     obj = ray_job() | {"status": {**status, "endTime": "2030-01-01T09:30:00Z"}}
     assert RAY_JOB.outcome(obj) is outcome
     assert (RAY_JOB.run_times(obj)[1] is not None) is (outcome is not None)

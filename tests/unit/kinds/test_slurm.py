@@ -14,7 +14,7 @@ from queuectl.core.events import PolicyObserved
 from queuectl.importers.result import Imported
 from queuectl.importers.slurm import import_slurm
 from queuectl.importers.slurm_text import BadSlurm, read
-from queuectl.importers.slurm_values import BadValue, Names, gres_gpus, hosts, mebibytes, ranges_of, tres
+from queuectl.importers.slurm_values import BadValue, SlurmNames, gres_gpus, hosts, mebibytes, ranges_of, tres
 from queuectl.kinds.policy import drop_unknown, policy_event
 from tests.unit.core import profiles
 from tests.unit.kinds.slurm_sites import ASSOCIATIONS, CONDO, DEPARTMENT, PARTITIONS, university
@@ -366,7 +366,7 @@ def test_values_of_slurm() -> None:
     assert gres_gpus("gpu:a100:8(S:0-1),gpu:2,shard:32") == {"a100": 8, "": 2}
     assert hosts(["n2", "n1", "n10", "login", "m01", "m02", "m03"]) == "login,m[01-03],n[1-2],n10"
     assert ranges_of([3, 1, 2, 9]) == "1-3,9"
-    names = Names()
+    names = SlurmNames()
     assert [names.of(name) for name in ("A_b", "a-b", "--", "x" * 90)] == ["a-b", "a-b-2", "x", "x" * 60]
     for text in ("4", "cpu=", "=4", "cpu=99999999999"):
         with pytest.raises(BadValue):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.core.reasons import Code
 from queuectl.kinds import patches
 from queuectl.kinds.reserved_keys import POD_LABELS
@@ -275,12 +275,12 @@ def test_fields_of_a_pod_template_stay_the_users_own_from_start_to_start() -> No
         (spark_state("PENDING_RERUN"), False, 0, None),
         (spark_state("FAILING"), False, 0, None),
         (spark_state("SUBMISSION_FAILED"), False, 0, None),
-        (spark_state("COMPLETED"), False, 0, Outcome.SUCCEEDED),
-        (spark_state("FAILED"), False, 0, Outcome.FAILED),
+        (spark_state("COMPLETED"), False, 0, WorkloadOutcome.SUCCEEDED),
+        (spark_state("FAILED"), False, 0, WorkloadOutcome.FAILED),
     ],
 )
 def test_the_state_says_whether_it_is_ready_or_over(
-    status: dict[str, Any], ready: bool | None, pods: int | None, outcome: Outcome | None
+    status: dict[str, Any], ready: bool | None, pods: int | None, outcome: WorkloadOutcome | None
 ) -> None:
     obj = spark_application() | status
     found = SPARK.status(obj)

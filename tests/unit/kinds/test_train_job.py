@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from queuectl.core.events import WorkloadObserved
-from queuectl.core.model import Outcome
+from queuectl.core.model import WorkloadOutcome
 from queuectl.core.reasons import Code
 from queuectl.kinds import patches
 from queuectl.kinds.reserved_keys import POD_LABELS
@@ -113,9 +113,9 @@ def test_progress_is_that_of_its_job_set(
 
 
 @pytest.mark.parametrize(
-    ("condition", "outcome"), [("Complete", Outcome.SUCCEEDED), ("Failed", Outcome.FAILED)]
+    ("condition", "outcome"), [("Complete", WorkloadOutcome.SUCCEEDED), ("Failed", WorkloadOutcome.FAILED)]
 )
-def test_its_end_is_in_its_own_conditions(condition: str, outcome: Outcome) -> None:
+def test_its_end_is_in_its_own_conditions(condition: str, outcome: WorkloadOutcome) -> None:
     obj = train_job() | {"status": {"conditions": [{"type": condition, "status": "True"}]}}
     assert TRAIN.outcome(obj) is outcome
 

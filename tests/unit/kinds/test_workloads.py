@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuectl.core.device_claims import PodClaim
-from queuectl.core.model import ObjectRef, Outcome
+from queuectl.core.model import ObjectRef, WorkloadOutcome
 from queuectl.core.policy import Requirement, Toleration
 from queuectl.core.reasons import Code
 from queuectl.kinds.labels import KUEUES_TOO, OWN
@@ -178,14 +178,14 @@ def test_scheduling_fields_are_read() -> None:
         ({"active": 0, "terminating": 0}, None, None),
         ({"active": 1}, None, False),
         ({"terminating": 2}, None, False),
-        ({"conditions": [{"type": "Complete", "status": "True"}]}, Outcome.SUCCEEDED, True),
-        ({"conditions": [{"type": "Failed", "status": "True"}]}, Outcome.FAILED, True),
+        ({"conditions": [{"type": "Complete", "status": "True"}]}, WorkloadOutcome.SUCCEEDED, True),
+        ({"conditions": [{"type": "Failed", "status": "True"}]}, WorkloadOutcome.FAILED, True),
         ({"conditions": [{"type": "Failed", "status": "False"}]}, None, None),
         ({"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}], "active": 1}, None, False),
     ],
 )
 def test_a_job_is_over_by_its_status(
-    status: dict[str, Any], finished: Outcome | None, quiet: bool | None
+    status: dict[str, Any], finished: WorkloadOutcome | None, quiet: bool | None
 ) -> None:
     seen = _seen(job() | {"status": status}).observation
     assert (seen.finished, seen.quiet) == (finished, quiet)
@@ -194,14 +194,14 @@ def test_a_job_is_over_by_its_status(
 def test_the_pods_of_an_ended_pytorch_job_may_still_be_alive() -> None:
     obj = pytorch_job(Master=1) | {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
     seen = _seen(obj, "PyTorchJob").observation
-    assert (seen.finished, seen.quiet) == (Outcome.SUCCEEDED, None)
+    assert (seen.finished, seen.quiet) == (WorkloadOutcome.SUCCEEDED, None)
 
 
 def test_an_object_that_is_being_deleted_is_over_but_its_pods_may_not_be() -> None:
     obj = job() | {"status": {"active": 1}}
     obj["metadata"]["deletionTimestamp"] = "2026-11-21T11:00:00Z"
     seen = _seen(obj).observation
-    assert (seen.finished, seen.quiet) == (Outcome.DELETED, False)
+    assert (seen.finished, seen.quiet) == (WorkloadOutcome.DELETED, False)
 
 
 @pytest.mark.parametrize(

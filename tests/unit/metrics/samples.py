@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from queuectl.core.capacity import AwaitedLimit, Demand, FlavorCapacity, FreeShape, ResourceCapacity
+from queuectl.core.capacity import AwaitedLimit, FlavorCapacity, FlavorResourceCapacity, FreeNodes, PodDemand
 from queuectl.core.decisions import Admit, Evict, Plan
 from queuectl.core.events import Result
 from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
@@ -68,7 +68,7 @@ CAPACITY = FlavorCapacity(
     flavor="a100",
     nodes=(("Ready", 1), ("Cordoned", 1)),
     resources=(
-        ResourceCapacity(
+        FlavorResourceCapacity(
             resource="cpu",
             mode=CapacityMode.OBSERVE,
             allocatable=(("Ready", 64_000), ("Cordoned", 32_000)),
@@ -76,11 +76,11 @@ CAPACITY = FlavorCapacity(
             unmanaged=(("kube-system", 1_500), ("", 500)),
             expected=4_000,
             free=50_000,
-            shapes=(FreeShape(50_000, 1),),
+            shapes=(FreeNodes(50_000, 1),),
         ),
     ),
 )
-DEMAND = Demand(flavor="a100", awaits=AwaitedLimit.ROOM, workloads=2, pods=16, requests=(("cpu", 500),))
+DEMAND = PodDemand(flavor="a100", awaits=AwaitedLimit.ROOM, workloads=2, pods=16, requests=(("cpu", 500),))
 
 
 def controller() -> Metrics:

@@ -14,7 +14,7 @@ from queuectl.core.policy import Condition
 from queuectl.core.reasons import Code, PreemptionCause, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
 from queuectl.core.resources import FlavorResource
-from queuectl.metrics.bounds import Names, summed
+from queuectl.metrics.bounds import BoundedNames, summed
 from queuectl.metrics.endpoint import application
 from queuectl.metrics.registry import Metrics
 from queuectl.metrics.sampled import Sampled
@@ -301,7 +301,7 @@ def test_requests_to_the_api_server_are_counted_as_rbac_names_them() -> None:
 
 
 def test_the_number_of_series_is_bounded_and_no_count_is_lost() -> None:
-    names = Names(most=2)
+    names = BoundedNames(most=2)
     assert [names.label(name) for name in ("a", "b", "c", "a")] == ["a", "b", "other", "a"]
     assert (names.forget("a"), names.forget("c")) == (True, False)
     assert names.label("c") == "c"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from queuectl.scenarios.reader import Scenario, read_scenarios
-from queuectl.scenarios.verdicts import Verdict, judge
+from queuectl.scenarios.verdicts import CaseVerdict, judge
 
 GPU = "nvidia.com/gpu"
 
@@ -59,7 +59,7 @@ def read(*documents: dict[str, Any]) -> list[Scenario]:
     return read_scenarios(json.dumps(documents).encode(), "cases.json")
 
 
-def judged(document: dict[str, Any]) -> Verdict:
+def judged(document: dict[str, Any]) -> CaseVerdict:
     (scenario,) = read(document)
     return judge(scenario)
 

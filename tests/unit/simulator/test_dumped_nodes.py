@@ -26,7 +26,7 @@ from queuectl.scenarios.anonymous import anonymous
 from queuectl.scenarios.build import SOURCE
 from queuectl.scenarios.dump import dump
 from queuectl.scenarios.rebuilt_engine import engine_of
-from queuectl.simulation.cluster import Cluster, Other
+from queuectl.simulation.cluster import Other, SimulatedCluster
 from queuectl.simulation.room_use import RoomUse
 from queuectl.simulation.stage import play, read_simulation
 from tests.builders import GPU
@@ -67,7 +67,7 @@ class OnNodes(Hour):
         ]
         rules = [one for one in found if isinstance(one, PolicyObserved)]
         flavors = [one.value for one in rules if isinstance(one.value, ResourceFlavor)]
-        self.pool = self._cluster = Cluster(NODES, flavors, charges, START)
+        self.pool = self._cluster = SimulatedCluster(NODES, flavors, charges, START)
         self.ruled(rules)
         self._engine.handle(rules)
         for node in NODES:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from queuectl.answers.explanation import binding
-from queuectl.answers.state import State
+from queuectl.answers.state import CommittedState
 from queuectl.answers.what_if.trials import Trials, trials_of
 from queuectl.core.model import (
     Assignment,
@@ -443,7 +443,7 @@ def test_the_limits_that_bind_are_named_and_give_way_by_what_is_short(case: Case
         workloads=tuple(there),
         configs=tuple(specs(case, {}).items()),
     )
-    told = binding(there[-1], State().advance(reading, parse_policy))
+    told = binding(there[-1], CommittedState().advance(reading, parse_policy))
     limits = [one for one in told if (one.flavor, one.resource) == (case.flavor, case.resource)]
     assert {f"{one.limit} of {one.node}" for one in limits} == {case.binds, *case.others}
     assert any(not one.ever for one in limits) == (case.code is X)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.scenarios.reader import BadScenarios, read_scenarios
-from queuectl.scenarios.verdicts import Verdict, judge
+from queuectl.scenarios.verdicts import CaseVerdict, judge
 from tests.unit.core import profiles
 from tests.unit.simulator.cases import GPU, cycle, holding, manifest, pending, queue
 
@@ -95,7 +95,7 @@ def test_a_document_with_any_value_anywhere_is_refused_or_run(data: st.DataObjec
         assert all(one.lines() for one in verdict.differences)
 
 
-def _judged(document: dict[str, Any]) -> list[Verdict]:
+def _judged(document: dict[str, Any]) -> list[CaseVerdict]:
     """None if it is refused, with a place for each error."""
     problems: list[str] = []
     try:

@@ -21,7 +21,7 @@ from queuectl.scenarios.build import SOURCE
 from queuectl.scenarios.dump import NoSuchTree, dump
 from queuectl.scenarios.reader import read_scenarios
 from queuectl.scenarios.rebuilt_engine import engine_of
-from queuectl.scenarios.run import Run
+from queuectl.scenarios.run import ScenarioRun
 from queuectl.simulation.stage import play, read_simulation
 from tests.builders import GPU
 from tests.doubles import engine_state
@@ -129,7 +129,7 @@ def run_of(document: dict[str, Any]) -> Engine:
     """The engine of `queuectl test` on this document, as it would be read from a file."""
     (scenario,) = read_scenarios(json.dumps(document).encode(), "dump.json")
     assert scenario.left_out == ""
-    return Run(scenario)._engine
+    return ScenarioRun(scenario)._engine
 
 
 def test_a_dump_of_any_time_decides_as_the_controller_would_have() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.answers.replay import Past, replayed, unknown
+from queuectl.answers.replay import ReplayedPast, replayed, unknown
 from queuectl.core.events import Event
 from queuectl.core.model import ConfigKey
 from queuectl.kinds.policy import policy_event
@@ -44,8 +44,8 @@ def quiet() -> Hour:
     return played
 
 
-def past(played: Hour, since: datetime) -> Past:
-    return Past(
+def past(played: Hour, since: datetime) -> ReplayedPast:
+    return ReplayedPast(
         since=since,
         until=END,
         snapshot=wait_for(played.ledger.at(since)),

@@ -9,7 +9,7 @@ import pytest
 
 import queuectl
 from queuectl.scenarios.reader import read_policy, read_scenarios
-from queuectl.scenarios.verdicts import Result, judge
+from queuectl.scenarios.verdicts import CaseResult, judge
 from tests.unit.simulator.cases import GPU, cycle, findings, holding, judged, lines, manifest, pending, queue
 
 EXAMPLES = Path(queuectl.__file__).parent.parent / "docs" / "examples"
@@ -255,7 +255,7 @@ def test_the_examples_of_the_documentation_pass() -> None:
     text = (EXAMPLES / "policy-tests.yaml").read_bytes()
     for scenario in read_scenarios(text, "policy-tests.yaml", policy):
         verdict = judge(scenario)
-        assert verdict.result is Result.PASSED, [one.lines() for one in verdict.differences]
+        assert verdict.result is CaseResult.PASSED, [one.lines() for one in verdict.differences]
 
 
 @pytest.mark.parametrize(("since", "first"), [("Eviction", "a/young"), ("Creation", "a/old")])
