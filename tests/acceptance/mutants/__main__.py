@@ -31,7 +31,12 @@ from tests.acceptance.mutants.patches import CHECKOUT, FOLDER, DoesNotApply, Pat
 
 SLOW: Final = "test_late_channels.py"
 """Takes half a minute, and no rule depends on it alone."""
-REST: Final = ("tests/unit/conformance", "tests/unit/simulator")
+REST: Final = (
+    "tests/unit/conformance",
+    "tests/unit/scenarios",
+    "tests/unit/simulation",
+    "tests/unit/answers",
+)
 PLUGINS: Final = ("pytest_asyncio.plugin", "_hypothesis_pytestplugin")
 """All plugins that the tests need. Loading the others takes longer than some bugs take to be caught."""
 DEADLINE: Final = 900

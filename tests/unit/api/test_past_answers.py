@@ -28,9 +28,9 @@ from tests.builders import GPU
 from tests.doubles import engine_state
 from tests.doubles.readers import ReadableLedger
 from tests.job_kinds import JOB_KINDS
+from tests.unit.answers.hours import START, Hour
 from tests.unit.core import profiles
-from tests.unit.simulator.hours import START, Hour
-from tests.unit.simulator.test_past_hours import times
+from tests.unit.scenarios.test_past_hours import times
 
 SINCE = "since=2026-11-02T09:00:00Z"
 ASKED = {

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import queuectl
 from tests.unit.cli.conftest import Run
-from tests.unit.simulator.cases import H100, cycle, pending, queue
+from tests.unit.scenarios.cases import H100, cycle, pending, queue
 
 ROOM = [H100, *queue("a", 8)]
 

@@ -20,8 +20,8 @@ from queuectl.ports.reader import PastRevision
 from queuectl.scenarios.arrivals import Arrival
 from queuectl.simulation.picture import draw
 from tests.builders import GPU, pod_set, workload
+from tests.unit.answers.hours import HOUR, START, Hour, cluster_queue
 from tests.unit.core.driver import wait_for
-from tests.unit.simulator.hours import HOUR, START, Hour, cluster_queue
 
 END = START + timedelta(seconds=HOUR)
 

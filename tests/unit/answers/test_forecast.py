@@ -35,7 +35,7 @@ from queuectl.ports.reader import PastLife
 from queuectl.scenarios.arrivals import Arrival, milliseconds
 from tests.builders import T0
 from tests.doubles.invariants import violations
-from tests.unit.simulator.test_run_times import stored
+from tests.unit.answers.test_run_times import stored
 
 HOUR = 3_600_000
 """Milliseconds."""

@@ -8,7 +8,7 @@ import pytest
 
 from queuectl.answers.forecast.endings import LEAST_ENDINGS, MOST_ENDINGS, USUAL_SECONDS, Endings
 from queuectl.ports.reader import PastLife, PastRun
-from tests.unit.simulator.test_run_times import after, stored
+from tests.unit.answers.test_run_times import after, stored
 
 
 def evicted(*seconds: float) -> list[PastLife]:

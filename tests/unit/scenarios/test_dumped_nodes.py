@@ -32,9 +32,9 @@ from queuectl.simulation.stage import play, read_simulation
 from tests.builders import GPU
 from tests.doubles import engine_state
 from tests.doubles.invariants import violations
+from tests.unit.answers.hours import START, Hour, cluster_queue, manifest, moves
 from tests.unit.core.driver import wait_for
-from tests.unit.simulator.hours import START, Hour, cluster_queue, manifest, moves
-from tests.unit.simulator.test_past_hours import MANY, run_of, sizes
+from tests.unit.scenarios.test_past_hours import MANY, run_of, sizes
 
 pytestmark = pytest.mark.acceptance
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from queuectl.scenarios.reader import MOST, BadScenarios, Scenario, read_policy, read_scenarios
-from tests.unit.simulator.cases import H100, cycle, holding, manifest, pending, queue, read
+from tests.unit.scenarios.cases import H100, cycle, holding, manifest, pending, queue, read
 
 GOOD = """\
 format: scenario/v1

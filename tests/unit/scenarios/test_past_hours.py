@@ -26,9 +26,9 @@ from queuectl.simulation.stage import play, read_simulation
 from tests.builders import GPU
 from tests.doubles import engine_state
 from tests.doubles.invariants import violations
+from tests.unit.answers.hours import HOUR, START, TEAMS, Hour, cluster_queue, flavors, moves
 from tests.unit.core import profiles
 from tests.unit.core.driver import wait_for
-from tests.unit.simulator.hours import HOUR, START, TEAMS, Hour, cluster_queue, flavors, moves
 
 pytestmark = pytest.mark.acceptance
 

@@ -16,7 +16,7 @@ from queuectl.scenarios.reader import BadScenarios, read_scenarios
 from queuectl.scenarios.verdicts import judge
 from queuectl.simulation import stage
 from tests.doubles.invariants import checked_commits
-from tests.unit.simulator.cases import GPU, H100, cycle, holding, judged, manifest, pending, queue, read
+from tests.unit.scenarios.cases import GPU, H100, cycle, holding, judged, manifest, pending, queue, read
 
 STATIC = manifest("ResourceFlavor", "h100", nodes={"mode": "Static"})
 DOCS = Path(__file__).resolve().parents[3] / "docs"

@@ -10,7 +10,7 @@ import pytest
 import queuectl
 from queuectl.scenarios.reader import read_policy, read_scenarios
 from queuectl.scenarios.verdicts import CaseResult, judge
-from tests.unit.simulator.cases import GPU, cycle, findings, holding, judged, lines, manifest, pending, queue
+from tests.unit.scenarios.cases import GPU, cycle, findings, holding, judged, lines, manifest, pending, queue
 
 EXAMPLES = Path(queuectl.__file__).parent.parent / "docs" / "examples"
 RECLAIM = {"preemption": {"reclaimWithinCohort": "Any"}, "cohortName": "rack"}

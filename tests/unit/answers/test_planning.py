@@ -15,9 +15,9 @@ from queuectl.core.policy import StopPolicy
 from queuectl.core.reasons import Family
 from queuectl.core.what_if import PolicyChange, Start
 from tests.builders import flavor, local_queue, policy, queue, workload
+from tests.unit.answers.test_counterfactuals import SEEDS, at_rest, trials
 from tests.unit.core.driver import Driver
 from tests.unit.core.trees import Dice, Setup, cluster_queue, job
-from tests.unit.simulator.test_counterfactuals import SEEDS, at_rest, trials
 
 STARTS: Counter[Start] = Counter()
 CHANGES: Counter[PolicyChange] = Counter()
