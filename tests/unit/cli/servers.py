@@ -98,7 +98,8 @@ def answering(
                 await asyncio.sleep(0)
             await server.shutdown(0)
             for transport in transports:
-                transport.abort()
+                if not transport.is_closing():
+                    transport.abort()
             await asyncio.sleep(0.01)
 
     with _running(work) as url:

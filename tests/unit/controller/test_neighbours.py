@@ -11,7 +11,7 @@ What was refused is tried again with a bound. The same for the other queues of t
 | acknowledgements | here |
 | lists, watches and discovery of kinds | tests/integration/kube/test_kinds_that_went_away |
 | messages of a sink | tests/unit/notifications/test_delivery |
-| certificates | tests/unit/certificates/test_secret |
+| certificates | tests/integration/certificates/test_secret |
 """
 
 from __future__ import annotations

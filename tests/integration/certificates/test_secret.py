@@ -117,6 +117,7 @@ async def test_a_start_without_the_secret_says_what_to_apply(cluster: Site) -> N
         await replica(cluster, Clock()).start()
 
 
+@pytest.mark.acceptance
 async def test_the_webhook_configuration_gets_old_and_new_authority_while_they_overlap(
     tmp_path: Path,
 ) -> None:
