@@ -16,5 +16,11 @@ if [ "$(id -u)" = 0 ]; then
 fi
 handed=(HOME="$home" PATH="/usr/local/bin:/usr/bin:/bin" LANG=C.UTF-8)
 while IFS= read -r name; do handed+=("$name=${!name}"); done < <(compgen -e | grep -E '^(PIP_.*|SSL_CERT_.*|.*_CA_BUNDLE|https?_proxy|HTTPS?_PROXY|NO_PROXY|no_proxy|QUEUECTL_NO_SKIPS|PYTHON)$')
+if ! "${as[@]}" env -i "${handed[@]}" python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))'; then
+  echo "that user has no Python 3.11 or newer with venv: $(id -un) runs it with $(command -v python3)" >&2
+  chown -R "$(id -u)" "$place"
+  as=()
+  handed+=(PATH="$PATH")
+fi
 cd "$clone"
 "${as[@]}" env -i "${handed[@]}" make "${@:-test}"
