@@ -20,9 +20,9 @@ _RUN: Final = """
 import asyncio, sys
 from pathlib import Path
 from queuectl.app.sandbox import run_sandbox
-from queuectl.sandbox.run import Options
+from queuectl.sandbox.run import SandboxOptions
 folder, plane, pace = sys.argv[1:]
-options = Options(data=Path(folder), control_plane=plane, headless=True, pace=float(pace))
+options = SandboxOptions(data=Path(folder), control_plane=plane, headless=True, pace=float(pace))
 sys.exit(asyncio.run(run_sandbox(options)))
 """
 _UP_SECONDS: Final = 180.0
