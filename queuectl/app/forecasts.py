@@ -50,7 +50,7 @@ class _Tree:
 
 
 class Forecaster:
-    """readings.Forecasts over the past of the ledger. `run` checks forecasts of past times meanwhile."""
+    """ports.reader.Forecasts over the past of the ledger. `run` checks forecasts of past times meanwhile."""
 
     def __init__(
         self, past: PastWork, configure: Configure, clock: Callable[[], float] = time.monotonic

@@ -37,7 +37,7 @@ async def user_name(session: Session) -> str | None:
 
 
 class KubeReviews:
-    """ports.Reviews over a session that may create both kinds of review."""
+    """ports.reviews.Reviews over a session that may create both kinds of review."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -13,7 +13,7 @@ from queuectl.metrics.registry import Metrics
 
 
 class Counting:
-    """controller.loop.Observer on metrics."""
+    """controller.reports.LoopObserver on metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

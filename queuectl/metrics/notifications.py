@@ -8,7 +8,7 @@ from queuectl.metrics.exposition import Exposition
 
 
 class NotifierMetrics(Exposition):
-    """notifications.delivery.Observer on metrics. Called from one event loop."""
+    """notifications.delivery.DeliveryObserver on metrics. Called from one event loop."""
 
     def __init__(self, sinks: Iterable[str]) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ _RESULTS: Final = ("changed", "unchanged", "refused")
 
 
 class WebhookMetrics(Exposition):
-    """webhook.server.Observer on metrics. Called from one event loop."""
+    """webhook.server.ReviewObserver on metrics. Called from one event loop."""
 
     def __init__(self, *, not_after: Callable[[], datetime], problem: Callable[[], str | None]) -> None:
         """Called at each scrape: when the certificate in use expires, and why there is no better one."""

@@ -54,7 +54,8 @@ class AttemptHistory:
     @property
     def admitted_at(self) -> datetime:
         """UTC. An admission that was lost and recorded again has the time of the lost one."""
-        return datetime.fromisoformat(str(self.admission.payload.get("admittedAt", self.admission.now)))
+        recorded = self.admission.payload.get("admittedAt")
+        return self.admission.now if recorded is None else datetime.fromisoformat(recorded)
 
 
 @dataclass(slots=True)

@@ -86,7 +86,7 @@ class _Object:
 
 
 class Mirror:
-    """ports.Cluster in which every start and stop succeeds at once, without any effect.
+    """ports.cluster.Cluster in which every start and stop succeeds at once, without any effect.
 
     A workload is shown suspended until the engine admits it, running from then on, finished when it really
     finishes and gone when it is really gone. One that ran before the observation is shown running: charged as
@@ -351,7 +351,7 @@ class Mirror:
 
 
 class MirroredLedger:
-    """ports.Ledger that passes the mirror what it loads and commits."""
+    """ports.ledger.Ledger that passes the mirror what it loads and commits."""
 
     def __init__(self, inner: Ledger, mirror: Mirror) -> None:
         self._inner = inner

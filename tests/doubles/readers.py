@@ -30,6 +30,7 @@ from queuectl.ledger.history.past_capacity import flavors_of
 from queuectl.ledger.history.past_states import Said, as_of
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT
 from queuectl.ledger.write.row_types import HoldLine
+from queuectl.ports.history import WorkloadHistory
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import (
     DecisionRow,
@@ -349,18 +350,22 @@ def past_lives(store: MemoryStore, since: datetime, until: datetime) -> PastLive
 
 def _runs(rows: Iterable[DecisionRow]) -> Mapping[tuple[WorkloadId, int], list[PastRun]]:
     """By workload and sequence of its end, 0 if it is open."""
-    of: defaultdict[tuple[WorkloadId, int], list[PastRun]] = defaultdict(list)
+    histories: defaultdict[WorkloadId, WorkloadHistory] = defaultdict(WorkloadHistory)
+    runs: defaultdict[tuple[WorkloadId, int], list[PastRun]] = defaultdict(list)
     for row in rows:
-        if row.workload is None:
-            continue
-        runs = of[row.workload, 0]
-        if row.verdict == Verdict.ADMITTED:
-            runs.append(PastRun(_admitted_at(row), None))
-        elif row.verdict == Verdict.EVICTED and runs:
-            runs[-1] = runs[-1]._replace(evicted_at=row.now)
-        elif row.verdict in (Verdict.RELEASED, Verdict.RETIRED):
-            if runs and runs[-1].ended_at is None:
-                runs[-1] = runs[-1]._replace(ended_at=row.now)
+        if row.workload is not None:
+            history = histories[row.workload]
+            history.add(row)
             if row.verdict == Verdict.RETIRED:
-                of[row.workload, row.sequence] = of.pop((row.workload, 0))
-    return of
+                runs[row.workload, row.sequence] = _runs_of(history)
+    for workload, history in histories.items():
+        if history.ended_at is None:
+            runs[workload, 0] = _runs_of(history)
+    return runs
+
+
+def _runs_of(history: WorkloadHistory) -> list[PastRun]:
+    return [
+        PastRun(one.admitted_at, one.ended_at, None if one.eviction is None else one.eviction.now)
+        for one in history.attempts
+    ]

@@ -21,9 +21,6 @@ class CellCapacity(NamedTuple):
     """It limits admissions (M2); else it is only compared with the quota."""
 
 
-Capacities = Mapping[FlavorResource, CellCapacity]
-
-
 def capacities(
     matcher: Matcher, flavors: Mapping[str, ResourceFlavor], cells: Iterable[FlavorResource]
 ) -> dict[FlavorResource, CellCapacity]:

@@ -53,7 +53,7 @@ Configure = Callable[[str], SchedulingConfiguration]
 
 
 class LedgerPast:
-    """readings.PastWork over a pool made by `create_pool`, for one cluster."""
+    """ports.reader.PastWork over a pool made by `create_pool`, for one cluster."""
 
     def __init__(self, pool: AsyncEngine, cluster_id: str, configure: Configure) -> None:
         self._pool = pool

@@ -22,7 +22,7 @@ _KEY: Final = [_T.cluster_id, _T.sink, _T.workload]
 
 
 class PostgresToldStarts:
-    """outbox.ToldStarts over a pool made by `create_pool`, for one cluster."""
+    """ports.outbox.ToldStarts over a pool made by `create_pool`, for one cluster."""
 
     def __init__(self, pool: AsyncEngine, cluster_id: str) -> None:
         self._pool = pool

@@ -32,7 +32,7 @@ _C: Final = t.notification_cursor.c
 
 
 class PostgresOutbox:
-    """outbox.Outbox over a pool made by `create_pool`, for one cluster."""
+    """ports.outbox.Outbox over a pool made by `create_pool`, for one cluster."""
 
     def __init__(self, pool: AsyncEngine, cluster_id: str) -> None:
         self._pool = pool

@@ -47,7 +47,7 @@ PAGE_TIMEOUT: Final = 2.0
 
 
 class LedgerReadings:
-    """readings.Readings over a pool made by `create_pool`, for one cluster."""
+    """ports.reader.Readings over a pool made by `create_pool`, for one cluster."""
 
     def __init__(self, pool: AsyncEngine, cluster_id: str) -> None:
         self._pool = pool

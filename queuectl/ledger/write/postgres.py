@@ -44,7 +44,7 @@ _SHAPES_KEPT = 10_000
 
 
 class PostgresLedger:
-    """ports.Ledger over a pool made by `create_pool`, for one cluster."""
+    """ports.ledger.Ledger over a pool made by `create_pool`, for one cluster."""
 
     def __init__(
         self,

@@ -104,7 +104,7 @@ _QUESTION = {
     **{"group": "group", "resource": "resource", "subresource": "subresource"},
     **{"namespace": "namespace", "name": "name", "check": "verb"},
 }
-"""The field of an Access that each function of an authorizer sets."""
+"""The field of ResourceAttributes that each function of an authorizer sets."""
 _OF_LISTS: dict[str, Callable[[list[Any]], Any]] = {"sum": sum, "min": min, "max": max}
 
 

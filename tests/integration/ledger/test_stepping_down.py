@@ -101,7 +101,7 @@ class OneLease:
 
 
 class Held:
-    """ports.Lease of one controller."""
+    """ports.cluster.Lease of one controller."""
 
     def __init__(self, lease: OneLease, name: str) -> None:
         self._lease, self._name = lease, name

@@ -319,7 +319,7 @@ class CannedReadings:
         ]
         return PastHolds(self.held, revisions, begin)
 
-    # --- readings.Forecasts
+    # --- ports.reader.Forecasts
 
     async def start_of(self, workload: WorkloadId, now: datetime) -> StartForecast:
         """The same for all workloads that are pending."""

@@ -57,7 +57,7 @@ class Crashes:
 
 
 class CrashingLedger:
-    """ports.Ledger on the ledger in memory, with a boundary before and after each write."""
+    """ports.ledger.Ledger on the ledger in memory, with a boundary before and after each write."""
 
     def __init__(self, inner: MemoryLedger, crashes: Crashes) -> None:
         self._inner = inner
@@ -134,7 +134,7 @@ class Job:
 
 
 class JobCluster:
-    """ports.Cluster: Jobs that run from their start until `finish`."""
+    """ports.cluster.Cluster: Jobs that run from their start until `finish`."""
 
     def __init__(self, crashes: Crashes) -> None:
         self.jobs: dict[WorkloadId, Job] = {}
@@ -216,7 +216,7 @@ class JobCluster:
     def listed(self) -> list[Event]:
         return [*(self.seen(workload) for workload in self.jobs), Listed("Job", frozenset(self.jobs))]
 
-    # --- ports.Cluster
+    # --- ports.cluster.Cluster
 
     async def start(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
         self._maybe_away()

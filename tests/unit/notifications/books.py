@@ -69,7 +69,7 @@ def may_be_told(one: DecisionRow) -> bool:
 
 @dataclass
 class Book:
-    """outbox.Outbox over rows with sequences from 1; `first` is the oldest that is left."""
+    """ports.outbox.Outbox over rows with sequences from 1; `first` is the oldest that is left."""
 
     rows: list[DecisionRow] = field(default_factory=list)
     cursors: dict[str, Cursor] = field(default_factory=dict)

@@ -22,7 +22,7 @@ MOVED = Selection((Rule(event=Event.START_MOVED, moved_more_than=timedelta(minut
 
 @dataclass
 class Known:
-    """outbox.ToldStarts in memory."""
+    """ports.outbox.ToldStarts in memory."""
 
     starts: list[ToldStart]
     """Those asked longest ago first."""
@@ -62,7 +62,7 @@ class Known:
 
 @dataclass
 class Oracle:
-    """readings.Forecasts: all workloads start after as many minutes, or it is unknown when."""
+    """ports.reader.Forecasts: all workloads start after as many minutes, or it is unknown when."""
 
     minutes: float | None = None
     asked: list[WorkloadId] = field(default_factory=list)
