@@ -89,7 +89,9 @@ async def test_a_kind_is_read_while_its_definition_is_there_and_asked_for_at_no_
         await seen.until(lambda: uid in [event.workload for event in seen.of(WorkloadGone)])
         await seen.until(lambda: seen.reflectors.kinds()["PyTorchJob"].installed is False)
         await seen.until(lambda: seen.lists("PyTorchJob")[-1] == frozenset())
+        absent = len(seen.lists("PyTorchJob"))
         await site.create(CRDS, PYTORCH_CRD)
+        await seen.until(lambda: seen.lists("PyTorchJob")[absent:][-1:] == [frozenset()])
         again = await site.create(pytorch_jobs(), pytorch_job("torch"))
         uid = again["metadata"]["uid"]
         await seen.until(lambda: uid in [event.workload.id for event in seen.of(WorkloadObserved)])

@@ -300,6 +300,8 @@ class Driver:
     def come_to_rest(self, cycles: int | None = None, budget: int = DEFAULT_BUDGET) -> None:
         """Decide, write and end pods until nothing is left, without actions of users and admins."""
         self.thaw()
+        # Also pods that no probe counts: a client started their object and suspended it between two events.
+        self.kill_pods()
         self.deliver()
         self.preemptors, self.admitted_since = set(), set()
         self.evicted_before = len(self.evicted)

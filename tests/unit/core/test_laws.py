@@ -22,7 +22,7 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queuectl.core.engine import Engine
@@ -195,6 +195,7 @@ SHARED = Setup(
 
 @profiles.sequences(1000)
 @given(st.integers(0, 2**32), st.integers(1, 40))
+@example(176750, 16)
 def test_whatever_other_clients_do_the_ledger_says_what_runs_within_a_bound(seed: int, number: int) -> None:
     """L30, L31: they suspend and start objects, edit annotations, and restore the ledger from a dump."""
     checked = (laws.live_pods_are_charged, laws.the_ledger_says_what_runs)
