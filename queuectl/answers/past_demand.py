@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 
 from queuectl.answers.state import CommittedState
-from queuectl.core.capacity import ClusterQueueDemand
 from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.entries import Shape
-from queuectl.core.model import PodSet, StoredWorkload, Workload, WorkloadId
+from queuectl.core.model.capacity import ClusterQueueDemand
+from queuectl.core.model.workload import PodSet, StoredWorkload, Workload, WorkloadId
 from queuectl.core.queues.demand import PendingRequest, demand
 from queuectl.kinds.context import is_kept, kept_context
 

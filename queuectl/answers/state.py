@@ -26,11 +26,10 @@ from queuectl.answers.queue_states import (
     queue_states,
     quota_tree,
 )
-from queuectl.core.capacity import FlavorCapacity, PodDemand
-from queuectl.core.model import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.nodes.capacity import told_capacities
-from queuectl.core.policy import (
+from queuectl.core.features.nodes.capacity import told_capacities
+from queuectl.core.model.capacity import FlavorCapacity, PodDemand
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.policy import (
     DEFAULT_CONFIGURATION,
     ClusterQueue,
     Cohort,
@@ -41,10 +40,11 @@ from queuectl.core.policy import (
     ResourceFlavor,
     SchedulingConfiguration,
 )
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.shortage import share_out, shares_out
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.resources import FlavorResource
 from queuectl.ports.reader import Reading
 
 OVER: Final = frozenset({Phase.FINISHED, Phase.DELETED})

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from queuectl.api.view import AnswerSource
-from queuectl.core.model import WorkloadId
+from queuectl.core.model.workload import WorkloadId
 from queuectl.ports.history import history_of
 from queuectl.ports.reader import DecisionRow
 

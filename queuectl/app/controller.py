@@ -21,7 +21,7 @@ from queuectl.app.signals import stop_on_signals
 from queuectl.app.verifier import comparisons
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
-from queuectl.core.events import ConfigurationObserved, Event
+from queuectl.core.model.events import ConfigurationObserved, Event
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.connections import open_session, session_to
 from queuectl.kube.errors import NotFound

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from queuectl.changes.edit import EditedField, WorkloadTarget, counted, over, runs, still_running
-from queuectl.core.model import PodSet
-from queuectl.core.nodes.modes import is_device
+from queuectl.core.features.nodes.modes import is_device
+from queuectl.core.model.workload import PodSet
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.pod_sizes import Fitted
 

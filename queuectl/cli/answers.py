@@ -14,7 +14,7 @@ from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.printing import Column, printable
 from queuectl.cli.reading import AS_OF, NAMESPACE, WORKLOAD, When, workload_of
 from queuectl.cli.rest import Document, Server
-from queuectl.core.resources import CPU, format_amount
+from queuectl.core.model.resources import CPU, format_amount
 from queuectl.screen.text import figure
 
 _PARTS: Final = (Column("WAITED", right=True), Column("SHARE", right=True), Column("FOR"))

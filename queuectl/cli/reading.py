@@ -13,8 +13,8 @@ from queuectl.cli.arguments import Duration, Since, Word, kind_and_name, meant
 from queuectl.cli.options import SELECTIONS, Failure, Options, with_options
 from queuectl.cli.resources import RESOURCES, ListedResource, NamedResource, ResourceName, split
 from queuectl.cli.rest import Document, NotThere, Server
-from queuectl.core.model import Phase
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import Phase
 
 if TYPE_CHECKING:
     from queuectl.cli.selecting import Show

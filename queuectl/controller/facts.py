@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from queuectl.core.capacity import ClusterQueueDemand, FlavorCapacity
-from queuectl.core.model import ForReaders, PendingLine, PodsReady
-from queuectl.core.node_facts import NodeFacts
+from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.workload import ForReaders, PendingLine, PodsReady
 
 Fact = PodsReady | PendingLine | FlavorCapacity | ClusterQueueDemand | NodeFacts | frozenset[str]
 Key = tuple[str, str]

@@ -16,9 +16,9 @@ from queuectl.controller.quarantine import SetAside
 from queuectl.controller.reports import LoopObserver, Reports
 from queuectl.core.decisions import Plan, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
-from queuectl.core.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
 from queuectl.core.inbox import Inbox
-from queuectl.core.model import NOTHING_FOR_READERS, EffectKey, ForReaders
+from queuectl.core.model.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
+from queuectl.core.model.workload import NOTHING_FOR_READERS, EffectKey, ForReaders
 from queuectl.core.transitions import IllegalTransition
 from queuectl.ports.cluster import Cluster
 from queuectl.ports.ledger import Ledger, LedgerRefused, LedgerUnavailable, PlanFailed

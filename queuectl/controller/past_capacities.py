@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from queuectl.core.capacity import FlavorCapacity
+from queuectl.core.model.capacity import FlavorCapacity
 
 LEAST_SECONDS: Final = 60.0
 """Between two rows of one flavor, however often it changes."""

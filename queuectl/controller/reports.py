@@ -9,11 +9,11 @@ from typing import Protocol
 from queuectl.controller.facts import PendingFacts
 from queuectl.controller.past_capacities import PastCapacities
 from queuectl.controller.statuses import Statuses
-from queuectl.core.capacity import ClusterQueueDemand, FlavorCapacity, PodDemand
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import Result
-from queuectl.core.model import EffectKey, PendingLine
+from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, PodDemand
+from queuectl.core.model.events import Result
+from queuectl.core.model.workload import EffectKey, PendingLine
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.ports.cluster import Cluster
 

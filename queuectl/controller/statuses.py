@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Generic, TypeVar
 
-from queuectl.core.policy import Condition, LocalQueueName
+from queuectl.core.model.policy import Condition, LocalQueueName
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.ports.cluster import ClusterUnavailable
 

@@ -34,8 +34,11 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.directory import GATE
 from queuectl.core.entries import Entry
+from queuectl.core.features.usage_history.recount import recount
 from queuectl.core.lifecycle import facts
-from queuectl.core.model import (
+from queuectl.core.model.policy import LocalQueueName
+from queuectl.core.model.reasons import Code, Reason, waits_for_victims
+from queuectl.core.model.workload import (
     Attempt,
     AttemptState,
     EffectKey,
@@ -46,12 +49,9 @@ from queuectl.core.model import (
     Verb,
     WorkloadId,
 )
-from queuectl.core.past_usage import recount
 from queuectl.core.pod_numbers import NOT_RESIZED
-from queuectl.core.policy import LocalQueueName
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.queues.pending import is_refusal, wanted
-from queuectl.core.reasons import Code, Reason, waits_for_victims
 from queuectl.core.settling import prune, settle_flavors, settle_nodes, wake
 from queuectl.core.state import EngineState
 from queuectl.core.transitions import transition

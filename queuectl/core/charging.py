@@ -6,8 +6,8 @@ slices of 1/7 (143 each) would not fit into one GPU.
 
 from __future__ import annotations
 
-from queuectl.core.resources import CPU, MAX_AMOUNT, Amounts, amounts
-from queuectl.core.values import value
+from queuectl.core.model.resources import CPU, MAX_AMOUNT, Amounts, amounts
+from queuectl.core.model.values import value
 
 
 @value(frozen=True, slots=True, kw_only=True)

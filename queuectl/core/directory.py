@@ -9,13 +9,12 @@ from datetime import datetime
 from typing import ClassVar
 
 from queuectl.core.charging import NO_FORMS, ResourceForms
-from queuectl.core.device_slices import DeviceTaintRule, ResourceSlice
+from queuectl.core.features.namespace_quota.charges import PodCharges
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
-from queuectl.core.matching import selects
-from queuectl.core.model import Attempt, ConfigKey, PodSet, Workload
-from queuectl.core.namespaces.charges import PodCharges
-from queuectl.core.pod_limits import namespace_of
-from queuectl.core.policy import (
+from queuectl.core.model.device_slices import DeviceTaintRule, ResourceSlice
+from queuectl.core.model.matching import selects
+from queuectl.core.model.pod_limits import namespace_of
+from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
     Condition,
@@ -35,10 +34,11 @@ from queuectl.core.policy import (
     cohorts_above,
     cyclic,
 )
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import Attempt, ConfigKey, PodSet, Workload
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.reasons import Code, Reason
 from queuectl.core.run_limits import RunLimit, above_ceiling, run_limit
-from queuectl.core.values import value
 
 GATE = "Gate"
 """Kind of the ledger key that stores the installation time of the admission policy."""

@@ -12,7 +12,6 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from queuectl.core import applying, outgoing
-from queuectl.core.capacity import FlavorCapacity
 from queuectl.core.cycle.cycle import Cycles
 from queuectl.core.cycle.cycle_pass import Preempting
 from queuectl.core.cycle.due_now import Taken, admissions_turn, take_due
@@ -38,12 +37,21 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry
-from queuectl.core.events import Event
+from queuectl.core.features.nodes.facts import ToldNodes, take_facts
+from queuectl.core.features.nodes.predictions import Predicted
+from queuectl.core.features.nodes.report import capacities
+from queuectl.core.features.ownership.strays import judge
+from queuectl.core.features.slow_stops.slow_stops import SlowStop
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.forgetting import forget_unused
 from queuectl.core.forking import fork
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted, forgotten, next_number, to_be_queued
-from queuectl.core.model import (
+from queuectl.core.model.capacity import FlavorCapacity
+from queuectl.core.model.events import Event
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import Amounts
+from queuectl.core.model.workload import (
     Attempt,
     AttemptState,
     Effect,
@@ -52,19 +60,11 @@ from queuectl.core.model import (
     PodsReady,
     WorkloadId,
 )
-from queuectl.core.nodes.facts import ToldNodes, take_facts
-from queuectl.core.nodes.predictions import Predicted
-from queuectl.core.nodes.report import capacities
 from queuectl.core.observing import fold
-from queuectl.core.ownership import judge
-from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.preemption.search import Target
 from queuectl.core.quota.shortage import promised
-from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
-from queuectl.core.resources import Amounts
 from queuectl.core.settling import prune
-from queuectl.core.slow_stops import SlowStop
 from queuectl.core.state import EngineState
 from queuectl.core.transitions import check_transitions
 
@@ -357,7 +357,7 @@ class Engine:
         return outgoing.unacknowledged(self._state)
 
     def take_capacities(self) -> list[FlavorCapacity] | None:
-        """Return what the nodes of each flavor have (core/nodes/report); None: as returned last.
+        """Return what the nodes of each flavor have (core/features/nodes/report); None: as returned last.
 
         Costs some ten microseconds for each node. None, too, until all sources are listed.
         """

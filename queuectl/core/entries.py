@@ -7,8 +7,13 @@ from collections.abc import Hashable, Iterable
 from datetime import datetime
 from typing import ClassVar, NamedTuple
 
+from queuectl.core.features.nodes.losses import LostPods
+from queuectl.core.features.pods_ready.rules import ReadinessRules
 from queuectl.core.flavors.queue_flavors import Charge, LastTriedFlavors
-from queuectl.core.model import (
+from queuectl.core.model.policy import LocalQueueName
+from queuectl.core.model.reasons import Reason
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import (
     NO_OPTIONS,
     NO_PAST_ATTEMPTS,
     Attempt,
@@ -22,13 +27,8 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.nodes.losses import LostPods
 from queuectl.core.pod_numbers import NOT_RESIZED
-from queuectl.core.policy import LocalQueueName
 from queuectl.core.quota.tree import Cells
-from queuectl.core.readiness import ReadinessRules
-from queuectl.core.reasons import Reason
-from queuectl.core.resources import FlavorResource
 from queuectl.core.run_limits import RunLimit
 
 Shape = tuple[Charge, ...]

@@ -14,8 +14,13 @@ from typing import Final
 from queuectl.core.decisions import Amend, Decision, Enqueue, Evict, Release, Retire, Shrink
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
+from queuectl.core.features.pods_ready.lateness import late_at, missed, readied, runs, timed
 from queuectl.core.flavors.queue_flavors import mismatch
-from queuectl.core.model import (
+from queuectl.core.model.policy import StopPolicy
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import PODS, amounts, format_amount
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import (
     MOST_ATTEMPTS,
     Attempt,
     Observation,
@@ -27,12 +32,7 @@ from queuectl.core.model import (
     WorkloadOutcome,
 )
 from queuectl.core.pod_numbers import edited, fewer
-from queuectl.core.pods_ready import late_at, missed, readied, runs, timed
-from queuectl.core.policy import StopPolicy
 from queuectl.core.queues.requeueing import failed, ran, run_ends
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import PODS, amounts, format_amount
-from queuectl.core.values import value
 
 
 @value(frozen=True, slots=True)

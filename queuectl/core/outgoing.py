@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Set
 
 from queuectl.core.entries import Entry
-from queuectl.core.model import Effect, EffectKey, Eviction, PodsReady, WorkloadId
-from queuectl.core.nodes.warnings import CapacityWarning
+from queuectl.core.features.nodes.warnings import CapacityWarning
+from queuectl.core.features.slow_stops.slow_stops import SlowStop
+from queuectl.core.model.resources import Amounts
+from queuectl.core.model.workload import Effect, EffectKey, Eviction, PodsReady, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
-from queuectl.core.resources import Amounts
-from queuectl.core.slow_stops import SlowStop
 from queuectl.core.state import EngineState
 
 

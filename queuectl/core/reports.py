@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 
-from queuectl.core.capacity import PodDemand
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.core.nodes.warnings import CapacityWarning
-from queuectl.core.policy import ClusterQueue, Condition, LocalQueueName
-from queuectl.core.promises import Promises
+from queuectl.core.features.nodes.promises import Promises
+from queuectl.core.features.nodes.warnings import CapacityWarning
+from queuectl.core.features.usage_history.decayed import UsageHistory
+from queuectl.core.model.capacity import PodDemand
+from queuectl.core.model.policy import ClusterQueue, Condition, LocalQueueName
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.core.queues.demand import PendingRequest, demand
 from queuectl.core.queues.line import line
 from queuectl.core.queues.pending import PendingQueue
-from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import FlavorResource
-from queuectl.core.values import value
 
 
 @value(frozen=True, slots=True)

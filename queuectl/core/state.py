@@ -10,14 +10,31 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from queuectl.core.children import Children
 from queuectl.core.context_records import ContextRecords, namespace_of
 from queuectl.core.directory import Directory
 from queuectl.core.due import DueSteps
 from queuectl.core.entries import Entry, Shape
+from queuectl.core.features.devices.pods import Devices
+from queuectl.core.features.namespace_quota.room import NamespaceRoom
+from queuectl.core.features.nodes.predictions import Predictions
+from queuectl.core.features.nodes.promises import Promises
+from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.features.nodes.stock_outs import StockOuts
+from queuectl.core.features.ownership.children import Children
+from queuectl.core.features.ownership.pod_owners import PodOwners
+from queuectl.core.features.pods_ready.rules import ReadinessRules, readiness_rules
+from queuectl.core.features.slow_stops.slow_stops import SlowStops
+from queuectl.core.features.usage_history.decayed import UsageHistory
 from queuectl.core.lifecycle import Resend, Step, may_have_pods, next_time, step
 from queuectl.core.limits import Limits
-from queuectl.core.model import (
+from queuectl.core.model.policy import (
+    DEFAULT_CONFIGURATION,
+    LocalQueueName,
+    QueueingStrategy,
+    SchedulingConfiguration,
+)
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     Assignment,
     Attempt,
@@ -26,27 +43,10 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.namespaces.pod_devices import Devices
-from queuectl.core.namespaces.room import NamespaceRoom
-from queuectl.core.nodes.predictions import Predictions
-from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.nodes.stock_outs import StockOuts
-from queuectl.core.pod_owners import PodOwners
-from queuectl.core.policy import (
-    DEFAULT_CONFIGURATION,
-    LocalQueueName,
-    QueueingStrategy,
-    SchedulingConfiguration,
-)
 from queuectl.core.preemption.claims import PreemptionClaims
-from queuectl.core.promises import Promises
 from queuectl.core.queues.inadmissible import Requeuer
 from queuectl.core.queues.pending import PendingQueue, queue_place
 from queuectl.core.queues.requeueing import Timers, kept_out
-from queuectl.core.queues.usage_history import UsageHistory
-from queuectl.core.readiness import ReadinessRules, readiness_rules
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.slow_stops import SlowStops
 
 K = TypeVar("K")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from queuectl.core.model import Assignment, ObjectRef, WorkloadId
-from queuectl.core.policy import Condition
-from queuectl.core.reasons import PreemptionCause, Reason
-from queuectl.core.values import value
+from queuectl.core.model.policy import Condition
+from queuectl.core.model.reasons import PreemptionCause, Reason
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import Assignment, ObjectRef, WorkloadId
 
 
 class Start(StrEnum):

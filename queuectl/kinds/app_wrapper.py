@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from queuectl.core.model import Effect, WorkloadOutcome
+from queuectl.core.model.workload import Effect, WorkloadOutcome
 from queuectl.kinds.admission import additions
 from queuectl.kinds.components import MAX_COMPONENTS, pod_sets
 from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Sign, Status, SuspensionSeen, conditions, value_at

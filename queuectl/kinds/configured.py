@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from queuectl.core.model import WorkloadOutcome
+from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds import cel
 from queuectl.kinds.config_model import Section
 from queuectl.kinds.invalid import problems_of

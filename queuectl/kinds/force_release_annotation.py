@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from queuectl.core.model import ForcedRelease, WorkloadId
+from queuectl.core.model.workload import ForcedRelease, WorkloadId
 from queuectl.kinds.json_fields import clean
 
 MAX_RELEASE: Final = 1_000

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from queuectl.core.policy import NODE_RULES, NodeRules
+from queuectl.core.model.policy import NODE_RULES, NodeRules
 from queuectl.kinds.config_model import Section
 
 MAX_NAMES: Final = 64

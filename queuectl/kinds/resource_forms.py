@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from queuectl.core.charging import ResourceForms, Transformation
-from queuectl.core.resources import PODS, BadQuantity, parse_quantity
+from queuectl.core.model.resources import PODS, BadQuantity, parse_quantity
 from queuectl.kinds.config_model import Section
 
 MAX_RULES: Final = 256

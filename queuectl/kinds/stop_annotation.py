@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from queuectl.core.model import Effect, WorkloadId
-from queuectl.core.reasons import Code, Reason, redacted
+from queuectl.core.model.reasons import Code, Reason, redacted
+from queuectl.core.model.workload import Effect, WorkloadId
 from queuectl.kinds.admission import rfc3339
 from queuectl.kinds.json_fields import BadField, clean, integer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuectl.core.model import ObjectRef
+from queuectl.core.model.workload import ObjectRef
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.owners import controls

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from queuectl.core.capacity import (
+from queuectl.core.model.capacity import (
     AwaitedLimit,
     FlavorCapacity,
     FlavorResourceCapacity,
@@ -13,7 +13,7 @@ from queuectl.core.capacity import (
     PodDemand,
     QuotaWarning,
 )
-from queuectl.core.policy import CapacityMode
+from queuectl.core.model.policy import CapacityMode
 
 Json = dict[str, Any]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from queuectl.core.node_facts import NodeFacts, PodsOnNode
-from queuectl.core.policy import Node, Taint
+from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.model.policy import Node, Taint
 
 Json = dict[str, Any]
 

@@ -24,9 +24,9 @@ from sqlalchemy.dialects.postgresql import JSONB, Insert
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.capacity import ClusterQueueDemand
-from queuectl.core.model import ForReaders, PendingLine, PodsReady
-from queuectl.core.node_facts import NodeFacts
+from queuectl.core.model.capacity import ClusterQueueDemand
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.workload import ForReaders, PendingLine, PodsReady
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLUSTER, NOW, Columns, columns_of, rows_from
 from queuectl.ledger.capacity import capacity_from_json, capacity_to_json, demand_from_json, demand_to_json

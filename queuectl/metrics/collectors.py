@@ -9,10 +9,10 @@ from typing import Final
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from queuectl.core.capacity import FlavorCapacity, FlavorResourceCapacity
-from queuectl.core.nodes.inventory import NodeState
+from queuectl.core.features.nodes.inventory import NodeState
+from queuectl.core.model.capacity import FlavorCapacity, FlavorResourceCapacity
+from queuectl.core.model.resources import CPU, FlavorResource
 from queuectl.core.reports import ClusterQueueReport
-from queuectl.core.resources import CPU, FlavorResource
 from queuectl.metrics.bounds import OTHER, BoundedNames, Row, summed
 from queuectl.metrics.sampled import Sampled
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queuectl.core.capacity import FlavorCapacity
 from queuectl.core.decisions import Plan
-from queuectl.core.events import Result
-from queuectl.core.model import EffectKey
+from queuectl.core.model.capacity import FlavorCapacity
+from queuectl.core.model.events import Result
+from queuectl.core.model.workload import EffectKey
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.metrics.registry import Metrics
 

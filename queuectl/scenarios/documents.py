@@ -13,15 +13,15 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from queuectl.core.model import StoredWorkload, UsageSum
-from queuectl.core.pod_resources import PodResources
-from queuectl.core.policy import (
+from queuectl.core.model.pod_resources import PodResources
+from queuectl.core.model.policy import (
     DEFAULT_CONFIGURATION,
     STRATEGIES,
     PreemptionStrategy,
     SchedulingConfiguration,
 )
-from queuectl.core.reasons import Code, PreemptionCause
+from queuectl.core.model.reasons import Code, PreemptionCause
+from queuectl.core.model.workload import StoredWorkload, UsageSum
 from queuectl.kinds.node_rules import NodeSettings
 from queuectl.kinds.requests import counted, pod_resources
 from queuectl.kinds.resource_forms import ResourceSettings

@@ -10,7 +10,9 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from queuectl.core.directory import GATE
-from queuectl.core.model import (
+from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueue, Policy, SchedulingConfiguration
+from queuectl.core.model.resources import format_amount
+from queuectl.core.model.workload import (
     ConfigKey,
     LedgerSnapshot,
     Phase,
@@ -19,9 +21,7 @@ from queuectl.core.model import (
     names_claim,
 )
 from queuectl.core.observing import CONFIGURATION
-from queuectl.core.policy import ClusterQueue, Cohort, LocalQueue, Policy, SchedulingConfiguration
 from queuectl.core.quota.cohort_trees import CohortTrees
-from queuectl.core.resources import format_amount
 from queuectl.kinds.context import as_object, is_kept
 from queuectl.kinds.policy import parse_policy
 from queuectl.kinds.policy_objects import API_VERSION

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from queuectl.core.model import LedgerSnapshot, StoredWorkload
-from queuectl.core.node_facts import NodeFacts, PodsOnNode
-from queuectl.core.policy import Node
-from queuectl.core.resources import Amounts, format_amount
+from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.model.policy import Node
+from queuectl.core.model.resources import Amounts, format_amount
+from queuectl.core.model.workload import LedgerSnapshot, StoredWorkload
 
 Document = dict[str, Any]
 

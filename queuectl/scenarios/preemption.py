@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from queuectl.core.applying import restore
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import FlavorResource, Usage
 from queuectl.core.observing import fold
 from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
 from queuectl.core.preemption.search import PreemptionSearch, Snapshot, Target
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import FlavorResource, Usage
 from queuectl.core.state import EngineState
 from queuectl.scenarios.build import SOURCE, beginning, identity, settings
 from queuectl.scenarios.documents import (

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from queuectl.core.policy import HALF_LIVES
+from queuectl.core.model.policy import HALF_LIVES
 from queuectl.files import BadFile, FileDocument, Places, documents, read
 from queuectl.kinds.config_model import Section
 from queuectl.kinds.invalid import InvalidValue, problems_of

@@ -10,8 +10,8 @@ from itertools import chain, islice
 from typing import Final
 
 from queuectl.core.engine import Engine
-from queuectl.core.events import PolicyObserved
-from queuectl.core.policy import ClusterQueue, Cohort
+from queuectl.core.model.events import PolicyObserved
+from queuectl.core.model.policy import ClusterQueue, Cohort
 from queuectl.scenarios.arrivals import (
     MOST_WORKLOADS,
     Arrival,

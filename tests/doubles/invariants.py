@@ -14,16 +14,16 @@ from unittest.mock import patch
 from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.features.nodes.usage import NodeUsage
+from queuectl.core.flavors.pods import pods_of
 from queuectl.core.lifecycle import forgotten, may_have_pods, next_number, next_time
-from queuectl.core.model import AttemptState, Phase, WorkloadId
-from queuectl.core.nodes.pods import pods_of
-from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.nodes.usage import NodeUsage
-from queuectl.core.policy import CapacityShortage, LocalQueueName
+from queuectl.core.model.policy import CapacityShortage, LocalQueueName
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import AttemptState, Phase, WorkloadId
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shortage import promised
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.resources import FlavorResource
 from queuectl.core.state import EngineState
 from tests.doubles import engine_state
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Final, NamedTuple
 
-from queuectl.core.model import StoredWorkload, Workload, WorkloadId
+from queuectl.core.model.workload import StoredWorkload, Workload, WorkloadId
 from queuectl.ports.reader import PastLife
 from queuectl.scenarios.arrivals import milliseconds
 from queuectl.scenarios.rebuilt_engine import requested

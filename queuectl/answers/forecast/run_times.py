@@ -16,7 +16,7 @@ from itertools import takewhile
 from random import Random
 from typing import Final, NamedTuple
 
-from queuectl.core.model import StoredWorkload
+from queuectl.core.model.workload import StoredWorkload
 from queuectl.ports.reader import PastLife, PastLives
 
 LEAST_RUNS: Final = 8

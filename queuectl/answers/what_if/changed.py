@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from queuectl.core.matching import tolerated
-from queuectl.core.model import PodSet
-from queuectl.core.pod_resources import Container, PodResources
-from queuectl.core.pod_resources import requested as requested_by
-from queuectl.core.policy import ClusterQueue, ResourceFlavor, Toleration
-from queuectl.core.resources import Amounts
+from queuectl.core.model.matching import tolerated
+from queuectl.core.model.pod_resources import Container, PodResources
+from queuectl.core.model.pod_resources import requested as requested_by
+from queuectl.core.model.policy import ClusterQueue, ResourceFlavor, Toleration
+from queuectl.core.model.resources import Amounts
+from queuectl.core.model.workload import PodSet
 
 
 def with_request(pods: PodSet, resource: str, amount: int) -> PodSet | None:

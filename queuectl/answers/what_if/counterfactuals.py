@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 from queuectl.answers.what_if.changed import asking, nominal, with_quota, with_request
 from queuectl.answers.what_if.trials import Trials
 from queuectl.core.flavors.queue_flavors import mismatch
-from queuectl.core.model import ConfigKey, PodSet, Workload, WorkloadId
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     ClusterQueue,
     LocalQueue,
     ResourceFlavor,
     WorkloadPriorityClass,
 )
-from queuectl.core.reasons import Family, Reason
+from queuectl.core.model.reasons import Family, Reason
+from queuectl.core.model.workload import ConfigKey, PodSet, Workload, WorkloadId
 from queuectl.core.what_if import Change, ChangeKind, Counterfactual, Counterfactuals, Tried
 from queuectl.scenarios.rebuilt_engine import claiming, requested
 

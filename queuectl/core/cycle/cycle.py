@@ -12,20 +12,20 @@ from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.reserved_room import ReservedRoom
 from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.features.namespace_quota.room import PlannedRoom
+from queuectl.core.features.nodes.findings import no_room_left
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult
 from queuectl.core.flavors.findings import reserved_for_others
 from queuectl.core.flavors.modes import Mode
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors
 from queuectl.core.limits import Trial
-from queuectl.core.model import Assignment
-from queuectl.core.namespaces.room import PlannedRoom
-from queuectl.core.nodes.findings import no_room_left
-from queuectl.core.policy import PreemptionPolicy
+from queuectl.core.model.policy import PreemptionPolicy
+from queuectl.core.model.reasons import Reason
+from queuectl.core.model.workload import Assignment
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
 from queuectl.core.quota.shares import tournament
 from queuectl.core.quota.tree import QuotaNode
-from queuectl.core.reasons import Reason
 
 
 @dataclass(slots=True)

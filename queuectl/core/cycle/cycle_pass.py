@@ -13,13 +13,13 @@ from queuectl.core.entries import Entry
 from queuectl.core.flavors.assignment import NOTHING
 from queuectl.core.flavors.modes import Mode
 from queuectl.core.limits import Hold, Trial
-from queuectl.core.model import Place, WorkloadId
-from queuectl.core.policy import PreemptionPolicy
+from queuectl.core.model.policy import PreemptionPolicy
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import Place, WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.preemption.search import Snapshot, Target, terminating
 from queuectl.core.preemption.sides import EvictionShares, ShareChange, reported_share, sides
 from queuectl.core.quota.tree import Cells, QuotaNode
-from queuectl.core.reasons import Code, Reason
 
 
 @dataclass(slots=True)

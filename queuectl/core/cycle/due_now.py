@@ -10,7 +10,7 @@ from queuectl.core.decisions import Amend, Evict, Release
 from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry
 from queuectl.core.lifecycle import Adopt, Step
-from queuectl.core.model import WorkloadId
+from queuectl.core.model.workload import WorkloadId
 from queuectl.core.state import EngineState
 
 

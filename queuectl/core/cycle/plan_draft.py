@@ -7,12 +7,12 @@ from datetime import datetime
 
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.features.namespace_quota.room import PlannedRoom
+from queuectl.core.features.usage_history.recount import past_usage
 from queuectl.core.flavors.assignment import AssignmentResult
 from queuectl.core.lifecycle import charged_to
 from queuectl.core.limits import Hold, Trial
-from queuectl.core.model import WorkloadId
-from queuectl.core.namespaces.room import PlannedRoom
-from queuectl.core.past_usage import past_usage
+from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
 from queuectl.core.queues.chances import Chances

@@ -6,10 +6,10 @@ from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.modes import Mode
-from queuectl.core.model import Place
+from queuectl.core.model.reasons import PreemptionCause, waits_for_victims
+from queuectl.core.model.workload import Place
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim
 from queuectl.core.preemption.search import Snapshot, Target
-from queuectl.core.reasons import PreemptionCause, waits_for_victims
 
 
 def order_of_preemptor(heads: QueueHeads) -> Place:

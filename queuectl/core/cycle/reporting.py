@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from queuectl.core.cycle.cycle import CycleOutcome
 from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.model.reasons import Reason
 from queuectl.core.queues.inadmissible import Groups
 from queuectl.core.queues.pending import PendingQueue
-from queuectl.core.reasons import Reason
 
 
 def unreported(

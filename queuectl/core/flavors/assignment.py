@@ -17,10 +17,10 @@ from queuectl.core.flavors.queue_flavors import (
     PodSetGroup,
     QueueFlavors,
 )
-from queuectl.core.model import Assignment, PodSet, PodSetAssignment, names_claim
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import PODS, Amounts, amounts
+from queuectl.core.model.workload import Assignment, PodSet, PodSetAssignment, names_claim
 from queuectl.core.quota.tree import Cells
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import PODS, Amounts, amounts
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 

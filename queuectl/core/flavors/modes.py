@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from queuectl.core.policy import FlavorFungibility
+from queuectl.core.model.policy import FlavorFungibility
 
 
 class Mode(IntEnum):

@@ -8,12 +8,12 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from queuectl.core.matching import meets, tolerated
-from queuectl.core.model import PodSet
-from queuectl.core.policy import CapacityMode, ClusterQueue, Requirement, ResourceFlavor
+from queuectl.core.model.matching import meets, tolerated
+from queuectl.core.model.policy import CapacityMode, ClusterQueue, Requirement, ResourceFlavor
+from queuectl.core.model.resources import Amounts, FlavorResource
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import PodSet
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.resources import Amounts, FlavorResource
-from queuectl.core.values import value
 
 
 def mismatch(flavor: ResourceFlavor, pod_set: PodSet) -> str | None:

@@ -13,12 +13,12 @@ from typing import Final
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
+from queuectl.core.features.usage_history.decayed import UsageHistory, UsageValue
 from queuectl.core.flavors.assignment import with_pods
-from queuectl.core.model import Phase, Place, StoredWorkload
-from queuectl.core.policy import NORMAL_WEIGHT, LocalQueueName
+from queuectl.core.model.policy import NORMAL_WEIGHT, LocalQueueName
+from queuectl.core.model.reasons import Code, Family, Reason, waits_for_victims
+from queuectl.core.model.workload import Phase, Place, StoredWorkload
 from queuectl.core.queues.pending import PendingQueue, is_refusal, queue_place
-from queuectl.core.queues.usage_history import UsageHistory, UsageValue
-from queuectl.core.reasons import Code, Family, Reason, waits_for_victims
 
 LinePlace = tuple[bool, Place]
 """Sort key: first what has preempted (C7), then O1, O2 and O6."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Set
 from typing import Final
 
-from queuectl.core.resources import FlavorResource
+from queuectl.core.model.resources import FlavorResource
 
 FREE: Final = FlavorResource("", "")
 """Name of a number that is free."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     NORMAL_WEIGHT,
     CapacityShortage,
     ClusterQueue,
@@ -18,9 +18,9 @@ from queuectl.core.policy import (
     ResourceGroup,
     cohorts_above,
 )
+from queuectl.core.model.reasons import Code, Limit, Reason
+from queuectl.core.model.resources import FlavorResource, Usage
 from queuectl.core.quota.cells import CellNumbers
-from queuectl.core.reasons import Code, Limit, Reason
-from queuectl.core.resources import FlavorResource, Usage
 
 Cells = list[tuple[int, int]]
 """(cell number, amount in base units) pairs."""

@@ -8,8 +8,8 @@ from datetime import datetime
 from sqlalchemy import ARRAY, Text, func, literal, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
-from queuectl.core.model import ConfigKey
+from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity
+from queuectl.core.model.workload import ConfigKey
 from queuectl.ledger import tables as t
 from queuectl.ledger.capacity import capacity_from_json
 

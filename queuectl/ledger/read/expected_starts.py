@@ -11,7 +11,7 @@ from sqlalchemy import ARRAY, Row, Select, Text, and_, delete, exists, func, lit
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.core.model import ObjectRef, Phase, WorkloadId
+from queuectl.core.model.workload import ObjectRef, Phase, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.pool import ledger_call
 from queuectl.ports.outbox import ToldStart

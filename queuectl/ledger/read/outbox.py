@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.reasons import FAMILIES, Family
+from queuectl.core.model.reasons import FAMILIES, Family
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import clean
 from queuectl.ledger.pool import ledger_call, reading, translated

@@ -23,7 +23,8 @@ from queuectl.core.decisions import (
     Retire,
     Shrink,
 )
-from queuectl.core.model import (
+from queuectl.core.model.resources import MAX_AMOUNT
+from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     Assignment,
     AttemptState,
@@ -36,7 +37,6 @@ from queuectl.core.model import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.resources import MAX_AMOUNT
 from queuectl.ledger.codec import (
     Json,
     clean,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from queuectl.core.model import (
+from queuectl.core.model.reasons import Reason
+from queuectl.core.model.workload import (
     AttemptState,
     ConfigKey,
     EffectKey,
@@ -16,7 +17,6 @@ from queuectl.core.model import (
     PodSet,
     WorkloadId,
 )
-from queuectl.core.reasons import Reason
 from queuectl.ledger.codec import Json
 
 

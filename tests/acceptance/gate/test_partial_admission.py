@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import Verb
+from queuectl.core.model.workload import Verb
 from queuectl.kinds import patches
 from queuectl.sandbox.players.api import JSON_PATCH, PlayerRequestError
 from tests.acceptance.gate.site import ADMISSION, JOB, PYTORCH_JOB, Json, Kind, Site, look, pointer, put

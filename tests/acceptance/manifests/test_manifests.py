@@ -11,7 +11,7 @@ import yaml
 
 from queuectl import __version__
 from queuectl.app import reach as reaching
-from queuectl.core.events import PolicyObserved
+from queuectl.core.model.events import PolicyObserved
 from queuectl.kinds.gate import GATE
 from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event

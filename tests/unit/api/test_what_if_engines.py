@@ -16,7 +16,7 @@ from queuectl.answers.what_if import engines, trials
 from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.answers.what_if.trials import TooFewWorkloads, Trials
 from queuectl.core.entries import Entry
-from queuectl.core.model import LedgerSnapshot, Workload, WorkloadId
+from queuectl.core.model.workload import LedgerSnapshot, Workload, WorkloadId
 from queuectl.core.what_if import Tried
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import Basis, NotAtRest

@@ -11,19 +11,32 @@ from typing import Any, Final
 
 from queuectl.core.cycle.nomination import PreemptionSimulation
 from queuectl.core.entries import Entry
-from queuectl.core.events import PolicyObserved
 from queuectl.core.flavors.assignment import assign
 from queuectl.core.flavors.modes import GranularMode, Mode, better, keeps_looking
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors, fewer_pods
-from queuectl.core.model import Assignment, Attempt, AttemptState, ConfigKey, ObjectRef, PodSet, WorkloadId
-from queuectl.core.nodes.pods import Pods
+from queuectl.core.model.events import PolicyObserved
+from queuectl.core.model.pods import Pods
+from queuectl.core.model.policy import (
+    ClusterQueue,
+    FlavorFungibility,
+    LocalQueueName,
+    SchedulingConfiguration,
+)
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import FlavorResource, format_amount
+from queuectl.core.model.workload import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    ConfigKey,
+    ObjectRef,
+    PodSet,
+    WorkloadId,
+)
 from queuectl.core.observing import fold
-from queuectl.core.policy import ClusterQueue, FlavorFungibility, LocalQueueName, SchedulingConfiguration
 from queuectl.core.preemption.search import PreemptionSearch, Snapshot
 from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
-from queuectl.core.reasons import Code
-from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.core.state import EngineState
 from queuectl.kinds.policy import policy_event
 from queuectl.scenarios import documents

@@ -26,8 +26,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queuectl.core.engine import Engine
-from queuectl.core.model import WorkloadId
-from queuectl.core.policy import Gate, MinRunTime, Preemption, PreemptionPolicy, WorkloadPriorityClass
+from queuectl.core.model.policy import Gate, MinRunTime, Preemption, PreemptionPolicy, WorkloadPriorityClass
+from queuectl.core.model.workload import WorkloadId
 from queuectl.core.queues.line import line
 from tests.builders import GPU, SETTINGS, T0, flavor, group, local_queue, queue, workload
 from tests.doubles import engine_state

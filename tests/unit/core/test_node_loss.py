@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.decisions import Decision, Evict, Release
-from queuectl.core.events import ContextGone, ContextObserved, Event, PodGone
 from queuectl.core.inbox import Inbox
-from queuectl.core.model import Workload
-from queuectl.core.policy import Node, NodeRules, Policy, SchedulingConfiguration, Taint
+from queuectl.core.model.events import ContextGone, ContextObserved, Event, PodGone
+from queuectl.core.model.policy import Node, NodeRules, Policy, SchedulingConfiguration, Taint
+from queuectl.core.model.workload import Workload
 from tests.builders import GPU, T0, admitted, flavor, group, local_queue, observed, queue
 from tests.doubles import engine_state
 from tests.unit.core import profiles

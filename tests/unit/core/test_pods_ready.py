@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from queuectl.core.decisions import Amend, Decision, Evict
-from queuectl.core.model import NO_PAST_ATTEMPTS, PastAttempts, WorkloadId
-from queuectl.core.policy import RequeuingStrategy, SchedulingConfiguration, WaitForPodsReady
+from queuectl.core.features.pods_ready.rules import readiness_rules
+from queuectl.core.model.policy import RequeuingStrategy, SchedulingConfiguration, WaitForPodsReady
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import NO_PAST_ATTEMPTS, PastAttempts, WorkloadId
 from queuectl.core.queues.requeueing import failed
-from queuectl.core.readiness import readiness_rules
-from queuectl.core.reasons import Code
 from queuectl.ledger.codec import past_from_json, past_to_json
 from tests.builders import T0, admitted, flavor, local_queue, observed, policy, queue
 from tests.doubles import engine_state

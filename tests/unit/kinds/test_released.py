@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuectl.core.model import ForcedRelease, WorkloadId
+from queuectl.core.model.workload import ForcedRelease, WorkloadId
 from queuectl.kinds import patches
 from queuectl.kinds.force_release_annotation import MAX_RELEASE, parse, render
 from queuectl.kinds.reserved_keys import RELEASE_ANNOTATION

@@ -7,14 +7,20 @@ from datetime import UTC, datetime, timedelta
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from queuectl.core.capacity import AwaitedLimit, FlavorCapacity, FlavorResourceCapacity, FreeNodes, PodDemand
 from queuectl.core.decisions import Admit, Evict, Plan
-from queuectl.core.events import Result
-from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
-from queuectl.core.policy import CapacityMode, Condition
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.capacity import (
+    AwaitedLimit,
+    FlavorCapacity,
+    FlavorResourceCapacity,
+    FreeNodes,
+    PodDemand,
+)
+from queuectl.core.model.events import Result
+from queuectl.core.model.policy import CapacityMode, Condition
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
-from queuectl.core.resources import FlavorResource
 from queuectl.metrics.exposition import Exposition
 from queuectl.metrics.notifications import NotifierMetrics
 from queuectl.metrics.registry import Metrics

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from aiohttp.test_utils import TestClient, TestServer
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan
-from queuectl.core.events import Result
-from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
-from queuectl.core.policy import Condition
-from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.events import Result
+from queuectl.core.model.policy import Condition
+from queuectl.core.model.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
-from queuectl.core.resources import FlavorResource
 from queuectl.metrics.bounds import BoundedNames, summed
 from queuectl.metrics.endpoint import application
 from queuectl.metrics.registry import Metrics

@@ -1,0 +1,1 @@
+"""When the pods of a workload must be ready."""

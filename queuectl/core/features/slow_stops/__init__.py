@@ -1,0 +1,1 @@
+"""Evictions whose pods do not end in time."""

@@ -1,0 +1,1 @@
+"""Past usage of LocalQueues, which decays."""
