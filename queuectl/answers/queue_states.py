@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from queuectl.core.directory import READY, condition, local_condition
+from queuectl.core.model import policy
 from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
@@ -21,7 +22,7 @@ from queuectl.core.model.policy import (
     cyclic,
 )
 from queuectl.core.model.resources import FlavorResource
-from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload, WorkloadId, policy
+from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload, WorkloadId
 from queuectl.core.queues.line import LinePlace, line_place
 from queuectl.core.quota.tree import QuotaTree
 

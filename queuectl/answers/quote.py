@@ -6,8 +6,8 @@ from datetime import datetime
 
 from queuectl.answers.parts import in_parts
 from queuectl.answers.state import CommittedState
+from queuectl.core.model.what_if import Tried
 from queuectl.core.model.workload import Attempt, AttemptState, Phase, StoredWorkload, Workload
-from queuectl.core.what_if import Tried
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import Reading
 

@@ -26,8 +26,8 @@ from queuectl.core import what_if
 from queuectl.core.model.events import PolicyGone, PolicyInvalid, PolicyObserved
 from queuectl.core.model.reasons import PreemptionCause, named_in
 from queuectl.core.model.resources import format_amount
+from queuectl.core.model.what_if import ChangeKind, PolicyChange, Start
 from queuectl.core.model.workload import ConfigKey, PodSet, Workload
-from queuectl.core.what_if import ChangeKind, PolicyChange, Start
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.pod_sizes import Smaller, asked

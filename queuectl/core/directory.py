@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar
 
-from queuectl.core.charging import NO_FORMS, ResourceForms
 from queuectl.core.features.namespace_quota.charges import PodCharges
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
+from queuectl.core.model.charging import NO_FORMS, ResourceForms
 from queuectl.core.model.device_slices import DeviceTaintRule, ResourceSlice
 from queuectl.core.model.matching import selects
 from queuectl.core.model.pod_limits import namespace_of

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from queuectl.core.charging import ResourceForms, Transformation
+from queuectl.core.model.charging import ResourceForms, Transformation
 from queuectl.core.model.resources import PODS, BadQuantity, parse_quantity
 from queuectl.kinds.config_model import Section
 

@@ -11,6 +11,7 @@ from queuectl.core.model.events import PolicyGone, PolicyObserved
 from queuectl.core.model.node_facts import NodeFacts
 from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.core.model.reasons import Reason
+from queuectl.core.model.what_if import Counterfactuals, PlannedPolicy
 from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     Assignment,
@@ -23,7 +24,6 @@ from queuectl.core.model.workload import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.what_if import Counterfactuals, PlannedPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from queuectl.core.model.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.model.reasons import Family, Reason
+from queuectl.core.model.what_if import Change, ChangeKind, Counterfactual, Counterfactuals, Tried
 from queuectl.core.model.workload import ConfigKey, PodSet, Workload, WorkloadId
-from queuectl.core.what_if import Change, ChangeKind, Counterfactual, Counterfactuals, Tried
 from queuectl.scenarios.rebuilt_engine import claiming, requested
 
 EACH: Final = 32

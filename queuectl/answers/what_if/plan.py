@@ -20,8 +20,8 @@ from queuectl.core.model.events import (
     WorkloadObserved,
 )
 from queuectl.core.model.reasons import Family
+from queuectl.core.model.what_if import ChangedOutcome, PlannedPolicy, PolicyChange
 from queuectl.core.model.workload import Effect, ObjectRef, Phase, Verb, WorkloadId
-from queuectl.core.what_if import ChangedOutcome, PlannedPolicy, PolicyChange
 from queuectl.ports.reader import NotAtRest
 from queuectl.scenarios.rebuilt_engine import written
 

@@ -16,6 +16,7 @@ from queuectl.core.model.events import Event, PolicyObserved, WorkloadGone, Work
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Policy, SchedulingConfiguration
 from queuectl.core.model.reasons import Family, Reason, waits_for_victims
+from queuectl.core.model.what_if import DisplacedWorkload, Start, Tried
 from queuectl.core.model.workload import (
     Assignment,
     ConfigKey,
@@ -25,7 +26,6 @@ from queuectl.core.model.workload import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.what_if import DisplacedWorkload, Start, Tried
 from queuectl.ports.reader import NotAtRest
 from queuectl.scenarios.rebuilt_engine import SUSPENDED, by_workload, engine_of, requested, rules
 

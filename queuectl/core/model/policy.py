@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from queuectl.core.charging import NO_FORMS, ResourceForms
+from queuectl.core.model.charging import NO_FORMS, ResourceForms
 from queuectl.core.model.device_claims import ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model.device_slices import DeviceTaintRule, ResourceSlice
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota

@@ -20,8 +20,8 @@ from queuectl.core.engine import Engine
 from queuectl.core.forking import dissolve
 from queuectl.core.model.events import ContextObserved, Listed
 from queuectl.core.model.policy import Namespace, Policy
+from queuectl.core.model.what_if import ChangeKind
 from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, Workload
-from queuectl.core.what_if import ChangeKind
 from queuectl.ports.reader import NotAtRest
 from queuectl.scenarios.rebuilt_engine import observed
 from tests.builders import (

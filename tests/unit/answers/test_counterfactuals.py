@@ -35,6 +35,7 @@ from queuectl.core.model.policy import (
     PreemptionPolicy,
     WorkloadPriorityClass,
 )
+from queuectl.core.model.what_if import Change, ChangeKind, Counterfactual
 from queuectl.core.model.workload import (
     Assignment,
     Attempt,
@@ -47,7 +48,6 @@ from queuectl.core.model.workload import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.what_if import Change, ChangeKind, Counterfactual
 from queuectl.scenarios.rebuilt_engine import SUSPENDED, observed
 from tests.builders import (
     GPU,

@@ -12,8 +12,8 @@ from queuectl.answers.what_if.plan import planned
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.policy import StopPolicy
 from queuectl.core.model.reasons import Family
+from queuectl.core.model.what_if import PolicyChange, Start
 from queuectl.core.model.workload import Phase, WorkloadId
-from queuectl.core.what_if import PolicyChange, Start
 from tests.builders import flavor, local_queue, policy, queue, workload
 from tests.unit.answers.test_counterfactuals import SEEDS, at_rest, trials
 from tests.unit.core.driver import Driver

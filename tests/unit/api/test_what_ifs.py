@@ -16,8 +16,8 @@ from queuectl.api import what_if_routes
 from queuectl.api.what_if_routes import message
 from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import Node
+from queuectl.core.model.what_if import Change, ChangeKind, Start, Tried
 from queuectl.core.model.workload import ConfigKey, Phase, PodSet
-from queuectl.core.what_if import Change, ChangeKind, Start, Tried
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.policy import parse_policy
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, local_spec, queue_spec, workload

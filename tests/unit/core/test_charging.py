@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.charging import Charging, ResourceForms, Transformation
 from queuectl.core.decisions import Admit, Keep
 from queuectl.core.engine import Engine
+from queuectl.core.model.charging import Charging, ResourceForms, Transformation
 from queuectl.core.model.events import ContextObserved, Listed
 from queuectl.core.model.policy import Namespace, RuntimeClass, SchedulingConfiguration
 from queuectl.core.model.reasons import Code

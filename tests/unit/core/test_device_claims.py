@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queuectl.core.charging import ResourceForms
 from queuectl.core.decisions import Admit, Evict, Keep
+from queuectl.core.model.charging import ResourceForms
 from queuectl.core.model.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model.events import ContextGone, ContextObserved
 from queuectl.core.model.policy import Namespace, RuntimeClass, SchedulingConfiguration

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.charging import ResourceForms
 from queuectl.core.features.devices.claims import DeviceClaims
 from queuectl.core.features.devices.pods import PodDevices
 from queuectl.core.features.nodes.devices import NodeDevices
+from queuectl.core.model.charging import ResourceForms
 from queuectl.core.model.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model.device_slices import Device, DeviceTaintRule, ResourceSlice
 from queuectl.core.model.events import ContextGone, ContextObserved, Event, PodGone, PodObserved

@@ -7,11 +7,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from queuectl.core.charging import NO_FORMS, Charging, ResourceForms
 from queuectl.core.features.devices.claims import DeviceClaims
 from queuectl.core.features.namespace_quota.limit_ranges import LimitRanges
 from queuectl.core.features.namespace_quota.resource_quotas import EqualPods, ResourceQuotas
 from queuectl.core.flavors.queue_flavors import Charge
+from queuectl.core.model.charging import NO_FORMS, Charging, ResourceForms
 from queuectl.core.model.device_claims import ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.model.pod_resources import PodResources, requested
