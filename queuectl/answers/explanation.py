@@ -12,8 +12,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from queuectl.answers.state import CommittedState
-from queuectl.core.features.pods_ready.lateness import ClockName, running_clock
-from queuectl.core.features.pods_ready.rules import readiness_rules
+from queuectl.core.features.pods_ready import ClockName, readiness_rules, running_clock
 from queuectl.core.model.policy import ClusterQueue, PreemptionPolicy
 from queuectl.core.model.reasons import Code, Limit, Reason, named_in, redacted
 from queuectl.core.model.resources import FlavorResource, format_amount

@@ -32,7 +32,7 @@ class _Shapes:
     """What workloads request, computed once for those of a namespace with the same podsets."""
 
     def __init__(self, state: CommittedState) -> None:
-        self._directory = Directory(state.configuration.resources)
+        self._directory = Directory(state.configuration)
         self._known: dict[tuple[str, tuple[PodSet, ...]], Shape] = {}
         for key, spec in state.specs.items():
             if is_kept(key.kind):

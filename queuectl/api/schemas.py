@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.features.pods_ready.lateness import ClockName
+from queuectl.core.features.pods_ready import ClockName
 from queuectl.core.model.policy import QueueingStrategy, StopPolicy
 from queuectl.core.model.reasons import Code, Family, Limit, PreemptionCause
 from queuectl.core.model.workload import Phase

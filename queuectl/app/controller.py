@@ -216,6 +216,7 @@ async def _run_parts(
             silence=reflecting.ages,
             kinds=lambda: {**kinds.malformed, **reflecting.kinds()},
             cluster_report=core.cluster_report,
+            numbers=core.numbers,
             unsettled=controller.unsettled,
         )
     )

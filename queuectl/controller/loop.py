@@ -249,7 +249,9 @@ class Controller:
         self._rang = False
         if (due_at := self._engine.due_at) is not None and due_at <= now:
             self._engine.handle([TimeCame(now)])
-            self._lanes.add_notices(slow_stops(self._engine.take_slow_stops()))
+            self._lanes.add_notices(
+                slow_stops(self._engine.features.slow_stops.take_late(self._engine.bound_pods))
+            )
         try:
             plan = self._engine.decide(now, self._budget)
         except IllegalTransition as error:

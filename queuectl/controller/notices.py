@@ -15,7 +15,7 @@ from typing import Final
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Retire
 from queuectl.core.features.nodes.predictions import Miss
-from queuectl.core.features.slow_stops.slow_stops import SlowStop
+from queuectl.core.features.slow_stops import SlowStop
 from queuectl.core.model.reasons import Reason, redacted
 from queuectl.core.model.workload import Assignment, ObjectRef, WorkloadId
 from queuectl.ports.cluster import Notice

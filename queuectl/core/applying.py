@@ -34,7 +34,6 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.directory import GATE
 from queuectl.core.entries import Entry
-from queuectl.core.features.usage_history.recount import recount
 from queuectl.core.lifecycle import facts
 from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.reasons import Code, Reason, waits_for_victims
@@ -76,7 +75,7 @@ def restore(state: EngineState, snapshot: LedgerSnapshot) -> None:
     unacknowledged = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
         restore_workload(state, stored, unacknowledged)
-    recount(state, snapshot.past_usage)
+    state.features.restored(snapshot, state.entries)
     for one in snapshot.nodes:
         if one.avoided_until is not None:
             state.nodes.inventory.avoided[one.name] = one.avoided_until
@@ -178,6 +177,7 @@ def _apply(state: EngineState, decision: Decision, sequence: int) -> Entry | Non
             return None
         case _:
             assert_never(decision)
+    state.features.decided(decision, entry)
     state.note_change(entry)
     return entry
 
@@ -377,7 +377,7 @@ def thaw(state: EngineState, root: str, snapshot: LedgerSnapshot) -> None:
     for entry in list(state.entries.values()):
         state.route(entry)
         state.refresh(entry)
-    recount(state, snapshot.past_usage)
+    state.features.restored(snapshot, state.entries)
     prune(state)
 
 

@@ -35,13 +35,15 @@ from queuectl.core.decisions import (
     Retire,
     subject,
 )
+from queuectl.core.directory import Directory
 from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry
+from queuectl.core.feature import Features, Number
+from queuectl.core.features import feature_set
 from queuectl.core.features.nodes.facts import ToldNodes, take_facts
 from queuectl.core.features.nodes.predictions import Predicted
 from queuectl.core.features.nodes.report import capacities
 from queuectl.core.features.ownership.strays import judge
-from queuectl.core.features.slow_stops.slow_stops import SlowStop
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.forgetting import forget_unused
 from queuectl.core.forking import fork
@@ -94,7 +96,9 @@ class Engine:
     def __init__(
         self, sources: frozenset[str], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
     ) -> None:
-        self._state = EngineState(sources, configuration)
+        directory = Directory(configuration)
+        self.features = feature_set(configuration, directory.queues)
+        self._state = EngineState(sources, directory, Features(self.features))
         self._version = 0
         self._cycle = 0
         self._reported = -1
@@ -186,7 +190,7 @@ class Engine:
                     draft.defer(entry)
         outcome = self._admissions(now, max(budget - len(due.steps), budget // 4, 1), cycles, draft, due)
         decisions += outcome.decisions
-        decided = tuple(accounted(d, state.entries, now) for d in decisions)
+        decided = tuple(accounted(d, state.entries, state.directory, state.features, now) for d in decisions)
         check_transitions(decided, state.entries)
         return Plan(
             version=self._version,
@@ -394,9 +398,13 @@ class Engine:
         """Return reports of queues that changed since the last call, and the ClusterQueues that are gone."""
         return outgoing.take_reports(self._state)
 
-    def take_slow_stops(self) -> list[SlowStop]:
-        """Return the evictions that became late since the last call (L27)."""
-        return outgoing.take_slow_stops(self._state)
+    def bound_pods(self, workload: WorkloadId) -> tuple[str, ...]:
+        """Return the first pods of a workload that are bound, each with its node."""
+        return self._state.nodes.bound.named(workload)
+
+    def numbers(self) -> list[Number]:
+        """Return the numbers of features for metrics."""
+        return self._state.features.numbers()
 
     def cluster_report(self) -> ClusterReport:
         """Return what no report of a queue has. Costs the workloads that wait without a queue."""

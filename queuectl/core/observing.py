@@ -119,6 +119,7 @@ def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
             _time_came(state, now, batch)
         case _:
             batch.policy_changed |= _apply_rules(state, event, batch.affected)
+    state.features.observe(event)
 
 
 def _observe_pod(state: EngineState, event: PodObserved | PodGone | PodOwnerRead) -> None:

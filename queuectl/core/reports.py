@@ -8,9 +8,9 @@ from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
+from queuectl.core.feature import QueueUsage
 from queuectl.core.features.nodes.promises import Promises
 from queuectl.core.features.nodes.warnings import CapacityWarning
-from queuectl.core.features.usage_history.decayed import UsageHistory
 from queuectl.core.model.capacity import PodDemand
 from queuectl.core.model.policy import ClusterQueue, Condition, LocalQueueName
 from queuectl.core.model.reasons import Code, Reason
@@ -86,8 +86,6 @@ class ClusterReport:
     """Number of workloads without decisions, because the ledger fails to store them or none is legal."""
     gate_installed: bool
     """The admission policy that keeps labelled workloads suspended is installed."""
-    slow_stops: int = 0
-    """Number of evicted workloads whose pods have not ended in time (L27)."""
     warnings: tuple[CapacityWarning, ...] = ()
     """All warnings about quota and nodes (M15)."""
 
@@ -112,7 +110,7 @@ class ReportBuilder:
         members: Mapping[LocalQueueName, Mapping[WorkloadId, Entry]],
         holders: Mapping[str, Mapping[WorkloadId, Entry]],
         pending: Mapping[str, PendingQueue],
-        past: UsageHistory | None,
+        past: QueueUsage | None,
         promises: Promises,
         now: datetime,
     ) -> None:

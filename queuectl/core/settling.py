@@ -32,7 +32,7 @@ def settle_nodes(state: EngineState) -> None:
     for workload in nodes.bound.take_moved():
         moved = state.entries.get(workload)
         if moved is not None and moved.bound != (bound := nodes.bound.count(workload)):
-            matters = moved.readiness.counts_bound or not moved.bound or not bound
+            matters = state.features.counts_bound or not moved.bound or not bound
             moved.bound = bound
             if matters:
                 state.refresh(moved)
@@ -89,7 +89,7 @@ def prune(state: EngineState) -> None:
 
 def chances(state: EngineState) -> Chances:
     """Return what tells which groups have a chance, in this state as it is at any time."""
-    late = state.slow_stops.late
+    late = state.features.set_aside
 
     def holding(node: QuotaNode) -> Iterable[Entry]:
         found = state.holders.get(node.name, {}).values()

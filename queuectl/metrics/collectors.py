@@ -202,11 +202,8 @@ class HealthCollector(Collector):
             "Workloads that nothing is decided about: the ledger fails to store it, or no decision is legal.",
             report.set_aside,
         )
-        yield _one(
-            "slow_stops",
-            "Evicted workloads whose pods have not ended within scheduling.terminatingAlarmSeconds.",
-            report.slow_stops,
-        )
+        for number in sampled.numbers():
+            yield _one(number.name, number.help, number.value)
         yield _one(
             "gate_installed",
             "1 if each policy of the gate and its binding is as this version makes it.",

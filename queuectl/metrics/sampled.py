@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from queuectl.core.feature import Number
 from queuectl.core.reports import ClusterReport
 from queuectl.ports.cluster import KindState
 
@@ -21,5 +22,7 @@ class Sampled:
     kinds: Callable[[], Mapping[str, KindState]]
     """Kinds of jobs, by name."""
     cluster_report: Callable[[], ClusterReport]
+    numbers: Callable[[], Iterable[Number]]
+    """Of features of the engine."""
     unsettled: Callable[[], tuple[int, float]]
     """How many committed Kubernetes writes are not finished, and the age of the oldest in seconds."""

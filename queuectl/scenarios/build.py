@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from queuectl.core.features.usage_history.decayed import UsageHistory
+from queuectl.core.features.usage_history.decay import UsageHistory
 from queuectl.core.model.events import (
     ContextObserved,
     Event,

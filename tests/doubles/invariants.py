@@ -395,8 +395,7 @@ def _due(state: EngineState) -> Iterator[str]:
     for entry in state.entries.values():
         frozen = state.is_frozen(entry)
         what = None if frozen else state.step(entry)
-        times = () if frozen else (next_time(entry, state.clock), state.slow_stops.due_at(entry))
-        when = min((one for one in times if one is not None and one > state.clock), default=None)
+        when = None if frozen else next_time(entry, state.features, state.clock)
         if state.timers.get(entry.id) != when:
             yield f"{entry.ref} is due at {when}, its timer is {state.timers.get(entry.id)}"
         if what != state.due_steps.get(entry.id):

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from queuectl.core.decisions import Plan, Verdict
-from queuectl.core.features.usage_history.decayed import UsageHistory
+from queuectl.core.features.usage_history.decay import UsageHistory
 from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity
 from queuectl.core.model.node_facts import NodeFacts
 from queuectl.core.model.policy import LocalQueueName, SchedulingConfiguration

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from datetime import datetime
 
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.feature import UsageValue
 from queuectl.core.features.namespace_quota.room import PlannedRoom
-from queuectl.core.features.usage_history.recount import past_usage
 from queuectl.core.flavors.assignment import AssignmentResult
 from queuectl.core.lifecycle import charged_to
 from queuectl.core.limits import Hold, Trial
+from queuectl.core.model.policy import NORMAL_WEIGHT, LocalQueueName
 from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
@@ -39,8 +40,8 @@ class PlanDraft:
             configuration=state.configuration,
             now=now,
         )
-        self.snapshot.set_aside = state.frozen | state.slow_stops.late
-        self.snapshot.past_usage = past_usage(state, now, self.snapshot.admitted_usage)
+        self.snapshot.set_aside = state.frozen | state.features.set_aside
+        self.snapshot.past_usage = self._past_usage(now)
         self.chances = Chances(state.directory, state.configuration, self.snapshot.holding)
         self.moved: set[WorkloadId] = set()
         """Workloads that the plan admits, or retires."""
@@ -49,6 +50,20 @@ class PlanDraft:
         self.deferred: set[QuotaNode] = set()
         """Roots of trees that decide nothing else in this plan: a workload that is released and pending again
         may be the first in order for what it releases, but it is queued when the plan is applied (C9)."""
+
+    def _past_usage(self, now: datetime) -> Callable[[LocalQueueName], UsageValue] | None:
+        """Return past usage by LocalQueue, with what the plan admits; None: it does not count (U1)."""
+        usage, queues = self._state.features.usage, self._state.directory.local_queues
+        if usage is None:
+            return None
+        admitted = self.snapshot.admitted_usage
+
+        def usage_of(name: LocalQueueName) -> UsageValue:
+            queue = queues.get(name)
+            weight = queue.weight if queue is not None else NORMAL_WEIGHT
+            return usage.growing(name, weight, now)(admitted.get(name, {}))
+
+        return usage_of
 
     def charge(self, entry: Entry, found: AssignmentResult) -> None:
         """The plan adopts `entry`."""

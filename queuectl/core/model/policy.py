@@ -136,6 +136,19 @@ class RequeuingStrategy:
     jitter_percent: int = 0
     """How much longer a backoff may be, different for each workload and failure."""
 
+    def of_queue(self, own: WaitForPodsReady | None) -> RequeuingStrategy:
+        """Return the strategy of a ClusterQueue with these fields of its own; None: it has none."""
+        if own is None:
+            return self
+        base = self.base_seconds if own.base_seconds is None else own.base_seconds
+        return RequeuingStrategy(
+            base_seconds=base,
+            most_seconds=max(self.most_seconds, base) if own.most_seconds is None else own.most_seconds,
+            limit=self.limit if own.limit is None else own.limit,
+            loses_place=False,
+            jitter_percent=own.jitter_percent,
+        )
+
 
 @value(frozen=True, slots=True, kw_only=True)
 class NodeRules:

@@ -17,7 +17,7 @@ from sqlalchemy import ARRAY, Text, and_, bindparam, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.features.usage_history.decayed import UsageHistory
+from queuectl.core.features.usage_history.decay import UsageHistory
 from queuectl.core.model.policy import AdmissionFairSharing, LocalQueueName
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import AttemptState, UsageSum, WorkloadId

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.decisions import Decision, Enqueue
-from queuectl.core.features.usage_history.decayed import UsageHistory
+from queuectl.core.features.usage_history.decay import UsageHistory
 from queuectl.core.model.policy import (
     HALF_LIVES,
     AdmissionFairSharing,

@@ -10,7 +10,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.cycle.nomination import PreemptionSimulation
+from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
+from queuectl.core.feature import Features
 from queuectl.core.flavors.assignment import assign
 from queuectl.core.flavors.modes import GranularMode, Mode, better, keeps_looking
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors, fewer_pods
@@ -51,7 +53,11 @@ _NOW: Final = datetime.fromisoformat("2024-01-01T00:00:00Z")
 
 def _state(vector: Vector) -> EngineState:
     """The vector's objects in force, with its usage added to the queues."""
-    state = EngineState(frozenset(), settings(documents.Config.model_validate(document(vector)["config"])))
+    state = EngineState(
+        frozenset(),
+        Directory(settings(documents.Config.model_validate(document(vector)["config"]))),
+        Features(),
+    )
     fold(state, read_manifests([obj for obj in vector["objects"] if not _overlaps(obj)]).events)
     fold(state, [_in_parts(obj) for obj in vector["objects"] if _overlaps(obj)])
     for queue, usage in vector.get("usage", {}).items():
@@ -361,7 +367,7 @@ def _without_nothing(expect: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def candidate_order(vector: Vector) -> list[str]:
-    state = EngineState(frozenset(), SchedulingConfiguration())
+    state = EngineState(frozenset(), Directory(), Features())
     usage: dict[LocalQueueName, float] = {}
     entries = []
     for given in vector["candidates"]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.core.features.usage_history.decayed import UsageHistory, UsageValue, power_of_2
+from queuectl.core.features.usage_history.decay import UsageHistory, UsageValue, power_of_2
 from queuectl.core.model.policy import HALF_LIVES, AdmissionFairSharing, LocalQueueName
 from queuectl.core.model.workload import UsageSum, WorkloadId
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from prometheus_client.parser import text_string_to_metric_families
 
 from queuectl.core.decisions import Admit, Evict, Plan
+from queuectl.core.feature import Number
 from queuectl.core.model.capacity import (
     AwaitedLimit,
     FlavorCapacity,
@@ -122,6 +123,7 @@ def controller() -> Metrics:
             silence=lambda: {"Job": 1.0},
             kinds=lambda: {"Job": KindState(True, (), None)},
             cluster_report=lambda: ClusterReport(strays=(), frozen=0, set_aside=0, gate_installed=True),
+            numbers=lambda: [Number("slow_stops", "Late.", 0)],
             unsettled=lambda: (0, 0.0),
         )
     )

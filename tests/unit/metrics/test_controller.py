@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from aiohttp.test_utils import TestClient, TestServer
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan
+from queuectl.core.feature import Number
 from queuectl.core.model.events import Result
 from queuectl.core.model.policy import Condition
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason
@@ -58,6 +59,7 @@ PROBES = Sampled(
     silence=dict,
     kinds=dict,
     cluster_report=lambda: ClusterReport(strays=(), frozen=0, set_aside=0, gate_installed=True),
+    numbers=lambda: [Number("slow_stops", "Late.", 0)],
     unsettled=lambda: (0, 0.0),
 )
 
