@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from itertools import count
 
-from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount
+from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount, Release, Retire
 from queuectl.core.model.events import EffectSettled, Event, PodsCounted, Result
 from queuectl.core.model.workload import Effect, EffectKey, Verb, WorkloadId
 from queuectl.ports.cluster import Cluster, ClusterUnavailable, Notice, WriteDenied
@@ -53,6 +53,8 @@ class _Lane:
     """Before the next of them."""
     changed: bool = False
     """Its object has changed since the last of them began."""
+    over: int = 0
+    """Its last attempt that is over; 0: none is, as far as the lane was told."""
     busy: bool = False
     """A worker is doing the first job."""
     turn: int | None = None
@@ -113,8 +115,6 @@ class Lanes:
                         self._since.pop(job.key, None)
                 kept = (job for job in lane.jobs if not isinstance(job, Effect))
                 lane.jobs = deque([*begun, effect, *kept])
-                if effect.key.verb is Verb.START:
-                    _forget_counts(lane)
                 if lane.turn is not None:
                     self._make_ready(effect.key.workload, lane)
             self._since.setdefault(effect.key, now)
@@ -122,6 +122,12 @@ class Lanes:
     def add_probes(self, probes: Iterable[PodsToCount]) -> None:
         for probe in probes:
             self._add(probe.workload, probe)
+
+    def end_counts(self, over: Iterable[Release | Retire]) -> None:
+        """End the counts of pods of attempts that are over: they release nothing any more."""
+        for decision in over:
+            if (lane := self._lanes.get(decision.workload)) is not None and decision.attempt is not None:
+                lane.over = decision.attempt
 
     def changed(self, workload: WorkloadId) -> None:
         """Its object has changed. If its pods are counted, they are counted again now: the pause becomes
@@ -208,8 +214,8 @@ class Lanes:
                 log.exception("a bug in a write of %s", workload)
                 delay = None if isinstance(job, Notice) else _LAST_RETRY
             lane.busy = False
-            if isinstance(job, PodsToCount) and any(map(_starts, lane.jobs)):
-                delay = None  # its quota was released by force (L28)
+            if isinstance(job, PodsToCount) and job.attempt <= lane.over:
+                delay = None
             if delay is None:
                 self._end_job(workload, lane)
             else:
@@ -294,6 +300,8 @@ class Lanes:
 
     async def _probe(self, probe: PodsToCount) -> float | None:
         lane = self._lanes[probe.workload]
+        if probe.attempt <= lane.over:
+            return None
         lane.changed, lane.counted_at = False, asyncio.get_running_loop().time()
         nodes = self._unreachable()
         if await self._cluster.anything_alive(
@@ -314,16 +322,6 @@ class Lanes:
 
 def _repeats(lane: _Lane) -> bool:
     return lane.tries > 0 or isinstance(lane.jobs[0], Notice)
-
-
-def _starts(job: _Job) -> bool:
-    return isinstance(job, Effect) and job.key.verb is Verb.START
-
-
-def _forget_counts(lane: _Lane) -> None:
-    """Drop the counts of pods of earlier attempts, but for one under way: a start needs none."""
-    first = [lane.jobs.popleft()] if lane.busy else []
-    lane.jobs = deque([*first, *(job for job in lane.jobs if not isinstance(job, PodsToCount))])
 
 
 def _told(job: _Job) -> str:

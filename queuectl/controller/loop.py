@@ -14,7 +14,7 @@ from queuectl.controller.effects import WORKERS, Lanes
 from queuectl.controller.notices import PATIENCE, Notices, missed, slow_stops
 from queuectl.controller.quarantine import SetAside
 from queuectl.controller.reports import LoopObserver, Reports
-from queuectl.core.decisions import Plan, Verdict, smaller
+from queuectl.core.decisions import Plan, Release, Retire, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.inbox import Inbox
 from queuectl.core.model.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
@@ -270,6 +270,7 @@ class Controller:
         return True
 
     def _hand_over(self, plan: Plan) -> None:
+        self._lanes.end_counts(d for d in plan.decisions if isinstance(d, Release | Retire))
         self._lanes.add_effects(self._engine.take_effects())
         self._lanes.add_probes(plan.probes)
         self._lanes.add_checks(plan.checks)

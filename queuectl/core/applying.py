@@ -131,7 +131,7 @@ def apply_plan(state: EngineState, plan: Plan, first: int) -> None:
         sequence += becomes_row(decision)
     for counted in plan.probes:
         entry = changed[counted.workload] = state.entries[counted.workload]
-        entry.counting_pods = True
+        entry.counting_pods, entry.count_void = True, False
     for check in plan.checks:
         if isinstance(check, PodOwnerToRead):
             state.pod_owners.ask(check)

@@ -47,7 +47,16 @@ from queuectl.core.features.ownership.strays import judge
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.forgetting import forget_unused
 from queuectl.core.forking import fork
-from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted, forgotten, next_number, to_be_queued
+from queuectl.core.lifecycle import (
+    Adopt,
+    Probe,
+    Resend,
+    accounted,
+    forgotten,
+    next_number,
+    steered_by,
+    to_be_queued,
+)
 from queuectl.core.model.capacity import FlavorCapacity
 from queuectl.core.model.events import Event
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
@@ -275,7 +284,8 @@ class Engine:
         return isinstance(self._state.due_steps.get(entry.id), Enqueue)
 
     def _adopt(self, entry: Entry, step: Adopt, now: datetime, draft: PlanDraft) -> Iterator[Decision]:
-        """Charge what runs already: by an admission that was lost, else as it would be charged today (L4).
+        """Charge what runs already: by an admission that was lost, else by the last one, whose flavors its
+        pods still have, else as it would be charged today (L4).
 
         An open attempt has ended before another one was started: its quota is released (L30).
         """
@@ -287,15 +297,17 @@ class Engine:
             why = f"its object has attempt {marked.number}, which the ledger does not have"
             yield Release(entry.id, entry.ref, entry.attempt.number, why)
             draft.release(entry, pending_again=True)
-        if marked is not None:
-            found = AssignmentResult(marked.assignment, state.tree.numbered(marked.assignment.usage()))
-            number = marked.number if marked.number > entry.attempts else next_number(entry)
-            attempt = replace(marked, workload=entry.id, number=number, sequence=0, debt=True)
+        directory = state.directory
+        charged = marked.assignment if marked is not None else steered_by(entry, directory)
+        if charged is not None:
+            found = AssignmentResult(charged, state.tree.numbered(charged.usage()))
         else:
             assert entry.cluster_queue is not None
-            directory = state.directory
             found = adopt(directory.queue_flavors(entry.cluster_queue), directory.charges(entry.workload))
-            attempt = replace(_attempt(entry, found, now), debt=True)
+        attempt = replace(_attempt(entry, found, now), debt=True)
+        if marked is not None:
+            number = marked.number if marked.number > entry.attempts else attempt.number
+            attempt = replace(attempt, number=number, admitted_at=marked.admitted_at)
         if entry.attempt is None and (unrecorded := to_be_queued(entry, state.directory)) is not None:
             yield unrecorded
         draft.charge(entry, found)

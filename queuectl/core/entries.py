@@ -87,6 +87,7 @@ class Entry:
         "bound",
         "cells",
         "cluster_queue",
+        "count_void",
         "counting_pods",
         "dispatched",
         "evicted_at",
@@ -199,6 +200,8 @@ class Entry:
         """Why it is charged although it is a child; None: it is none, or its owner holds quota for it."""
         self.counting_pods = False
         """The driver counts its pods."""
+        self.count_void = False
+        """It ran since that count began: what the count finds is no proof that no pod is alive."""
         self.bound = 0
         """How many pods of it are known to be bound to nodes, without those that count as gone (M13)."""
         self.loose_pods = False

@@ -22,6 +22,7 @@ from queuectl.core.model.resources import PODS, amounts, format_amount
 from queuectl.core.model.values import value
 from queuectl.core.model.workload import (
     MOST_ATTEMPTS,
+    Assignment,
     Attempt,
     Observation,
     Phase,
@@ -244,6 +245,19 @@ def may_have_pods(entry: Entry, directory: Directory) -> bool:
         return False
     if not seen.suspended or seen.finished or not entry.current or workload.owner is not None:
         return False
+    return _still_charges(marked, entry, workload, directory)
+
+
+def steered_by(entry: Entry, directory: Directory) -> Assignment | None:
+    """Return what the admission in its annotation charged, where that has ended and its object still requests
+    it: a stop leaves the node selectors of that admission, so pods run on its flavors (L4)."""
+    marked = entry.observation.admission if entry.observation is not None else None
+    if marked is None or entry.workload is None or marked.number > entry.attempts:
+        return None
+    return marked.assignment if _still_charges(marked, entry, entry.workload, directory) else None
+
+
+def _still_charges(marked: Attempt, entry: Entry, workload: Workload, directory: Directory) -> bool:
     return marked.assignment.cluster_queue == entry.cluster_queue and _charges(marked, workload, directory)
 
 

@@ -322,7 +322,7 @@ def _observe(state: EngineState, workload: Workload, observation: Observation, b
     elif last is not None and outdated(observation, last):
         return
     if entry.gone or not (observation.suspended or observation.finished):
-        entry.pods_gone = False
+        entry.pods_gone, entry.count_void = False, entry.counting_pods
     if last is not None and entry.attempt is None:
         ours = max(last.generation, entry.generation or 0)
         if observation.generation > ours:  # L20
@@ -429,7 +429,7 @@ def _count(state: EngineState, event: PodsCounted, batch: _Batch) -> None:
             unknown = event.alive or entry.resized.void
             entry.resized = replace(entry.resized, alive=None if unknown else event.at_most, void=False)
         else:
-            entry.pods_gone = not event.alive
+            entry.pods_gone = not (event.alive or entry.count_void)
         entry.counting_pods = event.alive
         batch.entries[entry.id] = entry
 

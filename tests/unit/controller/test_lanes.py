@@ -8,7 +8,7 @@ import pytest
 
 from queuectl.controller import effects
 from queuectl.controller.effects import Lanes
-from queuectl.core.decisions import PodsToCount
+from queuectl.core.decisions import PodsToCount, Release
 from queuectl.core.model.events import (
     EffectSettled,
     Event,
@@ -86,7 +86,9 @@ class NeverGone(OneAfterAnother):
 
 
 @pytest.mark.parametrize("under_way", [True, False])
-async def test_pods_of_an_earlier_attempt_are_not_counted_after_a_start(under_way: bool) -> None:
+@pytest.mark.parametrize("starts", [True, False])
+async def test_pods_are_not_counted_after_the_end_of_their_attempt(under_way: bool, starts: bool) -> None:
+    """An attempt may end without a count: by force (L28), or as a later one runs (L30)."""
     cluster = NeverGone()
     lanes = Lanes(cluster, lambda events: None, lambda *_, **__: None, workers=1, unreachable=frozenset)
     job = workload("c")
@@ -97,14 +99,16 @@ async def test_pods_of_an_earlier_attempt_are_not_counted_after_a_start(under_wa
             await cluster.asked.wait()
         else:
             lanes.add_probes([PodsToCount(job.id, job.ref, 1)])
-        lanes.add_effects([start("c")])
+        lanes.end_counts([Release(job.id, job.ref, 1, "by force")])
+        if starts:
+            lanes.add_effects([start("c")])
         cluster.answer.set()
         if not under_way:
             tasks.create_task(lanes.run())
-        while not cluster.written or lanes._lanes:
+        while lanes._lanes:
             await asyncio.sleep(0)
         await lanes.stop()
-    assert (cluster.written, cluster.looks) == (["start c"], int(under_way))
+    assert (cluster.written, cluster.looks) == (["start c"] * starts, int(under_way))
 
 
 async def test_pods_are_counted_again_when_their_object_changes_and_its_controller_is_not_silent_then(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from queuectl.core.decisions import Admit, Keep, Plan, PodsToCount
+from queuectl.core.decisions import Admit, Keep, Plan, PodsToCount, Release, Retire
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.model.events import (
     ContextGone,
@@ -251,6 +251,9 @@ class Driver:
         self.check()
         self.reshaped -= {d.workload for d in plan.decisions if isinstance(d, Keep) and d.recorded}
         self.probes |= {probe.workload: probe for probe in plan.probes}
+        for decision in plan.decisions:
+            if isinstance(decision, Release | Retire):
+                self.probes.pop(decision.workload, None)  # counts end with their attempt
         self.take_effects()
 
     def take_effects(self) -> None:

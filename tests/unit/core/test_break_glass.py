@@ -11,13 +11,14 @@ from queuectl.core.engine import Engine
 from queuectl.core.model.events import ContextGone, ContextObserved, Listed, PodsCounted
 from queuectl.core.model.policy import Gate, Namespace
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.workload import Attempt, LedgerSnapshot, Phase, StoredWorkload, Verb
+from queuectl.core.model.workload import Attempt, LedgerSnapshot, Phase, StoredWorkload, Verb, WorkloadOutcome
 from tests.builders import (
     GPU,
     SOURCES,
     T0,
     World,
     flavor,
+    group,
     local_queue,
     observed,
     pod_set,
@@ -62,6 +63,27 @@ def test_a_workload_that_was_admitted_before_is_charged_as_debt_in_the_name_of_t
         2,
     )
     assert admit.attempt.assignment.usage()
+
+
+@pytest.mark.parametrize(("gpus", "charged"), [(1, "spot"), (2, "a100")])
+def test_a_workload_that_was_admitted_before_is_charged_on_the_flavor_that_its_pods_still_have(
+    gpus: int, charged: str
+) -> None:
+    """A stop leaves the node selectors of the last admission; an edit after it may have replaced them."""
+    quotas = {"a100": {GPU: 4}, "spot": {GPU: 4}}
+    world = World(*map(flavor, quotas), queue("cq", groups=[group(quotas)]), local_queue("lq", "cq"))
+    world.submit(workload("b", gpus=4))
+    world.run()
+    before = evicted(world)
+    assert [cell.flavor for cell in before.assignment.usage()] == ["spot"]
+    world.tell(
+        observed(workload("b", gpus=4), suspended=False, generation=2, finished=WorkloadOutcome.SUCCEEDED)
+    )
+    world.run()
+    again = workload("a", gpus=gpus, created=5, hold=True)
+    world.tell(observed(again, suspended=False, generation=5, admission=before, bypassed_by="boss"))
+    (admit,) = (d for d in world.run() if isinstance(d, Admit))
+    assert [cell.flavor for cell in admit.attempt.assignment.usage()] == [charged]
 
 
 def test_the_reason_of_the_user_is_recorded_with_its_name() -> None:

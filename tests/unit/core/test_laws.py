@@ -196,6 +196,9 @@ SHARED = Setup(
 @profiles.sequences(1000)
 @given(st.integers(0, 2**32), st.integers(1, 40))
 @example(176750, 16)
+@example(1148648427, 38)
+@example(2469898338, 27)
+@example(902130819, 40)
 def test_whatever_other_clients_do_the_ledger_says_what_runs_within_a_bound(seed: int, number: int) -> None:
     """L30, L31: they suspend and start objects, edit annotations, and restore the ledger from a dump."""
     checked = (laws.live_pods_are_charged, laws.the_ledger_says_what_runs)

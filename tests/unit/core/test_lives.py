@@ -237,6 +237,26 @@ def test_a_pod_count_is_void_once_the_object_is_observed_again() -> None:
     assert len(world.plan().probes) == 1
 
 
+def test_a_count_that_began_before_the_object_ran_again_releases_nothing() -> None:
+    """Another client started it after its stop, and suspended it again: its pods may be alive (L31)."""
+    world = World(queue("cq", 1), LQ)
+    world.submit(workload("a"))
+    world.run()
+    world.settle()
+    world.tell(observed(workload("a"), generation=3))
+    world.run()
+    world.settle(generation=3)
+    world.run()
+    counted = PodsCounted(WorkloadId("uid-a"), 1, alive=False)
+    world.tell(observed(workload("a"), suspended=False, generation=4), observed(workload("a"), generation=5))
+    world.tell(counted)
+    plan = world.plan()
+    assert (plan.decisions, len(plan.probes)) == ((), 1)
+    world.commit(plan)
+    world.tell(counted)
+    assert isinstance(world.run()[0], Release)
+
+
 def test_with_an_exhausted_event_budget_the_pending_queues_are_still_due() -> None:
     world = World(queue("cq", 9), LQ)
     world.submit(*(workload(f"w{n}") for n in range(5)))
