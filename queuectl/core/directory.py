@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from queuectl.core.features.namespace_quota.charges import PodCharges
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
-from queuectl.core.model.device_slices import DeviceTaintRule, ResourceSlice
+from queuectl.core.model.devices import DeviceTaintRule, ResourceSlice
 from queuectl.core.model.matching import selects
 from queuectl.core.model.pod_limits import namespace_of
 from queuectl.core.model.policy import (

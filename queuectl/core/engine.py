@@ -14,10 +14,8 @@ from typing import NamedTuple
 from queuectl.core import applying, outgoing
 from queuectl.core.cycle.cycle import Cycles
 from queuectl.core.cycle.cycle_pass import Preempting
-from queuectl.core.cycle.due_now import Taken, admissions_turn, take_due
 from queuectl.core.cycle.nomination import Nominator
-from queuectl.core.cycle.plan_draft import PlanDraft
-from queuectl.core.cycle.reporting import unreported
+from queuectl.core.cycle.plan_draft import PlanDraft, Taken, admissions_turn, take_due, unreported
 from queuectl.core.decisions import (
     Admit,
     Amend,
@@ -45,7 +43,6 @@ from queuectl.core.features.nodes.predictions import Predicted
 from queuectl.core.features.nodes.report import capacities
 from queuectl.core.features.ownership.strays import judge
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
-from queuectl.core.forgetting import forget_unused
 from queuectl.core.forking import fork
 from queuectl.core.lifecycle import (
     Adopt,
@@ -75,7 +72,7 @@ from queuectl.core.observing import fold
 from queuectl.core.preemption.search import Target
 from queuectl.core.quota.shortage import promised
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
-from queuectl.core.settling import prune
+from queuectl.core.settling import forget_unused, prune
 from queuectl.core.state import EngineState
 from queuectl.core.transitions import check_transitions
 

@@ -11,8 +11,7 @@ from typing import assert_never
 from queuectl.core.directory import GATE, AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.lifecycle import remaining
-from queuectl.core.model.device_claims import ResourceClaim, ResourceClaimTemplate
-from queuectl.core.model.device_slices import DeviceTaintRule, ResourceSlice
+from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from queuectl.core.model.events import (
     ConfigurationObserved,
     ContextGone,

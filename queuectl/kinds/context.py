@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from queuectl.core.model.device_claims import ResourceClaim, ResourceClaimTemplate
+from queuectl.core.model.devices import ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model.events import ContextGone, ContextObserved
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.model.policy import Context, Namespace, Node, PriorityClass, RuntimeClass, Taint

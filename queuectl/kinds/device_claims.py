@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from queuectl.core.model.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
+from queuectl.core.model.devices import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.kinds.json_fields import BadField, Json, checked, clean, integer, mapping, objects, text
 
 GENERATED: Final = "resource.kubernetes.io/pod-claim-name"

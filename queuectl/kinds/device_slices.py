@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from queuectl.core.model.device_slices import Device, DeviceTaintRule, ResourceSlice
+from queuectl.core.model.devices import Device, DeviceTaintRule, ResourceSlice
 from queuectl.core.model.events import ContextGone, ContextObserved
 from queuectl.core.model.resources import CPU, BadQuantity, parse_quantity
 from queuectl.kinds.cel import DEVICE, INTEGERS, BadExpression, check, first_selecting

@@ -17,8 +17,7 @@ from queuectl.core.model.pod_limits import (
     NamespaceQuota,
     QuotaScope,
 )
-from queuectl.core.model.pod_resources import Listed
-from queuectl.core.model.resources import CPU, PODS, BadQuantity, parse_quantity
+from queuectl.core.model.resources import CPU, PODS, BadQuantity, Listed, parse_quantity
 from queuectl.kinds.json_fields import Json, array, checked, clean, mapping, objects
 
 MAX_ITEMS: Final = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from queuectl.core.model.device_claims import PodClaim
+from queuectl.core.model.devices import PodClaim
 from queuectl.core.model.events import PodObserved
 from queuectl.core.model.pods import Pod, PodOwner
 from queuectl.core.model.resources import Amounts

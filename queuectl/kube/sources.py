@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from queuectl.core.model.device_slices import DeviceTaintRule
+from queuectl.core.model.devices import DeviceTaintRule
 from queuectl.core.model.events import ContextGone, Event, PodGone, PolicyGone, WorkloadGone
 from queuectl.core.model.policy import Node
 from queuectl.core.model.workload import ConfigKey, WorkloadId

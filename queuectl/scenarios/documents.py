@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from queuectl.core.model.pod_resources import PodResources
 from queuectl.core.model.policy import (
     DEFAULT_CONFIGURATION,
     STRATEGIES,
@@ -21,6 +20,7 @@ from queuectl.core.model.policy import (
     SchedulingConfiguration,
 )
 from queuectl.core.model.reasons import Code, PreemptionCause
+from queuectl.core.model.resources import PodResources
 from queuectl.core.model.workload import StoredWorkload, UsageSum
 from queuectl.kinds.node_rules import NodeSettings
 from queuectl.kinds.requests import counted, pod_resources

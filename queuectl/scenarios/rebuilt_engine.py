@@ -18,7 +18,7 @@ from typing import Final
 from queuectl.core.directory import GATE
 from queuectl.core.engine import Engine
 from queuectl.core.features.nodes.facts import pods_of_facts
-from queuectl.core.model.device_claims import PodClaim
+from queuectl.core.model.devices import PodClaim
 from queuectl.core.model.events import (
     ConfigurationObserved,
     ContextObserved,

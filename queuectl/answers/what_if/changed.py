@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from queuectl.core.model.matching import tolerated
-from queuectl.core.model.pod_resources import Container, PodResources
-from queuectl.core.model.pod_resources import requested as requested_by
 from queuectl.core.model.policy import ClusterQueue, ResourceFlavor, Toleration
-from queuectl.core.model.resources import Amounts
+from queuectl.core.model.resources import Amounts, Container, PodResources
+from queuectl.core.model.resources import requested as requested_by
 from queuectl.core.model.workload import PodSet
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from queuectl.core.cycle.cycle_pass import CyclePass, NominatedHead, Preempting
+from queuectl.core.cycle.cycle_pass import (
+    CyclePass,
+    NominatedHead,
+    Preempting,
+    borrows_for_now,
+    order_of_preemptor,
+    waiting_again,
+)
 from queuectl.core.cycle.nomination import Nomination, Nominator
-from queuectl.core.cycle.preemptors import borrows_for_now, order_of_preemptor, waiting_again
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.reserved_room import ReservedRoom
 from queuectl.core.decisions import Evaluation
@@ -16,8 +22,7 @@ from queuectl.core.features.namespace_quota.room import PlannedRoom
 from queuectl.core.features.nodes.findings import no_room_left
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult
 from queuectl.core.flavors.findings import reserved_for_others
-from queuectl.core.flavors.modes import Mode
-from queuectl.core.flavors.queue_flavors import LastTriedFlavors
+from queuectl.core.flavors.queue_flavors import LastTriedFlavors, Mode
 from queuectl.core.limits import Trial
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import Reason

@@ -17,11 +17,12 @@ from queuectl.core.flavors.assignment import (
     assign,
 )
 from queuectl.core.flavors.fast_path import fitting
-from queuectl.core.flavors.modes import GranularMode, Mode
 from queuectl.core.flavors.pods import with_flavors
 from queuectl.core.flavors.queue_flavors import (
     Charge,
+    GranularMode,
     LastTriedFlavors,
+    Mode,
     PodSetGroup,
     QueueFlavors,
     fewer_pods,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from queuectl.core.cycle.cycle import CycleOutcome
 from queuectl.core.cycle.queue_heads import QueueHeads
+from queuectl.core.decisions import Amend, Evict, Release
+from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.feature import UsageValue
 from queuectl.core.features.namespace_quota.room import PlannedRoom
 from queuectl.core.flavors.assignment import AssignmentResult
-from queuectl.core.lifecycle import charged_to
+from queuectl.core.lifecycle import Adopt, Step, charged_to
 from queuectl.core.limits import Hold, Trial
 from queuectl.core.model.policy import NORMAL_WEIGHT, LocalQueueName
+from queuectl.core.model.reasons import Reason
 from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
@@ -174,3 +179,89 @@ class PlanDraft:
         claim = queue.claim
         preemptor = self._state.entries[claim.owner] if claim is not None else None
         return QueueHeads(queue, groups, self.chances, preemptor, self.snapshot.past_usage, waits=waits)
+
+
+@dataclass(slots=True)
+class Taken:
+    """The steps of one plan, in order."""
+
+    steps: list[tuple[Entry, Step]] = field(default_factory=list)
+    more: bool = False
+    """Some that are due are left for a later plan."""
+
+    @property
+    def workloads(self) -> Set[WorkloadId]:
+        return {entry.id for entry, _ in self.steps}
+
+
+def admissions_turn(state: EngineState) -> frozenset[str]:
+    """Return the roots of trees that were set apart by the last plan, and where a queue is due (C11)."""
+    if not state.apart:
+        return frozenset()
+    return state.apart & {state.root_of_queue(name) for name in state.due_queues}
+
+
+def take_due(state: EngineState, draft: PlanDraft, budget: int, turn: Set[str]) -> Taken:
+    """Return what a plan of that budget takes: at most half of it urgent steps, and half requests (C10).
+
+    `turn`: roots of trees where nothing may be decided now that would set them apart.
+    """
+    share = max(1, budget // 2)
+    taken = Taken()
+
+    def waits(entry: Entry, step: Step) -> bool:
+        return bool(turn) and isinstance(step, Evict | Amend | Release) and state.root(entry) in turn
+
+    for entry, step in state.due_steps.urgent.values():
+        if waits(entry, step):
+            taken.more = True
+        elif len(taken.steps) < share:
+            taken.steps.append((entry, step))
+        else:  # what it ends or uses would be decided about without knowing
+            taken.more = True
+            if entry.attempt is not None or isinstance(step, Adopt) or runs_unasked(entry):
+                draft.defer(entry)
+    requests = [item for item in state.due_steps.requests(share) if not waits(*item)]
+    taken.more |= len(requests) < state.due_steps.requested
+    taken.steps += requests
+    return taken
+
+
+def unreported(
+    queues: Iterable[PendingQueue],
+    pending: Mapping[str, PendingQueue],
+    outcome: CycleOutcome,
+    requeued: Groups,
+) -> Iterator[tuple[Entry, Reason]]:
+    """Yield the workloads, other than refused heads, whose reason is to be reported, group by group (R2)."""
+    moved = {entry.id for entry, _ in outcome.admitted} | {one.entry.id for one in outcome.preempting}
+    moved |= {entry.id for entry, _ in outcome.no_room}
+    preempting = {one.claim.cluster_queue: one.claim for one in outcome.preempting}
+    with_requeued = {group.cluster_queue for group in requeued}
+    groups = dict.fromkeys(outcome.refused)
+    for queue in queues:
+        groups |= queue.unreported
+    for group in groups:
+        queue = pending[group.cluster_queue]
+        known = None if group in requeued or group in queue.requeued else group.inadmissible
+        head, reason, _ = outcome.refused.get(group, (None, known, None))
+        at_head = queue.stopped_at_head and not queue.requeued and queue.name not in with_requeued
+        claim = preempting.get(queue.name, queue.claim if queue.blocked else None)
+        behind = claim is not None and (queue.strict or claim.owner in group.members)
+        if reason is None and (behind or at_head):
+            for entry in group.unreported.values():
+                if entry.id not in moved and not queue.preempted(entry):
+                    yield entry, queue.waiting_for_head()
+            continue
+        if reason is None:
+            continue  # it will be nominated
+        shown = queue.told(reason)
+        for entry in _unreported(group, shown):
+            if entry is not head and entry.id not in moved:
+                yield entry, shown
+
+
+def _unreported(group: EquivalenceGroup, reason: Reason) -> Iterable[Entry]:
+    if group.reported == reason.key:
+        return group.unreported.values()
+    return sorted(group.members.values(), key=lambda entry: entry.order)

@@ -9,13 +9,16 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from queuectl.core.flavors.findings import NextFlavor, never_covered, severity, with_later, with_others, worst
-from queuectl.core.flavors.modes import GranularMode, Mode, better, keeps_looking
 from queuectl.core.flavors.queue_flavors import (
     Charge,
     FlavorOption,
+    GranularMode,
     LastTriedFlavors,
+    Mode,
     PodSetGroup,
     QueueFlavors,
+    better,
+    keeps_looking,
 )
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import PODS, Amounts, amounts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from queuectl.core.model.pod_resources import Listed
+from queuectl.core.model.resources import Listed
 from queuectl.core.model.values import value
 
 

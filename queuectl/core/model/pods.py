@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuectl.core.model.device_claims import PodClaim
+from queuectl.core.model.devices import PodClaim
 from queuectl.core.model.policy import Requirement, Toleration
 from queuectl.core.model.resources import Amounts
 from queuectl.core.model.values import value

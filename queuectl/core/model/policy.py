@@ -11,8 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from queuectl.core.model.charging import NO_FORMS, ResourceForms
-from queuectl.core.model.device_claims import ResourceClaim, ResourceClaimTemplate
-from queuectl.core.model.device_slices import DeviceTaintRule, ResourceSlice
+from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.model.reasons import PreemptionCause
 from queuectl.core.model.resources import Amounts

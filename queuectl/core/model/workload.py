@@ -11,9 +11,8 @@ from enum import StrEnum
 from typing import NamedTuple, NewType
 
 from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity
-from queuectl.core.model.device_claims import PodClaim
+from queuectl.core.model.devices import PodClaim
 from queuectl.core.model.node_facts import NodeFacts
-from queuectl.core.model.pod_resources import PodResources
 from queuectl.core.model.policy import (
     LocalQueueName,
     Requirement,
@@ -21,7 +20,7 @@ from queuectl.core.model.policy import (
     Toleration,
 )
 from queuectl.core.model.reasons import Reason
-from queuectl.core.model.resources import Amounts, FlavorResource, Usage
+from queuectl.core.model.resources import Amounts, FlavorResource, PodResources, Usage
 from queuectl.core.model.values import value
 
 WorkloadId = NewType("WorkloadId", str)

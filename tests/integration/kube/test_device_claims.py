@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model.device_claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
-from queuectl.core.model.device_slices import Device, ResourceSlice
+from queuectl.core.model.devices import (
+    Device,
+    DeviceRequest,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from queuectl.core.model.events import ContextObserved
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kube.errors import Invalid

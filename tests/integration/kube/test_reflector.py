@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model.device_slices import ResourceSlice
+from queuectl.core.model.devices import ResourceSlice
 from queuectl.core.model.events import (
     ContextGone,
     ContextObserved,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model.pod_resources import Container, PodResources, Role
 from queuectl.core.model.policy import Requirement, Toleration
+from queuectl.core.model.resources import Container, PodResources, Role
 from queuectl.core.model.workload import PodSet
 from queuectl.ledger.shapes import id_of, shape_from_json, shape_of
 from tests.integration.ledger.plans import workload

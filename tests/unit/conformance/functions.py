@@ -14,8 +14,15 @@ from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Features
 from queuectl.core.flavors.assignment import assign
-from queuectl.core.flavors.modes import GranularMode, Mode, better, keeps_looking
-from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors, fewer_pods
+from queuectl.core.flavors.queue_flavors import (
+    Charge,
+    GranularMode,
+    Mode,
+    QueueFlavors,
+    better,
+    fewer_pods,
+    keeps_looking,
+)
 from queuectl.core.model.events import PolicyObserved
 from queuectl.core.model.pods import Pods
 from queuectl.core.model.policy import (

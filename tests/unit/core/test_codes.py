@@ -10,7 +10,6 @@ import pytest
 from queuectl.core.decisions import Evict, Keep
 from queuectl.core.model.events import ContextObserved, EffectSettled, PodsCounted, Result
 from queuectl.core.model.pod_limits import Counts, HardLimit, NamespaceQuota
-from queuectl.core.model.pod_resources import Container, PodResources
 from queuectl.core.model.policy import (
     MinRunTime,
     Policy,
@@ -21,6 +20,7 @@ from queuectl.core.model.policy import (
     StopPolicy,
 )
 from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import Container, PodResources
 from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.workloads import observe
 from tests.builders import GPU, World, flavor, local_queue, observed, pod_set, policy, queue, workload

@@ -6,7 +6,7 @@ import pytest
 
 from queuectl.core.decisions import Admit, Evict, Keep
 from queuectl.core.model.charging import ResourceForms
-from queuectl.core.model.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
+from queuectl.core.model.devices import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model.events import ContextGone, ContextObserved
 from queuectl.core.model.policy import Namespace, RuntimeClass, SchedulingConfiguration
 from queuectl.core.model.reasons import Code

@@ -13,8 +13,15 @@ from queuectl.core.features.devices.claims import DeviceClaims
 from queuectl.core.features.devices.pods import PodDevices
 from queuectl.core.features.nodes.devices import NodeDevices
 from queuectl.core.model.charging import ResourceForms
-from queuectl.core.model.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
-from queuectl.core.model.device_slices import Device, DeviceTaintRule, ResourceSlice
+from queuectl.core.model.devices import (
+    Device,
+    DeviceRequest,
+    DeviceTaintRule,
+    PodClaim,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from queuectl.core.model.events import ContextGone, ContextObserved, Event, PodGone, PodObserved
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Context, Node, NodeRules, SchedulingConfiguration

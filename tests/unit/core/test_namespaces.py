@@ -21,9 +21,8 @@ from queuectl.core.model.pod_limits import (
     NamespaceQuota,
     QuotaScope,
 )
-from queuectl.core.model.pod_resources import Container, Listed, PodResources, Role, requested
 from queuectl.core.model.reasons import Code, Limit, Reason
-from queuectl.core.model.resources import CPU, amounts
+from queuectl.core.model.resources import CPU, Container, Listed, PodResources, Role, amounts, requested
 from queuectl.core.model.workload import Workload
 from tests.builders import GPU, World, group, local_queue, pod_set, queue, workload
 from tests.unit.core import profiles

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from queuectl.core.flavors.assignment import Placed, assign
 from queuectl.core.flavors.fast_path import fitting
-from queuectl.core.flavors.modes import GranularMode, Mode
-from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
+from queuectl.core.flavors.queue_flavors import Charge, GranularMode, Mode, QueueFlavors
 from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,

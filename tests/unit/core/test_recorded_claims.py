@@ -8,7 +8,7 @@ import pytest
 
 from queuectl.core.decisions import Configure, Enqueue
 from queuectl.core.features.devices.claims import MOST_RECORDED
-from queuectl.core.model.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
+from queuectl.core.model.devices import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model.events import ContextGone, ContextObserved
 from queuectl.core.model.workload import PodSet
 from queuectl.kinds.context import CONTEXT_KINDS

@@ -7,7 +7,6 @@ import pytest
 from queuectl.core.decisions import Decision, Evict, Keep
 from queuectl.core.model.events import ContextGone, ContextObserved, PodsCounted
 from queuectl.core.model.pod_limits import Counts, HardLimit, NamespaceQuota
-from queuectl.core.model.pod_resources import Container, PodResources
 from queuectl.core.model.policy import (
     Preemption,
     PreemptionPolicy,
@@ -16,6 +15,7 @@ from queuectl.core.model.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import Container, PodResources
 from queuectl.core.model.workload import Workload, WorkloadId, WorkloadOutcome
 from queuectl.core.state import EngineState
 from tests.builders import (

@@ -14,7 +14,7 @@ import pytest
 
 from queuectl.core.decisions import Configure
 from queuectl.core.features.devices.claims import MOST_RECORDED
-from queuectl.core.model.device_claims import ResourceClaimTemplate
+from queuectl.core.model.devices import ResourceClaimTemplate
 from queuectl.core.model.events import ContextGone, ContextObserved, Event, WorkloadGone
 from queuectl.core.model.resources import CPU
 from queuectl.core.model.workload import WorkloadId

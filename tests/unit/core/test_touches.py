@@ -8,8 +8,13 @@ from typing import get_args
 
 import pytest
 
-from queuectl.core.model.device_claims import ResourceClaim, ResourceClaimTemplate
-from queuectl.core.model.device_slices import Device, DeviceTaintRule, ResourceSlice
+from queuectl.core.model.devices import (
+    Device,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from queuectl.core.model.events import ContextGone, ContextObserved, PolicyGone, PolicyObserved
 from queuectl.core.model.pod_limits import Counts, HardLimit, LimitRange, NamespaceQuota
 from queuectl.core.model.policy import (

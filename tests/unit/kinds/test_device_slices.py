@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model.device_slices import Device, DeviceTaintRule, ResourceSlice
+from queuectl.core.model.devices import Device, DeviceTaintRule, ResourceSlice
 from queuectl.core.model.events import ContextGone, ContextObserved, Event
 from queuectl.kinds.device_slices import DeviceSlices, device_taint_rule
 

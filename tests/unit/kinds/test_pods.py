@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model.device_claims import PodClaim
+from queuectl.core.model.devices import PodClaim
 from queuectl.core.model.pods import Pod, PodOwner
 from queuectl.kinds.pods import pod_event
 from queuectl.kinds.requests import pod_requests, readable_requests

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.core.model.device_claims import PodClaim
+from queuectl.core.model.devices import PodClaim
 from queuectl.core.model.policy import Requirement, Toleration
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import ObjectRef, WorkloadOutcome

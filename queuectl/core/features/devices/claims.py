@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from queuectl.core.model.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
+from queuectl.core.model.devices import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import PodSet, Workload
 

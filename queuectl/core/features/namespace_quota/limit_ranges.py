@@ -7,15 +7,16 @@ from dataclasses import replace
 
 from queuectl.core.features.namespace_quota.by_namespace import ByNamespace
 from queuectl.core.model.pod_limits import LimitRange, LimitRangeItem, LimitType
-from queuectl.core.model.pod_resources import (
+from queuectl.core.model.resources import (
+    CPU,
     Container,
     Listed,
     PodResources,
     Role,
+    format_amount,
     total_limits,
     total_requests,
 )
-from queuectl.core.model.resources import CPU, format_amount
 
 _KNOWN = 10_000
 """Pods of which the completed form is kept."""

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from queuectl.core.features.namespace_quota.by_namespace import ByNamespace
 from queuectl.core.model.pod_limits import Counts, HardLimit, NamespaceQuota, QuotaScope
-from queuectl.core.model.pod_resources import PodResources, requested, total_limits_with_overhead
 from queuectl.core.model.reasons import Code, Limit, Reason
-from queuectl.core.model.resources import CPU
+from queuectl.core.model.resources import CPU, PodResources, requested, total_limits_with_overhead
 from queuectl.core.model.values import value
 
 _REQUIRED = (CPU, "memory")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from queuectl.core.model.device_slices import Device, DeviceTaintRule, ResourceSlice
+from queuectl.core.model.devices import Device, DeviceTaintRule, ResourceSlice
 from queuectl.core.model.policy import Node, NodeRules
 from queuectl.core.model.resources import amounts
 
