@@ -98,3 +98,14 @@ def test_the_index_has_every_page() -> None:
 def test_troubleshooting_explains_every_reason() -> None:
     text = (DOCS / "troubleshooting.md").read_text("utf-8")
     assert [code for code in Code if f"`{code}`" not in text] == []
+
+
+def test_each_rule_that_the_core_cites_is_stated() -> None:
+    pages = (DOCS / name for name in ("scheduling.md", "answers.md"))
+    stated = {
+        rule for page in pages for rule in re.findall(r"^\*\*([A-Z]\d+)\.\*\*", page.read_text("utf-8"), re.M)
+    }
+    sources = sorted((CHECKOUT / "queuectl" / "core").rglob("*.py"))
+    cited = {rule for path in sources for rule in re.findall(r"\b([A-Z]\d{1,2})\b", path.read_text("utf-8"))}
+    assert len(cited) > 100
+    assert sorted(cited - stated) == []
