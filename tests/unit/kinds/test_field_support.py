@@ -81,7 +81,7 @@ def test_each_field_has_a_rule_or_is_unsupported(kind: str, path: str) -> None:
 
 
 def test_the_table_has_no_other_fields_and_no_other_rules() -> None:
-    rules = set(re.findall(r"^\| ([A-Z]\d+) \|", PAGE.read_text(), re.MULTILINE))
+    rules = set(re.findall(r"^\*\*([A-Z]\d+)\.\*\*", PAGE.read_text(), re.MULTILINE))
     for kind in POLICY_KINDS:
         assert {*RULES[kind], *FOR_READERS.get(kind, ())} <= set(leaves(kind))
         assert set(RULES[kind].values()) <= rules
