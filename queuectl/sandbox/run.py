@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
+from queuectl.kube.errors import ApiError
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import Readings
 from queuectl.sandbox.api_server import Plane, choose_plane, client_of, cluster_id, install, watch_plane
@@ -25,7 +26,6 @@ from queuectl.sandbox.install import InstallError
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.narration import Teller, controller_command, tell_decisions, what_to_try
 from queuectl.sandbox.players import play
-from queuectl.sandbox.players.api import PlayerRequestError
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.postgres_folder import PostgresFailed
 from queuectl.sandbox.processes import ChildDied, ChildProcess, age, end_with_make
@@ -112,7 +112,7 @@ _KNOWN: Final = (
     ChildDied,
     PostgresFailed,
     ControlPlaneError,
-    PlayerRequestError,
+    ApiError,
     BrokenPipeError,
 )
 

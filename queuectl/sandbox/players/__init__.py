@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from queuectl.sandbox.players.api import Api, Clock
+from queuectl.kube.session import Session
+from queuectl.sandbox.players.api import Clock
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.jobs import JOBS, JobController
 from queuectl.sandbox.players.kubelet import Kubelet
@@ -19,7 +20,9 @@ from queuectl.sandbox.players.scheduler import Scheduler
 from queuectl.sandbox.players.training_operator import PYTORCHJOBS, TrainingOperator
 
 
-async def play(api: Api, clock: Clock, *, controller_manager: bool, training_operator: bool = True) -> None:
+async def play(
+    api: Session, clock: Clock, *, controller_manager: bool, training_operator: bool = True
+) -> None:
     """Run until cancelled. `controller_manager`: also the tasks of the real kube-controller-manager.
 
     Without `training_operator` the real one does that work.

@@ -1,51 +1,12 @@
-"""The Kubernetes API for players: JSON objects by path, and a watch."""
+"""Objects of the API as players see them, and their clock."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 Object = dict[str, Any]
 """A Kubernetes object, or another JSON body of the API."""
-
-MERGE_PATCH: Final = "application/merge-patch+json"
-JSON_PATCH: Final = "application/json-patch+json"
-
-
-class PlayerRequestError(Exception):
-    """The server refused the request, or did not answer (status 0)."""
-
-    def __init__(self, status: int, message: str, reason: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-
-    @property
-    def gone(self) -> bool:
-        """There is no such object; of a watch, its version is too old."""
-        return self.status in (404, 410)
-
-
-class Api(Protocol):
-    """A client of the API server with one identity."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        body: Object | list[Object] | None = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
-    ) -> Object:
-        """The body of a 2xx answer. Raises ApiError."""
-
-    def watch(
-        self, path: str, *, query: Mapping[str, str]
-    ) -> AbstractAsyncContextManager[AsyncIterator[Object]]:
-        """The events of a watch, each {type, object}, until the server ends it. Raises ApiError."""
 
 
 class Clock(Protocol):

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Object, moment, stamp
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.players.api import Object, moment, stamp
 from queuectl.sandbox.players.pod_controller import PodController
 from queuectl.sandbox.players.pods import (
     active,

@@ -9,7 +9,8 @@ import zlib
 from datetime import datetime, timedelta
 from typing import Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Api, Clock, Object, moment, stamp
+from queuectl.kube.session import MERGE_PATCH, Session
+from queuectl.sandbox.players.api import Clock, Object, moment, stamp
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.nodes import has_failed, is_fake
 from queuectl.sandbox.players.pods import ended, node_of, phase_of, pod_path, with_condition
@@ -26,7 +27,7 @@ _DEFAULT_RUN_SECONDS: Final = 10.0
 class Kubelet:
     """Give it a store of pods with the index `node` and one of nodes, and run its queue."""
 
-    def __init__(self, api: Api, pods: Informer, nodes: Informer, clock: Clock) -> None:
+    def __init__(self, api: Session, pods: Informer, nodes: Informer, clock: Clock) -> None:
         self.queue = WorkQueue("kubelet", self.reconcile, clock)
         self._api = api
         self._pods = pods

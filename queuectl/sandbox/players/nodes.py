@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Api, Clock, Object
+from queuectl.kube.session import MERGE_PATCH, Session
+from queuectl.sandbox.players.api import Clock, Object
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import with_condition
 from queuectl.sandbox.players.work_queue import WorkQueue
@@ -30,7 +31,7 @@ def has_failed(node: Object) -> bool:
 class Nodes:
     """Makes each fake node that has not failed ready, with the capacity in its status. Run its queue."""
 
-    def __init__(self, api: Api, nodes: Informer, clock: Clock) -> None:
+    def __init__(self, api: Session, nodes: Informer, clock: Clock) -> None:
         self.queue = WorkQueue("nodes", self.reconcile, clock)
         self._api = api
         self._nodes = nodes

@@ -6,7 +6,9 @@ import logging
 from datetime import datetime, timedelta
 from typing import Final
 
-from queuectl.sandbox.players.api import Api, Clock, Object, PlayerRequestError, moment
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import Session
+from queuectl.sandbox.players.api import Clock, Object, moment
 
 _EVENTS: Final = "/api/v1/events"
 _KEPT: Final = timedelta(hours=1)
@@ -15,7 +17,7 @@ _PAUSE_SECONDS: Final = 300.0
 _log = logging.getLogger(__name__)
 
 
-async def forget_events(api: Api, clock: Clock) -> None:
+async def forget_events(api: Session, clock: Clock) -> None:
     """Delete old Events until cancelled."""
     while True:
         await clock.sleep(_PAUSE_SECONDS)
@@ -25,7 +27,7 @@ async def forget_events(api: Api, clock: Clock) -> None:
                     metadata = event["metadata"]
                     path = f"/api/v1/namespaces/{metadata['namespace']}/events/{metadata['name']}"
                     await api.request("DELETE", path)
-        except PlayerRequestError as error:
+        except ApiError as error:
             _log.warning("old events: %s", error)
 
 

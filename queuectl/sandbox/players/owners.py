@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from queuectl.sandbox.players.api import Api, Clock, Object, PlayerRequestError
+from queuectl.kube.errors import NotFound
+from queuectl.kube.session import Session
+from queuectl.sandbox.players.api import Clock, Object
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import controller_of, pod_path
 from queuectl.sandbox.players.work_queue import WorkQueue
@@ -16,7 +18,9 @@ from queuectl.sandbox.players.work_queue import WorkQueue
 class Owners:
     """Give it a store of pods with the index `owner`, and the stores of their controllers by kind."""
 
-    def __init__(self, api: Api, pods: Informer, controllers: Mapping[str, Informer], clock: Clock) -> None:
+    def __init__(
+        self, api: Session, pods: Informer, controllers: Mapping[str, Informer], clock: Clock
+    ) -> None:
         self.queue = WorkQueue("garbage collector", self.reconcile, clock)
         self._api = api
         self._pods = pods
@@ -57,8 +61,6 @@ class Owners:
         path = f"{base}/namespaces/{pod['metadata']['namespace']}/{plural}/{owner['name']}"
         try:
             found = await self._api.request("GET", path)
-        except PlayerRequestError as error:
-            if error.status == 404:
-                return False
-            raise
+        except NotFound:
+            return False
         return bool(found["metadata"]["uid"] == owner["uid"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from queuectl.sandbox.players.api import Api, Clock, Object, PlayerRequestError
+from queuectl.kube.errors import NotFound
+from queuectl.kube.session import Session
+from queuectl.sandbox.players.api import Clock, Object
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import controller_of, pod_path
 from queuectl.sandbox.players.work_queue import WorkQueue
@@ -17,7 +19,7 @@ class PodController(ABC):
     name: str
     """In the log."""
 
-    def __init__(self, api: Api, jobs: Informer, pods: Informer, clock: Clock) -> None:
+    def __init__(self, api: Session, jobs: Informer, pods: Informer, clock: Clock) -> None:
         self.queue = WorkQueue(self.name, self.reconcile, clock)
         self._api = api
         self._jobs = jobs
@@ -44,9 +46,7 @@ class PodController(ABC):
             body = {"preconditions": {"uid": pod["metadata"]["uid"]}, "propagationPolicy": "Background"}
             try:
                 answer = await self._api.request("DELETE", pod_path(pod), body)
-            except PlayerRequestError as error:
-                if not error.gone:
-                    raise
+            except NotFound:
                 continue
             if answer.get("kind") == "Pod" and answer["metadata"].get("deletionTimestamp"):
                 self._pods.observe(answer)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Object, moment, stamp
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.players.api import Object, moment, stamp
 from queuectl.sandbox.players.pod_controller import PodController
 from queuectl.sandbox.players.pods import (
     active,

@@ -11,7 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Object, PlayerRequestError, moment, stamp
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.players.api import Object, moment, stamp
 from queuectl.sandbox.players.pod_controller import PodController
 from queuectl.sandbox.players.pods import active, ended, owner_reference, phase_of, terminating
 
@@ -107,7 +109,7 @@ class SparkOperator(PodController):
         path = f"/api/v1/namespaces/{app['metadata']['namespace']}/pods"
         try:
             driver = await self._api.request("POST", path, _driver_pod(app, next(self._submissions)))
-        except PlayerRequestError as error:
+        except ApiError as error:
             if error.status != 409:
                 raise
             await self._say(app, "FAILED_SUBMISSION", **told)

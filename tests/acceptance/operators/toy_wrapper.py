@@ -10,7 +10,9 @@ import copy
 from collections import Counter
 from typing import Any, Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Object, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.players.api import Object
 from queuectl.sandbox.players.pod_controller import PodController
 from queuectl.sandbox.players.pods import holds, owner_reference, phase_of, with_condition
 
@@ -80,7 +82,7 @@ class AppWrapperOperator(PodController):
         for path, job in _jobs(wrapper):
             try:
                 await self._api.request("POST", path, job)
-            except PlayerRequestError as error:
+            except ApiError as error:
                 if error.status != 409:
                     raise
 
@@ -92,8 +94,8 @@ class AppWrapperOperator(PodController):
                 body = {"propagationPolicy": "Background"}
                 await self._api.request("DELETE", f"{path}/{job['metadata']['name']}", body)
                 remaining += 1
-            except PlayerRequestError as error:
-                if not error.gone:
+            except ApiError as error:
+                if error.status not in (404, 410):
                     raise
         if remaining:
             self.queue.add_after(key, _LOOKS_AGAIN_SECONDS)
@@ -121,8 +123,8 @@ class AppWrapperOperator(PodController):
         for path, job in _jobs(wrapper):
             try:
                 found = await self._api.request("GET", f"{path}/{job['metadata']['name']}")
-            except PlayerRequestError as error:
-                if not error.gone:
+            except ApiError as error:
+                if error.status not in (404, 410):
                     raise
                 return True
             if found["metadata"].get("deletionTimestamp"):
