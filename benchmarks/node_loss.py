@@ -31,7 +31,7 @@ from queuectl.sandbox.client import Client
 from queuectl.sandbox.endpoints import Endpoints
 from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.players.nodes import FAILED
+from queuectl.sandbox.players.kubelet import FAILED
 from queuectl.sandbox.processes import ChildProcess, spawn
 
 ROUNDS: Final = 5

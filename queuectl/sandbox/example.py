@@ -19,8 +19,7 @@ from queuectl.kube.errors import ApiError
 from queuectl.kube.session import Session
 from queuectl.kubernetes_yaml import load
 from queuectl.sandbox.players.api import Object
-from queuectl.sandbox.players.kubelet import RUN_SECONDS, TERMINATE_SECONDS
-from queuectl.sandbox.players.nodes import FAKE_NODE
+from queuectl.sandbox.players.kubelet import FAKE_NODE, RUN_SECONDS, TERMINATE_SECONDS
 
 NAMESPACES: Final = ("team-a", "team-b", "team-c", "scavenger")
 EXAMPLE_LABEL: Final = "sandbox.queuectl.dev/example"

@@ -9,12 +9,10 @@ import asyncio
 
 from queuectl.kube.session import Session
 from queuectl.sandbox.players.api import Clock
+from queuectl.sandbox.players.garbage import Owners, forget_events
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.jobs import JOBS, JobController
-from queuectl.sandbox.players.kubelet import Kubelet
-from queuectl.sandbox.players.nodes import Nodes
-from queuectl.sandbox.players.old_events import forget_events
-from queuectl.sandbox.players.owners import Owners
+from queuectl.sandbox.players.kubelet import Kubelet, Nodes
 from queuectl.sandbox.players.pods import PODS, controller_uid, node_of
 from queuectl.sandbox.players.scheduler import Scheduler
 from queuectl.sandbox.players.training_operator import PYTORCHJOBS, TrainingOperator

@@ -43,6 +43,11 @@ class Informer:
         """Call `change` at each change from now on; the first list counts as changes."""
         self._subscribers.append(change)
 
+    def path_of(self, namespace: str, name: str) -> str:
+        """Of an object in the API."""
+        base, _, plural = self.path.rpartition("/")
+        return f"{base}/namespaces/{namespace}/{plural}/{name}"
+
     def get(self, key: str) -> Object | None:
         return self._objects.get(key)
 

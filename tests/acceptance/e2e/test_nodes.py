@@ -14,7 +14,7 @@ import pytest_asyncio
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.example import fake_node
-from queuectl.sandbox.players.nodes import FAILED
+from queuectl.sandbox.players.kubelet import FAILED
 from tests.acceptance.e2e.cohort import LONG, decided, end_pods, priority, verdicts
 from tests.acceptance.e2e.site import GPU, Json, cluster_queue, eventually, flavor, job, pod_template
 from tests.acceptance.e2e.world import World

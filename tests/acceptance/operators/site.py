@@ -31,7 +31,7 @@ from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.players import play
 from queuectl.sandbox.players.informer import Informer
-from queuectl.sandbox.players.nodes import FAKE_NODE
+from queuectl.sandbox.players.kubelet import FAKE_NODE
 from queuectl.sandbox.players.pods import PODS, controller_uid
 from queuectl.shipped import shipped
 from tests.acceptance.operators.kinds import SUBJECTS

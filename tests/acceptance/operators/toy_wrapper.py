@@ -13,8 +13,7 @@ from typing import Any, Final
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.players.api import Object
-from queuectl.sandbox.players.pod_controller import PodController
-from queuectl.sandbox.players.pods import holds, owner_reference, phase_of, with_condition
+from queuectl.sandbox.players.pods import PodController, holds, owner_reference, phase_of, with_condition
 
 _WRAPPER: Final = "workload.codeflare.dev/appwrapper"
 _FINALIZER: Final = "workload.codeflare.dev/finalizer"
@@ -70,7 +69,7 @@ class AppWrapperOperator(PodController):
         elif suspend and phase in ("Resuming", "Running", "Resetting"):
             await self._say(wrapper, "Suspending")
         elif phase == "Resuming":
-            await self._create(wrapper)
+            await self._create_components(wrapper)
             await self._say(wrapper, "Running")
         elif phase == "Running":
             await self._observe(key, wrapper)
@@ -78,7 +77,7 @@ class AppWrapperOperator(PodController):
             # Also from `Suspending`, if it is to run by now.
             await self._say(wrapper, *_AFTER[phase])
 
-    async def _create(self, wrapper: Object) -> None:
+    async def _create_components(self, wrapper: Object) -> None:
         for path, job in _jobs(wrapper):
             try:
                 await self._api.request("POST", path, job)

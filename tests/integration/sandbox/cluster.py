@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH, Session
 from queuectl.sandbox.players.api import Object
-from queuectl.sandbox.players.nodes import FAKE_NODE
+from queuectl.sandbox.players.kubelet import FAKE_NODE
 from tests.integration.sandbox.polling import eventually
 
 
