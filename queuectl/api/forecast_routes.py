@@ -99,10 +99,7 @@ class ForecastRoutes:
             found = StartForecast(now(sight), sight.state.sequence, str(known))
         started, ended = known or Times()
         return Eta.of(
-            namespace=workload.ref.namespace,
-            kind=workload.ref.kind,
-            name=workload.ref.name,
-            uid=workload.ref.uid,
+            **workload.ref._asdict(),
             queue=workload.queue,
             cluster_queue=workload.cluster_queue,
             phase=workload.phase,

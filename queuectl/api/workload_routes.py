@@ -16,7 +16,7 @@ from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller, Cursor, Endpoint, Question
 from queuectl.api.view import HEARTBEAT_SECONDS, AnswerSource, Sight, always, committed, now, page, shallow
-from queuectl.core.model import Phase, StoredWorkload, WorkloadId
+from queuectl.core.model import ObjectRef, Phase, StoredWorkload, WorkloadId
 from queuectl.core.reasons import Reason, named_in
 from queuectl.ports.reader import DecisionRow
 
@@ -74,10 +74,7 @@ def _workload(value: StoredWorkload, state: CommittedState) -> dict[str, Any]:
     """All fields but the reason and the position."""
     attempt = value.attempt
     return {
-        "namespace": value.ref.namespace,
-        "kind": value.ref.kind,
-        "name": value.ref.name,
-        "uid": value.ref.uid,
+        **value.ref._asdict(),
         "queue": value.queue,
         "cluster_queue": value.cluster_queue,
         "phase": value.phase,
@@ -126,14 +123,8 @@ def _decision(row: DecisionRow, caller: Visibility) -> schemas.Decision:
 
 def _ledger_decision(row: DecisionRow, caller: Visibility, *, specs: bool) -> schemas.LedgerDecision:
     """`specs`: the caller may read the policy too."""
-    ref = row.ref
-    return schemas.LedgerDecision(
-        **_fields(caller.decision(row, specs=specs)),
-        namespace=ref.namespace if ref else None,
-        kind=ref.kind if ref else None,
-        name=ref.name if ref else None,
-        uid=ref.uid if ref else None,
-    )
+    named = row.ref._asdict() if row.ref else dict.fromkeys(ObjectRef._fields)
+    return schemas.LedgerDecision(**_fields(caller.decision(row, specs=specs)), **named)
 
 
 # --- endpoints
