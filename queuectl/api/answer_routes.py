@@ -35,11 +35,10 @@ from queuectl.answers.statements import (
 from queuectl.answers.waits import Cause
 from queuectl.api import requests, schemas
 from queuectl.api.http import Refusal, bad_request, not_found
-from queuectl.api.lives import PAGE, PAGES, decisions_on
 from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Committed, Document
 from queuectl.api.view import AnswerSource, Sight, always, committed, may_get, now
-from queuectl.api.workload_routes import WorkloadRoutes
+from queuectl.api.workload_routes import PAGE, PAGES, WorkloadRoutes, decisions_on
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code, Limit
 from queuectl.core.resources import FlavorResource

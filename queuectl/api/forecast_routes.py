@@ -12,10 +12,9 @@ from queuectl.answers.state import OVER
 from queuectl.api import schemas
 from queuectl.api.http import unavailable
 from queuectl.api.limits import Turns
-from queuectl.api.lives import Times, decisions_on, times
 from queuectl.api.requests import Endpoint, Question
 from queuectl.api.view import AnswerSource, always, committed, now, while_asked
-from queuectl.api.workload_routes import WorkloadRoutes
+from queuectl.api.workload_routes import Times, WorkloadRoutes, decisions_on, times
 from queuectl.core.model import Phase, StoredWorkload
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
 from queuectl.ports.reader import Forecasts, StartForecast

@@ -9,8 +9,7 @@ import click
 
 from queuectl.cli import completion, printing, rest, writing
 from queuectl.cli.arguments import kind_and_name
-from queuectl.cli.changing import REASON
-from queuectl.cli.moving import targeted
+from queuectl.cli.changing import REASON, targeted
 from queuectl.cli.options import NotGood, Options, with_options
 from queuectl.kinds.json_fields import MAX_COUNT
 

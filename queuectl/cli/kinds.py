@@ -1,9 +1,10 @@
-"""`queuectl kinds`: the kinds of jobs that queue, and what a row makes of sample objects."""
+"""`kinds`: the kinds of jobs that queue, and what a row makes of samples. `manifests`: what each needs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,7 +16,7 @@ from queuectl.cli.options import Failure, NotGood, Options, with_options
 from queuectl.cli.printing import NOTHING, Column, amount, printable
 
 if TYPE_CHECKING:
-    from queuectl.app.kind_survey import Surveyed
+    from queuectl.app.kinds import Surveyed
     from queuectl.kinds.sample import SampleOutcome
 
 _COLUMNS: Final = (
@@ -55,7 +56,7 @@ def _given(options: Options) -> dict[str, Any]:
 
 
 def _survey(options: Options) -> list[Surveyed]:
-    from queuectl.app.kind_survey import survey
+    from queuectl.app.kinds import survey
     from queuectl.kube.connections import session_to
     from queuectl.kube.errors import ApiError, BadKubeconfig
 
@@ -156,3 +157,42 @@ def _described(one: SampleOutcome) -> dict[str, Any]:
         "ready": one.ready,
         "problem": one.problem,
     }
+
+
+_OPTIONAL = ("mutating", "webhook", "default-queue", "kueue-labels")
+
+
+@click.command("manifests")
+@click.option(
+    "--component",
+    "components",
+    multiple=True,
+    type=click.Choice(_OPTIONAL),
+    help="Print those of an optional component too; may be repeated.",
+)
+@click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
+@with_options
+def manifests(options: Options, *, components: tuple[str, ...], folder: Path | None) -> None:
+    """Print the manifests that depend on the kinds of jobs: policies, webhook rules, rights.
+
+    With FOLDER, such as the folder manifests of a checkout, all of them are written below it instead.
+    """
+    from queuectl.kinds.manifests import manifests as made
+
+    kinds = options.all_kinds()
+    if kinds.problems:
+        raise Failure("a kind of the configuration is malformed:\n  " + "\n  ".join(kinds.problems))
+    files = made(kinds.registry)
+    if folder is None:
+        left_out = set(_OPTIONAL) - set(components)
+        objects = {name: text for name, text in files.items() if not name.endswith("kustomization.yaml")}
+        printed = [text for name, text in objects.items() if name.partition("/")[0] not in left_out]
+        click.echo("---\n".join(printed), nl=False)
+        return
+    for name, text in files.items():
+        path = folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        except OSError as error:
+            raise Failure(f"{path}: {error.strerror or error}") from None

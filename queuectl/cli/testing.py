@@ -100,10 +100,10 @@ def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bo
 
 
 def _write(verdicts: list[CaseVerdict], path: Path) -> None:
-    from queuectl.scenarios import junit
+    from queuectl.scenarios.verdicts import write_junit
 
     try:
-        junit.write(verdicts, path)
+        write_junit(verdicts, path)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror or error}") from None
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Protocol
 
 from queuectl.controller.facts import PendingFacts
-from queuectl.controller.past_capacities import PastCapacities
 from queuectl.controller.statuses import Statuses
 from queuectl.core.capacity import ClusterQueueDemand, FlavorCapacity, PodDemand
 from queuectl.core.decisions import Plan
@@ -123,3 +122,35 @@ class Reports:
             if found.every is not None:
                 self.facts.tell_all_nodes(found.every)
             self.facts.tell("nodes", ((one.name, one) for one in found.changed))
+
+
+LEAST_SECONDS: Final = 60.0
+"""Between two rows of one flavor, however often it changes."""
+MOST_SECONDS: Final = 24 * 3600.0
+"""After this time there is another row, also of a flavor that does not change: old months are dropped."""
+
+
+class PastCapacities:
+    """Pure: the caller says what time it is, in seconds."""
+
+    def __init__(self) -> None:
+        self._stored: dict[str, tuple[float, FlavorCapacity]] = {}
+        """The last row of each flavor, with its time."""
+
+    def due(self, now: float, capacities: Iterable[FlavorCapacity]) -> list[FlavorCapacity]:
+        """Return those to store now, of all flavors that there are. Each call counts as if they were stored.
+
+        A change is due at once, or as soon as LEAST_SECONDS have passed since the last row: the last of many
+        changes is never left out.
+        """
+        there = {one.flavor: one for one in capacities}
+        self._stored = {flavor: row for flavor, row in self._stored.items() if flavor in there}
+        found = list(self._due(now, there.values()))
+        self._stored |= {one.flavor: (now, one) for one in found}
+        return found
+
+    def _due(self, now: float, there: Iterable[FlavorCapacity]) -> Iterator[FlavorCapacity]:
+        for one in there:
+            at, stored = self._stored.get(one.flavor, (float("-inf"), None))
+            if now - at >= (LEAST_SECONDS if one != stored else MOST_SECONDS):
+                yield one

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from queuectl.core.policy import NODE_RULES, NodeRules
-from queuectl.kinds.config_model import Section
+from queuectl.kinds.invalid import Section
 
 MAX_NAMES: Final = 64
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from queuectl.core.charging import ResourceForms, Transformation
 from queuectl.core.resources import PODS, BadQuantity, parse_quantity
-from queuectl.kinds.config_model import Section
+from queuectl.kinds.invalid import Section
 
 MAX_RULES: Final = 256
 MAX_OUTPUTS: Final = 64
