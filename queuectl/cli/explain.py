@@ -12,11 +12,11 @@ from typing import Final
 
 import click
 
-from queuectl.cli import decisions, rest
+from queuectl.cli import rest
 from queuectl.cli.arguments import meant
 from queuectl.cli.decisions import why
 from queuectl.cli.options import Failure
-from queuectl.cli.printing import Column, ago, amount, local, printable, table
+from queuectl.cli.printing import ago, amount, field, local, printable, shown, table_of
 from queuectl.cli.rest import Document, Server
 from queuectl.screen.text import age
 
@@ -31,7 +31,12 @@ _GOALS: Final = {
     "Recovery": "all its pods are ready again",
 }
 """By the clock that runs (L14, L24 to L26), what it asks for."""
-_COLUMNS: Final = (Column("TIME"), Column("DECISION"), Column("ATTEMPT", right=True), Column("WHY"))
+_FIELDS: Final = (
+    field("TIME", shown(local, "time")),
+    field("DECISION", "verdict"),
+    field("ATTEMPT>", "attempt"),
+    field("WHY", why),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +122,7 @@ def show(workload: Document, history: Document | None, around: Surroundings, now
         click.echo("History: not available while the ledger cannot be reached")
         return
     click.echo("History")
-    rows = [
-        (local(row["time"]), row["verdict"], row["attempt"], decisions.why(row)) for row in history["items"]
-    ]
-    table(_COLUMNS, rows)
+    table_of(_FIELDS, history["items"])
 
 
 def show_story(found: Document) -> None:

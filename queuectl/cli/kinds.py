@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,21 +12,11 @@ from queuectl.cli import contexts, printing, rest
 from queuectl.cli.importing import documents_of
 from queuectl.cli.operating import call
 from queuectl.cli.options import Failure, NotGood, Options, with_options
-from queuectl.cli.printing import NOTHING, Column, amount, printable
+from queuectl.cli.printing import amount, field, printable, table_of
 
 if TYPE_CHECKING:
     from queuectl.app.kinds import Surveyed
     from queuectl.kinds.sample import SampleOutcome
-
-_COLUMNS: Final = (
-    Column("NAME"),
-    Column("API VERSION"),
-    Column("ROW", drop=1),
-    Column("SERVED"),
-    Column("QUEUED", right=True),
-    Column("RUNNING", right=True),
-    Column("PROBLEM"),
-)
 
 
 @click.group("kinds", invoke_without_command=True)
@@ -44,10 +33,11 @@ def kinds(options: Options) -> None:
         return
     found = _survey(options)
     counts = _counts(options)
+    items = [_document(one, counts) for one in found]
     if options.output == "table":
-        printing.table(_COLUMNS, [_row(one, counts) for one in found], wide=options.wide)
+        table_of(_FIELDS, items, wide=options.wide)
     else:
-        printing.document({"items": [_document(one, counts) for one in found]}, options.output)
+        printing.document({"items": items}, options.output)
 
 
 def _given(options: Options) -> dict[str, Any]:
@@ -87,13 +77,6 @@ def _counts(options: Options) -> Counter[tuple[str, bool]] | None:
     return Counter((item["kind"], item["phase"] == "Pending") for item in items)
 
 
-def _row(one: Surveyed, counts: Counter[tuple[str, bool]] | None) -> Sequence[object]:
-    served = NOTHING if one.served is None else ", ".join(one.served) or "not installed"
-    numbers = (counts[one.name, pending] if counts is not None else NOTHING for pending in (True, False))
-    version, place = one.api_version or NOTHING, one.place or "built in"
-    return (one.name, version, place, served, *numbers, one.problem or "")
-
-
 def _document(one: Surveyed, counts: Counter[tuple[str, bool]] | None) -> dict[str, Any]:
     return {
         "name": one.name,
@@ -104,6 +87,21 @@ def _document(one: Surveyed, counts: Counter[tuple[str, bool]] | None) -> dict[s
         "running": None if counts is None else counts[one.name, False],
         "problem": one.problem,
     }
+
+
+def _served(item: dict[str, Any]) -> str | None:
+    return None if item["served"] is None else ", ".join(item["served"]) or "not installed"
+
+
+_FIELDS: Final = (
+    field("NAME", "name"),
+    field("API VERSION", "apiVersion"),
+    field("ROW", lambda item: item["place"] or "built in", drop=1),
+    field("SERVED", _served),
+    field("QUEUED>", "queued"),
+    field("RUNNING>", "running"),
+    field("PROBLEM", "problem"),
+)
 
 
 @kinds.command("check")

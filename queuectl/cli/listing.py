@@ -44,8 +44,7 @@ def once(server: Server, asked: ListRequest, options: Options) -> None:
     elif options.output != "table":
         printing.document(found, options.output)
     elif found["items"]:
-        rows = [asked.resource.row(item, server.now) for item in found["items"]]
-        printing.table(asked.resource.columns, rows, wide=options.wide)
+        asked.resource.show(found["items"], server.now, wide=options.wide)
     else:
         click.echo(f"no {asked.resource.name} found{_misspelt(server, asked)}", err=True)
 
@@ -86,8 +85,7 @@ def _changes(server: Server, asked: ListRequest, options: Options, items: list[D
         for item in items:
             printing.line(item, options.output)
     elif items:
-        rows = [asked.resource.row(item, server.now) for item in items]
-        printing.table(asked.resource.columns, rows, wide=options.wide)
+        asked.resource.show(items, server.now, wide=options.wide)
 
 
 def _read(server: Server, asked: ListRequest) -> Document:

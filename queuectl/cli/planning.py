@@ -11,11 +11,9 @@ from queuectl.cli import printing, rest, writing
 from queuectl.cli.explain import change_text, named, pod_set_text
 from queuectl.cli.importing import texts
 from queuectl.cli.options import Failure, Options, with_options
-from queuectl.cli.printing import Column, amount, printable
+from queuectl.cli.printing import amount, field, printable, table_of
 from queuectl.cli.rest import Document
 from queuectl.cli.submitting import submissions_of
-
-_COLUMNS: Final = (Column("WORKLOAD"), Column("BECOMES"), Column("WHY", wide=True))
 
 
 @click.command("plan")
@@ -48,21 +46,27 @@ def plan(options: Options, names: tuple[str, ...], deleted: tuple[str, ...]) -> 
         click.echo(printable(text))
     if found["items"]:
         click.echo()
-        printing.table(_COLUMNS, [_row(one) for one in found["items"]])
+        table_of(_FIELDS, found["items"])
     if (hidden := found["admitted"] + found["evicted"] + found["stranded"] - len(found["items"])) > 0:
         click.echo(f"and {hidden} more")
 
 
-def _row(one: Document) -> tuple[str, str, str]:
-    why = one["reason"]["message"] if one["reason"] else ""
+def _why(one: Document) -> str:
     if one["admission"]:
         pods = (f"{of['name']}: {_flavors(of)}" for of in one["admission"]["podSets"])
-        why = f"{one['admission']['clusterQueue']}, {', '.join(pods)}"
-    return f"{one['namespace']}/{one['kind']}/{one['name']}", one["change"], why
+        return f"{one['admission']['clusterQueue']}, {', '.join(pods)}"
+    return one["reason"]["message"] if one["reason"] else ""
 
 
 def _flavors(pods: Document) -> str:
     return ", ".join(f"{resource} {flavor}" for resource, flavor in sorted(pods["flavors"].items()))
+
+
+_FIELDS: Final = (
+    field("WORKLOAD", lambda one: f"{one['namespace']}/{one['kind']}/{one['name']}"),
+    field("BECOMES", "change"),
+    field("WHY", _why, wide=True),
+)
 
 
 def _objects(names: tuple[str, ...]) -> list[Any]:

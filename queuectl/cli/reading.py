@@ -219,7 +219,7 @@ def _one(
     elif options.output != "table":
         printing.document(found, options.output)
     else:
-        printing.table(resource.columns, [resource.row(found, server.now)], wide=options.wide)
+        resource.show([found], server.now, wide=options.wide)
 
 
 @click.command("explain")
@@ -264,7 +264,7 @@ def history(options: Options, workload: str, namespace: str | None, as_of: When)
     if options.output != "table":
         printing.document(found, options.output)
     else:
-        printing.table(decisions.COLUMNS, [decisions.row(item) for item in found["items"]])
+        printing.table_of(decisions.FIELDS, found["items"])
 
 
 def workload_of(
