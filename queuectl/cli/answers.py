@@ -12,8 +12,9 @@ from queuectl.cli import completion, printing, rest
 from queuectl.cli.arguments import Since
 from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.printing import Column, printable
-from queuectl.cli.reading import AS_OF, NAMESPACE, WORKLOAD, When, workload_of
+from queuectl.cli.reading import AS_OF, WORKLOAD, When, workload_of
 from queuectl.cli.rest import Document, Server
+from queuectl.cli.writing import NAMESPACE
 from queuectl.core.resources import CPU, format_amount
 from queuectl.screen.text import figure
 

@@ -13,6 +13,7 @@ from queuectl.cli.arguments import Duration, Since, Word, kind_and_name, meant
 from queuectl.cli.options import SELECTIONS, Failure, Options, with_options
 from queuectl.cli.resources import RESOURCES, ListedResource, NamedResource, ResourceName, split
 from queuectl.cli.rest import Document, NotThere, Server
+from queuectl.cli.writing import NAMESPACE
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code
 
@@ -30,12 +31,6 @@ AS_OF = click.option(
 HISTORY: Final = 20
 """Newest decisions that explain shows."""
 WORKLOAD = kind_and_name("workload", completion.workloads)
-NAMESPACE = click.option(
-    "-n",
-    "--namespace",
-    help="Its namespace.  [default: the kubeconfig's]",
-    shell_complete=completion.namespaces,
-)
 
 
 @click.command("get")
