@@ -7,8 +7,7 @@ from typing import Final
 
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.kube.errors import ApiError, from_status
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.api import Client, Object
 
 JOBS: Final = "/apis/batch/v1/jobs"
 _SELECTED: Final = {"labelSelector": QUEUE_LABEL}

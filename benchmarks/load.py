@@ -21,8 +21,7 @@ from typing import Any
 from benchmarks.following import follow, path_of
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.api import Client, Object
 
 _AT_ONCE = 48
 """Concurrent writes."""

@@ -22,9 +22,9 @@ from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
 from queuectl.ledger.admin import schema
 from queuectl.sandbox import tenancy
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.install import Installer, read_kustomization
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.shipped import shipped

@@ -8,10 +8,8 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from queuectl.answers import story
-from queuectl.answers.explanation import Explanation, Visibility, as_of, explain
-from queuectl.answers.parts import in_parts
-from queuectl.answers.state import OVER, CommittedState
+from queuectl.answers.explanation import STORY_LIMIT, Explanation, Visibility, as_of, explain, remarks
+from queuectl.answers.state import OVER, CommittedState, in_parts
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller, Cursor, Endpoint, Question
@@ -170,7 +168,7 @@ class WorkloadRoutes:
                 schemas.Page[schemas.Remark],
                 (requests.AS_OF,),
                 heavy=always,
-                notes=f"At most {story.LIMIT} items; `next` is always null.",
+                notes=f"At most {STORY_LIMIT} items; `next` is always null.",
             ),
             Endpoint(
                 "/api/v1/decisions",
@@ -302,12 +300,12 @@ class WorkloadRoutes:
         workload = await self.find(question)
         sight = await self._source.sight_of(question)
         rows = await self._source.ask(
-            self._source.readings.story(workload.id, until=sight.state.sequence, limit=story.LIMIT)
+            self._source.readings.story(workload.id, until=sight.state.sequence, limit=STORY_LIMIT)
         )
         visible = await self._visible(question.caller, "get", *(row.reason for row in rows.decisions))
         items = (
             schemas.Remark(time=at, what=what, detail=str(detail))
-            for at, what, detail in story.remarks(rows, visible)
+            for at, what, detail in remarks(rows, visible)
         )
         return await page(schemas.Remark, items, None, sight)
 

@@ -31,8 +31,8 @@ from queuectl.ledger.admin import schema
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.read.queries import LedgerReadings, clusters
-from queuectl.metrics.endpoint import serve as serve_metrics
 from queuectl.metrics.exposition import RestMetrics
+from queuectl.metrics.exposition import serve as serve_metrics
 from queuectl.ports.ledger import is_observed, observed_twin
 from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
 from queuectl.settings.scheduling import SchedulingSettings

@@ -35,7 +35,7 @@ from queuectl.ledger.pool import Pool, connection_pool
 from queuectl.ledger.read.queries import LedgerReadings, installation
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.metrics.collectors import Sampled
-from queuectl.metrics.endpoint import serve as serve_metrics
+from queuectl.metrics.exposition import serve as serve_metrics
 from queuectl.metrics.registry import Counting, Metrics
 from queuectl.ports.cluster import Cluster, ClusterUnavailable, Lease
 from queuectl.ports.ledger import (

@@ -16,8 +16,7 @@ from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.connections import session_to
 from queuectl.kube.secrets import WebhookConfiguration
 from queuectl.kube.session import Session
-from queuectl.metrics.endpoint import application
-from queuectl.metrics.exposition import WebhookMetrics
+from queuectl.metrics.exposition import WebhookMetrics, application
 from queuectl.net.listener import ConnectionLimits, serving
 from queuectl.settings import ConfigurationError, Settings, TlsSettings, WebhookSettings
 from queuectl.webhook.server import ReviewLimits, reviews

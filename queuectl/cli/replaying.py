@@ -12,9 +12,9 @@ import click
 from queuectl.cli import printing
 from queuectl.cli.answers import resource_hours
 from queuectl.cli.arguments import Since
+from queuectl.cli.importing import read_policies
 from queuectl.cli.operating import call
 from queuectl.cli.options import Failure, Options, with_options
-from queuectl.cli.policies import read_policies
 from queuectl.cli.progress import done_of
 from queuectl.cli.simulating import check_picture
 from queuectl.screen.text import figure

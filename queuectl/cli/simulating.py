@@ -9,9 +9,8 @@ from typing import Any, Final
 import click
 
 from queuectl.cli import printing
-from queuectl.cli.importing import texts
+from queuectl.cli.importing import policy_option, read_policies, texts
 from queuectl.cli.options import Failure, Options, with_options
-from queuectl.cli.policies import policy_option, read_policies
 from queuectl.cli.printing import Field, field, quantity, shown, table_of
 from queuectl.cli.progress import done_of
 from queuectl.screen.text import figure

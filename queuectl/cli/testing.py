@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from queuectl.cli import printing
+from queuectl.cli.importing import policy_option, read_each, read_policies
 from queuectl.cli.options import Failure, NotGood, Options, with_options
-from queuectl.cli.policies import policy_option, read_each, read_policies
 from queuectl.cli.printing import Column, printable
 
 if TYPE_CHECKING:

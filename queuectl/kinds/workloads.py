@@ -23,7 +23,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.reasons import Code, Reason
 from queuectl.kinds.admission import AdmissionAnnotation, parse
-from queuectl.kinds.device_claims import pod_claims
+from queuectl.kinds.devices import pod_claims
 from queuectl.kinds.jobs import Elastic, JobKind, Status
 from queuectl.kinds.json_fields import (
     MAX_COUNT,

@@ -1,12 +1,14 @@
-"""The registry of a process: what every process exports, and what REST, notifier and webhook export."""
+"""The registry of a process, its port, and the metrics of every process, REST, notifier and webhook."""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Final
 
+from aiohttp import web
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -19,6 +21,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from queuectl import __version__
+from queuectl.net.listener import ConnectionLimits, guarded, serving
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -179,3 +182,43 @@ class WebhookMetrics(Exposition):
     def reviewed(self, result: str, seconds: float) -> None:
         self._reviews.labels(result).inc()
         self._seconds.observe(seconds)
+
+
+Check = Callable[[], str | None]
+"""None: passed; else the problem."""
+
+
+async def serve(
+    metrics: Exposition,
+    *,
+    host: str,
+    port: int,
+    healthy: Check,
+    ready: Check,
+    started: Callable[[str], None] | None = None,
+) -> None:
+    """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL. Raises OSError if it
+    cannot listen there."""
+    app = application(metrics, healthy=healthy, ready=ready)
+    async with serving(app, host=host, port=port, limits=ConnectionLimits()) as url:
+        if started is not None:
+            started(url)
+        await asyncio.Event().wait()
+
+
+def application(metrics: Exposition, *, healthy: Check, ready: Check) -> web.Application:
+    async def scrape(request: web.Request) -> web.Response:
+        return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    def probe(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(request: web.Request) -> web.Response:
+            problem = check()
+            return web.Response(status=200 if problem is None else 503, text=f"{problem or 'ok'}\n")
+
+        return answer
+
+    app = web.Application(client_max_size=1024, middlewares=[guarded])
+    app.router.add_get("/metrics", scrape)
+    app.router.add_get("/healthz", probe(healthy))
+    app.router.add_get("/readyz", probe(ready))
+    return app

@@ -13,12 +13,12 @@ from queuectl.kube import session
 from queuectl.kube.errors import NotFound
 from queuectl.kube.session import Session
 from queuectl.sandbox import example, tenancy
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.endpoints import SandboxError
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.kubernetes.wire import Json, StatusCause
+from queuectl.sandbox.players.api import Client
 from queuectl.shipped import shipped
 
 Plane = SmallApi | ControlPlane

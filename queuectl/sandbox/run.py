@@ -19,7 +19,6 @@ from queuectl.kube.errors import ApiError
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import Readings
 from queuectl.sandbox.api_server import Plane, choose_plane, client_of, cluster_id, install, watch_plane
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, ControlPlaneError
 from queuectl.sandbox.endpoints import Endpoints, SandboxError, choose_ports, locked, port_of
 from queuectl.sandbox.example import play_rounds
@@ -27,6 +26,7 @@ from queuectl.sandbox.install import InstallError
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.narration import Teller, controller_command, tell_decisions, what_to_try
 from queuectl.sandbox.players import play
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.postgres_folder import PostgresFailed, delete_folder
 from queuectl.sandbox.processes import ChildDied, ChildProcess, age, end_with_make

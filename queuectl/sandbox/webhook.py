@@ -15,10 +15,10 @@ from queuectl.kube.errors import NotFound
 from queuectl.kube.session import Session
 from queuectl.kubernetes_yaml import dump, load
 from queuectl.sandbox import tenancy
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.endpoints import SandboxError, choose_ports, write_private
 from queuectl.sandbox.install import Installer, read_kustomization
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.shipped import shipped
 

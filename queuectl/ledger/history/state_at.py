@@ -29,13 +29,12 @@ from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.reasons import Code
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
-from queuectl.ledger.capacity import capacity_from_json
 from queuectl.ledger.codec import Parsed, reason_or_none
 from queuectl.ledger.history.past_lives import first_and_last, last_decision, past_lives
 from queuectl.ledger.history.past_states import Said, as_of
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT, past_usage
 from queuectl.ledger.pool import ledger_call, reading, stream
-from queuectl.ledger.published_facts import nodes_now
+from queuectl.ledger.published_facts import capacity_from_json, nodes_now
 from queuectl.ledger.rows import stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
 from queuectl.ports.ledger import LedgerUnavailable, NotStored

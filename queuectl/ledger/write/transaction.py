@@ -15,9 +15,10 @@ from queuectl.ledger.arrays import Columns
 from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json
 from queuectl.ledger.shapes import shape_of
 from queuectl.ledger.write import statements as s
-from queuectl.ledger.write.plan_rows import RULES_VERSION, Fold, decision_reason
-from queuectl.ledger.write.row_types import (
+from queuectl.ledger.write.plan_rows import (
+    RULES_VERSION,
     AttemptChange,
+    Fold,
     HoldLine,
     NewConfig,
     NewDecision,
@@ -25,6 +26,7 @@ from queuectl.ledger.write.row_types import (
     SeenWorkload,
     Segment,
     WorkloadChange,
+    decision_reason,
 )
 from queuectl.ports.ledger import LedgerRefused
 

@@ -1,9 +1,15 @@
-"""Objects of the API as players see them, and their clock."""
+"""The client of the sandbox, objects as players see them, and their clock."""
 
 from __future__ import annotations
 
+import ssl
 from datetime import datetime
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from queuectl.kube.account import Bearer
+from queuectl.kube.session import Deadlines, Session
+from queuectl.kube.transport import HttpTransport
 
 Object = dict[str, Any]
 """A Kubernetes object, or another JSON body of the API."""
@@ -39,3 +45,22 @@ def key_of(thing: Object) -> str:
 def version_of(thing: Object) -> int:
     """resourceVersion as a number."""
     return int(thing["metadata"].get("resourceVersion") or 0)
+
+
+_DEADLINES: Final = Deadlines(unary=30.0)
+"""One machine does all the work: answers take longer than in a cluster."""
+
+
+class Client(Session):
+    """`async with Client(url, ssl_context, token) as api:`."""
+
+    def __init__(self, url: str, trust: ssl.SSLContext, token: str) -> None:
+        super().__init__(HttpTransport(url, tls=trust), Bearer(token), deadlines=_DEADLINES)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

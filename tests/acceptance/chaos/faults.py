@@ -16,7 +16,7 @@ from typing import Final
 import aiohttp
 
 from queuectl.kube.errors import ApiError
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.chaos.proxy import Fault, Proxy
 from tests.acceptance.e2e.plant import LEASE, Plant, frozen
 from tests.acceptance.e2e.site import eventually

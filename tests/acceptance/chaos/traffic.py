@@ -10,7 +10,7 @@ from typing import Final
 from queuectl.kinds.jobs import PRIORITY_LABEL
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.players.kubelet import TERMINATE_SECONDS
 from tests.acceptance.e2e.site import Json, cluster_queue, flavor, job, local_queue, pod_template, pytorchjob
 from tests.acceptance.e2e.world import PATHS

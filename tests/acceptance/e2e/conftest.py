@@ -13,9 +13,9 @@ import pytest_asyncio
 import yaml
 
 from queuectl.kube.errors import ApiError
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.example import fake_node
+from queuectl.sandbox.players.api import Client
 from tests import definitions
 from tests.acceptance.e2e.site import (
     GPU,

@@ -8,9 +8,8 @@ from typing import Final
 import pytest
 
 from queuectl.kube.session import MERGE_PATCH
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.api import Client, Object
 
 SYSTEM: Final = "queuectl-system"
 POD: Final = {"kind": "Pod", "namespace": SYSTEM, "name": "queuectl-api-0"}

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from queuectl.kube.errors import ApiError
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.e2e.plant import frozen
 from tests.acceptance.e2e.rest_site import HOLDS, OWN, ROLES, SYSTEM, TEAMS, Place, Server, placed, started
 from tests.acceptance.e2e.site import eventually

@@ -7,7 +7,7 @@ from typing import Any
 
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.e2e.site import Json, Site, eventually
 from tests.job_kinds import JOB_KINDS
 

@@ -24,10 +24,9 @@ import yaml
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.api_server import Plane, cluster_id
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, write_kubeconfig
 from queuectl.sandbox.endpoints import write_private
-from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.api import Client, Object
 from queuectl.sandbox.processes import ChildProcess, spawn
 from tests.acceptance.e2e.exposing import SYSTEM, expose
 from tests.acceptance.first_hour.database import Database

@@ -15,8 +15,8 @@ import yaml
 from queuectl.kinds.manifests import policy_name
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import JSON_PATCH, MERGE_PATCH
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import CONTROLLER_USER, ControlPlane
+from queuectl.sandbox.players.api import Client
 from tests.integration.sandbox.polling import eventually
 from tests.job_kinds import JOB_KINDS
 from tests.rights import grant

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from queuectl.kube.errors import ApiError
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.site import (
     IN_FORCE_SECONDS,
     KINDS,

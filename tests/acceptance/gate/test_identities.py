@@ -8,7 +8,7 @@ import pytest
 
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import JSON_PATCH
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.site import (
     ADMISSION,
     BYPASS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuectl.kube.errors import ApiError
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.site import BYPASS, KINDS, NAMESPACE, SUBMITTER, Json, Kind, Site, nested
 from tests.job_kinds import JOB_KINDS
 from tests.rights import all_rights

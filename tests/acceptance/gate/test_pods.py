@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.site import NAMESPACE, QUEUE, STRATEGIC_PATCH, Json, Site
 from tests.integration.sandbox.polling import eventually
 from tests.rights import grant

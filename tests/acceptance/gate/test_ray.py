@@ -11,7 +11,7 @@ from queuectl.kinds import patches
 from queuectl.kinds.jobs import JobKind
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.kinds import Objects
 from tests.acceptance.gate.site import Json, Site, look, put
 from tests.integration.kube.sites import effect

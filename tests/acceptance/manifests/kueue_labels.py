@@ -7,8 +7,8 @@ import yaml
 
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import JSON_PATCH
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.install import Installer
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.manifests.rendered import MANIFESTS, Json, documents
 
 COMPONENT = MANIFESTS / "kueue-labels"

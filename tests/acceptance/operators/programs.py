@@ -19,10 +19,10 @@ from typing import Any
 import yaml
 
 from queuectl.kube.errors import ApiError
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, write_kubeconfig
 from queuectl.sandbox.endpoints import choose_ports
 from queuectl.sandbox.install import Installer
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.processes import ChildProcess, spawn
 from tests.integration.sandbox.polling import eventually
 from tests.rights import bind

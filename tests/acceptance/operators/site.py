@@ -26,10 +26,10 @@ from queuectl.kube.errors import ApiError
 from queuectl.kube.reflectors import Reflectors, reflectors
 from queuectl.kube.session import Session, api_path
 from queuectl.kube.sources import sources
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.players import play
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.kubelet import FAKE_NODE
 from queuectl.sandbox.players.pods import PODS, controller_uid

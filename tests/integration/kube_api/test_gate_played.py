@@ -12,9 +12,9 @@ import pytest_asyncio
 import yaml
 
 from queuectl.kube.errors import ApiError
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.kubernetes.server import SmallApi
+from queuectl.sandbox.players.api import Client
 from tests import definitions
 from tests.acceptance.gate import test_ways as ways
 from tests.acceptance.gate.site import MANIFESTS, QUEUE, Kind, Site, nested

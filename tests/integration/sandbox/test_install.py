@@ -12,11 +12,10 @@ import yaml
 from queuectl.kube.errors import ApiError
 from queuectl.sandbox import example, tenancy
 from queuectl.sandbox.api_server import problems_of_policy
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.install import RUNS_BESIDE, Installer, InstallError, read_kustomization
 from queuectl.sandbox.kubernetes.server import SmallApi
-from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.api import Client, Object
 from queuectl.shipped import shipped
 
 FOLDERS = (".", "mutating", "examples")

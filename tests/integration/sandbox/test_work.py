@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from queuectl.kube.errors import Conflict
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.kubernetes.store import ObjectStore
-from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.api import Client, Object
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.work_queue import WorkQueue
 from tests.doubles.faults import Action, Fault, expire_watches, injected
