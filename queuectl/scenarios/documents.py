@@ -22,9 +22,8 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
 )
 from queuectl.core.reasons import Code, PreemptionCause
-from queuectl.kinds.node_rules import NodeSettings
 from queuectl.kinds.requests import counted, pod_resources
-from queuectl.kinds.resource_forms import ResourceSettings
+from queuectl.kinds.scheduling_sections import NodeSettings, ResourceSettings
 from queuectl.scenarios.fields import (
     LATER,
     Amounts,

@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from queuectl.sandbox.client import Client
+from queuectl.kube.errors import ApiError
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.example import fake_node
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.sandbox.players.api import Client
 from tests import definitions
 from tests.acceptance.e2e.site import (
     GPU,
@@ -105,7 +105,7 @@ async def _define(api: Client, definition: Json) -> None:
             await api.request(
                 "POST", "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs", probe, query={"dryRun": "All"}
             )
-        except PlayerRequestError as error:
+        except ApiError as error:
             return error.status == 422
         return False
 
@@ -146,5 +146,5 @@ async def world(site: Site, request: pytest.FixtureRequest) -> AsyncIterator[Wor
         options = {"propagationPolicy": "Background", "kind": "DeleteOptions"}
         for kind in ("Job", "PyTorchJob"):
             for item in (await api.request("GET", found.path(kind)))["items"]:
-                with contextlib.suppress(PlayerRequestError):  # it may be deleted already
+                with contextlib.suppress(ApiError):  # it may be deleted already
                     await api.request("DELETE", found.path(kind, item["metadata"]["name"]), options)

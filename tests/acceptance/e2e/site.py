@@ -17,8 +17,8 @@ from typing import Any
 import aiohttp
 import yaml
 
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
+from queuectl.sandbox.players.api import Client
 
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"

@@ -9,7 +9,7 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
-from queuectl.sandbox.players.api import MERGE_PATCH
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.processes import spawn
 from tests.acceptance.e2e import audit
 from tests.acceptance.e2e.site import Json, eventually, job, pod_template, pytorchjob

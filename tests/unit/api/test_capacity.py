@@ -19,7 +19,7 @@ from queuectl.core.capacity import (
 from queuectl.core.model import ConfigKey, PodSet
 from queuectl.core.policy import CapacityMode
 from queuectl.core.reasons import Code, Reason
-from queuectl.ports.reviews import Access
+from queuectl.ports.changes import Access
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, queue_spec, two_teams, workload
 from tests.unit.api.conftest import Clock, Serve
 from tests.unit.api.reviews import CannedReviews

@@ -14,8 +14,8 @@ from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, FlavorResourceCapa
 from queuectl.core.model import ConfigKey, Phase, WorkloadId
 from queuectl.core.policy import CapacityMode
 from queuectl.core.reasons import Code, PreemptionCause, Reason, RejectedCandidate
+from queuectl.ports.changes import Access
 from queuectl.ports.reader import DecisionRow, Held
-from queuectl.ports.reviews import Access
 from tests.unit.api.canned import (
     EPOCH_START,
     GPU,

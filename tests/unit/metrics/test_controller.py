@@ -14,10 +14,9 @@ from queuectl.core.policy import Condition
 from queuectl.core.reasons import Code, PreemptionCause, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
 from queuectl.core.resources import FlavorResource
-from queuectl.metrics.bounds import BoundedNames, summed
-from queuectl.metrics.endpoint import application
+from queuectl.metrics.collectors import BoundedNames, Sampled, summed
+from queuectl.metrics.exposition import application
 from queuectl.metrics.registry import Metrics
-from queuectl.metrics.sampled import Sampled
 from queuectl.ports.cluster import KindState
 from tests.unit.metrics import samples
 

@@ -1,10 +1,34 @@
-"""Garbage collection in a process that answers requests: no answer waits for a look at all objects."""
+"""A process that serves: its end by Ctrl-C and SIGTERM, and its garbage collection."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import os
+import signal
+from collections.abc import Callable
 from typing import Final
+
+log = logging.getLogger(__name__)
+
+
+def stop_on_signals(stop: Callable[[], object]) -> None:
+    """The first signal lets work under way finish, the second ends the process at once."""
+    loop = asyncio.get_running_loop()
+    asked = False
+
+    def handle() -> None:
+        nonlocal asked
+        if asked:
+            os._exit(130)
+        asked = True
+        log.info("stopping")
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, handle)
+
 
 YOUNG: Final = 2_000
 """Objects after which the new ones are collected, in some milliseconds. Engines of what-ifs, which are most

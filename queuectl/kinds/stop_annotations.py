@@ -1,18 +1,19 @@
-"""The reserved-stopped annotation: why queuectl stopped a workload, by which rule and at what cost.
+"""The reserved annotations of a stop.
 
-The stop patch writes it, the next start removes it. All users of the namespace can read it, so it names no
-workload of another namespace.
+reserved-stopped: why queuectl stopped a workload, by which rule and at what cost. reserved-release: an admin
+releases the quota of an attempt although pods of it exist (L28).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-from queuectl.core.model import Effect, WorkloadId
+from queuectl.core.model import Effect, ForcedRelease, WorkloadId
 from queuectl.core.reasons import Code, Reason, redacted
 from queuectl.kinds.admission import rfc3339
 from queuectl.kinds.json_fields import BadField, clean, integer
@@ -23,7 +24,7 @@ _MAX_DETAIL = 300
 _SECOND = timedelta(seconds=1)
 
 
-def render(effect: Effect) -> str:
+def render_stop(effect: Effect) -> str:
     """The annotation's text for a stop, compact and in a fixed order."""
     attempt, eviction = effect.attempt, effect.eviction
     found: dict[str, Any] = {"workload": attempt.workload, "attempt": attempt.number}
@@ -58,7 +59,7 @@ def _devices(effect: Effect) -> dict[str, int]:
     return {name: amount for name, amount in sorted(held.items()) if "/" in name}
 
 
-def parse(annotation: object, workload: WorkloadId) -> int | None:
+def stopped_attempt(annotation: object, workload: WorkloadId) -> int | None:
     """The attempt whose stop it records; None if it is malformed or of another workload."""
     if not isinstance(annotation, str) or len(annotation) > MAX_STOPPED:
         return None
@@ -69,3 +70,23 @@ def parse(annotation: object, workload: WorkloadId) -> int | None:
         return integer(read, "attempt", "", default=None, low=1)
     except (orjson.JSONDecodeError, UnicodeEncodeError, BadField, RecursionError):
         return None
+
+
+MAX_RELEASE: Final = 1_000
+"""Longest annotation that is read, in characters."""
+_TEXT: Final = re.compile(r"([^/]+)/([1-9][0-9]{0,8}) by (.+?): (.+)", re.DOTALL)
+
+
+def render_release(workload: WorkloadId, release: ForcedRelease) -> str:
+    """The text of the annotation: `WORKLOAD/ATTEMPT by USER: REASON`."""
+    return f"{workload}/{release.attempt} by {release.by}: {release.reason}"
+
+
+def forced_release(annotation: object, workload: WorkloadId) -> ForcedRelease | None:
+    """None if it is malformed, or about another workload."""
+    if not isinstance(annotation, str) or len(annotation) > MAX_RELEASE:
+        return None
+    found = _TEXT.fullmatch(clean(annotation, MAX_RELEASE))
+    if found is None or found[1] != workload:
+        return None
+    return ForcedRelease(int(found[2]), found[3], found[4])

@@ -1,22 +1,36 @@
-"""A part of the garbage collector, for the small API: pods created for a controller that was just deleted.
+"""What is deleted for the small API: Events after an hour, and pods whose controller was just deleted.
 
-The small API itself deletes the dependents of a deleted object; this deletes those created just after that.
+A real API server keeps Events no longer either. The small API itself deletes the dependents of a deleted
+object; the garbage collector here deletes those created just after that.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
 
-from queuectl.sandbox.players.api import Api, Clock, Object, PlayerRequestError
+from queuectl.kube.errors import ApiError, NotFound
+from queuectl.kube.session import Session
+from queuectl.sandbox.players.api import Clock, Object, moment
 from queuectl.sandbox.players.informer import Informer
-from queuectl.sandbox.players.pods import controller_of, pod_path
+from queuectl.sandbox.players.pods import controller_of, deletion_of, pod_path
 from queuectl.sandbox.players.work_queue import WorkQueue
+
+_EVENTS: Final = "/api/v1/events"
+_KEPT: Final = timedelta(hours=1)
+_PAUSE_SECONDS: Final = 300.0
+
+_log = logging.getLogger(__name__)
 
 
 class Owners:
     """Give it a store of pods with the index `owner`, and the stores of their controllers by kind."""
 
-    def __init__(self, api: Api, pods: Informer, controllers: Mapping[str, Informer], clock: Clock) -> None:
+    def __init__(
+        self, api: Session, pods: Informer, controllers: Mapping[str, Informer], clock: Clock
+    ) -> None:
         self.queue = WorkQueue("garbage collector", self.reconcile, clock)
         self._api = api
         self._pods = pods
@@ -44,8 +58,7 @@ class Owners:
         if store is None or self._is_there(store, pod, owner):
             return
         if not await self._is_really_there(store, pod, owner):
-            body = {"preconditions": {"uid": pod["metadata"]["uid"]}, "propagationPolicy": "Background"}
-            await self._api.request("DELETE", pod_path(pod), body)
+            await self._api.delete(pod_path(pod), deletion_of(pod))
 
     def _is_there(self, store: Informer, pod: Object, owner: Object) -> bool:
         found = store.get(f"{pod['metadata']['namespace']}/{owner['name']}")
@@ -53,12 +66,30 @@ class Owners:
 
     async def _is_really_there(self, store: Informer, pod: Object, owner: Object) -> bool:
         """The store may be older than the pod: only a read from the API shows that the owner is gone."""
-        base, _, plural = store.path.rpartition("/")
-        path = f"{base}/namespaces/{pod['metadata']['namespace']}/{plural}/{owner['name']}"
+        path = store.path_of(pod["metadata"]["namespace"], owner["name"])
         try:
-            found = await self._api.request("GET", path)
-        except PlayerRequestError as error:
-            if error.status == 404:
-                return False
-            raise
+            found = await self._api.get(path)
+        except NotFound:
+            return False
         return bool(found["metadata"]["uid"] == owner["uid"])
+
+
+async def forget_events(api: Session, clock: Clock) -> None:
+    """Delete old Events until cancelled."""
+    while True:
+        await clock.sleep(_PAUSE_SECONDS)
+        try:
+            for event in (await api.request("GET", _EVENTS))["items"]:
+                if clock.now() - _last(event) > _KEPT:
+                    metadata = event["metadata"]
+                    path = f"/api/v1/namespaces/{metadata['namespace']}/events/{metadata['name']}"
+                    await api.request("DELETE", path)
+        except ApiError as error:
+            _log.warning("old events: %s", error)
+
+
+def _last(event: Object) -> datetime:
+    """When it last happened."""
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return moment(next(filter(None, times), event["metadata"]["creationTimestamp"]))

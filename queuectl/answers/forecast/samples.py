@@ -1,23 +1,23 @@
-"""Run times of workloads, drawn from those of earlier ones that are alike (A13). Pure.
-
-A workload runs longer than each of its runs that is not over, or that was evicted: it counts as censored, and
-the distribution of a group is the estimate of Kaplan and Meier (1958). Each workload counts once: with a
-censored run for each eviction, those that are evicted often would make all run times longer.
-"""
+"""Run times, arrivals and ends of pods, drawn from those of the last weeks (A13, A14, A26). Pure."""
 
 from __future__ import annotations
 
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
+from heapq import nlargest
 from itertools import takewhile
 from random import Random
+from statistics import median
 from typing import Final, NamedTuple
 
-from queuectl.core.model import StoredWorkload
+from queuectl.core.model import StoredWorkload, Workload, WorkloadId
 from queuectl.ports.reader import PastLife, PastLives
+from queuectl.scenarios.arrivals import milliseconds
+from queuectl.scenarios.rebuilt_engine import requested
 
 LEAST_RUNS: Final = 8
 """A group tells of run times if so many of its runs ended that were longer than the time that is known."""
@@ -183,3 +183,96 @@ def known_at(past: PastLives, when: datetime, since: timedelta) -> PastLives:
         )
         found.append(PastLife(workload, then(ended_at), known))
     return PastLives(tuple(found), earliest, min(past.until, when), past.sequence)
+
+
+USUAL_SECONDS: Final = 30.0
+"""The default grace period of Kubernetes: where too few evictions are known."""
+LEAST_ENDINGS: Final = 8
+MOST_ENDINGS: Final = 99
+"""The last ones count."""
+
+
+class Endings:
+    """The times from the last evictions to the return of their quota."""
+
+    def __init__(self, lives: Iterable[PastLife]) -> None:
+        known = (
+            (run.ended_at, (run.ended_at - run.evicted_at).total_seconds())
+            for life in lives
+            for run in life.runs
+            if run.evicted_at is not None and run.ended_at is not None
+        )
+        last = [seconds for _, seconds in nlargest(MOST_ENDINGS, known)]
+        self._seconds = sorted(last) if len(last) >= LEAST_ENDINGS else [USUAL_SECONDS]
+        self.usual: Final = median(self._seconds)
+
+    def draw(self, part: float) -> float:
+        """Return the time that a `part` from 0 to 1 of the evictions did not exceed."""
+        return self._seconds[int(part * len(self._seconds))]
+
+    def left(self, part: float, so_far: float) -> float:
+        """Return the same of what is left where pods have been ending for so many seconds. Where no eviction
+        took longer, half of such pods take as long again."""
+        longer = self._seconds[bisect_right(self._seconds, so_far) :]
+        return longer[int(part * len(longer))] - so_far if longer else so_far * part / (1.0 - part)
+
+
+DAY: Final = timedelta(days=1)
+_SATURDAY: Final = 5
+
+
+class Coming(NamedTuple):
+    """A workload that is expected, like an earlier one."""
+
+    at: int
+    """Milliseconds from now."""
+    like: StoredWorkload
+    workload: Workload
+
+
+class Calendar:
+    """Which workloads arrived on which of the days before now. A day begins at the time of the day that it is
+    now, so that all days are whole."""
+
+    def __init__(
+        self, lives: Iterable[PastLife], since: datetime, now: datetime, queues: Collection[str]
+    ) -> None:
+        """`queues`: names of the ClusterQueues whose arrivals count."""
+        came = (life.workload for life in lives if life.workload.cluster_queue in queues)
+        self.came = sorted(
+            (one for one in came if since <= one.created_at <= now), key=lambda one: (one.created_at, one.id)
+        )
+        """In order."""
+        self._times = [one.created_at for one in self.came]
+        self._now = now
+        self.days = (now - since) // DAY
+        """How many whole days are known."""
+
+    def sample(self, dice: Random) -> list[int]:
+        """Return days before now, 1 for the last one: as many as are known, drawn from them (bootstrap)."""
+        known = range(1, self.days + 1)
+        kinds = [[back for back in known if self._weekend(back) is kind] for kind in (True, False)]
+        return [back for kind in kinds if kind for back in dice.choices(kind, k=len(kind))]
+
+    def day(self, number: int, days: Sequence[int], dice: Random) -> Iterator[Coming]:
+        """Yield the arrivals of the day `number` from now, from 0: those of one of `days`, for a working day
+        of a working day, for one of a weekend of one of a weekend, if there is one."""
+        begins = self._now + number * DAY
+        alike = [back for back in days if self._weekend(back) is self._weekend(-number)]
+        back = dice.choice(alike or days) * DAY
+        begun = self._now - back
+        first, last = (bisect_left(self._times, time) for time in (begun, begun + DAY))
+        for count, one in enumerate(self.came[first:last]):
+            at = begins + (one.created_at - begun)
+            yield Coming(
+                milliseconds((at - self._now).total_seconds()), one, _again(one, f"{number}-{count}", at)
+            )
+
+    def _weekend(self, back: int) -> bool:
+        return (self._now - back * DAY).weekday() >= _SATURDAY
+
+
+def _again(one: StoredWorkload, suffix: str, at: datetime) -> Workload:
+    identity = WorkloadId(f"coming-{suffix}")
+    ref = one.ref._replace(name=f"{one.ref.name}-coming-{suffix}", uid=identity)
+    return replace(requested(one), id=identity, ref=ref, created_at=at, hold=False, hold_reason=None)

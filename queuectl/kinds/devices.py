@@ -1,4 +1,4 @@
-"""From ResourceSlices, DeviceClasses and DeviceTaintRules, as raw JSON, to devices of the core (M16 to M18).
+"""From objects of dynamic resource allocation, as raw JSON, to devices and claims of the core (M16 to M18).
 
 The CEL expressions of a class select its devices. A device counts as the resource of the first class in the
 configuration that selects it.
@@ -12,11 +12,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
+from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.device_slices import Device, DeviceTaintRule, ResourceSlice
 from queuectl.core.events import ContextGone, ContextObserved
 from queuectl.core.resources import CPU, BadQuantity, parse_quantity
 from queuectl.kinds.cel import DEVICE, INTEGERS, BadExpression, check, first_selecting
-from queuectl.kinds.json_fields import BadField, Json, checked, integer, mapping, objects, shown, text
+from queuectl.kinds.json_fields import (
+    BadField,
+    Json,
+    checked,
+    clean,
+    integer,
+    mapping,
+    namespaced_name,
+    object_name,
+    objects,
+    shown,
+    text,
+)
 
 GROUP: Final = "resource.k8s.io"
 MAX_DEVICES: Final = 128
@@ -47,7 +60,7 @@ class DeviceSlices:
 
     def observe_class(self, obj: Json) -> None:
         """Raises BadField for one without a name."""
-        name = _name(obj)
+        name = object_name(obj)
         if name not in self._resources:
             return
         before = self._selectors.get(name)
@@ -68,7 +81,7 @@ class DeviceSlices:
     def observe_slice(self, obj: Json) -> ContextObserved | None:
         """None if it is malformed."""
         try:
-            name, spec = _name(obj), mapping(obj, "spec", "")
+            name, spec = object_name(obj), mapping(obj, "spec", "")
             value = self._value(name, spec)
         except BadField:
             return None
@@ -136,7 +149,7 @@ def device_taint_rule(obj: Json) -> ContextObserved | None:
         key, effect = _taint(mapping(spec, "taint", "spec"), "spec.taint")
         return ContextObserved(
             DeviceTaintRule(
-                name=_name(obj),
+                name=object_name(obj),
                 key=key,
                 effect=effect,
                 driver=text(selector, "driver", path),
@@ -146,10 +159,6 @@ def device_taint_rule(obj: Json) -> ContextObserved | None:
         )
     except BadField:
         return None
-
-
-def _name(obj: Json) -> str:
-    return checked(mapping(obj, "metadata", "").get("name"), "metadata.name")
 
 
 def _expressions(obj: Json) -> tuple[str, ...]:
@@ -203,3 +212,83 @@ def _counters(parent: Json, field: str, name: str, path: str) -> Iterator[tuple[
             if amount is None:
                 raise BadField(f"{where}.counters.{counter}.value", f"{shown(value)} is no quantity")
             yield counter_set, counter, amount
+
+
+GENERATED: Final = "resource.kubernetes.io/pod-claim-name"
+"""Annotation of ResourceClaims that Kubernetes makes from a template for one pod."""
+MAX_CLAIMS: Final = 1000
+MAX_REQUESTS: Final = 32
+
+
+def pod_claims(pod: Json, path: str) -> tuple[PodClaim, ...]:
+    """The claims in the spec of a pod. Raises BadField."""
+    return tuple(_pod_claims(pod, path))
+
+
+def _pod_claims(pod: Json, path: str) -> Iterator[PodClaim]:
+    for index, one in enumerate(objects(pod, "resourceClaims", path, MAX_CLAIMS)):
+        where = f"{path}.resourceClaims[{index}]"
+        template = text(one, "resourceClaimTemplateName", where)
+        name = template or text(one, "resourceClaimName", where)
+        if name is None:
+            raise BadField(where, "neither resourceClaimName nor resourceClaimTemplateName is set")
+        yield PodClaim(where, name, template=template is not None)
+
+
+def held_claims(pod: Json) -> tuple[PodClaim, ...]:
+    """The claims of a pod that exists. Raises BadField.
+
+    Where its status names the ResourceClaim that Kubernetes made from a template for it, this is its claim:
+    the template may be deleted or replaced by now.
+    """
+    found = pod_claims(mapping(pod, "spec", ""), "spec")
+    listed = objects(mapping(pod, "status", ""), "resourceClaimStatuses", "status", MAX_CLAIMS)
+    made = {one.get("name"): one.get("resourceClaimName") for one in listed}
+    if not made:
+        return found
+    names = (
+        one.get("name") for one in objects(mapping(pod, "spec", ""), "resourceClaims", "spec", MAX_CLAIMS)
+    )
+    return tuple(
+        PodClaim(claim.path, clean(str(made[name]), 512), template=False)
+        if claim.template and made.get(name)
+        else claim
+        for claim, name in zip(found, names, strict=True)
+    )
+
+
+def resource_claim(obj: Json) -> ResourceClaim:
+    """Raises BadField."""
+    generated = GENERATED in mapping(mapping(obj, "metadata", ""), "annotations", "metadata")
+    return ResourceClaim(namespaced_name(obj), tuple(_requests(mapping(obj, "spec", ""), "spec")), generated)
+
+
+def resource_claim_template(obj: Json) -> ResourceClaimTemplate:
+    """Raises BadField."""
+    spec = mapping(mapping(obj, "spec", ""), "spec", "spec")
+    return ResourceClaimTemplate(namespaced_name(obj), tuple(_requests(spec, "spec.spec")))
+
+
+def _requests(spec: Json, path: str) -> Iterator[DeviceRequest]:
+    devices, path = mapping(spec, "devices", path), f"{path}.devices"
+    for index, one in enumerate(objects(devices, "requests", path, MAX_REQUESTS)):
+        yield _request(one, f"{path}.requests[{index}]")
+
+
+def _request(one: Json, path: str) -> DeviceRequest:
+    exactly = mapping(one, "exactly", path)
+    found = (exactly,) if exactly else objects(one, "firstAvailable", path, MAX_REQUESTS)
+    path = f"{path}.{'exactly' if exactly else 'firstAvailable'}"
+    if not found:
+        return DeviceRequest(path, problem="it asks for nothing that is known")
+    if exactly.get("adminAccess") is True:
+        return DeviceRequest(path, admin=True)
+    if any(part.get("allocationMode") not in (None, "ExactCount") for part in found):
+        mode = next(part["allocationMode"] for part in found if part.get("allocationMode") != "ExactCount")
+        return DeviceRequest(path, problem=f"allocationMode {checked(mode, path)} has no fixed count")
+    return DeviceRequest(path, tuple(_alternative(part, path) for part in found))
+
+
+def _alternative(part: Json, path: str) -> tuple[str, int]:
+    name = checked(part.get("deviceClassName"), f"{path}.deviceClassName")
+    return name, integer(part, "count", path, default=1, low=1)
