@@ -1,7 +1,7 @@
 """How tests are divided among commands and worker processes.
 
 Two markers, given to each test by what it needs, select the tests of a command. `make test` runs what is not
-marked `acceptance`. `make test-acceptance` runs what is, and with all examples what is marked `law`.
+marked `acceptance`. `make test-acceptance` runs what is, and with more examples what is marked `law`.
 
 In several processes (`pytest -n`) a group of tests runs in one worker, in order.
 
