@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "scheduling.md"
 GPU = "nvidia.com/gpu"
 
 
+@cache
 def schema(kind: str) -> Json:
     found: Json = definition(POLICY_KINDS[kind])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return found
