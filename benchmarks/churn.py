@@ -6,8 +6,7 @@ import asyncio
 
 from benchmarks.following import follow
 from benchmarks.load import over, suspended, tell
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.api import Client, Object
 
 
 class Churn:

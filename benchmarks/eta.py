@@ -19,7 +19,7 @@ from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report
 from queuectl.answers.forecast.backtest import held, started
 from queuectl.answers.forecast.forecast import WINDOW, Forecast, Interval, Known, Unknown
-from queuectl.answers.forecast.run_times import known_at
+from queuectl.answers.forecast.samples import known_at
 from queuectl.core.model.workload import Phase, StoredWorkload, WorkloadId
 from queuectl.ports.reader import PastLife, PastLives
 

@@ -37,11 +37,11 @@ from benchmarks.report import Detail, Figure, Report
 from benchmarks.rest import SAYS_URL
 from benchmarks.site import Site, says, site, until
 from queuectl.answers.forecast.forecast import WINDOW, Interval
-from queuectl.answers.forecast.run_times import known_at
+from queuectl.answers.forecast.samples import known_at
 from queuectl.app.api import scheduling
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import connection_pool
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.processes import spawn
 
 Object = dict[str, Any]

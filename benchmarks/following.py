@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from queuectl.kinds.jobs import QUEUE_LABEL
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import Object, PlayerRequestError
+from queuectl.kube.errors import ApiError, from_status
+from queuectl.sandbox.players.api import Client, Object
 
 JOBS: Final = "/apis/batch/v1/jobs"
 _SELECTED: Final = {"labelSelector": QUEUE_LABEL}
@@ -26,8 +26,8 @@ async def follow(api: Client, look: Callable[[Object], None], listed: Callable[[
         try:
             while True:
                 version = await _watch(api, version, look)
-        except PlayerRequestError as error:
-            if not error.gone:
+        except ApiError as error:
+            if error.status not in (404, 410):
                 raise
 
 
@@ -44,13 +44,12 @@ async def _list(api: Client, look: Callable[[Object], None]) -> str:
 
 async def _watch(api: Client, version: str, look: Callable[[Object], None]) -> str:
     """Watch until the server ends it. Returns the last resource version that was read. Raises ApiError."""
-    asked = {**_SELECTED, "watch": "true", "resourceVersion": version, "timeoutSeconds": "300"}
-    async with api.watch(JOBS, query=asked) as events:
-        async for event in events:
+    asked = {**_SELECTED, "resourceVersion": version, "timeoutSeconds": "300"}
+    async with api.watch(JOBS, query=asked) as batches:
+        async for event in (event async for batch in batches for event in batch):
             if event["type"] == "ERROR":
-                raise PlayerRequestError(
-                    int(event["object"].get("code") or 0), str(event["object"].get("message"))
-                )
+                status = event["object"]
+                raise from_status(JOBS, int(status.get("code") or 0), str(status.get("message")))
             look(event["object"])
             version = event["object"]["metadata"]["resourceVersion"]
     return version

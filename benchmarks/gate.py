@@ -32,11 +32,11 @@ from queuectl.core.model.workload import (
 )
 from queuectl.kinds import patches
 from queuectl.kinds.workloads import observe
+from queuectl.kube.session import JSON_PATCH, MERGE_PATCH
 from queuectl.sandbox import tenancy
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.install import Installer, read_kustomization
-from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, Object
+from queuectl.sandbox.players.api import Client, Object
 from queuectl.shipped import shipped
 
 JOBS, WARM, ROUNDS = 600, 200, 2

@@ -27,8 +27,8 @@ from benchmarks.site import Site, says, site, until
 from queuectl.app.kinds import built_in
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.podsets import PodSetGroup, Templates
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.players.api import MERGE_PATCH
 from queuectl.sandbox.processes import ChildProcess
 
 KINDS, OBJECTS, STARTED = 12, 2_000, 50

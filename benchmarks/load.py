@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.following import follow, path_of
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import MERGE_PATCH, Object, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.players.api import Client, Object
 
 _AT_ONCE = 48
 """Concurrent writes."""
@@ -231,7 +232,7 @@ async def tell(admin: Client, job: Object, status: Object) -> None:
     """Write the status of a Job, as its controller does."""
     try:
         await admin.request("PATCH", f"{path_of(job)}/status", status, content_type=MERGE_PATCH)
-    except PlayerRequestError as error:
+    except ApiError as error:
         # It has changed since: a write that is still due follows from the change.
         if error.status not in (409, 422):
             raise

@@ -26,12 +26,12 @@ from benchmarks.objects import gang_job, separate_queues
 from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Report, median
 from benchmarks.site import ENFORCED, until
-from queuectl.sandbox.client import Client
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.endpoints import Endpoints
 from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.players.api import MERGE_PATCH
-from queuectl.sandbox.players.nodes import FAILED
+from queuectl.sandbox.players.api import Client
+from queuectl.sandbox.players.kubelet import FAILED
 from queuectl.sandbox.processes import ChildProcess, spawn
 
 ROUNDS: Final = 5

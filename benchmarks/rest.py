@@ -27,7 +27,7 @@ from benchmarks.profiles import Samples
 from benchmarks.progress import Advance, bar
 from benchmarks.report import Detail, Figure, Goal, Report, percentile
 from benchmarks.site import Site, says, site, until
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.processes import ChildProcess
 
 NAMESPACES, WAITING, READABLE = 200, 20_000, 20

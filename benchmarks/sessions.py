@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.months import DAY, QUOTA, Recorded, arrivals
 from benchmarks.objects import gang_job, shared_queues
-from queuectl.answers.forecast.endings import LEAST_ENDINGS
+from queuectl.answers.forecast.samples import LEAST_ENDINGS
 from queuectl.core.decisions import Plan
 from queuectl.core.model.events import ConfigurationObserved, Event
 from queuectl.core.model.workload import EffectKey

@@ -18,12 +18,13 @@ import asyncpg
 
 from benchmarks.machine import child_named, cpu_seconds
 from benchmarks.objects import NODE_GPUS, NODES, Object, gpu_nodes, rights, training_job
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.ledger.admin import schema
 from queuectl.sandbox import tenancy
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.install import Installer, read_kustomization
-from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.shipped import shipped
@@ -155,7 +156,7 @@ class Site:
         path = "/apis/batch/v1/namespaces/default/jobs"
         try:
             answer = await self.tenant.request("POST", path, body, query={"dryRun": "All"})
-        except PlayerRequestError:  # refused by a policy
+        except ApiError:  # refused by a policy
             return False
         return not answer["spec"].get("suspend")
 

@@ -18,7 +18,11 @@ KINDS: Final = FOLDER / "kinds.md"
 RULES: Final = FOLDER / "scheduling.md"
 EXAMPLES: Final = FOLDER / "clusterqueue-by-example.md"
 POLICIES: Final = FOLDER / "examples" / "clusterqueues"
+COMPLETE: Final = ("own-and-lend", "flavor-fallback", "users-in-turn")
+"""Examples that the page shows with their ResourceFlavors and LocalQueues: these are what they are about."""
+LEFT_OUT: Final = ("ResourceFlavor", "LocalQueue")
 
+_OWN: Final = re.compile(r"metadata: .*|nominalQuota: [^,}\n]*")
 _COUNTED: Final = re.compile(r"<!-- counted pods -->\n.*?<!-- end -->", re.DOTALL)
 _EXAMPLE: Final = re.compile(r"<!-- example ([a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
 
@@ -65,7 +69,7 @@ def with_examples(text: str) -> str:
         return "\n".join(
             (
                 f"<!-- example {mark[1]} -->",
-                f"```yaml\n{(folder / 'policy.yaml').read_text()}```\n",
+                f"```yaml\n{_shown(mark[1], (folder / 'policy.yaml').read_text())}```\n",
                 f"Its {link}:\n",
                 *(f"- {test['name']}" for test in tests),
                 "<!-- end -->",
@@ -73,6 +77,23 @@ def with_examples(text: str) -> str:
         )
 
     return _EXAMPLE.sub(current, text)
+
+
+def _shown(example: str, policy: str) -> str:
+    """The objects of `policy` that the page shows, with the comment at its beginning.
+
+    Left out are ResourceFlavors, LocalQueues, and ClusterQueues that differ from one before in name and
+    nominal quota only.
+    """
+    if example in COMPLETE:
+        return policy
+    comment = "".join(line for line in policy.splitlines(keepends=True) if line.startswith("#"))
+    shown: dict[str, str] = {}
+    for text in policy.removeprefix(comment).split("---\n"):
+        kind = yaml.safe_load(text)["kind"]
+        if kind not in LEFT_OUT:
+            shown.setdefault(_OWN.sub("", text) if kind == "ClusterQueue" else text, text)
+    return comment + "---\n".join(shown.values())
 
 
 if __name__ == "__main__":

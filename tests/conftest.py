@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -12,7 +13,16 @@ from typing import Any
 import pytest
 
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
-from tests.spread import ACCEPTANCE, LAW, in_groups, scheduler, shared_sites, tiers, workers
+from tests.spread import (
+    ACCEPTANCE,
+    LAW,
+    import_in_turn,
+    in_groups,
+    scheduler,
+    shared_sites,
+    tiers,
+    workers,
+)
 
 NO_SKIPS = "QUEUECTL_NO_SKIPS"
 _FIGURE = "figure"
@@ -78,6 +88,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_xdist_auto_num_workers() -> int | None:
     """For `-n auto`; None: as xdist counts. A real control plane takes what more of them would use."""
     return None if find_assets() else workers(os.cpu_count() or 1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session):  # type: ignore[no-untyped-def]
+    """The garbage collector never looks at what is collected: it stays to the end."""
+    gc.disable()
+    config = session.config
+    if given := getattr(config, "workerinput", None):
+        number = int(given["workerid"].removeprefix("gw"))
+        import_in_turn(config.args, config.rootpath, number, given["workercount"])
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

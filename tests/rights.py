@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from tests.integration.sandbox.polling import eventually
 
 Json = dict[str, Any]

@@ -1,7 +1,7 @@
 """How tests are divided among commands and worker processes.
 
 Two markers, given to each test by what it needs, select the tests of a command. `make test` runs what is not
-marked `acceptance`. `make test-acceptance` runs what is, and with all examples what is marked `law`.
+marked `acceptance`. `make test-acceptance` runs what is, and with more examples what is marked `law`.
 
 In several processes (`pytest -n`) a group of tests runs in one worker, in order.
 
@@ -13,7 +13,11 @@ once, and two workers may have different sites up at the same time.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -83,6 +87,20 @@ def group(nodeid: str) -> str:
     if found := _PLANE.match(nodeid):
         return f"{found['file']} on {found['plane']}"
     return nodeid.partition("::")[0]
+
+
+def import_in_turn(arguments: Sequence[str], root: Path, worker: int, count: int) -> None:
+    """Import all modules of tests below the arguments of pytest; each of `count` workers begins with others.
+
+    All workers import all modules. On the first run a module is compiled by the worker that comes to it
+    first, and the others load what it has written. An error is reported by the collection, which tries again.
+    """
+    folders = [root / argument.partition("::")[0] for argument in arguments]
+    modules = sorted(module for folder in folders for module in folder.rglob("test_*.py"))
+    first = worker * len(modules) // count
+    for module in modules[first:] + modules[:first]:
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(".".join(module.relative_to(root).with_suffix("").parts))
 
 
 def workers(cores: int) -> int:

@@ -37,8 +37,7 @@ from queuectl.kube.sources import sources
 from queuectl.ledger.admin.schema import migrate
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.write.postgres import PostgresLedger
-from queuectl.metrics.counting import Counting
-from queuectl.metrics.registry import Metrics
+from queuectl.metrics.registry import Counting, Metrics
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from tests.builders import World, local_queue, observed, policy, queue, workload
 from tests.integration.kube.sites import NAMESPACE, Site, job, jobs, small

@@ -25,9 +25,8 @@ from rich.text import Text
 
 from docs.pictures.recording import Recording
 from queuectl.screen.frame import Picture, frame
-from queuectl.screen.local_client import local_client
 from queuectl.screen.navigation import ScreenView
-from queuectl.screen.poller import look
+from queuectl.screen.poller import local_client, look
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 README: Final = ROOT / "README.md"

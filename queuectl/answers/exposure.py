@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from queuectl.answers.explanation import Visibility
-from queuectl.answers.parts import in_parts
 from queuectl.answers.queue_states import QueueState
-from queuectl.answers.state import CommittedState
+from queuectl.answers.state import CommittedState, in_parts
 from queuectl.core.model.policy import ClusterQueue, PreemptionPolicy
 from queuectl.core.model.reasons import PreemptionCause
 from queuectl.core.model.resources import FlavorResource

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from queuectl.answers.parts import in_parts
-from queuectl.answers.state import CommittedState
+from queuectl.answers.state import CommittedState, in_parts
 from queuectl.core.model.what_if import Tried
 from queuectl.core.model.workload import Attempt, AttemptState, Phase, StoredWorkload, Workload
 from queuectl.kinds.policy import parse_policy

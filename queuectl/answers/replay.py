@@ -9,9 +9,8 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from queuectl.answers.forecast.endings import Endings
 from queuectl.answers.forecast.forward import Resumed
-from queuectl.answers.forecast.run_times import RunTimes, grouped, run_of
+from queuectl.answers.forecast.samples import Endings, RunTimes, grouped, run_of
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import Event, PolicyObserved
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, ClusterQueue, Cohort, SchedulingConfiguration

@@ -5,11 +5,12 @@ A state is immutable: `advance` makes the next one and computes only what differ
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import heapq
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeVar, get_args
@@ -26,8 +27,10 @@ from queuectl.answers.queue_states import (
     queue_states,
     quota_tree,
 )
+from queuectl.core.directory import AffectedObjects, Directory
+from queuectl.core.entries import Shape
 from queuectl.core.features.nodes.capacity import told_capacities
-from queuectl.core.model.capacity import FlavorCapacity, PodDemand
+from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, PodDemand
 from queuectl.core.model.node_facts import NodeFacts
 from queuectl.core.model.policy import (
     DEFAULT_CONFIGURATION,
@@ -41,10 +44,20 @@ from queuectl.core.model.policy import (
     SchedulingConfiguration,
 )
 from queuectl.core.model.resources import FlavorResource
-from queuectl.core.model.workload import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
+from queuectl.core.model.workload import (
+    ConfigKey,
+    Phase,
+    PodSet,
+    PodsReady,
+    StoredWorkload,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.queues.demand import PendingRequest, demand
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.shortage import share_out, shares_out
 from queuectl.core.quota.tree import QuotaTree
+from queuectl.kinds.context import is_kept, kept_context
 from queuectl.ports.reader import Reading
 
 OVER: Final = frozenset({Phase.FINISHED, Phase.DELETED})
@@ -492,3 +505,57 @@ def _counts(
         count(former, -1)
         count(now, 1)
     return result
+
+
+Item = TypeVar("Item")
+
+SCANNED: Final = 200
+"""Workloads in a part, where each is looked at: some milliseconds for those with the most podsets."""
+
+
+async def in_parts(items: Iterable[Item], size: int = SCANNED) -> AsyncIterator[Item]:
+    """All items. Filter them outside: a part counts those that are passed over too."""
+    for number, one in enumerate(items, start=1):
+        if number % size == 0:
+            await asyncio.sleep(0)
+        yield one
+
+
+def demands_of(state: CommittedState) -> Iterator[ClusterQueueDemand]:
+    """Yield the demand of each ClusterQueue, as the controller tells it (core/queues/demand).
+
+    What pods request follows from the context that the state has: without ResourceClaims, which the ledger
+    does not keep (docs/decisions/0039-answers-from-copies-of-the-engine.md).
+    """
+    shapes = _Shapes(state)
+    for queue in state.cluster_queues():
+        pending = (state.workloads[WorkloadId(one[1][-1])] for one in queue.workloads.order)
+        yield ClusterQueueDemand(
+            queue.name, demand(PendingRequest(shapes.of(one), one.reason) for one in pending if one.reason)
+        )
+
+
+class _Shapes:
+    """What workloads request, computed once for those of a namespace with the same podsets."""
+
+    def __init__(self, state: CommittedState) -> None:
+        self._directory = Directory(state.configuration)
+        self._known: dict[tuple[str, tuple[PodSet, ...]], Shape] = {}
+        for key, spec in state.specs.items():
+            if is_kept(key.kind):
+                with contextlib.suppress(ValueError):  # of another version
+                    self._directory.observe_context(kept_context(key, spec).value, AffectedObjects())
+
+    def of(self, stored: StoredWorkload) -> Shape:
+        key = (stored.ref.namespace, stored.pod_sets)
+        found = self._known.get(key)
+        if found is None:
+            workload = Workload(
+                id=stored.id,
+                ref=stored.ref,
+                queue=stored.queue,
+                created_at=stored.created_at,
+                pod_sets=stored.pod_sets,
+            )
+            found = self._known[key] = self._directory.charges(workload)
+        return found

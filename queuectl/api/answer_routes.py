@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -30,24 +30,22 @@ from queuectl.answers.statements import (
     nodes_in,
     of_cohort,
     statements,
-    total,
     totals,
 )
 from queuectl.answers.waits import Cause
 from queuectl.api import requests, schemas
 from queuectl.api.http import Refusal, bad_request, not_found
-from queuectl.api.lives import PAGE, PAGES, decisions_on
 from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Committed, Document
-from queuectl.api.view import AnswerSource, always, committed, may_get, now
-from queuectl.api.workload_routes import WorkloadRoutes
+from queuectl.api.view import AnswerSource, Sight, always, committed, may_get, now
+from queuectl.api.workload_routes import PAGE, PAGES, WorkloadRoutes, decisions_on
 from queuectl.core.model.reasons import Code, Limit
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Phase
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import MOST_HELD, PastHolds, PreemptionRow, TooMuchHistory
 
-Found = TypeVar("Found")
+Account = TypeVar("Account", bound=Document)
 
 MOST_PREEMPTIONS: Final = 10_000
 """Of one statement, in all queues."""
@@ -203,20 +201,45 @@ def _part(part: waits.Part) -> WaitPart:
     return WaitPart(text=waits.text(part), seconds=part.seconds, ahead=part.ahead, **part.why._asdict())
 
 
-Accounts = Mapping[FlavorResource, QueueAccount]
+Accounts = dict[FlavorResource, QueueAccount]
+ByQueue = Mapping[str, Accounts]
+"""By ClusterQueue."""
+Amounts = Mapping[FlavorResource, float]
+
+
+class _Forms(NamedTuple):
+    """The documents of a statement: of one ClusterQueue, or of a cohort."""
+
+    statement: type[Statement | CohortStatement]
+    account: type[PastAccount | MemberPast]
+    step: type[Step | MemberStep]
+    account_of_step: type[QuotaAccount]
+
+
+_OF_QUEUE: Final = _Forms(Statement, PastAccount, Step, QuotaAccount)
+_OF_COHORT: Final = _Forms(CohortStatement, MemberPast, MemberStep, MemberAccount)
 _SUMS: Final = ("guaranteed", "used", "borrowed", "beyond", "lent", "idle")
 
 
-def _account(cell: FlavorResource, one: QueueAccount, unit: int, caller: Visibility) -> dict[str, Any]:
-    """`unit`: amounts are divided by it."""
-    to = {f"ClusterQueue/{name}": amount for name, amount in one.lent_to.items()}
-    return {
-        "flavor": cell.flavor,
-        "resource": cell.resource,
-        **{name: getattr(one, name) / unit for name in _SUMS},
-        "borrowed_from": _loans(one.borrowed_from, unit, caller),
-        "lent_to": _loans(to, unit, caller),
-    }
+def _accounts(
+    model: type[Account], by_queue: ByQueue, unit: int, caller: Visibility, **more: Mapping[str, Amounts]
+) -> tuple[Account, ...]:
+    """`unit`: amounts are divided by it. `more`: further fields of the model, by ClusterQueue."""
+    made = []
+    for queue, accounts in by_queue.items():
+        for cell, account in accounts.items():
+            lent = {f"ClusterQueue/{name}": amount for name, amount in account.lent_to.items()}
+            fields: dict[str, Any] = {
+                "cluster_queue": queue,
+                "flavor": cell.flavor,
+                "resource": cell.resource,
+                **{name: getattr(account, name) / unit for name in _SUMS},
+                "borrowed_from": _loans(account.borrowed_from, unit, caller),
+                "lent_to": _loans(lent, unit, caller),
+                **{name: amounts[queue].get(cell) for name, amounts in more.items()},
+            }
+            made.append(model(**{name: fields[name] for name in model.model_fields}))
+    return tuple(made)
 
 
 def _loans(amounts: Mapping[str, int], unit: int, caller: Visibility) -> tuple[Loan, ...]:
@@ -228,63 +251,26 @@ def _loans(amounts: Mapping[str, int], unit: int, caller: Visibility) -> tuple[L
     return tuple(Loan(node=node, amount=amount / unit) for node, amount in ordered)
 
 
-def _members(by_queue: Mapping[str, Accounts], unit: int, caller: Visibility) -> tuple[MemberAccount, ...]:
-    return tuple(
-        MemberAccount(cluster_queue=queue, **_account(cell, one, unit, caller))
-        for queue, cells in by_queue.items()
-        for cell, one in cells.items()
-    )
-
-
-def _cohort_statement(
-    past: Mapping[str, Accounts],
+def _statement(
+    forms: _Forms,
+    past: ByQueue,
     rows: Sequence[PreemptionRow],
     bounds: Sequence[datetime],
-    steps: Iterable[Mapping[str, Accounts]],
+    steps: Iterable[ByQueue],
     caller: Visibility,
-) -> CohortStatement:
-    """`past` and `steps`: by ClusterQueue, those that the caller may read; `rows`: all preemptions then."""
-    wasted = {queue: lost(rows, queue) for queue in past}
-    return CohortStatement(
+) -> Statement | CohortStatement:
+    """`past` and `steps`: of ClusterQueues that the caller may read; `rows`: all preemptions then."""
+    wasted = {}
+    for queue, accounts in past.items():
+        amounts = lost(rows, queue)
+        wasted[queue] = {cell: amounts.get(cell, 0) / HOUR for cell in accounts}
+    return forms.statement.of(
         since=bounds[0],
         until=bounds[-1],
-        accounts=tuple(
-            MemberPast(
-                cluster_queue=queue,
-                **_account(cell, one, HOUR, caller),
-                lost=wasted[queue].get(cell, 0) / HOUR,
-            )
-            for queue, cells in past.items()
-            for cell, one in cells.items()
-        ),
+        accounts=_accounts(forms.account, past, HOUR, caller, lost=wasted),
         steps=tuple(
-            MemberStep(since=begin, until=end, accounts=_members(step, HOUR, caller))
-            for (begin, end), step in zip(pairwise(bounds), steps, strict=False)
-        ),
-    )
-
-
-def _statement(
-    past: Accounts,
-    wasted: Mapping[FlavorResource, int],
-    bounds: Sequence[datetime],
-    steps: Iterable[Accounts],
-    caller: Visibility,
-) -> Statement:
-    return Statement(
-        since=bounds[0],
-        until=bounds[-1],
-        accounts=tuple(
-            PastAccount(**_account(cell, one, HOUR, caller), lost=wasted.get(cell, 0) / HOUR)
-            for cell, one in past.items()
-        ),
-        steps=tuple(
-            Step(
-                since=begin,
-                until=end,
-                accounts=tuple(
-                    QuotaAccount(**_account(cell, one, HOUR, caller)) for cell, one in step.items()
-                ),
+            forms.step.of(
+                since=begin, until=end, accounts=_accounts(forms.account_of_step, step, HOUR, caller)
             )
             for (begin, end), step in zip(pairwise(bounds), steps, strict=False)
         ),
@@ -332,27 +318,21 @@ class AnswerRoutes:
         )
 
     async def share(self, question: Question) -> schemas.Committed:
-        name = question.path["name"]
-        # First, so that the response time does not reveal whether the queue exists.
-        if not requests.is_name(name) or not await question.caller.may("get", CLUSTER_QUEUES, "", name):
-            raise not_found()
+        name = await may_get(question, CLUSTER_QUEUES)
         sight = await self._source.sight_of(question)
         queue = sight.state.queues.get(name)
         if queue is None:
             raise not_found()
-        present = accounts_now(queue, sight.state)
-        parts, bounds = await self._over_time(
-            question, now(sight), lambda holds, bounds: statements(name, holds, bounds, parse_policy)
+        present = {name: accounts_now(queue, sight.state)}
+        visible, statement = await self._statement(
+            question,
+            sight,
+            present,
+            lambda holds, bounds: [{name: part} for part in statements(name, holds, bounds, parse_policy)],
+            _OF_QUEUE,
         )
-        past = total(parts)
-        visible = await visible_nodes(question, nodes_in([*present.values(), *past.values()]))
-        statement = None
-        if bounds:
-            wasted = lost(await self._preemptions(bounds[0], bounds[-1]), name)
-            steps = parts if "steps" in question.values else ()
-            statement = _statement(past, wasted, bounds, steps, visible)
-        fair = fair_share(queue, present, sight.state)
-        return QueueShare(
+        fair = fair_share(queue, present[name], sight.state)
+        return QueueShare.of(
             name=queue.name,
             cohort=queue.queue.cohort if queue.queue else None,
             fair_sharing=fair is not None,
@@ -360,10 +340,7 @@ class AnswerRoutes:
             share=fair.share if fair else None,
             dominant_resource=fair.dominant_resource if fair else None,
             pending=queue.pending,
-            accounts=tuple(
-                QuotaNow(**_account(cell, one, 1, visible), fair=fair.amounts[cell] if fair else None)
-                for cell, one in present.items()
-            ),
+            accounts=_accounts(QuotaNow, present, 1, visible, fair={name: fair.amounts if fair else {}}),
             statement=statement,
             **committed(sight),
         )
@@ -375,29 +352,50 @@ class AnswerRoutes:
             raise not_found()
         present = members_now(sight.state.below(f"Cohort/{name}"), sight.state)
         await asyncio.sleep(0)
-        parts, bounds = await self._over_time(
-            question, now(sight), lambda holds, bounds: of_cohort(name, holds, bounds, parse_policy)
+        visible, statement = await self._statement(
+            question,
+            sight,
+            present,
+            lambda holds, bounds: of_cohort(name, holds, bounds, parse_policy),
+            _OF_COHORT,
         )
+        accounts = _accounts(MemberAccount, _shown(present, visible), 1, visible)
+        return CohortShare.of(name=name, accounts=accounts, statement=statement, **committed(sight))
+
+    async def _statement(
+        self,
+        question: Question,
+        sight: Sight,
+        present: ByQueue,
+        told: Callable[[PastHolds, Sequence[datetime]], Sequence[ByQueue]],
+        forms: _Forms,
+    ) -> tuple[Visibility, Statement | CohortStatement | None]:
+        """What the caller may read of all accounts, and the statement, if it is asked for.
+
+        `told`: the accounts of each step. Raises a 400 or a 503.
+        """
+        parts, bounds = await self._over_time(question, now(sight), told)
         past = totals(parts)
-        nodes = nodes_in(one for told in (present, past) for cells in told.values() for one in cells.values())
-        members = {f"ClusterQueue/{queue}" for queue in (*present, *past)}
-        visible = await visible_nodes(question, nodes | members)
-        statement = None
-        if bounds:
-            rows = await self._preemptions(bounds[0], bounds[-1])
-            steps = (_shown(part, visible) for part in parts) if "steps" in question.values else ()
-            statement = await asyncio.to_thread(
-                _cohort_statement, _shown(past, visible), rows, bounds, steps, visible
-            )
-        accounts = _members(_shown(present, visible), 1, visible)
-        return CohortShare(name=name, accounts=accounts, statement=statement, **committed(sight))
+        accounts = (
+            one for by_queue in (present, past) for cells in by_queue.values() for one in cells.values()
+        )
+        queues = {f"ClusterQueue/{queue}" for queue in (*present, *past)}
+        visible = await visible_nodes(question, nodes_in(accounts) | queues)
+        if not bounds:
+            return visible, None
+        rows = await self._preemptions(bounds[0], bounds[-1])
+        steps = (_shown(part, visible) for part in parts) if "steps" in question.values else ()
+        statement = await asyncio.to_thread(
+            _statement, forms, _shown(past, visible), rows, bounds, steps, visible
+        )
+        return visible, statement
 
     async def _over_time(
         self,
         question: Question,
         present: datetime,
-        told: Callable[[PastHolds, Sequence[datetime]], list[Found]],
-    ) -> tuple[list[Found], Sequence[datetime]]:
+        told: Callable[[PastHolds, Sequence[datetime]], Sequence[ByQueue]],
+    ) -> tuple[Sequence[ByQueue], Sequence[datetime]]:
         """What `told` makes of each step of the time that is asked for, and their bounds; none: of no time.
 
         Raises a 400 or a 503.
@@ -445,10 +443,7 @@ class AnswerRoutes:
         told = await self._source.ask(self._source.readings.starts(list(asked.values()))) if asked else []
         wait = waits.breakdown(found, dict(zip(asked, told, strict=True)))
         return Waited(
-            namespace=workload.ref.namespace,
-            kind=workload.ref.kind,
-            name=workload.ref.name,
-            uid=workload.ref.uid,
+            **workload.ref._asdict(),
             queue=workload.queue,
             cluster_queue=workload.cluster_queue,
             phase=workload.phase,
@@ -471,7 +466,7 @@ async def visible_nodes(question: Question, nodes: Collection[str]) -> Visibilit
     )
 
 
-def _shown(by_queue: Mapping[str, Accounts], caller: Visibility) -> dict[str, Accounts]:
+def _shown(by_queue: ByQueue, caller: Visibility) -> dict[str, Accounts]:
     return {name: cells for name, cells in by_queue.items() if caller.cluster_queue(name) is not None}
 
 

@@ -22,8 +22,8 @@ from aiohttp import web
 from queuectl.api.http import SILENT, Refusal, RestObserver, bad_request, no_identity
 from queuectl.api.limits import STRANGERS_BURST, STRANGERS_PER_SECOND, Buckets
 from queuectl.api.requests import ALL, Allowed, Caller
+from queuectl.ports.changes import Access, Reviews, User
 from queuectl.ports.cluster import ClusterUnavailable
-from queuectl.ports.reviews import Access, Reviews, User
 
 MAX_TOKEN: Final = 8000
 _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)

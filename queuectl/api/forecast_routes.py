@@ -12,10 +12,9 @@ from queuectl.answers.state import OVER
 from queuectl.api import schemas
 from queuectl.api.http import unavailable
 from queuectl.api.limits import Turns
-from queuectl.api.lives import Times, decisions_on, times
 from queuectl.api.requests import Endpoint, Question
 from queuectl.api.view import AnswerSource, always, committed, now, while_asked
-from queuectl.api.workload_routes import WorkloadRoutes
+from queuectl.api.workload_routes import Times, WorkloadRoutes, decisions_on, times
 from queuectl.core.model.workload import Phase, StoredWorkload
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
 from queuectl.ports.reader import Forecasts, StartForecast
@@ -99,10 +98,7 @@ class ForecastRoutes:
             found = StartForecast(now(sight), sight.state.sequence, str(known))
         started, ended = known or Times()
         return Eta.of(
-            namespace=workload.ref.namespace,
-            kind=workload.ref.kind,
-            name=workload.ref.name,
-            uid=workload.ref.uid,
+            **workload.ref._asdict(),
             queue=workload.queue,
             cluster_queue=workload.cluster_queue,
             phase=workload.phase,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from queuectl.answers.explanation import Visibility
-from queuectl.answers.exposure import Threat, as_seen, threats
+from queuectl.answers.exposure import as_seen, threats
 from queuectl.api import requests, schemas
 from queuectl.api.answer_routes import visible_nodes
 from queuectl.api.http import bad_request, not_found
@@ -20,7 +20,6 @@ from queuectl.api.view import AnswerSource, always, committed, now, page
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import PreemptionCause, named_in
-from queuectl.core.model.workload import StoredWorkload
 from queuectl.ports.reader import PreemptionRow
 
 SCAN_ROWS: Final = 1000
@@ -102,10 +101,7 @@ def _preemption(row: PreemptionRow, caller: Visibility) -> Preemption:
     return Preemption(
         sequence=decision.sequence,
         time=decision.now,
-        namespace=decision.ref.namespace,
-        kind=decision.ref.kind,
-        name=decision.ref.name,
-        uid=decision.ref.uid,
+        **decision.ref._asdict(),
         attempt=decision.attempt,
         cluster_queue=row.held.cluster_queue if row.held else None,
         cause=why.cause,
@@ -138,20 +134,6 @@ def _nodes_of(rows: Iterable[PreemptionRow]) -> set[str]:
         shares: Any = row.decision.payload.get("shares") or {}
         nodes |= {move["node"] for move in shares.values()}
     return nodes
-
-
-def _exposure(
-    workload: StoredWorkload, threats: Sequence[Threat], caller: Visibility, committed: dict[str, Any]
-) -> Exposure:
-    return Exposure.of(
-        namespace=workload.ref.namespace,
-        kind=workload.ref.kind,
-        name=workload.ref.name,
-        uid=workload.ref.uid,
-        exposed=any(one.pending and one.protected_until is None for one in threats),
-        threats=as_seen(threats, caller),
-        **committed,
-    )
 
 
 class PreemptionRoutes:
@@ -244,4 +226,9 @@ class PreemptionRoutes:
         threatening = await threats(workload, sight.state, now(sight))
         queues = {one.cluster_queue for one in threatening if one.cluster_queue is not None}
         visible = Visibility(cluster_queues=await question.caller.names(CLUSTER_QUEUES, queues))
-        return _exposure(workload, threatening, visible, committed(sight))
+        return Exposure.of(
+            **workload.ref._asdict(),
+            exposed=any(one.pending and one.protected_until is None for one in threatening),
+            threats=as_seen(threatening, visible),
+            **committed(sight),
+        )

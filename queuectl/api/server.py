@@ -28,6 +28,7 @@ from queuectl.api.http import (
     Handler,
     Refusal,
     RestObserver,
+    add_tunnel,
     bad_request,
     check_own_page,
     problems,
@@ -39,7 +40,6 @@ from queuectl.api.preemption_routes import PreemptionRoutes
 from queuectl.api.queue_routes import QueueRoutes
 from queuectl.api.requests import Caller, Cursors, Endpoint, Identify, KnownKinds, Question, unrestricted
 from queuectl.api.schemas import Committed, Health
-from queuectl.api.tunnel import add_tunnel
 from queuectl.api.view import AnswerSource, PastStates, View, controller
 from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes

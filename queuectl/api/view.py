@@ -11,8 +11,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from queuectl.answers.past_demand import demands_of
-from queuectl.answers.state import CommittedState, Configure, Parse
+from queuectl.answers.state import CommittedState, Configure, Parse, demands_of
 from queuectl.api import schemas
 from queuectl.api.http import Refusal, bad_request, not_found, unavailable
 from queuectl.api.limits import Turns

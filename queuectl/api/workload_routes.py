@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from queuectl.answers import story
-from queuectl.answers.explanation import Explanation, Visibility, as_of, explain
-from queuectl.answers.parts import in_parts
-from queuectl.answers.state import OVER, CommittedState
+from queuectl.answers.explanation import STORY_LIMIT, Explanation, Visibility, as_of, explain, remarks
+from queuectl.answers.state import OVER, CommittedState, in_parts
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller, Cursor, Endpoint, Question
 from queuectl.api.view import HEARTBEAT_SECONDS, AnswerSource, Sight, always, committed, now, page, shallow
 from queuectl.core.model.reasons import Reason, named_in
-from queuectl.core.model.workload import Phase, StoredWorkload, WorkloadId
+from queuectl.core.model.workload import ObjectRef, Phase, StoredWorkload, WorkloadId
+from queuectl.ports.history import history_of
 from queuectl.ports.reader import DecisionRow
 
 SCAN_ROWS: Final = 1000
@@ -74,10 +73,7 @@ def _workload(value: StoredWorkload, state: CommittedState) -> dict[str, Any]:
     """All fields but the reason and the position."""
     attempt = value.attempt
     return {
-        "namespace": value.ref.namespace,
-        "kind": value.ref.kind,
-        "name": value.ref.name,
-        "uid": value.ref.uid,
+        **value.ref._asdict(),
         "queue": value.queue,
         "cluster_queue": value.cluster_queue,
         "phase": value.phase,
@@ -126,14 +122,8 @@ def _decision(row: DecisionRow, caller: Visibility) -> schemas.Decision:
 
 def _ledger_decision(row: DecisionRow, caller: Visibility, *, specs: bool) -> schemas.LedgerDecision:
     """`specs`: the caller may read the policy too."""
-    ref = row.ref
-    return schemas.LedgerDecision(
-        **_fields(caller.decision(row, specs=specs)),
-        namespace=ref.namespace if ref else None,
-        kind=ref.kind if ref else None,
-        name=ref.name if ref else None,
-        uid=ref.uid if ref else None,
-    )
+    named = row.ref._asdict() if row.ref else dict.fromkeys(ObjectRef._fields)
+    return schemas.LedgerDecision(**_fields(caller.decision(row, specs=specs)), **named)
 
 
 # --- endpoints
@@ -178,7 +168,7 @@ class WorkloadRoutes:
                 schemas.Page[schemas.Remark],
                 (requests.AS_OF,),
                 heavy=always,
-                notes=f"At most {story.LIMIT} items; `next` is always null.",
+                notes=f"At most {STORY_LIMIT} items; `next` is always null.",
             ),
             Endpoint(
                 "/api/v1/decisions",
@@ -310,12 +300,12 @@ class WorkloadRoutes:
         workload = await self.find(question)
         sight = await self._source.sight_of(question)
         rows = await self._source.ask(
-            self._source.readings.story(workload.id, until=sight.state.sequence, limit=story.LIMIT)
+            self._source.readings.story(workload.id, until=sight.state.sequence, limit=STORY_LIMIT)
         )
         visible = await self._visible(question.caller, "get", *(row.reason for row in rows.decisions))
         items = (
             schemas.Remark(time=at, what=what, detail=str(detail))
-            for at, what, detail in story.remarks(rows, visible)
+            for at, what, detail in remarks(rows, visible)
         )
         return await page(schemas.Remark, items, None, sight)
 
@@ -479,3 +469,42 @@ def _passes(values: Mapping[str, Any], workload: StoredWorkload, since: datetime
         and values.get("submitter", workload.submitter) == workload.submitter
         and ("labelSelector" not in values or values["labelSelector"](dict(workload.labels)))
     )
+
+
+PAGE: Final = 1000
+PAGES: Final = 10
+"""Decisions on one workload are read in so many pages at most."""
+
+
+class Times(NamedTuple):
+    """Of a workload that does not wait. None: it did not, or that is not known."""
+
+    started: datetime | None = None
+    """Its last admission."""
+    ended: datetime | None = None
+
+    def __str__(self) -> str:
+        known = (("started", self.started), ("ended", self.ended))
+        told = " and ".join(f"{what} at {time.isoformat()}" for what, time in known if time is not None)
+        return f"it {told}" if told else "it has ended"
+
+
+async def decisions_on(
+    source: AnswerSource, workload: WorkloadId, last: int
+) -> tuple[list[DecisionRow], bool]:
+    """Oldest first, up to sequence `last`, and whether there are more. Raises a 503."""
+    rows: list[DecisionRow] = []
+    for _ in range(PAGES):
+        after = rows[-1].sequence if rows else 0
+        found = await source.ask(source.readings.history(workload, after=after, limit=PAGE))
+        rows += [row for row in found if row.sequence <= last]
+        if len(found) < PAGE or found[-1].sequence >= last:
+            return rows, False
+    return rows, True
+
+
+def times(rows: Iterable[DecisionRow]) -> Times:
+    """By the decisions on one workload, oldest first. A former life with the same id does not count."""
+    history = history_of(rows)
+    started = history.attempts[-1].admitted_at if history.attempts else None
+    return Times(started, history.ended_at)

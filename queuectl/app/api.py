@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,11 +17,9 @@ from queuectl.api.authorization import Reviewer
 from queuectl.api.http import RestObserver
 from queuectl.api.server import serve
 from queuectl.api.view import Sight, View
-from queuectl.app.clusters import the_one
 from queuectl.app.forecasts import Forecaster
-from queuectl.app.garbage_collection import collect_all, collect_young
 from queuectl.app.kinds import RecordedKinds
-from queuectl.app.signals import stop_on_signals
+from queuectl.app.process import collect_all, collect_young, stop_on_signals
 from queuectl.changes.callers import KubeChanges, changes_to
 from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.kinds.policy import parse_policy
@@ -33,8 +31,8 @@ from queuectl.ledger.admin import schema
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.read.queries import LedgerReadings, clusters
-from queuectl.metrics.endpoint import serve as serve_metrics
-from queuectl.metrics.rest import RestMetrics
+from queuectl.metrics.exposition import RestMetrics
+from queuectl.metrics.exposition import serve as serve_metrics
 from queuectl.ports.ledger import is_observed, observed_twin
 from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
 from queuectl.settings.scheduling import SchedulingSettings
@@ -223,6 +221,18 @@ async def _only_cluster(url: str) -> str:
             log.info("no controller has used this ledger yet: waiting for one")
             await asyncio.sleep(_WAIT_FOR_CLUSTER)
     return the_one(known)
+
+
+def the_one(known: Sequence[str]) -> str:
+    """The only cluster of a ledger that has some. Raises ConfigurationError if there are several."""
+    # An observed cluster is served only if there is no other, never instead of a controlled one.
+    found = [one for one in known if not is_observed(one)] or known
+    if len(found) > 1:
+        raise ConfigurationError(
+            f"the ledger holds {len(found)} clusters ({', '.join(found)}): "
+            "name one as api.cluster in --config"
+        )
+    return found[0]
 
 
 def _sight(views: list[View]) -> Sight | None:

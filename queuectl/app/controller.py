@@ -1,4 +1,4 @@
-"""`queuectl controller`: leads, decides and writes to Kubernetes."""
+"""`queuectl controller`: leads, decides and writes to Kubernetes; with `--observe` it only decides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from queuectl.app import kueue
 from queuectl.app.kinds import Kinds, job_kinds
-from queuectl.app.signals import stop_on_signals
+from queuectl.app.process import stop_on_signals
 from queuectl.app.verifier import comparisons
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
@@ -32,12 +32,11 @@ from queuectl.kube.sources import sources
 from queuectl.ledger.admin import schema
 from queuectl.ledger.admin.partitions import drop_history, ensure_partitions
 from queuectl.ledger.pool import Pool, connection_pool
-from queuectl.ledger.read.queries import installation
+from queuectl.ledger.read.queries import LedgerReadings, installation
 from queuectl.ledger.write.postgres import PostgresLedger
-from queuectl.metrics.counting import Counting
-from queuectl.metrics.endpoint import serve as serve_metrics
-from queuectl.metrics.registry import Metrics
-from queuectl.metrics.sampled import Sampled
+from queuectl.metrics.collectors import Sampled
+from queuectl.metrics.exposition import serve as serve_metrics
+from queuectl.metrics.registry import Counting, Metrics
 from queuectl.ports.cluster import Cluster, ClusterUnavailable, Lease
 from queuectl.ports.ledger import (
     ForeignLedger,
@@ -46,8 +45,10 @@ from queuectl.ports.ledger import (
     LedgerUnavailable,
     LedgerUnfit,
     SchemaMismatch,
+    observed_twin,
 )
 from queuectl.settings import ConfigurationError, Settings
+from queuectl.shadow.cluster import Mirror, MirroredLedger
 
 Found = TypeVar("Found")
 log = logging.getLogger(__name__)
@@ -128,6 +129,35 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
         )
 
     await run(settings, kinds, kubeconfig, context, make_parts)
+
+
+async def run_observer(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
+    """Observe until SIGTERM or SIGINT. Raises what `run_controller` does."""
+    if settings.controller.lease is not None:
+        log.info("controller.lease is not used by observers: the one started last replaces the others")
+
+    async def make_parts(pool: Pool, session: Session, cluster: str, _: Metrics) -> ControllerParts:
+        twin = observed_twin(cluster)
+        mirror = Mirror(session.server_time, LedgerReadings(pool, twin).recorded)
+
+        def receiver(emit: Emit) -> Emit:
+            mirror.show_to(emit)
+            return mirror.see
+
+        ledger = PostgresLedger(
+            pool, twin, beside=mirror.reality, settings=settings.scheduling.configuration()
+        )
+        return ControllerParts(
+            key=twin,
+            ledger=MirroredLedger(ledger, mirror),
+            cluster=mirror,
+            receiver=receiver,
+            lease=NoElection(),
+            nodes=False,
+            beside=(mirror.settle_doubts,),
+        )
+
+    await run(settings, job_kinds(settings), kubeconfig, context, make_parts)
 
 
 async def run(

@@ -8,21 +8,19 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from queuectl.app.api import scheduling
-from queuectl.app.clusters import the_one
+from queuectl.app.api import scheduling, the_one
 from queuectl.app.forecasts import Forecaster
-from queuectl.app.signals import stop_on_signals
-from queuectl.app.sinks import sinks
+from queuectl.app.process import stop_on_signals
 from queuectl.ledger.admin import schema
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import Pool, connection_pool
-from queuectl.ledger.read.expected_starts import PostgresToldStarts
-from queuectl.ledger.read.outbox import PostgresOutbox
+from queuectl.ledger.read.outbox import PostgresOutbox, PostgresToldStarts
 from queuectl.ledger.read.queries import clusters
-from queuectl.metrics.endpoint import serve as serve_metrics
-from queuectl.metrics.notifications import NotifierMetrics
+from queuectl.metrics.exposition import NotifierMetrics
+from queuectl.metrics.exposition import serve as serve_metrics
 from queuectl.notifications.delivery import Delivery, Sink
 from queuectl.notifications.messages import trial
+from queuectl.notifications.sinks import sinks
 from queuectl.notifications.starts import StartWatch
 from queuectl.ports.ledger import LedgerUnavailable, is_observed
 from queuectl.ports.outbox import Cursor

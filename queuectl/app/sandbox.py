@@ -42,7 +42,7 @@ async def _readings_of(url: str, cluster: str) -> AsyncIterator[LedgerReadings]:
 async def _show(url: str, folder: Path, lines: Sequence[str]) -> None:
     """The screen, imported on a thread, so that the sandbox's API server goes on meanwhile."""
     live = await asyncio.to_thread(import_module, "queuectl.screen.live")
-    clients = await asyncio.to_thread(import_module, "queuectl.screen.local_client")
+    clients = await asyncio.to_thread(import_module, "queuectl.screen.poller")
     notes = ("Try in another terminal", *(f"  {line}" for line in lines))
     async with clients.local_client(url, _local_now) as ask:
         await live.Screen(

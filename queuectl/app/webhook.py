@@ -9,15 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from queuectl.app.kinds import job_kinds
-from queuectl.app.signals import stop_on_signals
+from queuectl.app.process import stop_on_signals
 from queuectl.app.tls import serving_tls
 from queuectl.certificates.serving import Publish, Serving
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.connections import session_to
 from queuectl.kube.secrets import WebhookConfiguration
 from queuectl.kube.session import Session
-from queuectl.metrics.endpoint import application
-from queuectl.metrics.webhook import WebhookMetrics
+from queuectl.metrics.exposition import WebhookMetrics, application
 from queuectl.net.listener import ConnectionLimits, serving
 from queuectl.settings import ConfigurationError, Settings, TlsSettings, WebhookSettings
 from queuectl.webhook.server import ReviewLimits, reviews

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from queuectl.changes import consequences, refusals
+from queuectl.changes import consequences
 from queuectl.changes import edit as changing
 from queuectl.changes import fit as fitting
 from queuectl.changes import move as moving
@@ -220,15 +220,17 @@ def _explained(of: EditTarget) -> Iterator[None]:
     except NotFound:
         raise ChangeRefused(404, f"not found: {of}") from None
     except changing.NoSuchObject as problem:
-        raise ChangeRefused(422, refusals.missing(of, problem)) from None
+        raise ChangeRefused(422, consequences.missing(of, problem)) from None
     except CannotFit as problem:
-        raise ChangeRefused(422, refusals.not_fitted(of, problem)) from None
+        raise ChangeRefused(422, consequences.not_fitted(of, problem)) from None
     except fitting.NotPermitted as problem:
-        raise ChangeRefused(422, refusals.not_permitted(of, problem)) from None
+        raise ChangeRefused(422, consequences.not_permitted(of, problem)) from None
     except Forbidden as problem:
-        raise ChangeRefused(403, refusals.denied(of, problem) or refusals.forbidden(of, problem)) from None
+        raise ChangeRefused(
+            403, consequences.denied(of, problem) or consequences.forbidden(of, problem)
+        ) from None
     except Conflict:
-        raise ChangeRefused(409, refusals.replaced(of)) from None
+        raise ChangeRefused(409, consequences.replaced(of)) from None
 
 
 @contextlib.asynccontextmanager

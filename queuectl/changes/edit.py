@@ -11,7 +11,6 @@ from typing import Final
 
 from queuectl.core.model.workload import ForcedRelease, WorkloadId
 from queuectl.kinds.admission import parse
-from queuectl.kinds.force_release_annotation import render
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.labels import may_queue
@@ -20,7 +19,7 @@ from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, RELEASE_ANNOTATION, STOPPED_ANNOTATION
-from queuectl.kinds.stop_annotation import parse as stopped_attempt
+from queuectl.kinds.stop_annotations import render_release, stopped_attempt
 from queuectl.kinds.workloads import HOLD_ANNOTATION, HOLD_VERB, REASON_ANNOTATION, finished
 from queuectl.kube.errors import ApiError, Forbidden, NotFound
 from queuectl.kube.reviews import user_name
@@ -213,7 +212,7 @@ async def force_release(session: Session, target: WorkloadTarget, reason: str) -
     user = await user_name(session)
     if user is None:
         raise NotStopped("the API server does not tell your name (SelfSubjectReview), which is recorded")
-    after = render(workload, ForcedRelease(attempt, user, reason))
+    after = render_release(workload, ForcedRelease(attempt, user, reason))
     before = annotations.get(RELEASE_ANNOTATION)
     field = f"metadata.annotations[{RELEASE_ANNOTATION}]"
     if before == after:

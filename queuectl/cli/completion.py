@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from queuectl.cli import rest
+from queuectl.cli.arguments import Complete
 from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.rest import Document
 
@@ -51,24 +52,22 @@ def kubectl() -> None:
 
 def workloads(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """KIND/NAME of the workloads in the given namespace."""
-    where = {"namespace": context.params["namespace"]} if context.params.get("namespace") else {}
     return _fitting(
-        (f"{item['kind'].lower()}/{item['name']}" for item in _items(context, "workloads", where)), incomplete
+        (f"{item['kind'].lower()}/{item['name']}" for item in _items(context, "workloads", _where(context))),
+        incomplete,
     )
 
 
 def queues(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """KIND/NAME of the queues that can be stopped."""
-    where = {"namespace": context.params["namespace"]} if context.params.get("namespace") else {}
     found = [f"clusterqueue/{item['name']}" for item in _items(context, "clusterqueues", {})]
-    found += [f"localqueue/{item['name']}" for item in _items(context, "localqueues", where)]
+    found += [f"localqueue/{item['name']}" for item in _items(context, "localqueues", _where(context))]
     return _fitting(iter(found), incomplete)
 
 
 def local_queues(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of the LocalQueues in the given namespace."""
-    where = {"namespace": context.params["namespace"]} if context.params.get("namespace") else {}
-    return _fitting((item["name"] for item in _items(context, "localqueues", where)), incomplete)
+    return _fitting((item["name"] for item in _items(context, "localqueues", _where(context))), incomplete)
 
 
 def objects(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -91,21 +90,25 @@ def objects(context: click.Context, parameter: click.Parameter, incomplete: str)
     return _fitting((item["name"] for item in _items(context, resource.name, {})), incomplete)
 
 
-def namespaces(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Namespaces with a LocalQueue."""
-    return _fitting((item["namespace"] for item in _items(context, "localqueues", {})), incomplete)
+def _parts(resource: str, part: str = "name") -> Complete:
+    """Completes with a part of each object of a resource."""
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _fitting((item[part] for item in _items(context, resource, {})), incomplete)
+
+    return complete
 
 
-def cluster_queues(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return _fitting((item["name"] for item in _items(context, "clusterqueues", {})), incomplete)
+namespaces: Final = _parts("localqueues", "namespace")
+"""Namespaces with a LocalQueue."""
+cluster_queues: Final = _parts("clusterqueues")
+cohorts: Final = _parts("cohorts")
+flavors: Final = _parts("resourceflavors")
 
 
-def cohorts(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return _fitting((item["name"] for item in _items(context, "cohorts", {})), incomplete)
-
-
-def flavors(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return _fitting((item["name"] for item in _items(context, "resourceflavors", {})), incomplete)
+def _where(context: click.Context) -> dict[str, str]:
+    """In the given namespace, if one is given."""
+    return {"namespace": context.params["namespace"]} if context.params.get("namespace") else {}
 
 
 def _fitting(found: Iterator[str], incomplete: str) -> list[CompletionItem]:

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
-from queuectl.cli.printing import Column, local, printable
+from queuectl.cli.printing import field, local, printable, shown
 from queuectl.cli.rest import Document
 
-COLUMNS: Final = (
-    Column("SEQUENCE", right=True, drop=2),
-    Column("TIME"),
-    Column("DECISION"),
-    Column("ATTEMPT", right=True, drop=4),
-    Column("FLAVORS", drop=3),
-    Column("WHY"),
-    Column("BY", drop=1),
-)
-LISTED: Final = (*COLUMNS[:3], Column("OBJECT"), *COLUMNS[3:])
 _DETAILS: Final = {
     "queue": "LocalQueue {}",
     "clusterQueue": "ClusterQueue {}",
@@ -28,25 +17,6 @@ _DETAILS: Final = {
 }
 _VERDICT: Final = 10
 """Characters of the longest verdict."""
-
-
-def row(decision: Document) -> Sequence[object]:
-    """A row of COLUMNS."""
-    return (
-        decision["sequence"],
-        local(decision["time"]),
-        decision["verdict"],
-        decision["attempt"],
-        flavors(decision["details"]),
-        why(decision),
-        who(decision),
-    )
-
-
-def listed(decision: Document) -> Sequence[object]:
-    """A row of LISTED."""
-    found = row(decision)
-    return (*found[:3], about(decision), *found[3:])
 
 
 def line(decision: Document) -> str:
@@ -98,3 +68,15 @@ def who(decision: Document) -> str | None:
     details = decision["details"]
     found = (decision["reason"] or {}).get("by") or details.get("submitter") or details.get("author")
     return str(found) if found else None
+
+
+FIELDS: Final = (
+    field("SEQUENCE>", "sequence", drop=2),
+    field("TIME", shown(local, "time")),
+    field("DECISION", "verdict"),
+    field("ATTEMPT>", "attempt", drop=4),
+    field("FLAVORS", lambda decision: flavors(decision["details"]), drop=3),
+    field("WHY", why),
+    field("BY", who, drop=1),
+)
+LISTED: Final = (*FIELDS[:3], field("OBJECT", about), *FIELDS[3:])

@@ -5,19 +5,20 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import click
 
-from queuectl.cli import decisions, rest
+from queuectl.cli import rest
 from queuectl.cli.arguments import meant
+from queuectl.cli.decisions import why
 from queuectl.cli.options import Failure
-from queuectl.cli.printing import Column, ago, amount, local, printable, table
+from queuectl.cli.printing import ago, amount, field, local, printable, shown, table_of
 from queuectl.cli.rest import Document, Server
-from queuectl.cli.stops import last_stop, requested
+from queuectl.screen.text import age
 
 _MAX_DEPTH: Final = 64
 _NARROW: Final = 20
@@ -30,7 +31,12 @@ _GOALS: Final = {
     "Recovery": "all its pods are ready again",
 }
 """By the clock that runs (L14, L24 to L26), what it asks for."""
-_COLUMNS: Final = (Column("TIME"), Column("DECISION"), Column("ATTEMPT", right=True), Column("WHY"))
+_FIELDS: Final = (
+    field("TIME", shown(local, "time")),
+    field("DECISION", "verdict"),
+    field("ATTEMPT>", "attempt"),
+    field("WHY", why),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +122,7 @@ def show(workload: Document, history: Document | None, around: Surroundings, now
         click.echo("History: not available while the ledger cannot be reached")
         return
     click.echo("History")
-    rows = [
-        (local(row["time"]), row["verdict"], row["attempt"], decisions.why(row)) for row in history["items"]
-    ]
-    table(_COLUMNS, rows)
+    table_of(_FIELDS, history["items"])
 
 
 def show_story(found: Document) -> None:
@@ -323,3 +326,50 @@ def pod_set_text(pods: Document) -> str:
         for resource, value in sorted(pods["requests"].items())
     )
     return f"{pods['name']}: {pods['count']} x ({each})"
+
+
+_CHARGED: Final = ("Admitted", "Shrunk")
+_HOUR: Final = timedelta(hours=1)
+_MINUTE: Final = timedelta(minutes=1)
+
+
+def last_stop(history: Sequence[Document]) -> tuple[str, str] | None:
+    """Time and text of the last eviction, with the run time and the device hours that were lost with it.
+
+    `history`: decisions, oldest first. None: none of them is an eviction. Without the admission of that
+    attempt its cost is not known.
+    """
+    stop = next((row for row in reversed(history) if row["verdict"] == "Evicted"), None)
+    if stop is None:
+        return None
+    attempt = [row for row in history if row["attempt"] == stop["attempt"]]
+    text = why(stop) or stop["verdict"]
+    admitted = next((row for row in attempt if row["verdict"] == "Admitted"), None)
+    if admitted is None:
+        return stop["time"], text
+    ran = datetime.fromisoformat(stop["time"]) - datetime.fromisoformat(admitted["time"])
+    held = [row["details"].get("podSets") for row in attempt if row["verdict"] in _CHARGED]
+    text += f"; attempt {stop['attempt']} ran {age(ran.total_seconds())}"
+    return stop["time"], text + "".join(f", {found}" for found in _hours(held[-1] or (), ran))
+
+
+def _hours(pod_sets: Sequence[Document], ran: timedelta) -> list[str]:
+    """Such as `8.0 hours of nvidia.com/gpu`, for extended resources."""
+    held: dict[str, int] = {}
+    for pods in pod_sets:
+        for resource, each in pods["requests"].items():
+            if "/" in resource:
+                held[resource] = held.get(resource, 0) + int(each) * int(pods["count"])
+    return [f"{_long(ran * count)} of {resource}" for resource, count in sorted(held.items())]
+
+
+def _long(time: timedelta) -> str:
+    return f"{time / _HOUR:.1f} hours" if time >= _HOUR else f"{time / _MINUTE:.1f} minutes"
+
+
+def requested(pods: Document) -> str | None:
+    """What a podset requests that may start with fewer pods; None: it starts with all of them."""
+    if (pods.get("minCount") or pods["count"]) >= pods["count"]:
+        return None
+    each = ", ".join(f"{amount(name, value)} {name}" for name, value in sorted(pods["requests"].items()))
+    return f"{pods['name']}: {pods['count']} x ({each}), at least {pods['minCount']}"

@@ -9,8 +9,7 @@ import click
 
 from queuectl.cli import completion, printing, rest, writing
 from queuectl.cli.arguments import kind_and_name
-from queuectl.cli.changing import REASON
-from queuectl.cli.moving import targeted
+from queuectl.cli.changing import REASON, targeted
 from queuectl.cli.options import NotGood, Options, with_options
 from queuectl.kinds.json_fields import MAX_COUNT
 
@@ -73,7 +72,7 @@ def fit(
     """
     if (gpus is None and pods is None) != to_start:
         raise click.UsageError("give --gpus N, --pods N or both, or --to-start")
-    from queuectl.changes import consequences, refusals
+    from queuectl.changes import consequences
     from queuectl.changes import fit as fitting
     from queuectl.kinds.pod_sizes import CannotFit, sized
 
@@ -89,9 +88,9 @@ def fit(
         try:
             done = await fitting.fit(session, target, wanted, lambda now: consequences.can_fit(target, now))
         except CannotFit as problem:
-            raise NotGood(refusals.not_fitted(target, problem)) from None
+            raise NotGood(consequences.not_fitted(target, problem)) from None
         except fitting.NotPermitted as problem:
-            raise NotGood(writing.lines(refusals.not_permitted(target, problem))) from None
+            raise NotGood(writing.lines(consequences.not_permitted(target, problem))) from None
         _say(target, done, options, dry_run=dry_run)
 
     writing.run(options, target, work)

@@ -1,4 +1,4 @@
-"""`queuectl import`: conversion of the policy of other queue systems."""
+"""`queuectl import`: conversion of the policy of other queue systems; and files that commands read."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from queuectl.cli import printing
 from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.printing import printable
 from queuectl.files import BadFile, documents
 from queuectl.files import read as read_file
 from queuectl.kubernetes_yaml import dump_all
 
 if TYPE_CHECKING:
     from queuectl.importers.result import Imported
+    from queuectl.scenarios.manifests import Manifests
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
@@ -170,3 +172,45 @@ def _print(found: Imported, output: str) -> None:
     carried = f"{len(found.objects)} objects converted"
     left = f", {found.left_out} of them on what was left out" if found.left_out else ""
     click.echo(f"{carried}, {len(found.notes)} notes{left}" if found.notes else carried, err=True)
+
+
+T = TypeVar("T")
+
+policy_option: Final = click.option(
+    "-p",
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="FILE",
+    help="Manifests: a file, or a folder. An object of a document replaces one of its kind and name. May be "
+    "given several times.",
+)
+
+
+def read_policies(names: tuple[str, ...], wrong: list[str]) -> Manifests:
+    """The manifests of all files, the later before the earlier. Errors are added to `wrong`."""
+    from queuectl.scenarios.manifests import Manifests
+    from queuectl.scenarios.reader import read_policy
+
+    policy = Manifests()
+    for given in read_each(names, read_policy, wrong):
+        for note in given.without:
+            click.echo(printable(note), err=True)  # the same as in a cluster
+        policy = policy.under(Manifests(given.events))
+    return policy
+
+
+def read_each(names: tuple[str, ...], read: Callable[[bytes, str], T], wrong: list[str]) -> Iterator[T]:
+    """The results of `read` for each file; errors are added to `wrong`."""
+    from queuectl.files import BadFile
+    from queuectl.scenarios.reader import BadScenarios
+
+    for name in names:
+        try:
+            for shown, text in texts(name):
+                try:
+                    yield read(text, shown)
+                except BadScenarios as error:
+                    wrong += error.problems
+        except BadFile as error:
+            wrong.append(str(error))

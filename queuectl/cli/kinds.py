@@ -1,9 +1,9 @@
-"""`queuectl kinds`: the kinds of jobs that queue, and what a row makes of sample objects."""
+"""`kinds`: the kinds of jobs that queue, and what a row makes of samples. `manifests`: what each needs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,21 +12,11 @@ from queuectl.cli import contexts, printing, rest
 from queuectl.cli.importing import documents_of
 from queuectl.cli.operating import call
 from queuectl.cli.options import Failure, NotGood, Options, with_options
-from queuectl.cli.printing import NOTHING, Column, amount, printable
+from queuectl.cli.printing import amount, field, printable, table_of
 
 if TYPE_CHECKING:
-    from queuectl.app.kind_survey import Surveyed
+    from queuectl.app.kinds import Surveyed
     from queuectl.kinds.sample import SampleOutcome
-
-_COLUMNS: Final = (
-    Column("NAME"),
-    Column("API VERSION"),
-    Column("ROW", drop=1),
-    Column("SERVED"),
-    Column("QUEUED", right=True),
-    Column("RUNNING", right=True),
-    Column("PROBLEM"),
-)
 
 
 @click.group("kinds", invoke_without_command=True)
@@ -43,10 +33,11 @@ def kinds(options: Options) -> None:
         return
     found = _survey(options)
     counts = _counts(options)
+    items = [_document(one, counts) for one in found]
     if options.output == "table":
-        printing.table(_COLUMNS, [_row(one, counts) for one in found], wide=options.wide)
+        table_of(_FIELDS, items, wide=options.wide)
     else:
-        printing.document({"items": [_document(one, counts) for one in found]}, options.output)
+        printing.document({"items": items}, options.output)
 
 
 def _given(options: Options) -> dict[str, Any]:
@@ -55,7 +46,7 @@ def _given(options: Options) -> dict[str, Any]:
 
 
 def _survey(options: Options) -> list[Surveyed]:
-    from queuectl.app.kind_survey import survey
+    from queuectl.app.kinds import survey
     from queuectl.kube.connections import session_to
     from queuectl.kube.errors import ApiError, BadKubeconfig
 
@@ -86,13 +77,6 @@ def _counts(options: Options) -> Counter[tuple[str, bool]] | None:
     return Counter((item["kind"], item["phase"] == "Pending") for item in items)
 
 
-def _row(one: Surveyed, counts: Counter[tuple[str, bool]] | None) -> Sequence[object]:
-    served = NOTHING if one.served is None else ", ".join(one.served) or "not installed"
-    numbers = (counts[one.name, pending] if counts is not None else NOTHING for pending in (True, False))
-    version, place = one.api_version or NOTHING, one.place or "built in"
-    return (one.name, version, place, served, *numbers, one.problem or "")
-
-
 def _document(one: Surveyed, counts: Counter[tuple[str, bool]] | None) -> dict[str, Any]:
     return {
         "name": one.name,
@@ -103,6 +87,21 @@ def _document(one: Surveyed, counts: Counter[tuple[str, bool]] | None) -> dict[s
         "running": None if counts is None else counts[one.name, False],
         "problem": one.problem,
     }
+
+
+def _served(item: dict[str, Any]) -> str | None:
+    return None if item["served"] is None else ", ".join(item["served"]) or "not installed"
+
+
+_FIELDS: Final = (
+    field("NAME", "name"),
+    field("API VERSION", "apiVersion"),
+    field("ROW", lambda item: item["place"] or "built in", drop=1),
+    field("SERVED", _served),
+    field("QUEUED>", "queued"),
+    field("RUNNING>", "running"),
+    field("PROBLEM", "problem"),
+)
 
 
 @kinds.command("check")
@@ -156,3 +155,42 @@ def _described(one: SampleOutcome) -> dict[str, Any]:
         "ready": one.ready,
         "problem": one.problem,
     }
+
+
+_OPTIONAL = ("mutating", "webhook", "default-queue", "kueue-labels")
+
+
+@click.command("manifests")
+@click.option(
+    "--component",
+    "components",
+    multiple=True,
+    type=click.Choice(_OPTIONAL),
+    help="Print those of an optional component too; may be repeated.",
+)
+@click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
+@with_options
+def manifests(options: Options, *, components: tuple[str, ...], folder: Path | None) -> None:
+    """Print the manifests that depend on the kinds of jobs: policies, webhook rules, rights.
+
+    With FOLDER, such as the folder manifests of a checkout, all of them are written below it instead.
+    """
+    from queuectl.kinds.manifests import manifests as made
+
+    kinds = options.all_kinds()
+    if kinds.problems:
+        raise Failure("a kind of the configuration is malformed:\n  " + "\n  ".join(kinds.problems))
+    files = made(kinds.registry)
+    if folder is None:
+        left_out = set(_OPTIONAL) - set(components)
+        objects = {name: text for name, text in files.items() if not name.endswith("kustomization.yaml")}
+        printed = [text for name, text in objects.items() if name.partition("/")[0] not in left_out]
+        click.echo("---\n".join(printed), nl=False)
+        return
+    for name, text in files.items():
+        path = folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        except OSError as error:
+            raise Failure(f"{path}: {error.strerror or error}") from None

@@ -10,7 +10,7 @@ from queuectl.cli import printing
 from queuectl.cli.arguments import meant
 from queuectl.cli.operating import call, serve
 from queuectl.cli.options import NotGood, Options, with_options
-from queuectl.cli.printing import Column
+from queuectl.cli.printing import field, shown, table_of
 
 
 @click.command("notifier")
@@ -44,7 +44,7 @@ def notifications(options: Options, name: str | None) -> None:
     if options.output != "table":
         printing.document(found, options.output)
         return
-    printing.table(_COLUMNS, [_cells(one) for one in found["items"]])
+    table_of(_FIELDS, found["items"])
 
 
 def _test(options: Options, settings: Any, name: str) -> None:
@@ -64,28 +64,14 @@ def _test(options: Options, settings: Any, name: str) -> None:
         printing.document({"name": name, "accepted": True}, options.output)
 
 
-_COLUMNS: Final = (
-    Column("SINK"),
-    Column("KIND"),
-    Column("TOLD UP TO", right=True),
-    Column("BEHIND", right=True),
-    Column("SENT", right=True),
-    Column("LAST SENT"),
-    Column("FAILURES", right=True),
-    Column("NEXT TRY"),
-    Column("ERROR"),
+_FIELDS: Final = (
+    field("SINK", "name"),
+    field("KIND", lambda one: one["kind"] or "not configured"),
+    field("TOLD UP TO>", "sequence"),
+    field("BEHIND>", "behind"),
+    field("SENT>", "sent"),
+    field("LAST SENT", shown(printing.local, "sentAt")),
+    field("FAILURES>", "failures"),
+    field("NEXT TRY", shown(printing.local, "nextTry")),
+    field("ERROR", "error"),
 )
-
-
-def _cells(one: dict[str, Any]) -> list[object]:
-    return [
-        one["name"],
-        one["kind"] or "not configured",
-        printing.NOTHING if one["sequence"] is None else one["sequence"],
-        printing.NOTHING if one["behind"] is None else one["behind"],
-        one["sent"],
-        printing.local(one["sentAt"]),
-        one["failures"],
-        printing.local(one["nextTry"]),
-        one["error"] or printing.NOTHING,
-    ]

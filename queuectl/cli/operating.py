@@ -99,14 +99,10 @@ def _failure(error: BaseException) -> Failure | None:
 def controller(options: Options, *, observe: bool) -> None:
     """Run the controller, the process that admits workloads: it decides, records and acts."""
     settings, kubeconfig, context = options.connected(cluster=True)
-    if observe:
-        from queuectl.app import observer as observing
-
-        serve(observing.run_observer(settings, kubeconfig, context))
-        return
     from queuectl.app import controller as leading
 
-    serve(leading.run_controller(settings, kubeconfig, context))
+    run = leading.run_observer if observe else leading.run_controller
+    serve(run(settings, kubeconfig, context))
 
 
 @click.command("api")
@@ -162,9 +158,7 @@ def verify(options: Options, *, from_checkpoint: bool, cluster: bool) -> None:
 
     findings = list(call(upkeep.verify(settings, from_checkpoint=from_checkpoint)))
     if cluster:
-        from queuectl.app import verify_cluster as comparing
-
-        findings += call(comparing.compare(settings, kubeconfig, context))
+        findings += call(upkeep.compare(settings, kubeconfig, context))
     if options.output != "table":
         printing.document({"findings": [_plain(finding) for finding in findings]}, options.output)
     for finding in findings if options.output == "table" else ():
@@ -186,9 +180,9 @@ def _plain(finding: object) -> object:
 def rebuild(options: Options) -> None:
     """Restore the open holds of a lost ledger from the workloads in the cluster. Stops none of them."""
     settings, kubeconfig, context = options.connected(cluster=True)
-    from queuectl.app import rebuild as rebuilding
+    from queuectl.app import upkeep
 
-    found = call(rebuilding.rebuild(settings, kubeconfig, context))
+    found = call(upkeep.rebuild(settings, kubeconfig, context))
     if options.output != "table":
         printing.document({"rebuilt": _plain(found)}, options.output)
     else:

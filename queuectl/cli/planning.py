@@ -1,18 +1,19 @@
-"""`plan`: what another policy would decide at once."""
+"""`plan` and `quote`: what another policy, or a new workload, would mean at once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import click
 
-from queuectl.cli import printing, rest
+from queuectl.cli import printing, rest, writing
+from queuectl.cli.explain import change_text, named, pod_set_text
 from queuectl.cli.importing import texts
 from queuectl.cli.options import Failure, Options, with_options
-from queuectl.cli.printing import Column, printable
+from queuectl.cli.printing import amount, field, printable, table_of
 from queuectl.cli.rest import Document
-
-_COLUMNS: Final = (Column("WORKLOAD"), Column("BECOMES"), Column("WHY", wide=True))
+from queuectl.cli.submitting import submissions_of
 
 
 @click.command("plan")
@@ -45,21 +46,27 @@ def plan(options: Options, names: tuple[str, ...], deleted: tuple[str, ...]) -> 
         click.echo(printable(text))
     if found["items"]:
         click.echo()
-        printing.table(_COLUMNS, [_row(one) for one in found["items"]])
+        table_of(_FIELDS, found["items"])
     if (hidden := found["admitted"] + found["evicted"] + found["stranded"] - len(found["items"])) > 0:
         click.echo(f"and {hidden} more")
 
 
-def _row(one: Document) -> tuple[str, str, str]:
-    why = one["reason"]["message"] if one["reason"] else ""
+def _why(one: Document) -> str:
     if one["admission"]:
         pods = (f"{of['name']}: {_flavors(of)}" for of in one["admission"]["podSets"])
-        why = f"{one['admission']['clusterQueue']}, {', '.join(pods)}"
-    return f"{one['namespace']}/{one['kind']}/{one['name']}", one["change"], why
+        return f"{one['admission']['clusterQueue']}, {', '.join(pods)}"
+    return one["reason"]["message"] if one["reason"] else ""
 
 
 def _flavors(pods: Document) -> str:
     return ", ".join(f"{resource} {flavor}" for resource, flavor in sorted(pods["flavors"].items()))
+
+
+_FIELDS: Final = (
+    field("WORKLOAD", lambda one: f"{one['namespace']}/{one['kind']}/{one['name']}"),
+    field("BECOMES", "change"),
+    field("WHY", _why, wide=True),
+)
 
 
 def _objects(names: tuple[str, ...]) -> list[Any]:
@@ -83,3 +90,68 @@ def _deleted(text: str) -> Document:
         raise click.UsageError(f"--delete {printable(text)}: give KIND/NAME, or LocalQueue/NAMESPACE/NAME")
     metadata = {"name": parts[-1], **({"namespace": parts[0]} if len(parts) == 2 else {})}
     return {"kind": kind, "metadata": metadata}
+
+
+_STARTS = {
+    "Now": "starts now",
+    "AfterPreemption": "starts as soon as the pods of preempted workloads have ended",
+    "NotYet": "waits",
+    "Never": "cannot start: waiting does not help",
+}
+
+
+@click.command("quote")
+@click.argument("file")
+@click.option("-q", "--queue", help="LocalQueue in its namespace.  [default: that of the queue label]")
+@click.option(
+    "-p", "--priority-class", "priority", help="WorkloadPriorityClass.  [default: that of its label, if any]"
+)
+@writing.NAMESPACE
+@with_options
+def quote(
+    options: Options, file: str, queue: str | None, priority: str | None, namespace: str | None
+) -> None:
+    """Tell whether the workload of FILE would start now, where, and what it would displace.
+
+    FILE is YAML or JSON; - is stdin. Nothing is created: the change is tried on a copy of the state. If it
+    would wait, the smallest changes with which it starts are shown.
+    """
+    found = submissions_of(file, queue, priority, namespace, options)
+    if len(found) > 1:
+        raise Failure(f"{file} has {len(found)} workloads: a quote is for one")
+    (one,) = found
+    server = rest.connect(options, namespace=one.target.namespace)
+    metadata = {**one.object["metadata"], "namespace": one.target.namespace}
+    answer = server.post(("quote",), {**one.object, "metadata": metadata})
+    if options.output != "table":
+        printing.document(answer, options.output)
+        return
+    click.echo(f"{one.target} {_STARTS[answer['now']['starts']]}")
+    click.echo()
+    lines = list(_lines(answer))
+    width = max((len(label) for label, _ in lines), default=0) + 2
+    for label, text in lines:
+        click.echo(f"{label:<{width}}{printable(text)}")
+
+
+def _lines(answer: Document) -> Iterator[tuple[str, str]]:
+    if answer["clusterQueue"]:
+        text = f"ClusterQueue {answer['clusterQueue']}, priority {answer['priority']}"
+        if answer["ahead"]:
+            text += f", behind {answer['ahead']} pending"
+        yield "Queue", text
+    admission = answer["now"]["admission"]
+    for pods in admission["podSets"] if admission else ():
+        yield "Holds", pod_set_text(pods)
+    for flavor, amounts in answer["borrows"].items():
+        for resource, value in amounts.items():
+            yield "Borrows", f"{amount(resource, value)} {resource} of flavor {flavor}"
+    for one in answer["now"]["displaces"]:
+        yield "Displaces", f"{named(one)} ({one['cause']})"
+    for one in answer["threats"]:
+        queue = f"ClusterQueue {one['clusterQueue']}" if one["clusterQueue"] else "queues not shown to you"
+        yield "May be taken", f"by {queue} ({one['cause']}), {one['pending']} pending that may do so now"
+    if answer["reason"]:
+        yield "Reason", answer["reason"]["message"]
+    for change in answer["items"]:
+        yield "Or", change_text(change)

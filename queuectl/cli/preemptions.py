@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -11,20 +10,12 @@ from queuectl.cli import completion, printing, rest
 from queuectl.cli.answers import resource_hours, times
 from queuectl.cli.arguments import Since
 from queuectl.cli.options import Options, with_options
-from queuectl.cli.printing import Column, Lines, local, printable
+from queuectl.cli.printing import Lines, field, local, printable, shown, table_of
 from queuectl.cli.reading import AS_OF, When, workload_of
 from queuectl.cli.rest import Document
 from queuectl.screen.text import figure
 
 _HIDDEN: Final = "not shown to you"
-_COLUMNS: Final = (
-    *(Column("TIME"), Column("WORKLOAD"), Column("ATTEMPT", right=True), Column("CLUSTERQUEUE")),
-    *(Column("RULE"), Column("FOR"), Column("RAN", right=True), Column("LOST HOURS"), Column("SHARES")),
-)
-_THREATS: Final = (
-    *(Column("CLUSTERQUEUE"), Column("RULE"), Column("POLICY"), Column("PENDING", right=True)),
-    Column("PROTECTED UNTIL"),
-)
 
 
 @click.command("preemptions")
@@ -76,32 +67,23 @@ def preemptions(
     if options.output != "table":
         printing.document(found, options.output)
         return
-    printing.table(_COLUMNS, map(_row, found["items"]), wide=options.wide)
+    table_of(_FIELDS, found["items"], wide=options.wide)
 
 
-def _row(item: Document) -> Sequence[object]:
-    lost = tuple(
-        f"{resource_hours(resource, amount / 3600)} {resource}" for resource, amount in item["lost"].items()
-    )
-    return (
-        local(item["time"]),
-        f"{item['namespace']}/{item['kind'].lower()}/{item['name']}",
-        *(item["attempt"], item["clusterQueue"], item["cause"], item["by"] or _HIDDEN),
-        figure(item["ranSeconds"]),
-        Lines(lost),
-        Lines(tuple(_shares(item["shares"]))),
-    )
+def _lost(item: Document) -> Lines:
+    return Lines(tuple(f"{resource_hours(key, value / 3600)} {key}" for key, value in item["lost"].items()))
 
 
-def _shares(shares: Document | None) -> Sequence[str]:
+def _shares(item: Document) -> Lines:
     """Such as `ClusterQueue/a 250 > 125`, of the victim's side first."""
-    if shares is None:
-        return ()
-    moves = (shares["victim"], shares["preemptor"])
-    return [
-        f"{move['node'] or _HIDDEN} {_thousandths(move['before'])} > {_thousandths(move['after'])}"
-        for move in moves
-    ]
+    shares = item["shares"]
+    moves = (shares["victim"], shares["preemptor"]) if shares else ()
+    return Lines(
+        tuple(
+            f"{move['node'] or _HIDDEN} {_thousandths(move['before'])} > {_thousandths(move['after'])}"
+            for move in moves
+        )
+    )
 
 
 def _thousandths(share: int | None) -> str:
@@ -127,12 +109,24 @@ def _exposure(options: Options, workload: str, namespace: str | None, as_of: Whe
     if not found["threats"]:
         return
     click.echo()
-    rows = [
-        (
-            one["clusterQueue"] or _HIDDEN,
-            *(one["cause"], one["policy"], one["pending"]),
-            local(one["protectedUntil"]),
-        )
-        for one in found["threats"]
-    ]
-    printing.table(_THREATS, rows)
+    table_of(_THREATS, found["threats"])
+
+
+_FIELDS: Final = (
+    field("TIME", shown(local, "time")),
+    field("WORKLOAD", lambda item: f"{item['namespace']}/{item['kind'].lower()}/{item['name']}"),
+    field("ATTEMPT>", "attempt"),
+    field("CLUSTERQUEUE", "clusterQueue"),
+    field("RULE", "cause"),
+    field("FOR", lambda item: item["by"] or _HIDDEN),
+    field("RAN>", shown(figure, "ranSeconds")),
+    field("LOST HOURS", _lost),
+    field("SHARES", _shares),
+)
+_THREATS: Final = (
+    field("CLUSTERQUEUE", lambda threat: threat["clusterQueue"] or _HIDDEN),
+    field("RULE", "cause"),
+    field("POLICY", "policy"),
+    field("PENDING>", "pending"),
+    field("PROTECTED UNTIL", shown(local, "protectedUntil")),
+)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -81,9 +81,46 @@ def local(stamp: str | None) -> str:
     return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
+class Field(NamedTuple):
+    """A column of a table of documents, and what a row has in it."""
+
+    column: Column
+    cell: Callable[[Any], object]
+
+
+def field(title: str, of: str | Callable[[Any], object], *, drop: int = 0, wide: bool = False) -> Field:
+    """`title`: with `>` at its end right-aligned, for numbers. `of`: a path in a document such as
+    `reason.message`, or a function of the document. `drop`, `wide`: see Column."""
+    column = Column(title.removesuffix(">"), right=title.endswith(">"), drop=drop, wide=wide)
+    return Field(column, (lambda document: part(document, of)) if isinstance(of, str) else of)
+
+
+def part(document: Any, path: str) -> Any:
+    """What is at a path in a document; None: a part of the path is null or absent."""
+    for name in path.split("."):
+        document = None if document is None else document.get(name)
+    return document
+
+
+def shown(form: Callable[[Any], object], path: str) -> Callable[[Any], object]:
+    """A cell: what `form` makes of the part at `path`."""
+    return lambda document: form(part(document, path))
+
+
+def quantity(path: str, resource: str = "resource") -> Callable[[Any], str]:
+    """A cell: the amount at `path`, of the resource that the document names in field `resource`."""
+    return lambda document: amount(document[resource], part(document, path))
+
+
 def columns_of(*titles: str) -> tuple[Column, ...]:
     """Return columns that are always shown. A title with `>` at its end is right-aligned, for numbers."""
     return tuple(Column(title.removesuffix(">"), right=title.endswith(">")) for title in titles)
+
+
+def table_of(fields: Sequence[Field], documents: Iterable[Any], *, wide: bool = False) -> None:
+    """As `table`, a row for each document."""
+    rows = ([one.cell(document) for one in fields] for document in documents)
+    table([one.column for one in fields], rows, wide=wide)
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, wide: bool = False) -> None:

@@ -17,7 +17,7 @@ from queuectl.cli.printing import printable
 if TYPE_CHECKING:
     import socket
 
-    from queuectl.app.reach import ApiError
+    from queuectl.kube.proxied import ApiError
 
 Found = TypeVar("Found")
 _ROLES: Final = "ClusterRole edit includes the right to create its tokens"
@@ -28,7 +28,7 @@ class Reached:
 
     def __init__(self, place: Place, context: str | None, patience: float | None = None) -> None:
         """`context`: as given; None: the current one. `patience`: seconds for each request."""
-        from queuectl.app import reach as reaching
+        from queuectl.kube import proxied as reaching
 
         self._app = reaching
         self._place = place

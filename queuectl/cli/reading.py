@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +14,9 @@ from queuectl.cli import completion, contexts, decisions, following, printing, r
 from queuectl.cli.arguments import Duration, Since, Word, kind_and_name, meant
 from queuectl.cli.options import SELECTIONS, Failure, Options, with_options
 from queuectl.cli.resources import RESOURCES, ListedResource, NamedResource, ResourceName, split
-from queuectl.cli.rest import Document, NotThere, Server
+from queuectl.cli.rest import Document, NoAnswer, NotThere, Server
+from queuectl.cli.selecting import Show
+from queuectl.cli.writing import NAMESPACE
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import Phase
 
@@ -30,12 +34,6 @@ AS_OF = click.option(
 HISTORY: Final = 20
 """Newest decisions that explain shows."""
 WORKLOAD = kind_and_name("workload", completion.workloads)
-NAMESPACE = click.option(
-    "-n",
-    "--namespace",
-    help="Its namespace.  [default: the kubeconfig's]",
-    shell_complete=completion.namespaces,
-)
 
 
 @click.command("get")
@@ -103,8 +101,6 @@ def get(
 
     -o name, jsonpath= and custom-columns= are as in kubectl, over the documents of -o json.
     """
-    from queuectl.cli import listing
-
     named = named.resolved(options)
     resource, name = named.resource, _only(named.name, name)
     if named.kind is not None and name is not None:
@@ -131,11 +127,11 @@ def get(
     if name is not None:
         _one(options, server, resource, name, filters.get("namespace"), show)
         return
-    asked = listing.ListRequest(resource, _sent(options, server, resource, filters, since), limit, sort, show)
+    asked = ListRequest(resource, _sent(options, server, resource, filters, since), limit, sort, show)
     if watch:
-        listing.watch(server, asked, options)
+        list_changes(server, asked, options)
     else:
-        listing.once(server, asked, options)
+        list_once(server, asked, options)
 
 
 def _sent(
@@ -219,7 +215,7 @@ def _one(
     elif options.output != "table":
         printing.document(found, options.output)
     else:
-        printing.table(resource.columns, [resource.row(found, server.now)], wide=options.wide)
+        resource.show([found], server.now, wide=options.wide)
 
 
 @click.command("explain")
@@ -264,7 +260,7 @@ def history(options: Options, workload: str, namespace: str | None, as_of: When)
     if options.output != "table":
         printing.document(found, options.output)
     else:
-        printing.table(decisions.COLUMNS, [decisions.row(item) for item in found["items"]])
+        printing.table_of(decisions.FIELDS, found["items"])
 
 
 def workload_of(
@@ -324,3 +320,120 @@ def _better(
 
 def _named(item: Document) -> str:
     return f"{item['kind'].lower()}/{item['name']}" if "kind" in item else str(item["name"])
+
+
+WATCH_SECONDS: Final = 2.0
+_NAMED: Final = (
+    ("queue", "localqueues", "name", "no localqueue"),
+    ("clusterqueue", "clusterqueues", "name", "no clusterqueue"),
+    ("namespace", "localqueues", "namespace", "no localqueue in namespace"),
+)
+"""Filters by name: the resource and the field with the names, and what to say where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """What to list, and how."""
+
+    resource: ListedResource
+    filters: dict[str, str]
+    limit: int | None
+    sort: str | None
+    """A field of the documents, with dots between its parts; descending with a `-` before it."""
+    show: Show | None = None
+    """What prints parts of the documents; None: they are printed whole, or as a table."""
+
+
+def list_once(server: Server, asked: ListRequest, options: Options) -> None:
+    found = _read(server, asked)
+    if asked.show is not None:
+        asked.show(found, True)
+    elif options.output != "table":
+        printing.document(found, options.output)
+    elif found["items"]:
+        asked.resource.show(found["items"], server.now, wide=options.wide)
+    else:
+        click.echo(f"no {asked.resource.name} found{_misspelt(server, asked)}", err=True)
+
+
+def list_changes(server: Server, asked: ListRequest, options: Options) -> None:
+    """All items, then new, changed and deleted ones, until interrupted.
+
+    As one table after another; as JSON or YAML, item by item. Waits for a server that does not answer.
+    """
+    shown: dict[Any, Document] = {}
+    started = False
+    try:
+        while True:
+            try:
+                items = _read(server, asked)["items"]
+            except NoAnswer as problem:
+                if not started:
+                    raise
+                click.echo(f"{problem.message.partition(chr(10))[0]}: retrying", err=True)
+                time.sleep(WATCH_SECONDS)
+                continue
+            started = True
+            now = {asked.resource.key(item): item for item in items}
+            _changes(server, asked, options, [item for key, item in now.items() if shown.get(key) != item])
+            for key in shown.keys() - now.keys():
+                name = "/".join(key) if isinstance(key, tuple) else shown[key].get("name", key)
+                click.echo(f"{printing.printable(name)} is finished or deleted", err=True)
+            shown = now
+            time.sleep(WATCH_SECONDS)
+    except KeyboardInterrupt:
+        return
+
+
+def _changes(server: Server, asked: ListRequest, options: Options, items: list[Document]) -> None:
+    if asked.show is not None:
+        asked.show({"items": items}, True)
+    elif options.output != "table":
+        for item in items:
+            printing.line(item, options.output)
+    elif items:
+        asked.resource.show(items, server.now, wide=options.wide)
+
+
+def _read(server: Server, asked: ListRequest) -> Document:
+    """The first `limit` after sorting; without a sort field, no more items are fetched than shown."""
+    resource = asked.resource
+    unsorted = asked.sort is None and resource.order is None
+    found = server.all((resource.name,), asked.filters, limit=asked.limit if unsorted else None)
+    items = found["items"]
+    if asked.sort is not None:
+        items = _sorted(items, asked.sort)
+    elif resource.order is not None:
+        items = sorted(items, key=resource.order)
+    return {**found, "items": items[: asked.limit]}
+
+
+def _sorted(items: list[Document], field: str) -> list[Document]:
+    """Items without the field come last in both directions. Raises Failure if no item has it."""
+    path = field.removeprefix("-").split(".")
+    has: list[tuple[Any, Document]] = []
+    lacks = []
+    for item in items:
+        value: Any = item
+        for part in path:
+            value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, str | int | float):
+            has.append((value, item))
+        else:
+            lacks.append(item)
+    if items and path[0] not in items[0]:
+        raise Failure(f"--sort {field}: no such field{meant(path[0], items[0])}; -o json shows them all")
+    has.sort(key=lambda one: (isinstance(one[0], str), one[0]), reverse=field.startswith("-"))
+    return [item for _, item in has] + lacks
+
+
+def _misspelt(server: Server, asked: ListRequest) -> str:
+    """A hint on a queue or a namespace in a filter, if there is none of that name."""
+    for key, resource, field, problem in _NAMED:
+        wanted = asked.filters.get(key)
+        if wanted is None:
+            continue
+        known = {item[field] for item in server.get((resource,), {"limit": "1000"}, quiet=True)["items"]}
+        if wanted not in known:
+            return f": there is {problem} {wanted}{meant(wanted, known)}"
+    return ""

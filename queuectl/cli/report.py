@@ -11,7 +11,7 @@ from queuectl.cli import printing
 from queuectl.cli.arguments import Since
 from queuectl.cli.operating import call
 from queuectl.cli.options import Options, with_options
-from queuectl.cli.printing import Column
+from queuectl.cli.printing import Field, field, quantity, shown, table_of
 from queuectl.screen.text import figure
 
 Document = dict[str, Any]
@@ -44,7 +44,7 @@ def observe(options: Options, since: Any, cluster: str | None, decisions: bool) 
     _show(found)
     if decisions:
         _heading("Decisions")
-        printing.table(_DECISIONS, [_decision(one) for one in found["decisions"]])
+        table_of(_DECISIONS, found["decisions"])
 
 
 def _show(found: Document) -> None:
@@ -53,13 +53,13 @@ def _show(found: Document) -> None:
     click.echo(f"From {printing.local(begun)} to {printing.local(found['until'])}, nothing was written to it")
     _heading("What queuectl would have done")
     rows = [*found["queues"], {"name": "total", **found["total"]}]
-    printing.table(_DONE, [_done(one) for one in rows])
+    table_of(_DONE, rows)
     click.echo("(the wait of workloads that are not admitted yet counts up to the end of the report)")
     _heading("Where reality differs")
-    printing.table(_DIFFERS, [_differs(one) for one in rows])
-    _part("Why workloads would have been pending, or never have run", _WAITS, map(_wait, found["waits"]))
-    _part("Workloads that would have been evicted", _EVICTIONS, map(_eviction, found["evictions"]))
-    _part("Where more ran than the nominal quota", _EXCEEDED, map(_exceeded, found["exceeded"]))
+    table_of(_DIFFERS, rows)
+    _part("Why workloads would have been pending, or never have run", _WAITS, found["waits"])
+    _part("Workloads that would have been evicted", _EVICTIONS, found["evictions"])
+    _part("Where more ran than the nominal quota", _EXCEEDED, found["exceeded"])
 
 
 def _heading(text: str) -> None:
@@ -67,103 +67,62 @@ def _heading(text: str) -> None:
     click.echo(text)
 
 
-def _part(text: str, columns: Sequence[Column], rows: Any) -> None:
-    if found := list(rows):
+def _part(text: str, fields: Sequence[Field], rows: Sequence[Document]) -> None:
+    if rows:
         _heading(text)
-        printing.table(columns, found)
+        table_of(fields, rows)
 
 
-_DONE: Final = printing.columns_of(
-    "QUEUE",
-    "WORKLOADS>",
-    "AT ONCE>",
-    "AFTER A WAIT>",
-    "NOT YET>",
-    "WAIT P50>",
-    "P90>",
-    "MAX>",
-    "NEVER>",
-    "HELD>",
-    "RAN BEFORE>",
-    "STOPPED>",
+_DONE: Final = (
+    field("QUEUE", "name"),
+    field("WORKLOADS>", "workloads"),
+    field("AT ONCE>", "admittedAtOnce"),
+    field("AFTER A WAIT>", "waited"),
+    field("NOT YET>", "waiting"),
+    field("WAIT P50>", shown(figure, "wait.p50")),
+    field("P90>", shown(figure, "wait.p90")),
+    field("MAX>", shown(figure, "wait.max")),
+    field("NEVER>", "never"),
+    field("HELD>", "held"),
+    field("RAN BEFORE>", "debt"),
+    field("STOPPED>", "evicted"),
 )
-
-
-def _done(figures: Document) -> Sequence[object]:
-    wait = figures["wait"]
-    return (
-        figures["name"],
-        figures["workloads"],
-        figures["admittedAtOnce"],
-        figures["waited"],
-        figures["waiting"],
-        *(figure(wait[rank]) for rank in ("p50", "p90", "max")),
-        figures["never"],
-        figures["held"],
-        figures["debt"],
-        figures["evicted"],
-    )
-
-
-_DIFFERS: Final = printing.columns_of(
-    "QUEUE",
-    "RAN THOUGH IT WOULD WAIT>",
-    "OVER BEFORE ITS TURN>",
-    "WAITED LONGER IN REALITY>",
-    "P50>",
-    "MAX>",
-    "OVER BEFORE SEEN>",
+_DIFFERS: Final = (
+    field("QUEUE", "name"),
+    field("RAN THOUGH IT WOULD WAIT>", "ranAnyway"),
+    field("OVER BEFORE ITS TURN>", "overBeforeItsTurn"),
+    field("WAITED LONGER IN REALITY>", "startedSooner.workloads"),
+    field("P50>", shown(figure, "startedSooner.p50")),
+    field("MAX>", shown(figure, "startedSooner.max")),
+    field("OVER BEFORE SEEN>", "overBeforeSeen"),
 )
-
-
-def _differs(figures: Document) -> Sequence[object]:
-    sooner = figures["startedSooner"]
-    return (
-        figures["name"],
-        figures["ranAnyway"],
-        figures["overBeforeItsTurn"],
-        sooner["workloads"],
-        figure(sooner["p50"]),
-        figure(sooner["max"]),
-        figures["overBeforeSeen"],
-    )
-
-
-_WAITS: Final = printing.columns_of("QUEUE", "WORKLOADS>", "RAN ANYWAY>", "REASON", "EXAMPLE")
-
-
-def _wait(one: Document) -> Sequence[object]:
-    return (one["queue"], one["workloads"], one["ranAnyway"], one["reason"]["message"], one["example"])
-
-
-_EVICTIONS: Final = printing.columns_of("QUEUE", "TIMES>", "BY", "REASON", "EXAMPLE")
-
-
-def _eviction(one: Document) -> Sequence[object]:
-    by = one["by"] or one["reason"].get("node")
-    return (one["queue"], one["evictions"], by, one["reason"]["message"], one["example"])
-
-
-_EXCEEDED: Final = printing.columns_of("CLUSTERQUEUE", "RESOURCE", "NOMINAL>", "MOST AT A TIME>", "AT")
-
-
-def _exceeded(one: Document) -> Sequence[object]:
-    amounts = (printing.amount(one["resource"], one[key]) for key in ("nominal", "peak"))
-    return (one["clusterQueue"], one["resource"], *amounts, printing.local(one["at"]))
-
-
-_DECISIONS: Final = printing.columns_of(
-    "SEQUENCE>", "TIME", "WORKLOAD", "DECISION", "WHY", "REALITY", "DIFFERENCE"
+_WAITS: Final = (
+    field("QUEUE", "queue"),
+    field("WORKLOADS>", "workloads"),
+    field("RAN ANYWAY>", "ranAnyway"),
+    field("REASON", "reason.message"),
+    field("EXAMPLE", "example"),
 )
-
-
-def _decision(one: Document) -> Sequence[object]:
-    return (
-        one["sequence"],
-        printing.local(one["time"]),
-        f"{one['namespace']}/{one['kind']}/{one['name']}",
-        one["verdict"],
-        one["reason"]["message"] if one["reason"] else None,
-        one["reality"],
-        one["difference"],
-    )
+_EVICTIONS: Final = (
+    field("QUEUE", "queue"),
+    field("TIMES>", "evictions"),
+    field("BY", lambda one: one["by"] or one["reason"].get("node")),
+    field("REASON", "reason.message"),
+    field("EXAMPLE", "example"),
+)
+_EXCEEDED: Final = (
+    field("CLUSTERQUEUE", "clusterQueue"),
+    field("RESOURCE", "resource"),
+    field("NOMINAL>", quantity("nominal")),
+    field("MOST AT A TIME>", quantity("peak")),
+    field("AT", shown(printing.local, "at")),
+)
+_DECISIONS: Final = (
+    field("SEQUENCE>", "sequence"),
+    field("TIME", shown(printing.local, "time")),
+    field("WORKLOAD", lambda one: f"{one['namespace']}/{one['kind']}/{one['name']}"),
+    field("DECISION", "verdict"),
+    field("WHY", "reason.message"),
+    field("REALITY", "reality"),
+    field("DIFFERENCE", "difference"),
+)

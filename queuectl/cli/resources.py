@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -12,14 +12,12 @@ from click.shell_completion import CompletionItem
 
 from queuectl.cli import decisions
 from queuectl.cli.arguments import meant
-from queuectl.cli.printing import Column, Lines, UsageBars, ago, amount, local
+from queuectl.cli.printing import Field, Lines, UsageBars, ago, amount, field, local, shown, table_of
 from queuectl.cli.rest import Document
 
 if TYPE_CHECKING:
     from queuectl.cli.options import Options
 
-Row = Callable[[Document, datetime | None], Sequence[object]]
-"""Cells of an item; ages are by the server's clock."""
 _LAST: Final = 1 << 62
 
 
@@ -29,8 +27,8 @@ class ListedResource:
     """As in the paths of REST."""
     names: tuple[str, ...]
     """Other names, in lower case."""
-    columns: tuple[Column, ...]
-    row: Row
+    fields: tuple[Field, ...]
+    """The cells of an item; its age is by the server's clock, which it has as field `now`."""
     key: Callable[[Document], Any]
     """The key of an item."""
     order: Callable[[Document], Any] | None = None
@@ -42,6 +40,10 @@ class ListedResource:
     @property
     def namespaced(self) -> bool:
         return "namespace" in self.filters
+
+    def show(self, items: Iterable[Document], now: datetime | None, *, wide: bool) -> None:
+        """Print a table. `now`: the server's clock."""
+        table_of(self.fields, ({**item, "now": now} for item in items), wide=wide)
 
     def path(self, name: str, namespace: str) -> tuple[str, ...]:
         """The path of one item."""
@@ -73,48 +75,21 @@ def _condition(item: Document) -> str:
     return str(found["reason"]) if item["active"] else f"{found['reason']}: {found['message']}"
 
 
-def _cluster_queue(item: Document, now: datetime | None) -> Sequence[object]:
-    return (
-        *(item["name"], item["cohort"], item["queueingStrategy"], item["stopPolicy"], item["active"]),
-        *(item["pending"], item["admitted"], _quota(item), _free(item), _condition(item)),
-    )
-
-
 def _free(item: Document) -> Lines:
     """What it can have now, a line for each line of `_quota`."""
     return Lines(tuple(amount(cell["resource"], cell["free"]) for cell in item["flavors"]))
 
 
-def _cohort(item: Document, now: datetime | None) -> Sequence[object]:
-    return (
-        *(item["name"], item["parent"], item["active"], item["clusterQueues"]),
-        *(item["pending"], item["admitted"], _quota(item), _condition(item)),
-    )
+def _labels(item: Document) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(item["nodeLabels"].items()))
 
 
-def _flavor(item: Document, now: datetime | None) -> Sequence[object]:
-    labels = ", ".join(f"{key}={value}" for key, value in sorted(item["nodeLabels"].items()))
-    taints = ", ".join(f"{one['key']}={one['value']}:{one['effect']}" for one in item["nodeTaints"])
-    cells = ({**cell, "flavor": item["name"]} for cell in item["resources"])
-    return (item["name"], labels, taints, UsageBars(tuple(map(_share, cells))))
+def _taints(item: Document) -> str:
+    return ", ".join(f"{one['key']}={one['value']}:{one['effect']}" for one in item["nodeTaints"])
 
 
-def _local_queue(item: Document, now: datetime | None) -> Sequence[object]:
-    return (
-        *(item["namespace"], item["name"], item["clusterQueue"], item["stopPolicy"], item["active"]),
-        *(item["pending"], item["admitted"], _condition(item)),
-    )
-
-
-def _workload(item: Document, now: datetime | None) -> Sequence[object]:
-    pods = item["admission"]["podSets"] if item["admission"] else ()
-    return (
-        *(item["namespace"], f"{item['kind'].lower()}/{item['name']}", item["queue"], item["clusterQueue"]),
-        *(item["phase"], _ready(item), item["position"], item["priority"], ago(item["createdAt"], now)),
-        *(item["submitter"], item["attempts"], item["admittedAt"] and local(item["admittedAt"])),
-        *(", ".join(sorted({flavor for one in pods for flavor in one["flavors"].values()})),),
-        item["reason"]["message"] if item["reason"] else None,
-    )
+def _quota_of_flavor(item: Document) -> UsageBars:
+    return _quota({"flavors": [{**cell, "flavor": item["name"]} for cell in item["resources"]]})
 
 
 def _ready(item: Document) -> str | None:
@@ -123,14 +98,22 @@ def _ready(item: Document) -> str | None:
     return f"{ready}/{item['pods']}" if ready is not None else None
 
 
+def _flavors(item: Document) -> str:
+    pods = item["admission"]["podSets"] if item["admission"] else ()
+    return ", ".join(sorted({flavor for one in pods for flavor in one["flavors"].values()}))
+
+
 def _in_line(item: Document) -> tuple[str, bool, int]:
     """By ClusterQueue: admitted ones, then pending ones by position, then those without a position."""
     return (item["clusterQueue"] or "", item["phase"] == "Pending", item["position"] or _LAST)
 
 
-_PENDING: Final = Column("PENDING", right=True, drop=2)
-_ADMITTED: Final = Column("ADMITTED", right=True, drop=3)
-_STOP: Final = Column("STOP", wide=True)
+_NAME: Final = field("NAME", "name")
+_STOP: Final = field("STOP", "stopPolicy", wide=True)
+_ACTIVE: Final = field("ACTIVE", "active", drop=5)
+_PENDING: Final = field("PENDING>", "pending", drop=2)
+_ADMITTED: Final = field("ADMITTED>", "admitted", drop=3)
+_CONDITION: Final = field("CONDITION", _condition)
 
 RESOURCES: Final[Mapping[str, ListedResource]] = {
     row.name: row
@@ -138,61 +121,62 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
         ListedResource(
             name="clusterqueues",
             names=("clusterqueue", "cq"),
-            columns=(
-                *(
-                    Column("NAME"),
-                    Column("COHORT", drop=4),
-                    Column("STRATEGY", wide=True),
-                    _STOP,
-                    Column("ACTIVE", drop=5),
-                ),
-                *(_PENDING, _ADMITTED, Column("USED/NOMINAL"), Column("FREE"), Column("CONDITION")),
+            fields=(
+                _NAME,
+                field("COHORT", "cohort", drop=4),
+                field("STRATEGY", "queueingStrategy", wide=True),
+                _STOP,
+                _ACTIVE,
+                _PENDING,
+                _ADMITTED,
+                field("USED/NOMINAL", _quota),
+                field("FREE", _free),
+                _CONDITION,
             ),
-            row=_cluster_queue,
             key=lambda item: item["name"],
             order=lambda item: item["name"],
         ),
         ListedResource(
             name="cohorts",
             names=("cohort", "co"),
-            columns=(
-                *(
-                    Column("NAME"),
-                    Column("PARENT", drop=4),
-                    Column("ACTIVE", drop=5),
-                    Column("QUEUES", right=True, drop=1),
-                ),
-                *(_PENDING, _ADMITTED, Column("USED/NOMINAL"), Column("CONDITION")),
+            fields=(
+                _NAME,
+                field("PARENT", "parent", drop=4),
+                _ACTIVE,
+                field("QUEUES>", "clusterQueues", drop=1),
+                _PENDING,
+                _ADMITTED,
+                field("USED/NOMINAL", _quota),
+                _CONDITION,
             ),
-            row=_cohort,
             key=lambda item: item["name"],
             order=lambda item: item["name"],
         ),
         ListedResource(
             name="resourceflavors",
             names=("resourceflavor", "flavors", "flavor", "rf"),
-            columns=(
-                *(Column("NAME"), Column("NODE LABELS"), Column("TAINTS", wide=True)),
-                Column("USED/NOMINAL"),
+            fields=(
+                _NAME,
+                field("NODE LABELS", _labels),
+                field("TAINTS", _taints, wide=True),
+                field("USED/NOMINAL", _quota_of_flavor),
             ),
-            row=_flavor,
             key=lambda item: item["name"],
             order=lambda item: item["name"],
         ),
         ListedResource(
             name="localqueues",
             names=("localqueue", "queues", "queue", "lq"),
-            columns=(
-                *(
-                    Column("NAMESPACE"),
-                    Column("NAME"),
-                    Column("CLUSTERQUEUE"),
-                    _STOP,
-                    Column("ACTIVE", drop=5),
-                ),
-                *(_PENDING, _ADMITTED, Column("CONDITION")),
+            fields=(
+                field("NAMESPACE", "namespace"),
+                _NAME,
+                field("CLUSTERQUEUE", "clusterQueue"),
+                _STOP,
+                _ACTIVE,
+                _PENDING,
+                _ADMITTED,
+                _CONDITION,
             ),
-            row=_local_queue,
             key=lambda item: (item["namespace"], item["name"]),
             order=lambda item: (item["namespace"], item["name"]),
             filters=frozenset(("namespace", "clusterqueue")),
@@ -200,20 +184,22 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
         ListedResource(
             name="workloads",
             names=("workload", "wl"),
-            columns=(
-                *(Column("NAMESPACE", drop=2), Column("WORKLOAD")),
-                *(Column("QUEUE", drop=6), Column("CLUSTERQUEUE", drop=3)),
-                *(
-                    Column("PHASE"),
-                    Column("READY", right=True, drop=4),
-                    Column("POSITION", right=True, drop=4),
-                ),
-                Column("PRIORITY", right=True, drop=5),
-                *(Column("AGE", right=True, drop=1), Column("SUBMITTER", wide=True)),
-                *(Column("ATTEMPTS", right=True, wide=True), Column("ADMITTED", wide=True)),
-                *(Column("FLAVORS", wide=True), Column("REASON")),
+            fields=(
+                field("NAMESPACE", "namespace", drop=2),
+                field("WORKLOAD", lambda item: f"{item['kind'].lower()}/{item['name']}"),
+                field("QUEUE", "queue", drop=6),
+                field("CLUSTERQUEUE", "clusterQueue", drop=3),
+                field("PHASE", "phase"),
+                field("READY>", _ready, drop=4),
+                field("POSITION>", "position", drop=4),
+                field("PRIORITY>", "priority", drop=5),
+                field("AGE>", lambda item: ago(item["createdAt"], item["now"]), drop=1),
+                field("SUBMITTER", "submitter", wide=True),
+                field("ATTEMPTS>", "attempts", wide=True),
+                field("ADMITTED", shown(local, "admittedAt"), wide=True),
+                field("FLAVORS", _flavors, wide=True),
+                field("REASON", "reason.message"),
             ),
-            row=_workload,
             key=lambda item: item["uid"],
             order=_in_line,
             filters=frozenset(
@@ -226,8 +212,7 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
         ListedResource(
             name="decisions",
             names=("decision",),
-            columns=decisions.LISTED,
-            row=lambda item, now: decisions.listed(item),
+            fields=decisions.LISTED,
             key=lambda item: item["sequence"],
             filters=frozenset(("namespace", "after", "since")),
             single=False,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from queuectl.cli import printing
-from queuectl.cli.importing import texts
+from queuectl.cli.importing import policy_option, read_policies, texts
 from queuectl.cli.options import Failure, Options, with_options
-from queuectl.cli.policies import policy_option, read_policies
-from queuectl.cli.printing import Column
+from queuectl.cli.printing import Field, field, quantity, shown, table_of
 from queuectl.cli.progress import done_of
 from queuectl.screen.text import figure
 
@@ -105,100 +104,98 @@ def _draw(found: Document, path: Path) -> None:
 
 def _show(found: Document) -> None:
     total = found["total"]
+    queues = [*found["queues"], {"name": "total", **total}]
     click.echo(
         f"{printing.printable(found['name'])}: {total['workloads']} workloads, "
         f"{figure(found['seconds'])} of virtual time"
     )
-    _part("Waits, from arrival to the first start", _WAITS, map(_wait, [*found["queues"], _all(total)]))
-    _part("Use, in percent of nominal quota", _USES, _uses(found))
+    _part("Waits, from arrival to the first start", _WAITS, queues)
+    _part("Use, in percent of nominal quota", _USES, [one for queue in queues for one in _uses(queue)])
     if any(queue["evictions"] or queue["lostSeconds"] for queue in found["queues"]):
-        _part(
-            "Preemptions, and the run time lost", _EVICTIONS, map(_eviction, [*found["queues"], _all(total)])
-        )
+        _part("Preemptions, and the run time lost", _EVICTIONS, queues)
     if found["nodes"]:
-        _part("Nodes, in percent of what is allocatable", _NODES, map(_node, found["nodes"]))
-        _part("Time without room on nodes", _ROOM, map(_room, [*found["queues"], _all(total)]))
+        _part("Nodes, in percent of what is allocatable", _NODES, found["nodes"])
+        _part("Time without room on nodes", _ROOM, queues)
     if len(found["priorities"]) > 1:
-        _part("By priority", (_PRIORITY, *_WAITS[1:], _LOST), map(_priority, found["priorities"]))
+        _part("By priority", _PRIORITIES, found["priorities"])
 
 
-def _all(total: Document) -> Document:
-    return {"name": "total", **total}
-
-
-def _part(text: str, columns: Sequence[Column], rows: Any) -> None:
+def _part(text: str, fields: Sequence[Field], documents: Sequence[Document]) -> None:
     click.echo()
     click.echo(text)
-    printing.table(columns, list(rows))
+    table_of(fields, documents)
 
 
-_WAITS: Final = printing.columns_of(
-    "QUEUE", "WORKLOADS>", "STARTED>", "FINISHED>", "WAITING>", "NEVER>", "MEAN>", "MEDIAN>", "P95>", "MAX>"
-)
-_PRIORITY: Final = Column("PRIORITY", right=True)
-_LOST: Final = Column("LOST", right=True)
+def _uses(queue: Document) -> Iterator[Document]:
+    """A line for each resource; the first one has the share of the tree too."""
+    share = queue.get("dominantShare")
+    for number, one in enumerate(queue["resources"]):
+        yield {**one, "name": queue["name"], "share": share if number == 0 else None}
 
 
-def _wait(one: Document) -> Sequence[object]:
-    counts = (one[key] for key in ("workloads", "started", "finished", "waiting", "never"))
-    times = (figure(one["wait"][key]) for key in ("mean", "median", "p95", "max"))
-    return (one.get("name"), *counts, *times)
+def _percent(path: str) -> Callable[[Document], object]:
+    return shown(lambda value: None if value is None else f"{value:.1f} %", path)
 
 
-def _priority(one: Document) -> Sequence[object]:
-    return (one["priority"], *_wait(one)[1:], figure(one["lostSeconds"]))
+def _rounded(path: str) -> Callable[[Document], object]:
+    return lambda one: printing.amount(one["resource"], round(one[path]))
 
 
-_USES: Final = printing.columns_of(
-    "QUEUE", "RESOURCE", "NOMINAL>", "IN USE>", "USED>", "BORROWED>", "LOST>", "SHARE OF TREE>", "AT MOST>"
-)
-
-
-def _uses(found: Document) -> Iterator[Sequence[object]]:
-    for queue in [*found["queues"], _all(found["total"])]:
-        share = queue.get("dominantShare")
-        shares = (_percent(share["mean"]), _percent(share["max"])) if share else (None, None)
-        for number, one in enumerate(queue["resources"]):
-            yield (
-                queue["name"],
-                one["resource"],
-                printing.amount(one["resource"], one["nominal"]),
-                printing.amount(one["resource"], round(one["used"])),
-                *(_percent(one[key]) for key in ("usedPercent", "borrowedPercent", "lostPercent")),
-                *(shares if number == 0 else (None, None)),
-            )
-
-
-def _percent(value: float | None) -> str:
-    return printing.NOTHING if value is None else f"{value:.1f} %"
-
-
-_NODES: Final = printing.columns_of(
-    "RESOURCE", "ALLOCATABLE>", "USED>", "UNMANAGED>", "UNUSABLE>", "IDLE>", "FRAGMENTED>"
-)
-
-
-def _node(one: Document) -> Sequence[object]:
-    shares = ("usedPercent", "unmanagedPercent", "unusablePercent", "idlePercent", "fragmentedPercent")
-    amount = printing.amount(one["resource"], round(one["allocatable"]))
-    return (one["resource"], amount, *(_percent(one[share]) for share in shares))
-
-
-_ROOM: Final = printing.columns_of("QUEUE", "CAPACITY MISSING>", "NO NODE FITS>", "STALLED>")
-
-
-def _room(one: Document) -> Sequence[object]:
-    room = one["room"]
-    return (one["name"], *map(figure, room["waitSeconds"].values()), figure(room["stalledSeconds"]))
-
-
-_EVICTIONS: Final = printing.columns_of("QUEUE", "DONE>", "SUFFERED>", "LOST>", "WHY")
-
-
-def _eviction(one: Document) -> Sequence[object]:
+def _why(one: Document) -> str | None:
+    """The reasons of evictions, those of preemptions by their rule."""
     reasons = {**one["evictions"], **one["preemptions"]["causes"]}
     if one["preemptions"]["causes"]:
         reasons.pop("Preempted", None)
-    why = ", ".join(f"{code} {times}" for code, times in reasons.items())
-    figures = one["preemptions"]
-    return (one["name"], figures["done"], figures["suffered"], figure(one["lostSeconds"]), why or None)
+    return ", ".join(f"{code} {times}" for code, times in reasons.items()) or None
+
+
+_WAITS: Final = (
+    field("QUEUE", "name"),
+    field("WORKLOADS>", "workloads"),
+    field("STARTED>", "started"),
+    field("FINISHED>", "finished"),
+    field("WAITING>", "waiting"),
+    field("NEVER>", "never"),
+    field("MEAN>", shown(figure, "wait.mean")),
+    field("MEDIAN>", shown(figure, "wait.median")),
+    field("P95>", shown(figure, "wait.p95")),
+    field("MAX>", shown(figure, "wait.max")),
+)
+_PRIORITIES: Final = (
+    field("PRIORITY>", "priority"),
+    *_WAITS[1:],
+    field("LOST>", shown(figure, "lostSeconds")),
+)
+_USES: Final = (
+    field("QUEUE", "name"),
+    field("RESOURCE", "resource"),
+    field("NOMINAL>", quantity("nominal")),
+    field("IN USE>", _rounded("used")),
+    field("USED>", _percent("usedPercent")),
+    field("BORROWED>", _percent("borrowedPercent")),
+    field("LOST>", _percent("lostPercent")),
+    field("SHARE OF TREE>", _percent("share.mean")),
+    field("AT MOST>", _percent("share.max")),
+)
+_NODES: Final = (
+    field("RESOURCE", "resource"),
+    field("ALLOCATABLE>", _rounded("allocatable")),
+    field("USED>", _percent("usedPercent")),
+    field("UNMANAGED>", _percent("unmanagedPercent")),
+    field("UNUSABLE>", _percent("unusablePercent")),
+    field("IDLE>", _percent("idlePercent")),
+    field("FRAGMENTED>", _percent("fragmentedPercent")),
+)
+_ROOM: Final = (
+    field("QUEUE", "name"),
+    field("CAPACITY MISSING>", shown(figure, "room.waitSeconds.CapacityMissing")),
+    field("NO NODE FITS>", shown(figure, "room.waitSeconds.NoNodeFits")),
+    field("STALLED>", shown(figure, "room.stalledSeconds")),
+)
+_EVICTIONS: Final = (
+    field("QUEUE", "name"),
+    field("DONE>", "preemptions.done"),
+    field("SUFFERED>", "preemptions.suffered"),
+    field("LOST>", shown(figure, "lostSeconds")),
+    field("WHY", _why),
+)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from queuectl.cli import printing
+from queuectl.cli.importing import policy_option, read_each, read_policies
 from queuectl.cli.options import Failure, NotGood, Options, with_options
-from queuectl.cli.policies import policy_option, read_each, read_policies
 from queuectl.cli.printing import Column, printable
 
 if TYPE_CHECKING:
@@ -100,10 +100,10 @@ def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bo
 
 
 def _write(verdicts: list[CaseVerdict], path: Path) -> None:
-    from queuectl.scenarios import junit
+    from queuectl.scenarios.verdicts import write_junit
 
     try:
-        junit.write(verdicts, path)
+        write_junit(verdicts, path)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror or error}") from None
 

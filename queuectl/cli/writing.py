@@ -77,7 +77,7 @@ def run(options: Options, of: EditTarget, work: Callable[[Session], Awaitable[No
 @contextlib.asynccontextmanager
 async def explained(session: Session, of: EditTarget) -> AsyncIterator[None]:
     """Refusals with messages that say what to do next."""
-    from queuectl.changes import consequences, refusals
+    from queuectl.changes import consequences
     from queuectl.changes import edit as changing
     from queuectl.kube.errors import Conflict, Forbidden, NotFound, Unauthorized
 
@@ -93,17 +93,17 @@ async def explained(session: Session, of: EditTarget) -> AsyncIterator[None]:
         raise NotGood(f"not found: {of}{near}{elsewhere}") from None
     except changing.NoSuchObject as problem:
         near = meant(problem.name, problem.known)
-        raise NotGood(refusals.missing(of, problem, near)) from None
+        raise NotGood(consequences.missing(of, problem, near)) from None
     except Forbidden as problem:
-        if policy := refusals.denied(of, problem):
+        if policy := consequences.denied(of, problem):
             raise NotGood(printable(policy)) from None
-        raise Failure(lines(refusals.forbidden(of, problem))) from None
+        raise Failure(lines(consequences.forbidden(of, problem))) from None
     except Unauthorized as problem:
         raise Failure(
             f"the API server refuses the credentials: {problem}\nCheck --kubeconfig and --context"
         ) from None
     except Conflict:
-        raise NotGood(refusals.replaced(of)) from None
+        raise NotGood(consequences.replaced(of)) from None
 
 
 def lines(text: str) -> str:

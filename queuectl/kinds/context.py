@@ -14,9 +14,18 @@ from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.model.policy import Context, Namespace, Node, PriorityClass, RuntimeClass, Taint
 from queuectl.core.model.resources import Amounts, BadQuantity, amounts, parse_quantity
 from queuectl.core.model.workload import ConfigKey
-from queuectl.kinds.device_claims import resource_claim, resource_claim_template
+from queuectl.kinds.devices import resource_claim, resource_claim_template
 from queuectl.kinds.jobs import condition_times, conditions
-from queuectl.kinds.json_fields import BadField, Json, checked, clean, integer, mapping, objects, timestamp
+from queuectl.kinds.json_fields import (
+    BadField,
+    Json,
+    clean,
+    integer,
+    mapping,
+    object_name,
+    objects,
+    timestamp,
+)
 from queuectl.kinds.namespace_limits import limit_range, resource_quota
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
@@ -113,7 +122,7 @@ def is_kept(kind: str) -> bool:
 
 
 def _namespace(obj: Json) -> Namespace:
-    return Namespace(_name(obj), _labels(obj))
+    return Namespace(object_name(obj), _labels(obj))
 
 
 def as_created(namespace: Namespace) -> Namespace:
@@ -124,18 +133,18 @@ def as_created(namespace: Namespace) -> Namespace:
 
 def _priority_class(obj: Json) -> PriorityClass:
     value = integer(obj, "value", "", default=0, low=-(2**31), high=2**31 - 1)
-    return PriorityClass(_name(obj), value, obj.get("globalDefault") is True)
+    return PriorityClass(object_name(obj), value, obj.get("globalDefault") is True)
 
 
 def _runtime_class(obj: Json) -> RuntimeClass:
     overhead = mapping(obj, "overhead", "")
-    return RuntimeClass(_name(obj), _amounts(mapping(overhead, "podFixed", "overhead")))
+    return RuntimeClass(object_name(obj), _amounts(mapping(overhead, "podFixed", "overhead")))
 
 
 def _node(obj: Json) -> Node:
     spec, found = mapping(obj, "spec", ""), conditions(obj)
     return Node(
-        _name(obj),
+        object_name(obj),
         _labels(obj),
         _amounts(mapping(mapping(obj, "status", ""), "allocatable", "status")),
         ready=found.pop("Ready", "Unknown") == "True",
@@ -159,10 +168,6 @@ def _time(text: object) -> datetime | None:
         return timestamp(text, "") if text is not None else None
     except BadField:
         return None
-
-
-def _name(obj: Json) -> str:
-    return checked(mapping(obj, "metadata", "").get("name"), "metadata.name")
 
 
 def _labels(obj: Json) -> tuple[tuple[str, str], ...]:

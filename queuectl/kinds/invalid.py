@@ -1,6 +1,6 @@
-"""What the models refuse, as messages of this project: the one place that reads errors of pydantic.
+"""The base class of the models of what an admin writes, and what models refuse, as messages of this project.
 
-A message says what is expected, with the value and the limit; its path names the field.
+It is the one place that reads errors of pydantic.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
 
 from queuectl.kinds.json_fields import clean, kind_of
 
@@ -127,3 +128,14 @@ def _value(error: Any) -> str:
 
 def _expected(kind: str) -> str:
     return next((word for starts, word in _EXPECTED if kind.startswith(starts)), "of another form")
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+    )

@@ -144,3 +144,14 @@ _KINDS: Final[tuple[tuple[type, str], ...]] = (
 def kind_of(value: object) -> str:
     """What a value of JSON is, in words: `text`, `a list`."""
     return next((word for kind, word in _KINDS if isinstance(value, kind)), "a value")
+
+
+def object_name(obj: Json) -> str:
+    """The name of a cluster-scoped object. Raises BadField."""
+    return checked(mapping(obj, "metadata", "").get("name"), "metadata.name")
+
+
+def namespaced_name(obj: Json) -> str:
+    """`namespace/name` of an object. Raises BadField."""
+    metadata = mapping(obj, "metadata", "")
+    return "/".join(checked(metadata.get(key), f"metadata.{key}") for key in ("namespace", "name"))

@@ -18,7 +18,15 @@ from queuectl.core.model.pod_limits import (
     QuotaScope,
 )
 from queuectl.core.model.resources import CPU, PODS, BadQuantity, Listed, parse_quantity
-from queuectl.kinds.json_fields import Json, array, checked, clean, mapping, objects
+from queuectl.kinds.json_fields import (
+    Json,
+    array,
+    checked,
+    clean,
+    mapping,
+    namespaced_name,
+    objects,
+)
 
 MAX_ITEMS: Final = 64
 MAX_RESOURCES: Final = 256
@@ -30,7 +38,9 @@ _COMPUTE: Final = (CPU, "memory", "ephemeral-storage")
 def limit_range(obj: Json) -> LimitRange:
     """Raises BadField."""
     items = objects(mapping(obj, "spec", ""), "limits", "spec", MAX_ITEMS)
-    return LimitRange(_name(obj), tuple(found for item in items if (found := _item(item)) is not None))
+    return LimitRange(
+        namespaced_name(obj), tuple(found for item in items if (found := _item(item)) is not None)
+    )
 
 
 def _item(item: Json) -> LimitRangeItem | None:
@@ -58,7 +68,7 @@ def resource_quota(obj: Json) -> NamespaceQuota:
     spec = mapping(obj, "spec", "")
     hard = mapping(spec, "hard", "spec")
     used = mapping(mapping(obj, "status", ""), "used", "status")
-    return NamespaceQuota(_name(obj), tuple(_hard_limits(hard, used)), tuple(_scopes(spec)))
+    return NamespaceQuota(namespaced_name(obj), tuple(_hard_limits(hard, used)), tuple(_scopes(spec)))
 
 
 def _hard_limits(hard: Json, used: Json) -> Iterator[HardLimit]:
@@ -112,9 +122,3 @@ def _quantities(found: Json, unit: str | None = None) -> Iterator[tuple[str, int
 
 def _listed(found: dict[str, int]) -> Listed:
     return tuple(sorted(found.items()))
-
-
-def _name(obj: Json) -> str:
-    metadata = mapping(obj, "metadata", "")
-    parts = (checked(metadata.get(key), f"metadata.{key}") for key in ("namespace", "name"))
-    return "/".join(parts)

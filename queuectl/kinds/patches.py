@@ -20,7 +20,7 @@ from queuectl.kinds.pod_counts import held_pods, to_reduce
 from queuectl.kinds.podsets import Operation, Path, Templates
 from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, RELEASE_ANNOTATION, STOPPED_ANNOTATION
 from queuectl.kinds.start_patch import add, directives, labelling, pointer
-from queuectl.kinds.stop_annotation import render as render_stop
+from queuectl.kinds.stop_annotations import render_stop
 from queuectl.kinds.workloads import has_room, observation
 
 REPORTER: Final = "queuectl.dev/controller"

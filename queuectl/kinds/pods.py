@@ -10,7 +10,7 @@ from queuectl.core.model.events import PodObserved
 from queuectl.core.model.pods import Pod, PodOwner
 from queuectl.core.model.resources import Amounts
 from queuectl.core.model.workload import WorkloadId
-from queuectl.kinds.device_claims import held_claims
+from queuectl.kinds.devices import held_claims
 from queuectl.kinds.json_fields import BadField, Json, clean, mapping, objects
 from queuectl.kinds.owners import controller, controls
 from queuectl.kinds.requests import RequestProblem, pod_requests, readable_requests

@@ -51,9 +51,9 @@ from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds import policy_objects as objects
 from queuectl.kinds import policy_schema as schema
 from queuectl.kinds.field_support import unsupported
-from queuectl.kinds.flavor_nodes import FlavorNodesModel
 from queuectl.kinds.invalid import dotted, problems_of
 from queuectl.kinds.json_fields import Json, clean
+from queuectl.kinds.policy_schema import FlavorNodesModel
 from queuectl.kinds.reserved_keys import AUTHOR_ANNOTATION
 from queuectl.kinds.workloads import MAX_NAME
 

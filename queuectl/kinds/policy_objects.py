@@ -6,10 +6,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from queuectl.kinds.flavor_nodes import FlavorNodesModel
 from queuectl.kinds.policy_schema import (
     ATOMIC,
     SET,
+    FlavorNodesModel,
     LabelKey,
     LabelValue,
     Name,

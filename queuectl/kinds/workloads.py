@@ -23,8 +23,7 @@ from queuectl.core.model.workload import (
     WorkloadOutcome,
 )
 from queuectl.kinds.admission import AdmissionAnnotation, parse
-from queuectl.kinds.device_claims import pod_claims
-from queuectl.kinds.force_release_annotation import parse as forced_release
+from queuectl.kinds.devices import pod_claims
 from queuectl.kinds.jobs import Elastic, JobKind, Status
 from queuectl.kinds.json_fields import (
     MAX_COUNT,
@@ -51,7 +50,7 @@ from queuectl.kinds.reserved_keys import (
     STOPPED_ANNOTATION,
     SUBMITTER_ANNOTATION,
 )
-from queuectl.kinds.stop_annotation import parse as stopped_attempt
+from queuectl.kinds.stop_annotations import forced_release, stopped_attempt
 
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"
 REASON_ANNOTATION: Final = "queuectl.dev/reason"

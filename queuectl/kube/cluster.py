@@ -26,7 +26,6 @@ from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
-from queuectl.kube import owners
 from queuectl.kube.errors import (
     ApiError,
     Conflict,
@@ -37,7 +36,7 @@ from queuectl.kube.errors import (
     Unavailable,
 )
 from queuectl.kube.liveness import Liveness
-from queuectl.kube.objects import child_row, object_path, read_child, read_object
+from queuectl.kube.objects import child_row, object_path, read_child, read_object, read_owned
 from queuectl.kube.session import JSON_PATCH, Object, Session, api_path
 from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
 
@@ -183,7 +182,7 @@ class KubeCluster:
             if isinstance(child, PodOwnerToRead):
                 belongs = await self._liveness.is_above(self._kinds[child.ref.kind], child.ref, child.owner)
                 return [PodOwnerRead(child.workload, child.owner.uid, belongs)]
-            return await owners.read(self._session, self._kinds, self._honoured, child)
+            return await read_owned(self._session, self._kinds, self._honoured, child)
         except ClusterUnavailable:
             raise
         except ApiError as error:

@@ -15,9 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from queuectl.core.model.events import Listed
 from queuectl.kinds.json_fields import Json
-from queuectl.kube.definition import Definition
 from queuectl.kube.errors import ApiError, NotFound
-from queuectl.kube.reflector import Reflector, Timings
+from queuectl.kube.reflector import Definition, Reflector, Timings
 from queuectl.kube.session import Session, api_path
 from queuectl.kube.sources import Resource, Source, name_of
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from queuectl.core.model.workload import ObjectRef
+from typing import Final
+
+from queuectl.core.decisions import ChildToCheck
+from queuectl.core.features.ownership.strays import MAX_OWNERS
+from queuectl.core.model.events import Event, OwnerRead, WorkloadGone
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import Json
-from queuectl.kinds.owners import controls
+from queuectl.kinds.labels import QueueLabels
+from queuectl.kinds.owners import controlling, controls
 from queuectl.kinds.podsets import Computed
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.workloads import identity, is_queued, observe
 from queuectl.kube.errors import NotFound
 from queuectl.kube.session import Object, Session, api_path
 
@@ -40,3 +47,58 @@ async def read_child(row: JobKind, session: Session, obj: Json) -> Object | None
     except NotFound:
         return None
     return child if controls(str(metadata.get("uid")), child) else None
+
+
+_NO_LABEL: Final = "has no queue label"
+
+
+async def read_owned(
+    session: Session, kinds: KindRegistry, honoured: QueueLabels, child: ChildToCheck
+) -> list[Event]:
+    """The events of consistent reads, that of the owners last. Raises ApiError."""
+    events = await _family(session, kinds, honoured, child)
+    kind = kinds[child.ref.kind]
+    obj = await read_object(session, kind, child.ref)
+    if obj is None:
+        return [*events, WorkloadGone(child.workload)]
+    return [*events, await _owner(session, kinds, honoured, child, obj)]
+
+
+async def _owner(
+    session: Session, kinds: KindRegistry, honoured: QueueLabels, child: ChildToCheck, obj: Object
+) -> OwnerRead:
+    for above in range(MAX_OWNERS):
+        owner = controlling(kinds, obj)
+        if owner is None and above == 0:
+            return OwnerRead(child.workload, None)
+        if owner is None:
+            # Its topmost object does not queue, so nothing stops and starts the two of them together.
+            return OwnerRead(child.workload, None, _NO_LABEL, stop=False)
+        ref = ObjectRef(child.ref.namespace, owner.kind.name, owner.name, owner.uid)
+        found = await read_object(session, owner.kind, ref)
+        if found is None:
+            return OwnerRead(child.workload, None, "is not there")
+        if is_queued(found, honoured):
+            return OwnerRead(child.workload, WorkloadId(owner.uid))
+        obj = found
+    return OwnerRead(child.workload, None, f"has {MAX_OWNERS} or more owners above it")
+
+
+async def _family(
+    session: Session, kinds: KindRegistry, honoured: QueueLabels, child: ChildToCheck
+) -> list[Event]:
+    events: list[Event] = []
+    missing = {ref.uid: ref for ref in child.family}
+    for name in sorted({ref.kind for ref in child.family}):
+        kind = kinds[name]
+        path = api_path(kind.group, kind.version, kind.plural, child.ref.namespace)
+        async for page in session.pages(path, query=honoured.selection):
+            for item in page.get("items") or ():
+                if missing.pop(identity(item)[0], None) is not None:
+                    seen = observe(kind, item, honoured, owners=kinds)
+                    events += [seen] if seen is not None else []
+    return [*events, *(_gone(ref) for ref in missing.values())]
+
+
+def _gone(ref: ObjectRef) -> WorkloadGone:
+    return WorkloadGone(WorkloadId(ref.uid))

@@ -8,8 +8,8 @@ from typing import Any, Final
 from queuectl.kinds.policy_objects import GROUP
 from queuectl.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
 from queuectl.kube.session import Object, Session
+from queuectl.ports.changes import Access, User
 from queuectl.ports.cluster import ClusterUnavailable
-from queuectl.ports.reviews import Access, User
 
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -13,7 +13,7 @@ from queuectl.core.model.events import ContextGone, Event, PodGone, PolicyGone, 
 from queuectl.core.model.policy import Node
 from queuectl.core.model.workload import ConfigKey, WorkloadId
 from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
-from queuectl.kinds.device_slices import GROUP, DeviceSlices, device_taint_rule
+from queuectl.kinds.devices import GROUP, DeviceSlices, device_taint_rule
 from queuectl.kinds.gate import BINDING, GATE_LABEL, POLICY, GateWatch
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import Json

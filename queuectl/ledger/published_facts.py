@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
@@ -24,14 +25,21 @@ from sqlalchemy.dialects.postgresql import JSONB, Insert
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.model.capacity import ClusterQueueDemand
-from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.capacity import (
+    AwaitedLimit,
+    ClusterQueueDemand,
+    FlavorCapacity,
+    FlavorResourceCapacity,
+    FreeNodes,
+    PodDemand,
+    QuotaWarning,
+)
+from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.model.policy import CapacityMode, Node, Taint
 from queuectl.core.model.workload import ForReaders, PendingLine, PodsReady
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLUSTER, NOW, Columns, columns_of, rows_from
-from queuectl.ledger.capacity import capacity_from_json, capacity_to_json, demand_from_json, demand_to_json
 from queuectl.ledger.codec import cleaned, dump
-from queuectl.ledger.node_facts import facts_from_json, facts_to_json
 from queuectl.ports.reader import GONE_KEPT
 
 NUMBER: Final = bindparam("p_number", type_=BigInteger)
@@ -169,3 +177,146 @@ async def facts_after(connection: AsyncConnection, cluster: str, batch: int) -> 
         tuple(ClusterQueueDemand(name, demand_from_json(found)) for name, found in demands),
         tuple(facts_from_json(*row) for row in nodes),
     )
+
+
+Json = dict[str, Any]
+
+
+def capacity_to_json(value: FlavorCapacity) -> Json:
+    resources = [_resource_to_json(one) for one in value.resources]
+    return {"nodes": value.nodes, "resources": resources, "warnings": value.warnings}
+
+
+def capacity_from_json(flavor: str, value: Json) -> FlavorCapacity:
+    resources = tuple(_resource_from_json(one) for one in value["resources"])
+    warnings = tuple(QuotaWarning(*one) for one in value["warnings"])
+    return FlavorCapacity(flavor=flavor, nodes=_pairs(value["nodes"]), resources=resources, warnings=warnings)
+
+
+def _resource_to_json(value: FlavorResourceCapacity) -> Json:
+    return {
+        "resource": value.resource,
+        "mode": value.mode.value,
+        "allocatable": value.allocatable,
+        "used": value.used,
+        "unmanaged": value.unmanaged,
+        "expected": value.expected,
+        "free": value.free,
+        "shapes": value.shapes,
+    }
+
+
+def _resource_from_json(value: Json) -> FlavorResourceCapacity:
+    return FlavorResourceCapacity(
+        resource=value["resource"],
+        mode=CapacityMode(value["mode"]),
+        allocatable=_pairs(value["allocatable"]),
+        used=value["used"],
+        unmanaged=_pairs(value["unmanaged"]),
+        expected=value["expected"],
+        free=value["free"],
+        shapes=tuple(FreeNodes(*shape) for shape in value["shapes"]),
+    )
+
+
+def demand_to_json(value: Iterable[PodDemand]) -> list[Json]:
+    return [
+        {
+            "flavor": one.flavor,
+            "awaits": one.awaits.value,
+            "workloads": one.workloads,
+            "pods": one.pods,
+            "requests": one.requests,
+            "nodeSelector": one.node_selector,
+        }
+        for one in value
+    ]
+
+
+def demand_from_json(value: Iterable[Json]) -> tuple[PodDemand, ...]:
+    return tuple(
+        PodDemand(
+            flavor=one["flavor"],
+            awaits=AwaitedLimit(one["awaits"]),
+            workloads=one["workloads"],
+            pods=one["pods"],
+            requests=_pairs(one["requests"]),
+            node_selector=_pairs(one["nodeSelector"]),
+        )
+        for one in value
+    )
+
+
+def _pairs(value: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+    return tuple(tuple(pair) for pair in value)
+
+
+def facts_to_json(value: NodeFacts) -> Json:
+    """An empty object: the node is gone."""
+    found = {
+        "node": None if value.node is None else _node_to_json(value.node),
+        "pods": [_pods_to_json(one) for one in value.pods],
+        "avoidedUntil": None if value.gone else _time_to_json(value.avoided_until),
+    }
+    return {key: one for key, one in found.items() if one is not None and one != []}
+
+
+def facts_from_json(name: str, value: Json) -> NodeFacts:
+    return NodeFacts(
+        name=name,
+        node=_node_from_json(name, value["node"]) if "node" in value else None,
+        pods=tuple(_pods_from_json(one) for one in value.get("pods", ())),
+        avoided_until=_time_from_json(value.get("avoidedUntil")),
+    )
+
+
+def _node_to_json(node: Node) -> Json:
+    found = {
+        "labels": dict(node.labels),
+        "allocatable": dict(node.allocatable),
+        "notReady": not node.ready,
+        "readySince": _time_to_json(node.ready_since),
+        "createdAt": _time_to_json(node.created_at),
+        "cordoned": node.cordoned,
+        "taints": [[one.key, one.value, one.effect] for one in node.taints],
+        "conditions": dict(node.conditions),
+    }
+    return {key: one for key, one in found.items() if one}
+
+
+def _node_from_json(name: str, value: Json) -> Node:
+    return Node(
+        name,
+        _sorted_pairs(value.get("labels", {})),
+        _sorted_pairs(value.get("allocatable", {})),
+        ready=not value.get("notReady", False),
+        ready_since=_time_from_json(value.get("readySince")),
+        created_at=_time_from_json(value.get("createdAt")),
+        cordoned=value.get("cordoned", False),
+        taints=tuple(Taint(*one) for one in value.get("taints", ())),
+        conditions=_sorted_pairs(value.get("conditions", {})),
+    )
+
+
+def _pods_to_json(one: PodsOnNode) -> list[Any]:
+    found = [one.namespace, one.workload, dict(one.requests), one.pods, one.terminating]
+    usual = 3 + (one.pods != 1)
+    return found if one.terminating else found[:usual]
+
+
+def _pods_from_json(value: list[Any]) -> PodsOnNode:
+    namespace, workload, requests, *others = value
+    return PodsOnNode(namespace, workload, _sorted_pairs(requests), *others)
+
+
+def _sorted_pairs(value: Json) -> tuple[tuple[str, Any], ...]:
+    """Sorted, as where they were read from the cluster."""
+    return tuple(sorted(value.items()))
+
+
+def _time_to_json(value: datetime | None) -> str | None:
+    return None if value is None else value.isoformat()
+
+
+def _time_from_json(value: str | None) -> datetime | None:
+    return None if value is None else datetime.fromisoformat(value)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from queuectl.core.feature import Number
 from queuectl.core.features.nodes.inventory import NodeState
 from queuectl.core.model.capacity import FlavorCapacity, FlavorResourceCapacity
 from queuectl.core.model.resources import CPU, FlavorResource
-from queuectl.core.reports import ClusterQueueReport
-from queuectl.metrics.bounds import OTHER, BoundedNames, Row, summed
-from queuectl.metrics.sampled import Sampled
+from queuectl.core.reports import ClusterQueueReport, ClusterReport
+from queuectl.ports.cluster import KindState
 
 _QUEUE: Final = ("cluster_queue",)
 _CELL: Final = ("flavor", "resource")
@@ -232,3 +234,64 @@ def _one(name: str, text: str, value: float) -> Metric:
 
 def _or_never(age: float | None) -> float:
     return math.inf if age is None else age
+
+
+OTHER: Final = "other"
+MOST_QUEUES: Final = 1_000
+"""ClusterQueues with series of their own."""
+MOST_ROWS: Final = 10_000
+"""Series of one family."""
+
+Row = tuple[tuple[str, ...], float]
+"""Label values and the value of the series."""
+
+
+class BoundedNames:
+    """The names that have series of their own: the first ones seen, as long as they exist."""
+
+    def __init__(self, most: int = MOST_QUEUES) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def label(self, name: str) -> str:
+        if name in self._known or len(self._known) < self._most:
+            self._known.add(name)
+            return name
+        return OTHER
+
+    def forget(self, name: str) -> bool:
+        """It was deleted: another name may take its place. Returns whether it had series of its own."""
+        if name not in self._known:
+            return False
+        self._known.discard(name)
+        return True
+
+
+def summed(rows: Iterable[Row], most: int = MOST_ROWS) -> list[Row]:
+    """Sums rows with equal labels; from `most` rows on, the rest is one row with every label `other`."""
+    found: dict[tuple[str, ...], float] = {}
+    for labels, value in rows:
+        found[labels] = found.get(labels, 0.0) + value
+    ordered = sorted(found.items())
+    kept, rest = ordered[:most], list(islice(ordered, most, None))
+    if rest:
+        kept.append(((OTHER,) * len(rest[0][0]), sum(value for _, value in rest)))
+    return kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """Each is called on the controller's event loop and must not block."""
+
+    leads: Callable[[], bool]
+    lease_age: Callable[[], float | None] | None
+    """Seconds since this process last wrote the lease, None if another holds it; None itself: no lease."""
+    silence: Callable[[], Mapping[str, float | None]]
+    """Seconds since the last message of the API server, by kind; None: never."""
+    kinds: Callable[[], Mapping[str, KindState]]
+    """Kinds of jobs, by name."""
+    cluster_report: Callable[[], ClusterReport]
+    numbers: Callable[[], Iterable[Number]]
+    """Of features of the engine."""
+    unsettled: Callable[[], tuple[int, float]]
+    """How many committed Kubernetes writes are not finished, and the age of the oldest in seconds."""

@@ -13,12 +13,16 @@ from typing import Final
 from queuectl.core.decisions import Admit, Evict, Keep, Plan
 from queuectl.core.model.capacity import FlavorCapacity
 from queuectl.core.model.events import Result
-from queuectl.core.model.workload import Verb
-from queuectl.core.reports import ClusterQueueReport
-from queuectl.metrics.bounds import BoundedNames
-from queuectl.metrics.collectors import CapacityCollector, HealthCollector, ReportCollector
+from queuectl.core.model.workload import EffectKey, Verb
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
+from queuectl.metrics.collectors import (
+    BoundedNames,
+    CapacityCollector,
+    HealthCollector,
+    ReportCollector,
+    Sampled,
+)
 from queuectl.metrics.exposition import Requesting
-from queuectl.metrics.sampled import Sampled
 
 _SIZES: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10000)
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200)
@@ -168,3 +172,48 @@ class Metrics(Requesting):
         self._reports.sampled = self._health.sampled = None
         self._reports.reports = ()
         self._capacity.flavors = ()
+
+
+class Counting:
+    """controller.reports.LoopObserver on metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._queues: dict[str, ClusterQueueReport] = {}
+
+    def took_epoch(self, epoch: int) -> None:
+        self._metrics.epoch(epoch)
+
+    def committed(self, plan: Plan, *, seconds: float, sequence: int) -> None:
+        self._metrics.observe_plan(plan)
+        self._metrics.committed(decisions=len(plan.recorded), seconds=seconds, sequence=sequence)
+
+    def ledger_unavailable(self) -> None:
+        self._metrics.commit_failed("unavailable")
+
+    def ledger_refused(self) -> None:
+        self._metrics.commit_failed("refused")
+
+    def set_aside(self) -> None:
+        self._metrics.commit_failed("set-aside")
+
+    def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None:
+        self._metrics.effect_settled(key.verb, result, seconds)
+
+    def predicted(self, admissions: int, misses: int) -> None:
+        self._metrics.room_predicted(admissions, misses)
+
+    def capacity(self, flavors: Sequence[FlavorCapacity]) -> None:
+        self._metrics.flavor_capacity(flavors)
+
+    def reported(
+        self,
+        local_queues: Sequence[LocalQueueReport],
+        cluster_queues: Sequence[ClusterQueueReport],
+        gone: Sequence[str],
+    ) -> None:
+        for name in gone:
+            self._queues.pop(name, None)
+        self._queues |= {report.name: report for report in cluster_queues}
+        if cluster_queues or gone:
+            self._metrics.observe_reports(list(self._queues.values()), gone)

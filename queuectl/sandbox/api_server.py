@@ -9,14 +9,16 @@ from typing import Final, Literal
 
 from queuectl.core.model.events import PolicyInvalid
 from queuectl.kinds.policy import POLICY_KINDS, policy_event
+from queuectl.kube import session
+from queuectl.kube.errors import NotFound
+from queuectl.kube.session import Session
 from queuectl.sandbox import example, tenancy
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.endpoints import SandboxError
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.kubernetes.wire import Json, StatusCause
-from queuectl.sandbox.players.api import Api, PlayerRequestError
+from queuectl.sandbox.players.api import Client
 from queuectl.shipped import shipped
 
 Plane = SmallApi | ControlPlane
@@ -49,7 +51,7 @@ def client_of(plane: Plane, identity: str) -> Client:
     return Client(plane.url, plane.ssl_context(), plane.tokens[identity])
 
 
-async def install(api: Api, plane: Plane, *, empty: bool) -> None:
+async def install(api: Session, plane: Plane, *, empty: bool) -> None:
     """Install definitions, roles and the gate, as shipped; PyTorchJob if it is not installed.
 
     With the example's nodes and policy unless `empty`. Returns once the gate is in force.
@@ -71,16 +73,13 @@ async def install(api: Api, plane: Plane, *, empty: bool) -> None:
         await tenancy.wait_for_gate(tenant, mutating=mutating)
 
 
-async def cluster_id(api: Api) -> str:
+async def cluster_id(api: Session) -> str:
     """UID of namespace kube-system. Waits until the server has created it."""
     while True:
         try:
-            namespace = await api.request("GET", "/api/v1/namespaces/kube-system")
-            return str(namespace["metadata"]["uid"])
-        except PlayerRequestError as error:
-            if error.status != 404:
-                raise
-        await asyncio.sleep(_POLL_SECONDS)
+            return await session.cluster_id(api)
+        except NotFound:
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 async def watch_plane(plane: Plane) -> None:

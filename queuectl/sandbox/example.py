@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import Session
 from queuectl.kubernetes_yaml import load
-from queuectl.sandbox.players.api import Api, Object, PlayerRequestError
-from queuectl.sandbox.players.kubelet import RUN_SECONDS, TERMINATE_SECONDS
-from queuectl.sandbox.players.nodes import FAKE_NODE
+from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.kubelet import FAKE_NODE, RUN_SECONDS, TERMINATE_SECONDS
 
 NAMESPACES: Final = ("team-a", "team-b", "team-c", "scavenger")
 EXAMPLE_LABEL: Final = "sandbox.queuectl.dev/example"
@@ -192,7 +193,7 @@ def _pytorchjob(one: _Job, pace: float) -> Object:
     }
 
 
-async def play_rounds(api: Api, pace: float = 1.0) -> None:
+async def play_rounds(api: Session, pace: float = 1.0) -> None:
     """Play the example until cancelled. `pace`: all times are multiplied by it. `api`: as the tenant."""
     loop = asyncio.get_running_loop()
     for number in itertools.count():
@@ -205,15 +206,15 @@ async def play_rounds(api: Api, pace: float = 1.0) -> None:
         await asyncio.sleep(start + (ROUND_SECONDS + pause) * pace - loop.time())
 
 
-async def _create(api: Api, thing: Object) -> None:
+async def _create(api: Session, thing: Object) -> None:
     metadata = thing["metadata"]
     try:
         await api.request("POST", _path(thing["kind"], metadata["namespace"]), thing)
-    except PlayerRequestError as error:  # the user may have done anything to the example by now
+    except ApiError as error:  # the user may have done anything to the example by now
         _log.warning("%s/%s of the example: %s", metadata["namespace"], metadata["name"], error)
 
 
-async def _clear(api: Api) -> None:
+async def _clear(api: Session) -> None:
     """Delete the example's jobs, and wait until they and their pods are gone."""
     try:
         async with asyncio.timeout(_CLEAR_SECONDS):
@@ -223,7 +224,7 @@ async def _clear(api: Api) -> None:
         _log.warning("objects of the example are there %g s after they were deleted", _CLEAR_SECONDS)
 
 
-async def _delete_left(api: Api) -> bool:
+async def _delete_left(api: Session) -> bool:
     """Whether any object of the example is there; each job that is not being deleted is deleted."""
     left = False
     try:
@@ -235,13 +236,13 @@ async def _delete_left(api: Api) -> bool:
                         path = f"{_path(kind, namespace)}/{name}"
                         await api.request("DELETE", path, {"propagationPolicy": "Background"})
             left = left or bool(await _found(api, f"/api/v1/namespaces/{namespace}/pods"))
-    except PlayerRequestError as error:
+    except ApiError as error:
         _log.warning("the example is not cleared: %s", error)
         return True
     return left
 
 
-async def _found(api: Api, path: str) -> list[tuple[str, bool]]:
+async def _found(api: Session, path: str) -> list[tuple[str, bool]]:
     """Name of each object of the example in this collection, and whether it is being deleted."""
     found = await api.request("GET", path, query={"labelSelector": f"{EXAMPLE_LABEL}=true"})
     return [

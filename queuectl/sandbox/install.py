@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from queuectl.files import BadFile, documents, read
-from queuectl.sandbox.players.api import MERGE_PATCH, Api, Object, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH, Session
+from queuectl.sandbox.players.api import Object
 
 RUNS_BESIDE: Final = frozenset(
     {"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "ServiceMonitor", "CronJob", "Secret"}
@@ -73,7 +75,7 @@ def _transformed(thing: Object, kustomization: Mapping[str, Any]) -> Object:
 class Installer:
     """Applies objects; finds the path of each kind by discovery."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Session) -> None:
         self._api = api
         self._paths: dict[tuple[str, str], tuple[str, bool]] = {}
         """Path below the API version and whether the kind is namespaced, by API version and kind."""
@@ -97,12 +99,12 @@ class Installer:
         try:
             try:
                 return await self._api.request("POST", path, thing)
-            except PlayerRequestError as error:
+            except ApiError as error:
                 if error.status != 409:
                     raise
             path = f"{path}/{thing['metadata']['name']}"
             return await self._api.request("PATCH", path, thing, content_type=MERGE_PATCH)
-        except PlayerRequestError as error:
+        except ApiError as error:
             name = thing["metadata"].get("name")
             raise InstallError(f"{thing['kind']} {name} can't be applied: {error}") from error
 
@@ -122,7 +124,7 @@ class Installer:
     async def _discover(self, api_version: str, kind: str) -> bool:
         try:
             found = await self._api.request("GET", _root(api_version))
-        except PlayerRequestError as error:
+        except ApiError as error:
             if error.status == 404:
                 return False
             raise InstallError(str(error)) from error
@@ -143,7 +145,7 @@ class Installer:
                         path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
                         await self._api.request("GET", path, query={"limit": "1"})
                         return
-                    except PlayerRequestError as error:
+                    except ApiError as error:
                         if error.status not in (404, 503):
                             raise InstallError(str(error)) from error
                     await asyncio.sleep(_POLL_SECONDS)

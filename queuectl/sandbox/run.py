@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,10 +15,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
+from queuectl.kube.errors import ApiError
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import Readings
 from queuectl.sandbox.api_server import Plane, choose_plane, client_of, cluster_id, install, watch_plane
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, ControlPlaneError
 from queuectl.sandbox.endpoints import Endpoints, SandboxError, choose_ports, locked, port_of
 from queuectl.sandbox.example import play_rounds
@@ -25,12 +26,11 @@ from queuectl.sandbox.install import InstallError
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.narration import Teller, controller_command, tell_decisions, what_to_try
 from queuectl.sandbox.players import play
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.postgres import EmbeddedPostgres
-from queuectl.sandbox.postgres_folder import PostgresFailed
+from queuectl.sandbox.postgres_folder import PostgresFailed, delete_folder
 from queuectl.sandbox.processes import ChildDied, ChildProcess, age, end_with_make
 from queuectl.sandbox.programs import Programs, watch_over
-from queuectl.sandbox.reset import reset
 from queuectl.sandbox.webhook import suspending
 
 _LOG_BYTES: Final = 8 << 20
@@ -112,7 +112,7 @@ _KNOWN: Final = (
     ChildDied,
     PostgresFailed,
     ControlPlaneError,
-    PlayerRequestError,
+    ApiError,
     BrokenPipeError,
 )
 
@@ -323,3 +323,31 @@ async def _last_decision(readings: Readings) -> int:
 async def _watch_postgres(postgres: EmbeddedPostgres) -> None:
     await postgres.wait()
     raise SandboxError(f"Postgres has ended, see {postgres.folder / 'postgres.log'}")
+
+
+_MARKS: Final = {
+    "postgres": ("lock", "elsewhere"),
+    "kubernetes": ("objects.sqlite3", "tokens.json", "certificates"),
+    "control-plane": ("tokens.json", "certificates", "etcd"),
+}
+"""The folders with data, and what at least one of is in each that the sandbox made."""
+
+
+def reset(folder: Path) -> None:
+    """Delete the ledger and the clusters, small and real. `folder` is locked and no sandbox runs on it.
+
+    Logs stay, and so do the ports of the last run. Raises SandboxError, before anything is deleted, if one of
+    the folders is not the sandbox's, and PostgresFailed if a Postgres runs on it.
+    """
+    found = [folder / name for name in _MARKS if (folder / name).exists()]
+    for path in found:
+        if any(path.iterdir()) and not any((path / mark).exists() for mark in _MARKS[path.name]):
+            raise SandboxError(
+                f"--reset deletes {path}, and that was not made by a sandbox: remove it yourself"
+            )
+    for path in found:
+        if path.name == "postgres":
+            delete_folder(path)
+        else:
+            shutil.rmtree(path)
+    (folder / "kubeconfig").unlink(missing_ok=True)

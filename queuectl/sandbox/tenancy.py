@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from queuectl.kinds.jobs import QUEUE_LABEL
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import Session
 from queuectl.sandbox.endpoints import SandboxError
-from queuectl.sandbox.players.api import Api, Object, PlayerRequestError
+from queuectl.sandbox.players.api import Object
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ROLE: Final = "sandbox-tenant"
@@ -40,7 +42,7 @@ def _binding(namespace: str, role: str) -> Object:
     }
 
 
-async def wait_for_gate(tenant: Api, *, mutating: bool) -> None:
+async def wait_for_gate(tenant: Session, *, mutating: bool) -> None:
     """A policy takes effect some seconds after it is stored: dry-run until it stops a labelled Job.
 
     `mutating`: such a Job is to be suspended, not refused. The same for a PyTorchJob if that is installed:
@@ -59,11 +61,11 @@ async def wait_for_gate(tenant: Api, *, mutating: bool) -> None:
         raise SandboxError(f"the gate is not in force after {_GATE_SECONDS:g} s: {last}") from None
 
 
-async def _past_gate(tenant: Api, path: str, body: Object, *, mutating: bool) -> str:
+async def _past_gate(tenant: Session, path: str, body: Object, *, mutating: bool) -> str:
     """Why the gate is not in force yet; empty if it is."""
     try:
         answer = await tenant.request("POST", path, body, query={"dryRun": "All"})
-    except PlayerRequestError as error:
+    except ApiError as error:
         stopped = not mutating and "ValidatingAdmissionPolicy 'queuectl-" in str(error)
         return "" if stopped or error.status == 404 else str(error)
     spec = answer["spec"]

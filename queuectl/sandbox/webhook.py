@@ -11,13 +11,14 @@ from typing import Final
 
 import aiohttp
 
+from queuectl.kube.errors import NotFound
+from queuectl.kube.session import Session
 from queuectl.kubernetes_yaml import dump, load
 from queuectl.sandbox import tenancy
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.endpoints import SandboxError, choose_ports, write_private
 from queuectl.sandbox.install import Installer, read_kustomization
-from queuectl.sandbox.players.api import Api, PlayerRequestError
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.shipped import shipped
 
@@ -30,7 +31,7 @@ _POLL_SECONDS: Final = 0.05
 
 
 @contextlib.asynccontextmanager
-async def suspending(plane: ControlPlane, api: Api, folder: Path) -> AsyncIterator[list[ChildProcess]]:
+async def suspending(plane: ControlPlane, api: Session, folder: Path) -> AsyncIterator[list[ChildProcess]]:
     """Install and run it if the server needs it; else do nothing. Entered once the server calls it.
 
     Raises InstallError or SandboxError.
@@ -52,13 +53,10 @@ async def suspending(plane: ControlPlane, api: Api, folder: Path) -> AsyncIterat
         await child.stop(_STOP_SECONDS)
 
 
-async def _forget(api: Api) -> None:
+async def _forget(api: Session) -> None:
     path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/queuectl-suspend"
-    try:
-        await api.request("DELETE", path)
-    except PlayerRequestError as error:
-        if error.status != 404:
-            raise
+    with contextlib.suppress(NotFound):
+        await api.delete(path)
 
 
 async def _install(installer: Installer, port: int) -> None:

@@ -22,9 +22,8 @@ from queuectl.core.model.policy import (
 from queuectl.core.model.reasons import Code, PreemptionCause
 from queuectl.core.model.resources import PodResources
 from queuectl.core.model.workload import StoredWorkload, UsageSum
-from queuectl.kinds.node_rules import NodeSettings
 from queuectl.kinds.requests import counted, pod_resources
-from queuectl.kinds.resource_forms import ResourceSettings
+from queuectl.kinds.scheduling_sections import NodeSettings, ResourceSettings
 from queuectl.scenarios.fields import (
     LATER,
     Amounts,

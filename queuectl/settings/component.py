@@ -23,8 +23,7 @@ from pydantic import (
 
 from queuectl.core.model.policy import HALF_LIVES
 from queuectl.files import BadFile, FileDocument, Places, documents, read
-from queuectl.kinds.config_model import Section
-from queuectl.kinds.invalid import InvalidValue, problems_of
+from queuectl.kinds.invalid import InvalidValue, Section, problems_of
 from queuectl.kinds.json_fields import kind_of
 from queuectl.settings.notifications import MAX_SINKS, NotificationSettings
 from queuectl.settings.scheduling import DAY, SchedulingSettings

@@ -6,12 +6,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
-from queuectl.core.model import policy
+from queuectl.core.model.workload import policy
 from queuectl.core.model.resources import CPU, BadQuantity, format_amount, parse_quantity
-from queuectl.kinds.config_model import Section
+from queuectl.kinds.invalid import Section
 from queuectl.kinds.json_fields import kind_of
-from queuectl.kinds.node_rules import NodeSettings
-from queuectl.kinds.resource_forms import ResourceSettings
+from queuectl.kinds.scheduling_sections import NodeSettings, ResourceSettings
 
 DAY: Final = 86_400
 _YEAR: Final = 365 * DAY

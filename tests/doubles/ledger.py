@@ -44,9 +44,10 @@ from queuectl.ledger.codec import (
 )
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT
 from queuectl.ledger.shapes import shape_from_json, shape_of
-from queuectl.ledger.write.plan_rows import Beside, Fold, decision_reason
-from queuectl.ledger.write.row_types import (
+from queuectl.ledger.write.plan_rows import (
     AttemptChange,
+    Beside,
+    Fold,
     HoldLine,
     NewAttempt,
     NewDecision,
@@ -54,6 +55,7 @@ from queuectl.ledger.write.row_types import (
     SeenWorkload,
     Segment,
     WorkloadChange,
+    decision_reason,
 )
 from queuectl.ports.ledger import LedgerRefused, LostLeadership
 from queuectl.ports.reader import DecisionRow, EffectRow

@@ -26,10 +26,10 @@ from queuectl.core.model.workload import (
     WorkloadId,
 )
 from queuectl.ledger.codec import pod_sets_from_json
-from queuectl.ledger.history.past_capacity import flavors_of
 from queuectl.ledger.history.past_states import Said, as_of
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT
-from queuectl.ledger.write.row_types import HoldLine
+from queuectl.ledger.history.state_at import flavors_of
+from queuectl.ledger.write.plan_rows import HoldLine
 from queuectl.ports.history import WorkloadHistory
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from queuectl.api import limits, requests, tunnel, what_if_routes
+from queuectl.api import http, limits, requests, what_if_routes
 from queuectl.api import server as rest
 from queuectl.kinds.podsets import MAX_ENTRIES
 from queuectl.kinds.requests import MAX_CONTAINERS, MAX_RESOURCES
@@ -50,7 +50,7 @@ def test_the_numbers_of_the_tables_are_those_of_the_code() -> None:
         "requests in work": limits.IN_WORK,
         "requests in work of all callers": limits.IN_WORK_IN_ALL,
         "requests that wait for changes (`wait`)": limits.WAITING,
-        "WebSockets (`/tunnel`)": tunnel.MOST,
+        "WebSockets (`/tunnel`)": http.MOST_TUNNELS,
         "query parameters": requests.MAX_FIELDS,
         "`limit`": requests.MAX_LIMIT,
         "`next` (cursor)": requests.MAX_CURSOR,

@@ -21,4 +21,4 @@ def test_each_place_that_is_named_exists() -> None:
 
 def test_the_first_change_is_possible_and_not_made_yet() -> None:
     assert "uid" in Workload.model_fields
-    assert "UID" not in {column.title for column in RESOURCES["workloads"].columns}
+    assert "UID" not in {field.column.title for field in RESOURCES["workloads"].fields}

@@ -20,6 +20,7 @@ FOLDERS = "queuectl|tests|manifests|migrations|docs|benchmarks|deploy|release"
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
+_FUNCTION = re.compile(r"`(\w+(?:\.\w+)?)` in `((?:queuectl|tests)/[\w/]+\.py)`")
 _PATH = re.compile(rf"`((?:(?:{FOLDERS})(?:/[\w.-]+)+)|(?:[\w-]+/)+[\w-]+\.(?:py|md|sh))/?(?:::\w+)?`")
 
 
@@ -55,6 +56,27 @@ def test_each_path_in_the_repository_exists(page: Path) -> None:
     assert [path for path in named if not any((parent / path).exists() for parent in PARENTS)] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_each_function_that_is_named_with_its_file_exists(page: Path) -> None:
+    named = _FUNCTION.findall(" ".join(page.read_text("utf-8").split()))
+    assert [(name, path) for name, path in named if not defines(CHECKOUT / path, name.split(".")[-1])] == []
+
+
+def defines(module: Path, name: str) -> bool:
+    """Whether a function, a class or a constant of this name is in the module."""
+    return (
+        re.search(rf"^ *(?:async )?(?:def|class) {name}\b|^{name}\b.* = ", module.read_text("utf-8"), re.M)
+        is not None
+    )
+
+
+def test_functions_that_do_not_exist_are_noticed() -> None:
+    assert _FUNCTION.findall("`step` in `queuectl/core/lifecycle.py`") == [
+        ("step", "queuectl/core/lifecycle.py")
+    ]
+    assert not defines(CHECKOUT / "queuectl/core/lifecycle.py", "stepping")
+
+
 def test_links_and_paths_that_lead_nowhere_are_noticed() -> None:
     page = DOCS / "README.md"
     assert links("[a](b.md#c) `[d](e.md)` [f](https://example.com)") == ["b.md#c"]
@@ -76,3 +98,14 @@ def test_the_index_has_every_page() -> None:
 def test_troubleshooting_explains_every_reason() -> None:
     text = (DOCS / "troubleshooting.md").read_text("utf-8")
     assert [code for code in Code if f"`{code}`" not in text] == []
+
+
+def test_each_rule_that_the_core_cites_is_stated() -> None:
+    pages = (DOCS / name for name in ("scheduling.md", "answers.md"))
+    stated = {
+        rule for page in pages for rule in re.findall(r"^\*\*([A-Z]\d+)\.\*\*", page.read_text("utf-8"), re.M)
+    }
+    sources = sorted((CHECKOUT / "queuectl" / "core").rglob("*.py"))
+    cited = {rule for path in sources for rule in re.findall(r"\b([A-Z]\d{1,2})\b", path.read_text("utf-8"))}
+    assert len(cited) > 100
+    assert sorted(cited - stated) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import NO_SKIPS
-from tests.spread import group, workers
+from tests.spread import group, import_in_turn, workers
 
 PLUGINS = ("-p", "tests.conftest", "-p", "no:asyncio", "-p", "no:schemathesis")
 PROBE = """
@@ -56,6 +56,20 @@ def test_without_a_control_plane_half_as_many_more_processes_than_cores_run() ->
 )
 def test_tests_of_one_site_are_one_group(nodeid: str, expected: str) -> None:
     assert group(nodeid) == expected
+
+
+def test_each_worker_begins_with_other_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[str] = []
+    monkeypatch.setattr(sys, "imported_in_turn", imported, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    for worker in range(2):
+        folder = tmp_path / f"turn_{worker}"
+        folder.mkdir()
+        for name in "abc":
+            (folder / f"test_{name}.py").write_text(f"import sys; sys.imported_in_turn.append('{name}')")
+        (folder / "test_d.py").write_text("import pytest; pytest.skip('not here', allow_module_level=True)")
+        import_in_turn([f"turn_{worker}"], tmp_path, worker, 2)
+    assert imported == ["a", "b", "c", "c", "a", "b"]
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
-from queuectl.answers.forecast.arrival_sampler import Calendar
-from queuectl.answers.forecast.endings import Endings
 from queuectl.answers.forecast.forward import DAY, Forward
-from queuectl.answers.forecast.run_times import LEAST_RUNS, RunTimes, grouped, run_of
+from queuectl.answers.forecast.samples import LEAST_RUNS, Calendar, Endings, RunTimes, grouped, run_of
 from queuectl.answers.what_if.trials import PLANS
 from queuectl.core.decisions import Keep
 from queuectl.core.engine import Engine

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BigInteger, Row, Text, and_, case, cast, func, literal, or_, select
+from sqlalchemy import ARRAY, BigInteger, Row, Text, and_, case, cast, func, literal, or_, select, true
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Verdict
+from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.model.node_facts import NodeFacts
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.model.reasons import Code
@@ -29,12 +30,11 @@ from queuectl.core.model.workload import (
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
 from queuectl.ledger.codec import Parsed, reason_or_none
-from queuectl.ledger.history.past_capacity import capacities_at, first_capacity, flavors_of
 from queuectl.ledger.history.past_lives import first_and_last, last_decision, past_lives
 from queuectl.ledger.history.past_states import Said, as_of
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT, past_usage
 from queuectl.ledger.pool import ledger_call, reading, stream
-from queuectl.ledger.published_facts import nodes_now
+from queuectl.ledger.published_facts import capacity_from_json, nodes_now
 from queuectl.ledger.rows import stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
@@ -281,3 +281,34 @@ def _lives(lives: Sequence[tuple[str, int]]) -> Any:
     ids, firsts = [id for id, _ in lives], [first for _, first in lives]
     arrays = (literal(ids, ARRAY(Text)), literal(firsts, ARRAY(BigInteger)))
     return func.unnest(*arrays).table_valued("id", "first", name="life").render_derived()
+
+
+def flavors_of(configs: Iterable[tuple[ConfigKey, str]]) -> list[str]:
+    """Return the names under which capacity is stored: of all flavors in force, and that of no flavor."""
+    return sorted({NO_FLAVOR, *(key.name for key, _ in configs if key.kind == "ResourceFlavor")})
+
+
+async def capacities_at(
+    connection: AsyncConnection, cluster: str, when: datetime, flavors: list[str]
+) -> tuple[FlavorCapacity, ...]:
+    """Return what was stored last of each of `flavors` at `when` or before, by name. Reads a row of each."""
+    row = t.past_capacity.c
+    given = func.unnest(literal(flavors, ARRAY(Text))).table_valued("name", name="given").render_derived()
+    last = (
+        select(row.capacity)
+        .where(row.cluster_id == cluster, row.flavor == given.c.name, row.at <= when)
+        .order_by(row.at.desc())
+        .limit(1)
+        .lateral("last")
+    )
+    query = select(given.c.name, last.c.capacity).select_from(given.join(last, true()))
+    found = await connection.execute(query)
+    return tuple(sorted((capacity_from_json(*one) for one in found), key=lambda one: one.flavor))
+
+
+async def first_capacity(connection: AsyncConnection, cluster: str) -> datetime | None:
+    """Return the time of the first row. Nodes without a flavor have one from the start, and each day."""
+    row = t.past_capacity.c
+    query = select(func.min(row.at)).where(row.cluster_id == cluster, row.flavor == NO_FLAVOR)
+    found: datetime | None = (await connection.execute(query)).scalar_one()
+    return found

@@ -16,6 +16,7 @@ from sqlalchemy import (
     case,
     cast,
     delete,
+    exists,
     func,
     insert,
     or_,
@@ -26,6 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.dml import Insert, Update
+from sqlalchemy.sql.elements import ColumnElement
 
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLUSTER, NOW, Columns, columns_of, parameter, rows_from
@@ -320,4 +322,59 @@ END_CONFIGS: Final = (
         )
     )
     .values(to_seq=CONFIG_END_ROWS.table.c.to_seq, to_at=NOW)
+)
+
+
+RESIZE_ROWS: Final = Columns(*columns_of(t.attempt, "workload", "number", "pod_sets"))
+RESIZE: Final = (
+    update(t.attempt)
+    .where(
+        t.attempt.c.cluster_id == CLUSTER,
+        t.attempt.c.open,
+        t.attempt.c.state != "Evicting",
+        t.attempt.c.workload == RESIZE_ROWS.table.c.workload,
+        t.attempt.c.number == RESIZE_ROWS.table.c.number,
+    )
+    .values(pod_sets=cast(RESIZE_ROWS.table.c.pod_sets, JSONB))
+)
+
+
+def _same_line() -> ColumnElement[bool]:
+    """An open hold line of the same podset and resource as a given one."""
+    row, new = t.hold_line.c, HOLD_ROWS.table.c
+    return and_(
+        row.cluster_id == CLUSTER,
+        row.open,
+        *(row[name] == new[name] for name in ("workload", "attempt", "pod_set", "resource")),
+    )
+
+
+NO_SMALLER: Final = (
+    select(func.count())
+    .select_from(HOLD_ROWS.table)
+    .where(
+        ~exists().where(
+            _same_line(),
+            t.hold_line.c.count >= HOLD_ROWS.table.c.count,
+            t.hold_line.c.flavor == HOLD_ROWS.table.c.flavor,
+            t.hold_line.c.amount == HOLD_ROWS.table.c.amount,
+        )
+    )
+)
+"""How many of the given lines would not replace an equal or larger one."""
+
+END_LARGER: Final = (
+    update(t.hold_line)
+    .where(_same_line(), t.hold_line.c.count > HOLD_ROWS.table.c.count)
+    .values(open=~true(), to_seq=HOLD_ROWS.table.c.from_seq, closed_at=NOW)
+)
+SMALLER_HOLDS: Final = insert(t.hold_line).from_select(
+    *rows_from(
+        t.hold_line,
+        HOLD_ROWS,
+        HOLD_NAMES,
+        where=~exists().where(_same_line()),
+        cluster_id=CLUSTER,
+        from_at=NOW,
+    )
 )

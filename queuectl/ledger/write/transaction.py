@@ -14,11 +14,11 @@ from queuectl.ledger import published_facts as for_readers
 from queuectl.ledger.arrays import Columns
 from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json
 from queuectl.ledger.shapes import shape_of
-from queuectl.ledger.write import shrink_statements as shrinking
 from queuectl.ledger.write import statements as s
-from queuectl.ledger.write.plan_rows import RULES_VERSION, Fold, decision_reason
-from queuectl.ledger.write.row_types import (
+from queuectl.ledger.write.plan_rows import (
+    RULES_VERSION,
     AttemptChange,
+    Fold,
     HoldLine,
     NewConfig,
     NewDecision,
@@ -26,6 +26,7 @@ from queuectl.ledger.write.row_types import (
     SeenWorkload,
     Segment,
     WorkloadChange,
+    decision_reason,
 )
 from queuectl.ports.ledger import LedgerRefused
 
@@ -170,15 +171,13 @@ class Writing:
 
     async def _resize(self, resized: list[ResizedAttempt]) -> None:
         lines = [_hold_row(line) for one in resized for line in one.lines]
-        counted = await self._connection.execute(
-            shrinking.NO_SMALLER, s.HOLD_ROWS.bind(lines) | self._named({})
-        )
+        counted = await self._connection.execute(s.NO_SMALLER, s.HOLD_ROWS.bind(lines) | self._named({}))
         if larger := counted.scalar_one():
             raise LedgerRefused(f"{larger} of {len(lines)} hold lines would not be smaller ones of the same")
         rows = [(one.workload, one.number, dump(one.pod_sets)) for one in resized]
-        await self._bulk(shrinking.RESIZE, shrinking.RESIZE_ROWS, rows, expect=len(rows))
-        await self._bulk(shrinking.END_LARGER, s.HOLD_ROWS, lines)
-        await self._bulk(shrinking.SMALLER_HOLDS, s.HOLD_ROWS, lines)
+        await self._bulk(s.RESIZE, s.RESIZE_ROWS, rows, expect=len(rows))
+        await self._bulk(s.END_LARGER, s.HOLD_ROWS, lines)
+        await self._bulk(s.SMALLER_HOLDS, s.HOLD_ROWS, lines)
 
     async def _rows(self, statement: Executable, **parameters: Any) -> Sequence[Row[Any]]:
         return (await self._connection.execute(statement, self._named(parameters))).all()

@@ -15,7 +15,6 @@ from queuectl.sandbox.kubernetes import (
     patches,
     protobuf,
     reads,
-    reviews,
     subresources,
 )
 from queuectl.sandbox.kubernetes.admission import AdmissionPolicies
@@ -166,7 +165,9 @@ class RequestHandler:
             made = subresources.token(kind, account, body, self.identities, self._clock())
             return ServerResponse(201, orjson.dumps(made))
         if kind.group in REVIEWS:
-            return ServerResponse(201, orjson.dumps(reviews.answer(self._catalog, kind, author.user, body)))
+            return ServerResponse(
+                201, orjson.dumps(subresources.review(self._catalog, kind, author.user, body))
+            )
         return ServerResponse(201, view.show(writes.create(kind, target.namespace, body, author)))
 
     def _patch(

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import asyncio
 
-from queuectl.sandbox.players.api import Api, Clock
+from queuectl.kube.session import Session
+from queuectl.sandbox.players.api import Clock
+from queuectl.sandbox.players.garbage import Owners, forget_events
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.jobs import JOBS, JobController
-from queuectl.sandbox.players.kubelet import Kubelet
-from queuectl.sandbox.players.nodes import Nodes
-from queuectl.sandbox.players.old_events import forget_events
-from queuectl.sandbox.players.owners import Owners
+from queuectl.sandbox.players.kubelet import Kubelet, Nodes
 from queuectl.sandbox.players.pods import PODS, controller_uid, node_of
 from queuectl.sandbox.players.scheduler import Scheduler
 from queuectl.sandbox.players.training_operator import PYTORCHJOBS, TrainingOperator
 
 
-async def play(api: Api, clock: Clock, *, controller_manager: bool, training_operator: bool = True) -> None:
+async def play(
+    api: Session, clock: Clock, *, controller_manager: bool, training_operator: bool = True
+) -> None:
     """Run until cancelled. `controller_manager`: also the tasks of the real kube-controller-manager.
 
     Without `training_operator` the real one does that work.

@@ -1,51 +1,18 @@
-"""The Kubernetes API for players: JSON objects by path, and a watch."""
+"""The client of the sandbox, objects as players see them, and their clock."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+import ssl
 from datetime import datetime
-from typing import Any, Final, Protocol
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from queuectl.kube.account import Bearer
+from queuectl.kube.session import Deadlines, Session
+from queuectl.kube.transport import HttpTransport
 
 Object = dict[str, Any]
 """A Kubernetes object, or another JSON body of the API."""
-
-MERGE_PATCH: Final = "application/merge-patch+json"
-JSON_PATCH: Final = "application/json-patch+json"
-
-
-class PlayerRequestError(Exception):
-    """The server refused the request, or did not answer (status 0)."""
-
-    def __init__(self, status: int, message: str, reason: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-
-    @property
-    def gone(self) -> bool:
-        """There is no such object; of a watch, its version is too old."""
-        return self.status in (404, 410)
-
-
-class Api(Protocol):
-    """A client of the API server with one identity."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        body: Object | list[Object] | None = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
-    ) -> Object:
-        """The body of a 2xx answer. Raises ApiError."""
-
-    def watch(
-        self, path: str, *, query: Mapping[str, str]
-    ) -> AbstractAsyncContextManager[AsyncIterator[Object]]:
-        """The events of a watch, each {type, object}, until the server ends it. Raises ApiError."""
 
 
 class Clock(Protocol):
@@ -78,3 +45,22 @@ def key_of(thing: Object) -> str:
 def version_of(thing: Object) -> int:
     """resourceVersion as a number."""
     return int(thing["metadata"].get("resourceVersion") or 0)
+
+
+_DEADLINES: Final = Deadlines(unary=30.0)
+"""One machine does all the work: answers take longer than in a cluster."""
+
+
+class Client(Session):
+    """`async with Client(url, ssl_context, token) as api:`."""
+
+    def __init__(self, url: str, trust: ssl.SSLContext, token: str) -> None:
+        super().__init__(HttpTransport(url, tls=trust), Bearer(token), deadlines=_DEADLINES)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

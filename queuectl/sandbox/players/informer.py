@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from queuectl.sandbox.players.api import Api, Clock, Object, PlayerRequestError, key_of, version_of
+from queuectl.kube.errors import ApiError, Gone, NotFound, from_status
+from queuectl.kube.session import Session
+from queuectl.sandbox.players.api import Clock, Object, key_of, version_of
 
 _log = logging.getLogger(__name__)
-_PAGE = "500"
 _WATCH_SECONDS = "290"
 _ABSENT_SECONDS = 2.0
 _MOST_SECONDS = 5.0
@@ -22,7 +23,11 @@ class Informer:
     """Objects by key (`namespace/name`), and by the values of the named indexes."""
 
     def __init__(
-        self, api: Api, path: str, clock: Clock, indexes: Mapping[str, Callable[[Object], str | None]] = {}
+        self,
+        api: Session,
+        path: str,
+        clock: Clock,
+        indexes: Mapping[str, Callable[[Object], str | None]] = {},
     ) -> None:
         self.path = path
         self.synced = asyncio.Event()
@@ -37,6 +42,11 @@ class Informer:
     def subscribe(self, change: Change) -> None:
         """Call `change` at each change from now on; the first list counts as changes."""
         self._subscribers.append(change)
+
+    def path_of(self, namespace: str, name: str) -> str:
+        """Of an object in the API."""
+        base, _, plural = self.path.rpartition("/")
+        return f"{base}/namespaces/{namespace}/{plural}/{name}"
 
     def get(self, key: str) -> Object | None:
         return self._objects.get(key)
@@ -64,16 +74,14 @@ class Informer:
                     failures = 0
                 version = await self._watch(version)
                 failures = 0
-            except PlayerRequestError as error:
-                if error.status == 410:
-                    version = ""
-                    continue
-                if error.status == 404:  # a kind that is not installed (any more)
-                    version = ""
-                    self._replace({}, self._seen)
-                    self.synced.set()
-                    await self._clock.sleep(_ABSENT_SECONDS)
-                    continue
+            except Gone:
+                version = ""
+            except NotFound:  # a kind that is not installed (any more)
+                version = ""
+                self._replace({}, self._seen)
+                self.synced.set()
+                await self._clock.sleep(_ABSENT_SECONDS)
+            except ApiError as error:
                 failures += 1
                 _log.info("%s: %s", self.path, error)
                 await self._clock.sleep(min(0.1 * 2**failures, _MOST_SECONDS))
@@ -81,33 +89,27 @@ class Informer:
     async def _list(self) -> str:
         """Read all pages; returns the version of the list."""
         found: dict[str, Object] = {}
-        query = {"limit": _PAGE}
-        while True:
-            page = await self._api.request("GET", self.path, query=query)
+        version = ""
+        async for page in self._api.pages(self.path):
             # Items of a list may lack their kind.
             head = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
-            for item in page["items"]:
-                found[key_of(item)] = {**head, **item}
-            metadata = page["metadata"]
-            if not metadata.get("continue"):
-                break
-            query = {"limit": _PAGE, "continue": metadata["continue"]}
-        self._replace(found, int(metadata["resourceVersion"]))
-        return str(metadata["resourceVersion"])
+            found |= {key_of(item): {**head, **item} for item in page["items"]}
+            version = str(page["metadata"]["resourceVersion"])
+        self._replace(found, int(version))
+        return version
 
     async def _watch(self, version: str) -> str:
         """Process one watch to its end; returns the last version."""
         query = {
-            "watch": "true",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": _WATCH_SECONDS,
         }
-        async with self._api.watch(self.path, query=query) as events:
-            async for event in events:
+        async with self._api.watch(self.path, query=query) as batches:
+            async for event in (event async for batch in batches for event in batch):
                 thing = event["object"]
                 if event["type"] == "ERROR":
-                    raise PlayerRequestError(int(thing.get("code", 500)), str(thing.get("message")))
+                    raise from_status(self.path, int(thing.get("code", 500)), str(thing.get("message")))
                 version = str(thing["metadata"]["resourceVersion"])
                 self._seen = max(self._seen, int(version))
                 if event["type"] == "DELETED":

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Object, moment, stamp
-from queuectl.sandbox.players.pod_controller import PodController
+from queuectl.sandbox.players.api import Object, moment, stamp
 from queuectl.sandbox.players.pods import (
+    PodController,
     active,
     holds,
     owner_reference,
@@ -25,6 +25,7 @@ from queuectl.sandbox.players.pods import (
 JOBS: Final = "/apis/batch/v1/jobs"
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _CONTROLLER: Final = "kubernetes.io/job-controller"
+_ENDS: Final = ("Complete", "Failed")
 _BACKOFF_SECONDS: Final = 10.0
 _MOST_BACKOFF_SECONDS: Final = 600.0
 
@@ -125,8 +126,11 @@ class JobController(PodController):
         if job["spec"].get("managedBy", _CONTROLLER) != _CONTROLLER:
             return
         view = self._view(job)
-        if holds(view.conditions, "Complete") or holds(view.conditions, "Failed"):
-            await self._expire(key, view)
+        if any(holds(view.conditions, kind) for kind in _ENDS):
+            seconds = view.spec.get("ttlSecondsAfterFinished")
+            if seconds is not None:
+                end = next(c for c in view.conditions if c["type"] in _ENDS and c["status"] == "True")
+                await self._expire(key, job, end["lastTransitionTime"], seconds)
             return
         if view.failure or view.completed or view.spec.get("suspend"):
             await self._delete([pod for pod in view.pods if active(pod)])
@@ -150,11 +154,8 @@ class JobController(PodController):
                 self.queue.add_after(key, pause)
                 return
             indexes = _free_indexes(view, missing) if view.indexed else [None] * missing
-            namespace = view.job["metadata"]["namespace"]
             for index in indexes:
-                pod = make_pod(view.job, index)
-                made = await self._api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
-                self._pods.observe(made)
+                await self._create(make_pod(view.job, index))
         if (left := view.seconds_to_deadline) is not None:
             self.queue.add_after(key, left)
 
@@ -163,31 +164,8 @@ class JobController(PodController):
         view = self._view(job)
         status = _status(view)
         changes = {key: value for key, value in status.items() if view.status.get(key) != value}
-        if not changes:
-            return
-        metadata = job["metadata"]
-        path = f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}/status"
-        # As that of the real one, it is refused if the Job has changed since it was read.
-        read = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-        body: Object = {"metadata": read, "status": changes}
-        self._jobs.observe(await self._api.request("PATCH", path, body, content_type=MERGE_PATCH))
-
-    async def _expire(self, key: str, view: _View) -> None:
-        """Delete a finished Job once its time to live is over."""
-        seconds = view.spec.get("ttlSecondsAfterFinished")
-        if seconds is None:
-            return
-        end = next(
-            c for c in view.conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"
-        )
-        left = (moment(end["lastTransitionTime"]) + timedelta(seconds=seconds) - view.now).total_seconds()
-        if left > 0:
-            self.queue.add_after(key, left)
-            return
-        metadata = view.job["metadata"]
-        path = f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}"
-        body = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"}
-        await self._api.request("DELETE", path, body)
+        if changes:
+            await self._store_status(job, changes)
 
 
 def index_of(pod: Object) -> str:

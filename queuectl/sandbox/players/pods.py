@@ -1,10 +1,15 @@
-"""Pods and conditions: helpers of all players."""
+"""Pods and conditions, and what the controllers of kinds that make pods have in common."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from datetime import datetime
 
-from queuectl.sandbox.players.api import Object, stamp
+from queuectl.kube.errors import NotFound
+from queuectl.kube.session import MERGE_PATCH, Session
+from queuectl.sandbox.players.api import Clock, Object, moment, stamp
+from queuectl.sandbox.players.informer import Informer
+from queuectl.sandbox.players.work_queue import WorkQueue
 
 PODS = "/api/v1/pods"
 
@@ -97,3 +102,67 @@ def with_condition(
 
 def holds(conditions: list[Object], kind: str) -> bool:
     return any(c["type"] == kind and c["status"] == "True" for c in conditions)
+
+
+def deletion_of(thing: Object) -> Object:
+    """The body of a request that deletes this object, and no other one of its name."""
+    return {"preconditions": {"uid": thing["metadata"]["uid"]}, "propagationPolicy": "Background"}
+
+
+class PodController(ABC):
+    """Give it a store of its objects and one of pods with the index `owner`, and run its queue."""
+
+    kind: str
+    name: str
+    """In the log."""
+
+    def __init__(self, api: Session, jobs: Informer, pods: Informer, clock: Clock) -> None:
+        self.queue = WorkQueue(self.name, self.reconcile, clock)
+        self._api = api
+        self._jobs = jobs
+        self._pods = pods
+        self._clock = clock
+        jobs.subscribe(self._on_job)
+        pods.subscribe(self._on_pod)
+
+    @abstractmethod
+    async def reconcile(self, key: str) -> None:
+        """Bring the pods and the status of the object `key` up to date."""
+
+    def _on_job(self, key: str, before: Object | None, after: Object | None) -> None:
+        if after is not None:
+            self.queue.add(key)
+
+    def _on_pod(self, key: str, before: Object | None, after: Object | None) -> None:
+        owner = controller_of(after or before or {"metadata": {}})
+        if owner is not None and owner["kind"] == self.kind:
+            self.queue.add(f"{key.split('/')[0]}/{owner['name']}")
+
+    async def _create(self, pod: Object) -> None:
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+        self._pods.observe(await self._api.create(path, pod))
+
+    async def _delete(self, pods: list[Object]) -> None:
+        for pod in pods:
+            try:
+                answer = await self._api.delete(pod_path(pod), deletion_of(pod))
+            except NotFound:
+                continue
+            if answer.get("kind") == "Pod" and answer["metadata"].get("deletionTimestamp"):
+                self._pods.observe(answer)
+
+    async def _store_status(self, job: Object, changes: Object) -> None:
+        """Raises ApiError, as the real controllers get it, if the object has changed since it was read."""
+        read = {name: job["metadata"][name] for name in ("uid", "resourceVersion")}
+        path = self._jobs.path_of(job["metadata"]["namespace"], job["metadata"]["name"])
+        body = {"metadata": read, "status": changes}
+        self._jobs.observe(await self._api.patch(f"{path}/status", body, content_type=MERGE_PATCH))
+
+    async def _expire(self, key: str, job: Object, end: str, seconds: float) -> None:
+        """Delete a finished object `seconds` after its end."""
+        left = (moment(end) - self._clock.now()).total_seconds() + seconds
+        if left > 0:
+            self.queue.add_after(key, left)
+            return
+        path = self._jobs.path_of(job["metadata"]["namespace"], job["metadata"]["name"])
+        await self._api.delete(path, deletion_of(job))

@@ -18,7 +18,9 @@ from queuectl.core.model.resources import Amounts, BadQuantity, parse_quantity
 from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.node_constraints import stored_toleration
 from queuectl.kinds.requests import RequestProblem, pod_requests
-from queuectl.sandbox.players.api import MERGE_PATCH, Api, Clock, Object, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH, Session
+from queuectl.sandbox.players.api import Clock, Object
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import ended, node_of, pod_path, with_condition
 from queuectl.sandbox.players.work_queue import WorkQueue
@@ -77,7 +79,7 @@ class _Shape:
 class Scheduler:
     """Give it stores of pods and nodes, and run its queue."""
 
-    def __init__(self, api: Api, pods: Informer, nodes: Informer, clock: Clock) -> None:
+    def __init__(self, api: Session, pods: Informer, nodes: Informer, clock: Clock) -> None:
         self.queue = WorkQueue("scheduler", self.reconcile, clock)
         self._api = api
         self._pods = pods
@@ -142,7 +144,7 @@ class Scheduler:
         }
         try:
             await self._api.request("POST", pod_path(pod, "/binding"), body)
-        except PlayerRequestError as error:
+        except ApiError as error:
             if error.status == 409 and "already" in str(error):
                 return  # bound before, and the watch has not shown it yet
             self._forget(metadata["uid"])

@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Object, moment, stamp
-from queuectl.sandbox.players.pod_controller import PodController
+from queuectl.sandbox.players.api import Object, stamp
 from queuectl.sandbox.players.pods import (
+    PodController,
     active,
     holds,
     owner_reference,
@@ -40,22 +40,23 @@ class TrainingOperator(PodController):
         if holds(conditions, "Succeeded") or holds(conditions, "Failed"):
             await self._clean(policy.get("cleanPodPolicy", "None"), pods)
             await self._report(job)
-            await self._expire(key, job)
+            seconds, end = policy.get("ttlSecondsAfterFinished"), job["status"].get("completionTime")
+            if seconds is not None and end:
+                await self._expire(key, job, end, seconds)
             return
         if policy.get("suspend"):
             await self._delete([pod for pod in pods if not pod["metadata"].get("deletionTimestamp")])
         elif not any(phase_of(pod) == "Failed" for pod in pods):
-            await self._create(job, pods)
+            await self._create_missing(job, pods)
         await self._report(job)
 
-    async def _create(self, job: Object, pods: list[Object]) -> None:
+    async def _create_missing(self, job: Object, pods: list[Object]) -> None:
         """Create missing pods; their names are fixed, so an old pod must be gone first."""
         there = {pod["metadata"]["name"] for pod in pods}
         for role, index in _replicas(job):
             pod = _make_pod(job, role, index)
             if pod["metadata"]["name"] not in there:
-                path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
-                self._pods.observe(await self._api.request("POST", path, pod))
+                await self._create(pod)
 
     async def _clean(self, policy: str, pods: list[Object]) -> None:
         """Delete the pods of a finished job by its policy."""
@@ -70,34 +71,8 @@ class TrainingOperator(PodController):
         before = job.get("status") or {}
         status = _status(job, pods, now)
         changes = {name: value for name, value in status.items() if before.get(name) != value}
-        if not changes:
-            return
-        changes["lastReconcileTime"] = stamp(now)
-        metadata = job["metadata"]
-        # As that of the real one, it is refused if the job has changed since it was read.
-        read = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-        body: Object = {"metadata": read, "status": changes}
-        answer = await self._api.request("PATCH", _path(job, "/status"), body, content_type=MERGE_PATCH)
-        self._jobs.observe(answer)
-
-    async def _expire(self, key: str, job: Object) -> None:
-        """Delete a finished job once its time to live is over."""
-        seconds = (job["spec"].get("runPolicy") or {}).get("ttlSecondsAfterFinished")
-        end = (job.get("status") or {}).get("completionTime")
-        if seconds is None or not end:
-            return
-        left = (moment(end) - self._clock.now()).total_seconds() + seconds
-        if left > 0:
-            self.queue.add_after(key, left)
-        else:
-            body = {"preconditions": {"uid": job["metadata"]["uid"]}, "propagationPolicy": "Background"}
-            await self._api.request("DELETE", _path(job), body)
-
-
-def _path(job: Object, subresource: str = "") -> str:
-    metadata = job["metadata"]
-    base = f"/apis/kubeflow.org/v1/namespaces/{metadata['namespace']}/pytorchjobs"
-    return f"{base}/{metadata['name']}{subresource}"
+        if changes:
+            await self._store_status(job, changes | {"lastReconcileTime": stamp(now)})
 
 
 def _replica_spec(job: Object, role: str) -> Object | None:

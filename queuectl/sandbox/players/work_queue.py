@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from queuectl.sandbox.players.api import Clock, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.sandbox.players.api import Clock
 
 _log = logging.getLogger(__name__)
 _MOST_SECONDS = 10.0
@@ -69,9 +70,9 @@ class WorkQueue:
             try:
                 await self._reconcile(key)
                 self._failures.pop(key, None)
-            except PlayerRequestError as error:
+            except ApiError as error:
                 self._retry(key)
-                if not (error.gone or error.status == 409):  # conflicts and missing objects are normal
+                if error.status not in (404, 409, 410):  # conflicts and missing objects are normal
                     _log.warning("%s %s: %s", self.name, key, error)
             except Exception:
                 # One unusual object must not stop the work on all others.

@@ -17,10 +17,10 @@ from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import MOST_ATTEMPTS, ForcedRelease, WorkloadId
 from queuectl.files import BadFile, documents
 from queuectl.kinds.admission import parse as admission_of
-from queuectl.kinds.force_release_annotation import parse as release_of
 from queuectl.kinds.labels import KUEUES_TOO, MAX_RUN_LABEL, OWN
 from queuectl.kinds.owners import controlling
 from queuectl.kinds.pods import pod_event
+from queuectl.kinds.stop_annotations import forced_release as release_of
 from queuectl.kinds.workloads import observe
 from tests.builders import GPU, World, admitted, local_queue, observed, queue, workload
 from tests.doubles import engine_state

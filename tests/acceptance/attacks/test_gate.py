@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, PlayerRequestError
+from queuectl.kube.session import JSON_PATCH, MERGE_PATCH
+from queuectl.kube.transport import HttpTransport
 from tests.acceptance.gate.kinds import Objects
 from tests.acceptance.gate.site import (
     ADMISSION,
@@ -143,11 +144,9 @@ async def _two_managers(site: Site, kind: Kind, name: str) -> None:
 
 async def _metadata_alone(site: Site, kind: Kind, name: str) -> None:
     """A PATCH of metadata alone, as the client of metadata sends it."""
-    body = json.dumps({"metadata": {"labels": {QUEUE: None}, "annotations": {ADMISSION: "{}"}}})
-    headers = {"Content-Type": MERGE_PATCH, "Accept": METADATA}
-    async with site.tenant._open.patch(kind.path(name), data=body, headers=headers) as answer:
-        if answer.status >= 300:
-            raise PlayerRequestError(answer.status, await answer.text())
+    body = {"metadata": {"labels": {QUEUE: None}, "annotations": {ADMISSION: "{}"}}}
+    path = kind.path(name)
+    await site.tenant.request("PATCH", path, body, content_type=MERGE_PATCH, accept=METADATA)
 
 
 async def _grown_and_shrunk(site: Site, kind: Kind, name: str) -> None:
@@ -404,10 +403,16 @@ async def test_a_service_account_that_a_tenant_impersonates_starts_nothing(site:
         f"system:serviceaccount:{NAMESPACE}:default",
         "system:serviceaccount:queuectl-system:queuectl",
     ):
-        headers = {"Impersonate-User": account, "Content-Type": MERGE_PATCH}
+        token = await site.tenant.authorization()
+        headers = {"Impersonate-User": account, "Content-Type": MERGE_PATCH, "Authorization": str(token)}
         body = json.dumps(nested(kind.suspend, False) | {"metadata": {"annotations": {ADMISSION: "{}"}}})
-        async with site.tenant._open.patch(kind.path("impersonated"), data=body, headers=headers) as answer:
-            assert answer.status in (403, 422), await answer.text()
+        path = kind.path("impersonated")
+        transport = HttpTransport(site.plane.url, tls=site.plane.ssl_context())
+        try:
+            answer = await transport.request("PATCH", path, headers, body.encode(), stream=False)
+            assert answer.status in (403, 422)
+        finally:
+            await transport.close()
     found = await site.get(kind, "impersonated")
     assert kind.suspended(found)
     assert set(found["metadata"].get("annotations") or {}) <= {SUBMITTER}

@@ -15,8 +15,8 @@ from typing import Final
 
 import aiohttp
 
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.chaos.proxy import Fault, Proxy
 from tests.acceptance.e2e.plant import LEASE, Plant, frozen
 from tests.acceptance.e2e.site import eventually
@@ -232,8 +232,8 @@ class Faults:
 
             async def look() -> bool:
                 try:
-                    await admin.request("GET", "/readyz")
-                except PlayerRequestError:
+                    await admin.get("/api/v1/namespaces/kube-system")
+                except ApiError:
                     return False
                 return True
 

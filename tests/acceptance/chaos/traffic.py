@@ -8,8 +8,9 @@ from random import Random
 from typing import Final
 
 from queuectl.kinds.jobs import PRIORITY_LABEL
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.players.kubelet import TERMINATE_SECONDS
 from tests.acceptance.e2e.site import Json, cluster_queue, flavor, job, local_queue, pod_template, pytorchjob
 from tests.acceptance.e2e.world import PATHS
@@ -61,7 +62,7 @@ class Traffic:
                 made = await self._tenant.request("POST", collection, body)
                 path = f"{collection}/{body['metadata']['name']}"
                 self.made[made["metadata"]["uid"]] = (body["kind"], path)
-            except PlayerRequestError as error:
+            except ApiError as error:
                 if not _passes(error):
                     raise
             await self._sleep(random.uniform(0, 2 * self._pause))
@@ -93,7 +94,7 @@ class Traffic:
             what = random.choices(list(weights), list(weights.values()))[0]
             try:
                 await what()
-            except PlayerRequestError as error:
+            except ApiError as error:
                 # Jobs end and are deleted meanwhile.
                 if not _passes(error) and error.status not in (404, 409):
                     raise
@@ -106,8 +107,8 @@ class Traffic:
         for _, path in self.made.values():
             try:
                 await self._annotate(path, None)
-            except PlayerRequestError as error:
-                if not error.gone:
+            except ApiError as error:
+                if error.status not in (404, 410):
                     raise
 
     async def _sleep(self, seconds: float) -> None:
@@ -167,7 +168,7 @@ class Traffic:
         await self._admin.request("PATCH", path, patch, content_type=MERGE_PATCH)
 
 
-def _passes(error: PlayerRequestError) -> bool:
+def _passes(error: ApiError) -> bool:
     """A server is away, or an API server that has just started has not read its roles yet."""
     return error.status in (0, 403, 429) or error.status >= 500
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION
-from queuectl.sandbox.players.api import Api, Clock, Object
+from queuectl.kube.session import Session
+from queuectl.sandbox.players.api import Clock, Object
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.jobs import JOBS
 from queuectl.sandbox.players.pods import PODS, ended
@@ -42,7 +43,9 @@ class Excess(NamedTuple):
 class Witness:
     """Runs until cancelled. `gpus`: the most that live pods may have together."""
 
-    def __init__(self, api: Api, clock: Clock, gpus: int, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, api: Session, clock: Clock, gpus: int, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self.names: dict[str, str] = {}
         """Kind and key by UID, of all workloads ever seen."""
         self.over: set[str] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from queuectl.sandbox.players.api import MERGE_PATCH
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.players.kubelet import TERMINATE_SECONDS
 from tests.acceptance.e2e.site import GPU, Json, cluster_queue, eventually, job, local_queue, pod_template
 from tests.acceptance.e2e.world import World

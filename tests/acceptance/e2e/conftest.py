@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from queuectl.sandbox.client import Client
+from queuectl.kube.errors import ApiError
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.example import fake_node
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.sandbox.players.api import Client
 from tests import definitions
 from tests.acceptance.e2e.site import (
     GPU,
@@ -42,7 +42,11 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(params=["small", "real"])
+TODAY = "small" if find_assets() is None else "real"
+"""The control plane of all tests. `tests/integration/kube_api` compares the small API with a real one."""
+
+
+@pytest.fixture(params=[TODAY])
 def control_plane(request: pytest.FixtureRequest) -> str:
     """For tests that start their own: small, real, or as-1.33 for a real one that behaves as that release."""
     if request.param != "small" and find_assets() is None:
@@ -52,7 +56,7 @@ def control_plane(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test of a site runs on the small API and on today's Kubernetes.
+    """Each test of a site runs on today's Kubernetes, or on the small API where there is no real one.
 
     On older releases run those marked `every_version`: what depends on the webhook, which stands in for the
     mutating policy there, on what a server lets be changed of a Job that ran, and on what kubectl prints.
@@ -61,8 +65,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "site" in metafunc.fixturenames:
         older = OLDER if metafunc.definition.get_closest_marker("every_version") else ()
         real = any(map(metafunc.definition.get_closest_marker, ("mutating_policies", "real_api_server")))
-        small = () if real else ("small",)
-        sites = [*small, "real", *(f"as-{version}" for version in older)]
+        sites = ["real" if real else TODAY, *(f"as-{version}" for version in older)]
         names = [f"site={name.removeprefix('as-')}" for name in sites]
         metafunc.parametrize("site", sites, indirect=True, scope="session", ids=names)
 
@@ -105,7 +108,7 @@ async def _define(api: Client, definition: Json) -> None:
             await api.request(
                 "POST", "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs", probe, query={"dryRun": "All"}
             )
-        except PlayerRequestError as error:
+        except ApiError as error:
             return error.status == 422
         return False
 
@@ -146,5 +149,5 @@ async def world(site: Site, request: pytest.FixtureRequest) -> AsyncIterator[Wor
         options = {"propagationPolicy": "Background", "kind": "DeleteOptions"}
         for kind in ("Job", "PyTorchJob"):
             for item in (await api.request("GET", found.path(kind)))["items"]:
-                with contextlib.suppress(PlayerRequestError):  # it may be deleted already
+                with contextlib.suppress(ApiError):  # it may be deleted already
                     await api.request("DELETE", found.path(kind, item["metadata"]["name"]), options)

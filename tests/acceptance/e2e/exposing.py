@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from queuectl.sandbox.client import Client
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.players.api import MERGE_PATCH, Object
+from queuectl.sandbox.players.api import Client, Object
 
 SYSTEM: Final = "queuectl-system"
 POD: Final = {"kind": "Pod", "namespace": SYSTEM, "name": "queuectl-api-0"}

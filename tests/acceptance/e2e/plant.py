@@ -17,13 +17,13 @@ import asyncpg
 from asyncpg.exceptions import OperatorInterventionError
 
 from queuectl.sandbox import tenancy
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.endpoints import Endpoints, listen_on_free_port
 from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players import play
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.shipped import shipped

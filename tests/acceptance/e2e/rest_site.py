@@ -23,9 +23,9 @@ from queuectl.core.model.workload import ObjectRef, PodSet, Workload, WorkloadId
 from queuectl.ledger.admin.schema import migrate
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.write.postgres import PostgresLedger
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.install import Installer, read_kustomization
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.shipped import shipped

@@ -17,19 +17,20 @@ from typing import Any
 import aiohttp
 import yaml
 
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
+from queuectl.sandbox.players.api import Client
 
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
-OLDER = ("1.33", "1.34", "1.35")
-"""Releases that the binaries of 1.36 can emulate: without mutating policies, so with the webhook."""
+OLDER = ("1.33", "1.35")
+"""The oldest and the newest release that the binaries of 1.36 can emulate: without mutating policies, so with
+the webhook. Between them nothing that queuectl uses differs."""
 PATIENCE = 90.0
 """Seconds after which a condition that is still false has failed."""
 
 
 async def eventually(
-    what: str, look: Callable[[], Awaitable[object]], patience: float = PATIENCE, pause: float = 0.05
+    what: str, look: Callable[[], Awaitable[object]], patience: float = PATIENCE, pause: float = 0.1
 ) -> Any:
     """Call `look` until its result is true; returns the result. Fails with `what`."""
     try:

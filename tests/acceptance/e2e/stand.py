@@ -13,15 +13,15 @@ from typing import Any
 
 import asyncpg
 
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.ledger.admin.rebuild import OpenHold, open_holds
 from queuectl.sandbox import tenancy
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.example import fake_node, pytorchjob_crd
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players import play
-from queuectl.sandbox.players.api import MERGE_PATCH
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.postgres import DATABASE, EmbeddedPostgres
 from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.sandbox.webhook import suspending

@@ -27,7 +27,7 @@ from functools import partial
 
 import pytest
 
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
 from tests.acceptance.e2e.ledger import controls_in_ledger, decisions_of, mentions
 from tests.acceptance.e2e.site import (
     GPU,
@@ -155,7 +155,7 @@ async def test_29_a_queue_of_another_namespace_is_not_found_until_it_exists_in_t
 
 
 async def test_29_a_queue_name_of_64_characters_is_refused_by_the_api_server(world: World) -> None:
-    with pytest.raises(PlayerRequestError) as caught:
+    with pytest.raises(ApiError) as caught:
         await world.submit(job("long", queue=64 * "q"))
     assert caught.value.status == 422
     assert "metadata.labels" in str(caught.value)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
 from tests.acceptance.e2e.site import GPU, Json, cluster_queue, eventually, flavor, job, pod_template
 from tests.acceptance.e2e.world import World
 from tests.unit.kinds.policy_cases import REFUSED
@@ -25,7 +26,7 @@ async def refused(world: World, case: str, *words: str) -> None:
         ("POST", QUEUES, body, "application/json"),
         ("PATCH", path, edit, MERGE_PATCH),
     ):
-        with pytest.raises(PlayerRequestError) as caught:
+        with pytest.raises(ApiError) as caught:
             await world.api.request(method, where, what, content_type=how)
         assert caught.value.status == 422
         for word in words:

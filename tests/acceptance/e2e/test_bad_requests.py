@@ -9,7 +9,7 @@ import pytest
 
 from queuectl.core.model.resources import parse_quantity
 from queuectl.kinds.requests import pod_requests
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
 from tests.acceptance.e2e.site import (
     GPU,
     Json,
@@ -66,7 +66,7 @@ async def test_21_a_negative_number_of_gpus_never_credits_quota(world: World) ->
     assert "spec.pytorchReplicaSpecs.Master.template.spec.containers[0]" in reason["detail"]
     assert (await world.get("credit", "PyTorchJob"))["spec"]["runPolicy"]["suspend"] is True
     if world.site.control_plane == "real":
-        with pytest.raises(PlayerRequestError, match="must be greater than or equal to 0"):
+        with pytest.raises(ApiError, match="must be greater than or equal to 0"):
             await world.submit(job("plain", template=pod_template(-1)))
     await served_promptly(world, "all")
     await world.submit(job("more", template=gpus_only(1)))

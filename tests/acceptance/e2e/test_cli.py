@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
 from queuectl.sandbox.players.kubelet import TERMINATE_SECONDS
 from queuectl.sandbox.tenancy import rights
 from tests.acceptance.e2e.cohort import end_pods
@@ -175,7 +175,7 @@ async def test_a_tenant_can_hold_its_own_jobs_and_cannot_stop_a_queue(world: Wor
     for right in rights([world.namespace]):
         scope = f"/namespaces/{world.namespace}" if right["kind"] == "RoleBinding" else ""
         path = f"/apis/rbac.authorization.k8s.io/v1{scope}/{right['kind'].lower()}s"
-        with contextlib.suppress(PlayerRequestError):  # left by another test, with the same content
+        with contextlib.suppress(ApiError):  # left by another test, with the same content
             await world.api.request("POST", path, right)
     await world.submit(job("own", template=LONG))
     await world.phase("own", "Admitted")

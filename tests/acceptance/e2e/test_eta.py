@@ -13,9 +13,9 @@ from benchmarks.load import over
 from benchmarks.objects import gang_job, separate_queues
 from benchmarks.sessions import Delays, Past, Task, write
 from benchmarks.site import Site, says, site
-from queuectl.answers.forecast.run_times import LEAST_RUNS
+from queuectl.answers.forecast.samples import LEAST_RUNS
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.control_plane import find_assets
-from queuectl.sandbox.players.api import MERGE_PATCH
 from tests.acceptance.e2e.conftest import NO_ASSETS
 from tests.acceptance.e2e.site import Json, eventually
 from tests.integration.ledger.places import reachable_folder

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.e2e.plant import frozen
 from tests.acceptance.e2e.rest_site import HOLDS, OWN, ROLES, SYSTEM, TEAMS, Place, Server, placed, started
 from tests.acceptance.e2e.site import eventually
@@ -218,7 +218,7 @@ async def test_rest_may_only_review_access_and_write_its_certificate(place: Plac
             "/apis/batch/v1/jobs",
             "/api/v1/namespaces/kube-system",
         ):
-            with pytest.raises(PlayerRequestError) as refused:
+            with pytest.raises(ApiError) as refused:
                 await stolen.request("GET", path)
             assert refused.value.status == 403
     assert server.child.returncode is None

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.example import fake_node
-from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError
-from queuectl.sandbox.players.nodes import FAILED
+from queuectl.sandbox.players.kubelet import FAILED
 from tests.acceptance.e2e.cohort import LONG, decided, end_pods, priority, verdicts
 from tests.acceptance.e2e.site import GPU, Json, cluster_queue, eventually, flavor, job, pod_template
 from tests.acceptance.e2e.world import World
@@ -124,7 +125,7 @@ class Pool:
         async def none() -> bool:
             left = (await self.world.api.request("GET", path))["items"]
             for pod in left:
-                with contextlib.suppress(PlayerRequestError):  # it may be gone by now
+                with contextlib.suppress(ApiError):  # it may be gone by now
                     await self.world.api.request("DELETE", f"{path}/{pod['metadata']['name']}", at_once)
             return not left
 

@@ -9,7 +9,7 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
-from queuectl.sandbox.players.api import MERGE_PATCH
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.processes import spawn
 from tests.acceptance.e2e import audit
 from tests.acceptance.e2e.site import Json, eventually, job, pod_template, pytorchjob
@@ -30,7 +30,7 @@ READ = {
 async def test_jobs_are_unchanged_and_the_report_lists_each_decision(
     control_plane: str, figures: list[str]
 ) -> None:
-    count = 200 if control_plane == "real" else 40
+    count = 60 if control_plane == "real" else 40
     begun = asyncio.get_running_loop().time()
     async with asyncio.timeout(600):
         with reachable_folder() as folder:

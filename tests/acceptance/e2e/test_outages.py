@@ -12,8 +12,9 @@ import pytest
 import pytest_asyncio
 
 from queuectl.kinds.jobs import QUEUE_LABEL
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.control_plane import find_assets
-from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError
 from queuectl.sandbox.processes import ChildProcess
 from tests.acceptance.e2e.plant import LEASE, NAMESPACE, Plant, plant
 from tests.acceptance.e2e.site import GPU, Json, eventually, job, pod_template
@@ -414,7 +415,7 @@ async def _finished(world: World, names: list[str]) -> bool:
     """Are these Jobs complete in the API?"""
     try:
         jobs = await _jobs(world)
-    except PlayerRequestError:
+    except ApiError:
         return False
     return all(_complete(jobs[name]) for name in names)
 
@@ -448,7 +449,7 @@ async def _submitted(world: World, body: Json) -> None:
     async def look() -> bool:
         try:
             await world.submit(body)
-        except PlayerRequestError:
+        except ApiError:
             return False
         return True
 
@@ -457,7 +458,7 @@ async def _submitted(world: World, body: Json) -> None:
 
 async def _refused_to_the_tenant(world: World, name: str) -> None:
     async with world.site.client("tenant") as tenant:
-        with pytest.raises(PlayerRequestError) as refusal:
+        with pytest.raises(ApiError) as refusal:
             await tenant.request("PATCH", world.path("Job", name), LET_GO, content_type=MERGE_PATCH)
     assert refusal.value.status in (403, 422)
     assert "queuectl" in str(refusal.value)

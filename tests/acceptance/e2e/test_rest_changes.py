@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 
+from queuectl.kube.errors import ApiError
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.players.api import PlayerRequestError
 from tests.acceptance.e2e.rest_site import OWN, ROLES, Ground, Server, empty_certificate, started
 from tests.acceptance.e2e.site import GPU, OLDER, Json, eventually, job, pod_template
 from tests.acceptance.e2e.world import World
@@ -180,7 +180,7 @@ async def _gone(world: World, name: str) -> None:
     async def look() -> bool:
         try:
             await world.get(name)
-        except PlayerRequestError as error:
+        except ApiError as error:
             return error.status == 404
         return False
 

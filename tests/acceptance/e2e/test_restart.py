@@ -9,9 +9,9 @@ import asyncio
 import signal
 from typing import Any
 
-from queuectl.sandbox.client import Client
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.example import fake_node
-from queuectl.sandbox.players.api import MERGE_PATCH
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.e2e.cohort import end_pods, endless, runs, team, verdicts
 from tests.acceptance.e2e.site import (
     Site,

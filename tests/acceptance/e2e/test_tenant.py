@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import JSON_PATCH, MERGE_PATCH
 from queuectl.ledger.admin.rebuild import open_holds
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, PlayerRequestError
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.tenancy import rights
 from tests.acceptance.e2e.site import Json, eventually, job, pod_template, pytorchjob
 from tests.acceptance.e2e.world import World
@@ -55,7 +56,7 @@ async def tenant(world: World) -> AsyncIterator[Client]:
         scope = f"/namespaces/{world.namespace}" if right["kind"] == "RoleBinding" else ""
         try:
             await world.api.request("POST", f"/apis/rbac.authorization.k8s.io/v1{scope}/{plural}", right)
-        except PlayerRequestError as error:
+        except ApiError as error:
             if error.status != 409:
                 raise
     async with world.site.client("tenant") as client:
@@ -63,7 +64,7 @@ async def tenant(world: World) -> AsyncIterator[Client]:
         async def may() -> bool:
             try:
                 await client.request("GET", world.path("PyTorchJob"))
-            except PlayerRequestError:
+            except ApiError:
                 return False
             return True
 
@@ -123,7 +124,7 @@ async def test_no_request_of_a_tenant_has_an_effect_on_the_ledger(
     for method, path, sent, content_type in tried:
         try:
             await tenant.request(method, path, sent, content_type=content_type)
-        except PlayerRequestError as error:
+        except ApiError as error:
             answers.append(error.status)
     assert len(tried) == 12
     assert set(answers) <= {403, 404, 405, 415, 422}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
 from tests.acceptance.e2e.site import GPU, Json, cluster_queue, eventually, job, pod_template, pytorchjob
 from tests.acceptance.e2e.test_tenant import SUSPEND, nested
 from tests.acceptance.e2e.test_tenant import tenant as tenant
@@ -93,7 +93,7 @@ async def test_a_created_job_records_its_submitter_and_is_suspended(
 async def test_a_user_that_bypasses_the_queue_is_recorded(world: World, tenant: Any, kind: str) -> None:
     await world.submit(_body(kind, "urgent", 16))
     await world.reason_is("urgent", "ExceedsMaxQuota", kind)
-    with pytest.raises(PlayerRequestError) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await tenant.request(
             "PATCH",
             world.path(kind, "urgent"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.e2e.site import Json, Site, eventually
 from tests.job_kinds import JOB_KINDS
 
@@ -34,7 +35,7 @@ class World:
         path = f"/apis/queuectl.dev/v1beta1{scope}/{plural}"
         try:
             return await self.api.request("POST", path, body)
-        except PlayerRequestError as error:
+        except ApiError as error:
             if error.status != 409:
                 raise
         return await self.api.request(

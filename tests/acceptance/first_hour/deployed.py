@@ -21,11 +21,12 @@ from typing import Any, Final
 import aiohttp
 import yaml
 
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.api_server import Plane, cluster_id
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, write_kubeconfig
 from queuectl.sandbox.endpoints import write_private
-from queuectl.sandbox.players.api import MERGE_PATCH, Object, PlayerRequestError
+from queuectl.sandbox.players.api import Client, Object
 from queuectl.sandbox.processes import ChildProcess, spawn
 from tests.acceptance.e2e.exposing import SYSTEM, expose
 from tests.acceptance.first_hour.database import Database
@@ -75,7 +76,7 @@ class Deployed:
         try:
             while True:
                 # What it needs may not be there yet, or not any more.
-                with suppress(PlayerRequestError, KeyError):
+                with suppress(ApiError, KeyError):
                     await self._look()
                 await asyncio.sleep(_POLL_SECONDS)
         finally:

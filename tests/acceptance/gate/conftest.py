@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.kinds import install
 from tests.acceptance.gate.site import OLDEST, Json, Site, served
 from tests.conftest import NEXT, next_assets

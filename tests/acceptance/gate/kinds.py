@@ -14,7 +14,8 @@ import yaml
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.podsets import Templates
-from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import JSON_PATCH, MERGE_PATCH
 from tests import definitions
 from tests.acceptance.gate.site import IN_FORCE_SECONDS, NAMESPACE, SUBMITTER, Json, Site
 from tests.integration.sandbox.polling import eventually
@@ -144,7 +145,7 @@ async def _in_force(objects: Objects) -> bool:
     """The server answers 404 until it serves a kind, and 503 until its mutating policies cover it."""
     try:
         made = await objects.create("probe", suspend=False, dryRun="All")
-    except PlayerRequestError as error:
+    except ApiError as error:
         if error.status not in (403, 404, 503):
             raise
         return error.status == 403 and not objects.site.mutating and objects.policy in str(error)

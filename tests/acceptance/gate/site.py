@@ -13,9 +13,10 @@ from typing import Any
 import yaml
 
 from queuectl.kinds.manifests import policy_name
-from queuectl.sandbox.client import Client
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import JSON_PATCH, MERGE_PATCH
 from queuectl.sandbox.control_plane import CONTROLLER_USER, ControlPlane
-from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, PlayerRequestError
+from queuectl.sandbox.players.api import Client
 from tests.integration.sandbox.polling import eventually
 from tests.job_kinds import JOB_KINDS
 from tests.rights import grant
@@ -303,7 +304,7 @@ async def _gated(site: Site, kind: Kind, probe: Mapping[str, str]) -> bool:
     if site.mutating:
         try:
             made = await site.tenant.request("POST", kind.path(), kind.body("probe"), query=probe)
-        except PlayerRequestError as error:
+        except ApiError as error:
             # The mutating policy applies to a new kind only after some time.
             if error.status != 503:
                 raise
@@ -327,14 +328,14 @@ async def _authored(site: Site, probe: Mapping[str, str]) -> bool:
         return await _denied(write, "queuectl-authors")
     try:
         return bool(look(await write(), ("metadata", "annotations", AUTHOR)) == "admin")
-    except PlayerRequestError:
+    except ApiError:
         return False  # 503 for up to 5 s, or the mutating policy is not in force yet
 
 
 async def _denied(request: Callable[[], Awaitable[object]], policy: str) -> bool:
     try:
         await request()
-    except PlayerRequestError as error:
+    except ApiError as error:
         return policy in str(error)
     return False
 

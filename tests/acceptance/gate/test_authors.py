@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
 from tests.acceptance.gate.site import AUTHOR, Json, Site, look
 from tests.rights import grant
 
@@ -77,7 +78,7 @@ async def _replaced(site: Site, write: Awaitable[Json]) -> None:
     if site.mutating:
         assert _author(await write) == "tenant"
     else:
-        with pytest.raises(PlayerRequestError, match="queuectl-authors"):
+        with pytest.raises(ApiError, match="queuectl-authors"):
             await write
 
 

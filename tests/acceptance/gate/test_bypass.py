@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from queuectl.sandbox.players.api import JSON_PATCH
+from queuectl.kube.session import JSON_PATCH
 from tests.acceptance.gate.site import (
     ADMISSION,
     APPLY_PATCH,

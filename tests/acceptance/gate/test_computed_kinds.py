@@ -10,7 +10,7 @@ import pytest
 from queuectl.core.model.workload import Effect, Verb
 from queuectl.kinds import patches
 from queuectl.kinds.train_job import MANAGER
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
 from tests.acceptance.gate.kinds import COMPUTED, Objects
 from tests.acceptance.gate.site import SUBMITTER, Json, Site, nested
 from tests.integration.kube.sites import effect
@@ -182,7 +182,7 @@ def _effect(objects: Objects, found: Json, verb: Verb = Verb.START) -> Effect:
 
 
 async def _refused(attempt: Awaitable[object], *codes: int) -> str:
-    with pytest.raises(PlayerRequestError) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await attempt
     assert refusal.value.status in (codes or (403,))
     return str(refusal.value)

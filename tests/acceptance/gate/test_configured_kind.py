@@ -18,8 +18,8 @@ from queuectl.core.model.workload import Verb
 from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.cluster import KubeCluster
-from queuectl.kube.session import Session
-from queuectl.sandbox.players.api import JSON_PATCH, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import JSON_PATCH, Session
 from tests.acceptance.gate.kinds import grant_kinds
 from tests.acceptance.gate.site import (
     IN_FORCE_SECONDS,
@@ -92,7 +92,7 @@ async def site(
 async def _in_force(site: Site) -> bool:
     try:
         made = await site.create(TRAINING, "probe", suspend=False)
-    except PlayerRequestError as error:
+    except ApiError as error:
         return error.status == 403 and not site.mutating and policy_name(KIND) in str(error)
     await site.admin.request("DELETE", TRAINING.path("probe"))
     return SUBMITTER in (made["metadata"].get("annotations") or {})

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, ControlPlaneError, find_assets
+from queuectl.sandbox.players.api import Client
 from tests.integration.sandbox.polling import eventually
 
 _PARENT = """

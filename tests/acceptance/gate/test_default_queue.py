@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 import pytest_asyncio
 
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.site import (
     IN_FORCE_SECONDS,
     KINDS,
@@ -60,7 +60,7 @@ async def _in_force(site: Site) -> bool:
             made = await site.tenant.request(
                 "POST", kind.path(), kind.body("probe", queue=None), query={"dryRun": "All"}
             )
-        except PlayerRequestError as error:
+        except ApiError as error:
             if site.mutating or "queuectl-default-queue" not in str(error):
                 return False
         else:
@@ -159,7 +159,7 @@ async def test_without_mutating_policies_work_without_a_label_is_refused_with_th
     if defaulting.mutating:
         return
     body = kind.body("unlabelled", suspend=suspend, queue=None)
-    with pytest.raises(PlayerRequestError, match=f"all work of this namespace queues: set the label {QUEUE}"):
+    with pytest.raises(ApiError, match=f"all work of this namespace queues: set the label {QUEUE}"):
         await defaulting.tenant.request("POST", kind.path(), body)
     child = owned(kind, "of-an-owner", "jobset.x-k8s.io/v1alpha2", "JobSet")
     del child["metadata"]["labels"]

@@ -6,8 +6,9 @@ from collections.abc import Awaitable
 
 import pytest
 
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import JSON_PATCH, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import JSON_PATCH
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.site import (
     ADMISSION,
     BYPASS,
@@ -233,7 +234,7 @@ async def test_a_start_keeps_what_the_tenant_wrote(site: Site, kind: Kind) -> No
 
 
 async def _refused(attempt: Awaitable[object]) -> str:
-    with pytest.raises(PlayerRequestError) as caught:
+    with pytest.raises(ApiError) as caught:
         await attempt
     assert caught.value.status in (403, 422)
     return str(caught.value)

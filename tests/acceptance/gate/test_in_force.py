@@ -10,7 +10,7 @@ from queuectl.core.model.events import ContextGone, ContextObserved
 from queuectl.core.model.policy import Gate
 from queuectl.kinds.gate import BINDING, GATE, GATE_LABEL, POLICY, GateWatch
 from queuectl.kinds.labels import OWN
-from queuectl.sandbox.players.api import JSON_PATCH
+from queuectl.kube.session import JSON_PATCH
 from tests.acceptance.gate.site import Site
 from tests.job_kinds import JOB_KINDS
 

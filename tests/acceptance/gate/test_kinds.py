@@ -12,7 +12,7 @@ import pytest
 from queuectl.core.model.workload import Verb
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import JobKind
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
 from tests.acceptance.gate.kinds import ROWS, Objects
 from tests.acceptance.gate.site import SUBMITTER, Json, Site, nested, pointer
 from tests.integration.kube.sites import effect
@@ -114,7 +114,7 @@ async def _started(objects: Objects, name: str) -> Json:
 
 
 async def _refused(attempt: Awaitable[object], *codes: int) -> str:
-    with pytest.raises(PlayerRequestError) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await attempt
     assert refusal.value.status in (codes or (403,))
     return str(refusal.value)

@@ -16,8 +16,8 @@ from queuectl.kinds.gate import GATE_LABEL, GateWatch
 from queuectl.kinds.labels import KUEUES_TOO, OWN
 from queuectl.kube import kueue
 from queuectl.kube.cluster import KubeCluster
+from queuectl.kube.errors import ApiError
 from queuectl.kube.session import Session
-from queuectl.sandbox.players.api import PlayerRequestError
 from tests.acceptance.gate.site import (
     JOB,
     KINDS,
@@ -70,7 +70,7 @@ async def _gated(site: Site, kind: Kind) -> bool:
     made = body(kind, "never", suspend=False, kueues="main")
     try:
         await site.tenant.request("POST", kind.path(), made, query={"dryRun": "All"})
-    except PlayerRequestError as error:
+    except ApiError as error:
         return kind.policy in str(error)
     return False
 
@@ -78,7 +78,7 @@ async def _gated(site: Site, kind: Kind) -> bool:
 async def _ours_may(site: Site, kind: Kind) -> bool:
     try:
         await site.merge(site.controller, kind, "probe?dryRun=All", nested(kind.suspend, False))
-    except PlayerRequestError:
+    except ApiError:
         return False
     return True
 
@@ -90,7 +90,7 @@ async def _delete(site: Site, kind: Kind, name: str) -> None:
 async def _refused(site: Site, kind: Kind, name: str, patch: Json) -> str:
     try:
         await site.merge(site.tenant, kind, name, patch)
-    except PlayerRequestError as error:
+    except ApiError as error:
         return str(error)
     return ""
 
@@ -102,7 +102,7 @@ def _labels(**labels: str | None) -> Json:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 async def test_an_object_with_kueue_s_label_is_not_created_running(site: Site, kind: Kind) -> None:
-    with pytest.raises(PlayerRequestError, match="queuectl starts it when its queue has quota"):
+    with pytest.raises(ApiError, match="queuectl starts it when its queue has quota"):
         await site.tenant.request("POST", kind.path(), body(kind, "eager", suspend=False, kueues="main"))
 
 
@@ -213,7 +213,7 @@ def _templates(spec: Json) -> list[Json]:
 async def test_an_object_with_neither_label_is_not_managed(site: Site) -> None:
     made = await site.tenant.request("POST", JOB.path(), JOB.body("free", queue=None, suspend=False))
     assert not JOB.suspended(made)
-    with pytest.raises(PlayerRequestError, match="touches no object without a queue label"):
+    with pytest.raises(ApiError, match="touches no object without a queue label"):
         await site.merge(site.controller, JOB, "free", nested(JOB.suspend, True))
     await _delete(site, JOB, "free")
 
@@ -228,7 +228,7 @@ async def test_the_mutating_policy_suspends_an_object_with_kueue_s_label_at_its_
         async def suspended(kind: Kind = kind, running: Json = running) -> bool:
             try:
                 made = await site.tenant.request("POST", kind.path(), running, query={"dryRun": "All"})
-            except PlayerRequestError:
+            except ApiError:
                 return False
             return kind.suspended(made) and made["metadata"]["annotations"][SUBMITTER] == "tenant"
 
@@ -248,9 +248,9 @@ async def test_the_gate_with_both_labels_is_in_force_for_a_controller_that_honou
 
 @pytest.mark.parametrize("label", NAMES)
 async def test_an_empty_label_is_no_label_whichever_it_is(site: Site, label: str) -> None:
-    with pytest.raises(PlayerRequestError, match="its queue label is empty"):
+    with pytest.raises(ApiError, match="its queue label is empty"):
         await site.tenant.request("POST", JOB.path(), body(JOB, "empty", True, **{label: ""}))
     await site.tenant.request("POST", JOB.path(), body(JOB, f"emptied-{label}", True, **{label: "main"}))
     empty: Json = {"metadata": {"labels": {NAMES[label]: ""}}}
-    with pytest.raises(PlayerRequestError, match="its queue label is empty"):
+    with pytest.raises(ApiError, match="its queue label is empty"):
         await site.merge(site.tenant, JOB, f"emptied-{label}", empty)

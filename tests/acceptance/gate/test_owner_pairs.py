@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuectl.kinds.jobs import JobKind
-from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.kinds import COMPUTED, SIZES, Objects
 from tests.acceptance.gate.site import SUBMITTER, Json, Site
 from tests.job_kinds import JOB_KINDS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.site import BYPASS, KINDS, NAMESPACE, SUBMITTER, Json, Kind, Site, nested
 from tests.job_kinds import JOB_KINDS
 from tests.rights import all_rights
@@ -86,9 +86,9 @@ async def test_a_tenant_changes_nothing_of_a_child_that_was_charged(
 ) -> None:
     body = owned(kind, "grown", "jobset.x-k8s.io/v1alpha2", "JobSet")
     await operator.request("POST", kind.path(), body)
-    with pytest.raises(PlayerRequestError, match="can't grow while it runs"):
+    with pytest.raises(ApiError, match="can't grow while it runs"):
         await site.merge(site.tenant, kind, "grown", nested(kind.pods, 9))
-    with pytest.raises(PlayerRequestError, match="can't be taken away"):
+    with pytest.raises(ApiError, match="can't be taken away"):
         await site.merge(
             site.tenant, kind, "grown", {"metadata": {"labels": {"queuectl.dev/queue-name": None}}}
         )
@@ -99,7 +99,7 @@ async def _runs(site: Site, client: Client, kind: Kind, body: Json) -> bool:
     del body["metadata"]["annotations"]
     try:
         made = await client.request("POST", kind.path(), body, query={"dryRun": "All"})
-    except PlayerRequestError as error:
+    except ApiError as error:
         if site.mutating or error.status != 403 or kind.policy not in str(error):
             raise
         return False

@@ -10,7 +10,8 @@ import pytest
 
 from queuectl.core.model.workload import Verb
 from queuectl.kinds import patches
-from queuectl.sandbox.players.api import JSON_PATCH, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import JSON_PATCH
 from tests.acceptance.gate.site import ADMISSION, JOB, PYTORCH_JOB, Json, Kind, Site, look, pointer, put
 from tests.integration.kube.sites import effect
 from tests.job_kinds import JOB_KINDS
@@ -67,7 +68,7 @@ def changed(patch: list[Json], path: str, value: object) -> list[Json]:
 
 
 async def refused(attempt: Awaitable[object], policy: str) -> str:
-    with pytest.raises(PlayerRequestError) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await attempt
     assert refusal.value.status == 403
     assert policy in str(refusal.value)

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.site import NAMESPACE, QUEUE, STRATEGIC_PATCH, Json, Site
 from tests.integration.sandbox.polling import eventually
 from tests.rights import grant
@@ -71,7 +72,7 @@ async def refused(site: Site, path: str, patch: Json, *, strategic: bool = False
     content = "application/strategic-merge-patch+json" if strategic else MERGE_PATCH
     try:
         await site.tenant.request("PATCH", f"{PODS}/{path}", patch, content_type=content)
-    except PlayerRequestError as error:
+    except ApiError as error:
         return str(error)
     return ""
 
@@ -184,7 +185,7 @@ async def message(attempt: Awaitable[object]) -> str:
     """The server's message; empty if it accepted."""
     try:
         await attempt
-    except PlayerRequestError as error:
+    except ApiError as error:
         return str(error)
     return ""
 

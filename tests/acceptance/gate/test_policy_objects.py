@@ -10,7 +10,8 @@ import yaml
 from queuectl.core.model.events import PolicyObserved
 from queuectl.kinds.crds import files
 from queuectl.kinds.policy import policy_event
-from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
 from tests.acceptance.gate.site import MANIFESTS, Json, Site
 from tests.unit.kinds.policy_cases import ACCEPTED, ACCEPTED_NODES, GPU, REFUSED, REFUSED_NODES, group
 
@@ -31,7 +32,7 @@ def flavor(spec: Json) -> Json:
 @pytest.mark.parametrize("what", REFUSED)
 async def test_an_invalid_queue_is_refused_and_the_field_is_named(site: Site, what: str) -> None:
     obj, field, words = REFUSED[what]
-    with pytest.raises(PlayerRequestError) as caught:
+    with pytest.raises(ApiError) as caught:
         await site.admin.request("POST", f"{API}/clusterqueues", obj)
     assert caught.value.status == 422
     message = str(caught.value)
@@ -51,7 +52,7 @@ async def test_a_valid_queue_is_stored_completely_and_read_back(site: Site, what
 async def test_a_cohort_may_have_a_lending_limit_above_its_quota_but_only_below_a_parent(site: Site) -> None:
     spec = {"resourceGroups": [group(GPU, a100={"nominalQuota": 1, "lendingLimit": 5})]}
     body = {"apiVersion": "queuectl.dev/v1beta1", "kind": "Cohort", "metadata": {"name": "tried"}}
-    with pytest.raises(PlayerRequestError, match="lendingLimit needs parentName"):
+    with pytest.raises(ApiError, match="lendingLimit needs parentName"):
         await site.admin.request("POST", f"{API}/cohorts", body | {"spec": spec})
     await site.admin.request("POST", f"{API}/cohorts", body | {"spec": spec | {"parentName": "all"}})
     await site.admin.request("DELETE", f"{API}/cohorts/tried")
@@ -60,7 +61,7 @@ async def test_a_cohort_may_have_a_lending_limit_above_its_quota_but_only_below_
 async def test_fair_preemption_strategies_must_be_one_of_three_lists(site: Site) -> None:
     body = {"apiVersion": "queuectl.dev/v1beta1", "kind": "Cohort", "metadata": {"name": "tried"}}
     wrong = {"preemptionStrategies": ["LessThanInitialShare", "LessThanOrEqualToFinalShare"]}
-    with pytest.raises(PlayerRequestError, match=re.escape("spec.fairSharing.preemptionStrategies")):
+    with pytest.raises(ApiError, match=re.escape("spec.fairSharing.preemptionStrategies")):
         await site.admin.request("POST", f"{API}/cohorts", body | {"spec": {"fairSharing": wrong}})
     right = {"preemptionStrategies": wrong["preemptionStrategies"][::-1], "enabled": True, "weight": 3}
     await site.admin.request("POST", f"{API}/cohorts", body | {"spec": {"fairSharing": right}})
@@ -69,7 +70,7 @@ async def test_fair_preemption_strategies_must_be_one_of_three_lists(site: Site)
 
 async def test_the_cluster_queue_of_a_local_queue_is_immutable(site: Site) -> None:
     path = f"{API}/namespaces/team-a/localqueues/main"
-    with pytest.raises(PlayerRequestError, match=re.escape("spec.clusterQueue: Invalid value")) as caught:
+    with pytest.raises(ApiError, match=re.escape("spec.clusterQueue: Invalid value")) as caught:
         await site.admin.request(
             "PATCH", path, {"spec": {"clusterQueue": "team-b"}}, content_type=MERGE_PATCH
         )
@@ -89,7 +90,7 @@ async def test_the_cluster_queue_of_a_local_queue_is_immutable(site: Site) -> No
     ],
 )
 async def test_an_invalid_flavor_is_refused(site: Site, spec: Json, words: str) -> None:
-    with pytest.raises(PlayerRequestError) as caught:
+    with pytest.raises(ApiError) as caught:
         await site.admin.request("POST", f"{API}/resourceflavors", flavor(spec))
     assert caught.value.status == 422
     assert words in str(caught.value)
@@ -98,7 +99,7 @@ async def test_an_invalid_flavor_is_refused(site: Site, spec: Json, words: str) 
 @pytest.mark.parametrize("what", REFUSED_NODES)
 async def test_invalid_nodes_of_a_flavor_are_refused_and_the_field_is_named(site: Site, what: str) -> None:
     nodes, field, words = REFUSED_NODES[what]
-    with pytest.raises(PlayerRequestError) as caught:
+    with pytest.raises(ApiError) as caught:
         await site.admin.request("POST", f"{API}/resourceflavors", flavor({"nodes": nodes}))
     assert caught.value.status == 422
     assert field in str(caught.value)

@@ -9,8 +9,9 @@ import pytest
 
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import JobKind
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.kinds import Objects
 from tests.acceptance.gate.site import Json, Site, look, put
 from tests.integration.kube.sites import effect
@@ -45,12 +46,12 @@ async def test_a_ray_job_that_cannot_be_queued_is_refused_with_its_field(
 ) -> None:
     objects = Objects(defined, JOBS)
     body = _merged(objects.body("refused"), {"spec": change})
-    with pytest.raises(PlayerRequestError, match=words):
+    with pytest.raises(ApiError, match=words):
         await defined.tenant.request("POST", objects.path(), body)
     # Nor by a later edit of one that waits.
     await defined.tenant.request("POST", objects.path(), objects.body("edited"))
     try:
-        with pytest.raises(PlayerRequestError, match=words):
+        with pytest.raises(ApiError, match=words):
             await objects.merge("tenant", "edited", {"spec": change})
     finally:
         await defined.admin.request("DELETE", objects.path("edited"))
@@ -71,7 +72,7 @@ async def test_one_that_was_there_before_can_still_be_updated_but_not_made_worse
     await operator.request("POST", objects.path(), _merged(body, {"metadata": {"ownerReferences": [owner]}}))
     await objects.merge("tenant", "before", {"metadata": {"finalizers": ["example.com/keeps"]}})
     change = {"enableInTreeAutoscaling": False, "headGroupSpec": {"labels": {"queuectl.dev/x": "y"}}}
-    with pytest.raises(PlayerRequestError, match="labels of a group that begin with"):
+    with pytest.raises(ApiError, match="labels of a group that begin with"):
         await objects.merge("tenant", "before", {"spec": change})
 
 
@@ -100,7 +101,7 @@ async def test_a_running_ray_job_keeps_its_groups_and_its_submitter(defined: Sit
             "number and size of its pods can't be changed",
         ),
     ):
-        with pytest.raises(PlayerRequestError, match=words):
+        with pytest.raises(ApiError, match=words):
             await objects.patch("tenant", "groups", [{"op": "add", **op}])
 
 
@@ -126,7 +127,7 @@ async def test_a_ray_service_runs_with_the_cluster_that_it_was_started_with(defi
     objects = Objects(defined, SERVICES)
     await _started(objects, "serves")
     params = "/spec/rayClusterConfig/headGroupSpec/rayStartParams/num-cpus"
-    with pytest.raises(PlayerRequestError, match="number and size of its pods can't be changed"):
+    with pytest.raises(ApiError, match="number and size of its pods can't be changed"):
         await objects.patch("tenant", "serves", [{"op": "add", "path": params, "value": "1"}])
 
 
@@ -160,13 +161,13 @@ async def test_kuberay_writes_a_running_object_in_its_own_words(
         return found
 
     path = objects.path("own-words")
-    with pytest.raises(PlayerRequestError, match="can't be changed while it runs"):
+    with pytest.raises(ApiError, match="can't be changed while it runs"):
         await defined.tenant.request("PUT", path, written())
-    with pytest.raises(PlayerRequestError, match="can't grow while it runs"):
+    with pytest.raises(ApiError, match="can't grow while it runs"):
         await operator.request("PUT", path, written(replicas=9))
     stopped = written()
     put(stopped, row.suspend, True)
-    with pytest.raises(PlayerRequestError, match="it runs, and"):
+    with pytest.raises(ApiError, match="it runs, and"):
         await operator.request("PUT", path, stopped)
     found = await operator.request("PUT", path, written())
     assert found["metadata"]["finalizers"]
@@ -179,7 +180,7 @@ async def test_a_ray_service_that_gives_up_while_it_waits_is_refused(defined: Si
     body = _merged(
         objects.body("hasty"), {"metadata": {"annotations": {"ray.io/initializing-timeout": "5m"}}}
     )
-    with pytest.raises(PlayerRequestError, match="the time that it waits in the queue counts"):
+    with pytest.raises(ApiError, match="the time that it waits in the queue counts"):
         await defined.tenant.request("POST", objects.path(), body)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from queuectl.kinds import reserved_keys as written
 from queuectl.kinds.reserved_keys import RESERVED
-from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH
+from queuectl.kube.session import JSON_PATCH, MERGE_PATCH
 from tests.acceptance.gate.site import (
     APPLY_PATCH,
     KINDS,

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from queuectl.sandbox.players.api import JSON_PATCH, PlayerRequestError
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import JSON_PATCH
 from tests.acceptance.gate.site import (
     ADMISSION,
     APPLY_PATCH,
@@ -313,7 +314,7 @@ async def tried(attempt: Awaitable[object]) -> str:
     """The server's message if it refused; empty if it accepted."""
     try:
         await attempt
-    except PlayerRequestError as error:
+    except ApiError as error:
         if error.status not in (403, 415, 422):
             raise
         return str(error)

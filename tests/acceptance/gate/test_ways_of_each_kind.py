@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from queuectl.kinds.jobs import JobKind
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
 from tests.acceptance.gate.kinds import Objects
 from tests.acceptance.gate.site import (
     ADMISSION,
@@ -147,7 +147,7 @@ async def _tried(attempt: Awaitable[object]) -> str:
     """The server's message if it refused; empty if it accepted."""
     try:
         await attempt
-    except PlayerRequestError as error:
+    except ApiError as error:
         if error.status not in REFUSED:
             raise
         return str(error)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
 from tests.acceptance.gate.site import KINDS, MANIFESTS, OLDEST, SUBMITTER, Json, Kind, Site, put
 from tests.integration.sandbox.polling import eventually
 
@@ -61,7 +61,7 @@ async def attempt(site: Site, kind: Kind, **how: Any) -> tuple[int, str, float]:
     try:
         made = await site.tenant.request("POST", kind.path(), body, query={"dryRun": "All"})
         return 201, str(made["metadata"].get("annotations", {}).get(SUBMITTER)), loop.time() - begun
-    except PlayerRequestError as error:
+    except ApiError as error:
         return error.status, str(error), loop.time() - begun
 
 
@@ -119,6 +119,6 @@ async def test_only_labelled_objects_of_users_are_sent_to_the_webhook(site: Site
         del body["metadata"]["namespace"]
         await site.admin.request("POST", jobs, body, query={"dryRun": "All"})
         # The controller's own requests, and updates that start nothing, are not sent either.
-        with contextlib.suppress(PlayerRequestError):
+        with contextlib.suppress(ApiError):
             await site.controller.request("POST", kind.path(), kind.body("c"), query={"dryRun": "All"})
         assert not called.is_set()

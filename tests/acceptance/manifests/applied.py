@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.manifests.rendered import NAMESPACE, Json, Right
 
 OLDEST = "1.33"

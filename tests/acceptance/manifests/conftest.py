@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.manifests.applied import OLDEST, Applied
 from tests.acceptance.manifests.rendered import MANIFESTS
 

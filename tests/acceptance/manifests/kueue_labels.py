@@ -5,9 +5,10 @@ from __future__ import annotations
 import jsonpatch
 import yaml
 
-from queuectl.sandbox.client import Client
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import JSON_PATCH
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.players.api import JSON_PATCH, PlayerRequestError
+from queuectl.sandbox.players.api import Client
 from tests.acceptance.manifests.rendered import MANIFESTS, Json, documents
 
 COMPONENT = MANIFESTS / "kueue-labels"
@@ -55,6 +56,6 @@ async def put_in_force(api: Client) -> None:
             path = f"/apis/admissionregistration.k8s.io/v1/{plural}/{item['metadata']['name']}"
             try:
                 await api.request("PATCH", path, patch, content_type=JSON_PATCH)
-            except PlayerRequestError as error:
+            except ApiError as error:
                 if error.status not in (404, 422):  # the object is missing, or is patched already
                     raise

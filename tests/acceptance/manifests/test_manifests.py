@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from queuectl import __version__
-from queuectl.app import reach as reaching
 from queuectl.core.model.events import PolicyObserved
 from queuectl.kinds.gate import GATE
 from queuectl.kinds.manifests import policy_name
@@ -25,6 +24,7 @@ from queuectl.kinds.reserved_keys import (
     RESERVED,
     SUBMITTER_ANNOTATION,
 )
+from queuectl.kube import proxied as reaching
 from queuectl.sandbox.control_plane import CONTROLLER_USER
 from queuectl.settings import load
 from tests.acceptance.manifests.rendered import (

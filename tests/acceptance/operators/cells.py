@@ -14,7 +14,9 @@ from queuectl.core.decisions import Verdict
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload, WorkloadId
 from queuectl.kinds.workloads import HOLD_ANNOTATION
-from queuectl.sandbox.players.api import MERGE_PATCH, PlayerRequestError, stamp
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.players.api import stamp
 from queuectl.sandbox.players.kubelet import TERMINATE_SECONDS
 from queuectl.sandbox.players.pods import controller_of, controller_uid, ended, pod_path
 from tests.acceptance.gate.site import nested
@@ -86,7 +88,7 @@ class Cell:
                 await end_at_once(self.site, pod)
         for work in self._made:
             if work.seen() is not None:
-                with contextlib.suppress(PlayerRequestError):  # it may be gone by now
+                with contextlib.suppress(ApiError):  # it may be gone by now
                     await work.delete()
 
     def path(self, name: str = "", subresource: str = "") -> str:
@@ -304,7 +306,7 @@ def _is_of(pod: Json, part: str) -> bool:
 
 async def end_at_once(site: Site, pod: Json) -> None:
     change = {"metadata": {"annotations": {TERMINATE_SECONDS: "0"}}}
-    with contextlib.suppress(PlayerRequestError):
+    with contextlib.suppress(ApiError):
         await site.admin.request("PATCH", pod_path(pod), change, content_type=MERGE_PATCH)
 
 
@@ -341,6 +343,6 @@ async def refusal(attempt: Awaitable[object]) -> str:
     """The message with which the API server refuses a request."""
     try:
         await attempt
-    except PlayerRequestError as error:
+    except ApiError as error:
         return str(error)
     raise AssertionError("it was let through")

@@ -18,11 +18,11 @@ from typing import Any
 
 import yaml
 
-from queuectl.sandbox.client import Client
+from queuectl.kube.errors import ApiError
 from queuectl.sandbox.control_plane import ControlPlane, write_kubeconfig
 from queuectl.sandbox.endpoints import choose_ports
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.processes import ChildProcess, spawn
 from tests.integration.sandbox.polling import eventually
 from tests.rights import bind
@@ -288,7 +288,7 @@ async def served(api: Client, path: str) -> bool:
     """Whether the API server serves this collection."""
     try:
         await api.request("GET", path, query={"limit": "1"})
-    except PlayerRequestError as error:
+    except ApiError as error:
         if error.status in (404, 503):
             return False
         raise

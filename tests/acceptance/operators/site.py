@@ -22,16 +22,16 @@ from queuectl.core.model.workload import ObjectRef
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.reserved_keys import SUBMITTER_ANNOTATION
 from queuectl.kube.cluster import KubeCluster
+from queuectl.kube.errors import ApiError
 from queuectl.kube.reflectors import Reflectors, reflectors
 from queuectl.kube.session import Session, api_path
 from queuectl.kube.sources import sources
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.players import play
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.players.informer import Informer
-from queuectl.sandbox.players.nodes import FAKE_NODE
+from queuectl.sandbox.players.kubelet import FAKE_NODE
 from queuectl.sandbox.players.pods import PODS, controller_uid
 from queuectl.shipped import shipped
 from tests.acceptance.operators.kinds import SUBJECTS
@@ -193,7 +193,7 @@ async def _in_force(tenant: Client, subject: Subject) -> bool:
     path = api_path(subject.row.group, subject.row.version, subject.row.plural, "default")
     try:
         made = await tenant.request("POST", path, subject.body("probe"), query={"dryRun": "All"})
-    except PlayerRequestError as error:
+    except ApiError as error:
         if error.status not in (404, 503):
             raise
         return False

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.sandbox.players.api import MERGE_PATCH
+from queuectl.kube.session import MERGE_PATCH
 from tests.acceptance.operators.cells import COVERED, Cell, Work, cell
 from tests.acceptance.operators.charges import charged, requested
 from tests.acceptance.operators.kinds import BY_NAME

@@ -22,8 +22,7 @@ from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import ConfigKey, Phase, WorkloadOutcome
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.players.kubelet import RUN_SECONDS
-from queuectl.sandbox.players.nodes import FAKE_NODE
+from queuectl.sandbox.players.kubelet import FAKE_NODE, RUN_SECONDS
 from tests.acceptance.operators.cells import Cell, Work
 from tests.acceptance.operators.charges import charged, requested
 from tests.acceptance.operators.conftest import PROGRAMS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queuectl.kinds.podsets import Templates
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.kube.errors import ApiError
 from tests.acceptance.operators.cells import COVERED, Work, cell
 from tests.acceptance.operators.charges import charged, requested
 from tests.acceptance.operators.kinds import BY_NAME
@@ -42,7 +42,7 @@ async def test_fewer_pods_return_their_quota_when_they_are_gone(site: Site, kind
         await work.merge(_with(work, pod_set, 1))
         await work.until("the quota of a pod returns", equal)
         assert charged(work)[GPU] == pods - 1
-        with pytest.raises(PlayerRequestError, match="can't grow while it runs"):
+        with pytest.raises(ApiError, match="can't grow while it runs"):
             await work.merge(_with(work, pod_set, 2))
         await work.hold()
         await work.pending()

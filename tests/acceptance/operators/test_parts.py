@@ -8,7 +8,7 @@ import pytest
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.workload import ConfigKey
-from queuectl.sandbox.players.api import MERGE_PATCH
+from queuectl.kube.session import MERGE_PATCH
 from tests.acceptance.operators.cells import Cell, Work, cell
 from tests.acceptance.operators.kinds import BY_NAME
 from tests.acceptance.operators.site import Site

@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Object, PlayerRequestError, moment, stamp
-from queuectl.sandbox.players.pod_controller import PodController
-from queuectl.sandbox.players.pods import active, ended, owner_reference, phase_of, terminating
+from queuectl.kube.errors import ApiError
+from queuectl.sandbox.players.api import Object, moment, stamp
+from queuectl.sandbox.players.pods import PodController, active, ended, owner_reference, phase_of, terminating
 
 _APP: Final = "sparkoperator.k8s.io/app-name"
 _ROLE: Final = "spark-role"
@@ -87,8 +87,8 @@ class SparkOperator(PodController):
             await self._say(app, "SUSPENDED", **_FORGOTTEN)
         elif state == "SUSPENDED" and not app["spec"].get("suspend") and self._driver(app) is None:
             await self._say(app, "RESUMING")
-        elif state in _ENDED:
-            await self._expire(key, app)
+        elif state in _ENDED and (seconds := app["spec"].get("timeToLiveSeconds")) is not None:
+            await self._expire(key, app, app["status"]["terminationTime"], seconds)
 
     def _driver(self, app: Object) -> Object | None:
         metadata = app["metadata"]
@@ -107,7 +107,7 @@ class SparkOperator(PodController):
         path = f"/api/v1/namespaces/{app['metadata']['namespace']}/pods"
         try:
             driver = await self._api.request("POST", path, _driver_pod(app, next(self._submissions)))
-        except PlayerRequestError as error:
+        except ApiError as error:
             if error.status != 409:
                 raise
             await self._say(app, "FAILED_SUBMISSION", **told)
@@ -150,22 +150,8 @@ class SparkOperator(PodController):
             if not of:
                 await self._say(app, "PENDING_RERUN", terminationTime=None, **_FORGOTTEN)
 
-    async def _expire(self, key: str, app: Object) -> None:
-        seconds = app["spec"].get("timeToLiveSeconds")
-        if seconds is None:
-            return
-        left = seconds - (self._clock.now() - moment(app["status"]["terminationTime"])).total_seconds()
-        if left > 0:
-            self.queue.add_after(key, left)
-        else:
-            await self._api.request("DELETE", _path(app), {"preconditions": {"uid": app["metadata"]["uid"]}})
-
     async def _say(self, app: Object, state: str, **more: Any) -> None:
-        """Refused if the object has changed since it was read, as that of the real one."""
-        read = {key: app["metadata"][key] for key in ("uid", "resourceVersion")}
-        body = {"metadata": read, "status": {"applicationState": {"state": state}, **more}}
-        answer = await self._api.request("PATCH", _path(app) + "/status", body, content_type=MERGE_PATCH)
-        self._jobs.observe(answer)
+        await self._store_status(app, {"applicationState": {"state": state}, **more})
 
 
 class SparkDriver(PodController):
@@ -201,12 +187,6 @@ class SparkDriver(PodController):
         pod = {**pod, "metadata": {**pod["metadata"], "name": name, "ownerReferences": [owner]}}
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods"
         self._pods.observe(await self._api.request("POST", path, pod))
-
-
-def _path(app: Object) -> str:
-    metadata = app["metadata"]
-    base = f"/apis/{app['apiVersion']}/namespaces/{metadata['namespace']}/sparkapplications"
-    return f"{base}/{metadata['name']}"
 
 
 def _submitted_part(app: Object | None) -> Object:

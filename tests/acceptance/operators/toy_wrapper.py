@@ -10,9 +10,10 @@ import copy
 from collections import Counter
 from typing import Any, Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Object, PlayerRequestError
-from queuectl.sandbox.players.pod_controller import PodController
-from queuectl.sandbox.players.pods import holds, owner_reference, phase_of, with_condition
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.pods import PodController, holds, owner_reference, phase_of, with_condition
 
 _WRAPPER: Final = "workload.codeflare.dev/appwrapper"
 _FINALIZER: Final = "workload.codeflare.dev/finalizer"
@@ -68,7 +69,7 @@ class AppWrapperOperator(PodController):
         elif suspend and phase in ("Resuming", "Running", "Resetting"):
             await self._say(wrapper, "Suspending")
         elif phase == "Resuming":
-            await self._create(wrapper)
+            await self._create_components(wrapper)
             await self._say(wrapper, "Running")
         elif phase == "Running":
             await self._observe(key, wrapper)
@@ -76,11 +77,11 @@ class AppWrapperOperator(PodController):
             # Also from `Suspending`, if it is to run by now.
             await self._say(wrapper, *_AFTER[phase])
 
-    async def _create(self, wrapper: Object) -> None:
+    async def _create_components(self, wrapper: Object) -> None:
         for path, job in _jobs(wrapper):
             try:
                 await self._api.request("POST", path, job)
-            except PlayerRequestError as error:
+            except ApiError as error:
                 if error.status != 409:
                     raise
 
@@ -92,8 +93,8 @@ class AppWrapperOperator(PodController):
                 body = {"propagationPolicy": "Background"}
                 await self._api.request("DELETE", f"{path}/{job['metadata']['name']}", body)
                 remaining += 1
-            except PlayerRequestError as error:
-                if not error.gone:
+            except ApiError as error:
+                if error.status not in (404, 410):
                     raise
         if remaining:
             self.queue.add_after(key, _LOOKS_AGAIN_SECONDS)
@@ -121,8 +122,8 @@ class AppWrapperOperator(PodController):
         for path, job in _jobs(wrapper):
             try:
                 found = await self._api.request("GET", f"{path}/{job['metadata']['name']}")
-            except PlayerRequestError as error:
-                if not error.gone:
+            except ApiError as error:
+                if error.status not in (404, 410):
                     raise
                 return True
             if found["metadata"].get("deletionTimestamp"):

@@ -12,8 +12,8 @@ from pathlib import Path
 import yaml
 
 from queuectl.kube.session import api_path
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
+from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.pods import PODS, controller_uid
 from tests.acceptance.operators.programs import Json, service_account

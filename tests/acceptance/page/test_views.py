@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from queuectl.core.model.workload import Phase
-from queuectl.ports.reviews import Access
+from queuectl.ports.changes import Access
 from tests.acceptance.page.conftest import SIZES, Open
 from tests.acceptance.page.serving import Site, serving
 from tests.acceptance.page.stories import busy, of

@@ -1,4 +1,4 @@
-"""docs/kinds.md, "A kind by configuration": its files are written and its commands typed, word for word."""
+"""docs/kinds.md, "A kind by configuration": its commands are typed with its files, word for word."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.ledger.places import reachable_folder
 
 KINDS = Path(__file__).parents[3] / "docs" / "kinds.md"
 PAGE = KINDS.read_text().partition("## A kind by configuration")[2]
-FILES = dict(re.findall(r"`([a-z]+\.yaml)`[^\n]*:\n\n```yaml\n(.*?)```", PAGE, re.DOTALL))
+FILES = {path.name: path.read_text() for path in (KINDS.parent / "examples" / "kind").iterdir()}
 SESSION = "".join(re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL))
 """What is typed, and what is printed."""
 SECONDS = 90
@@ -31,11 +31,16 @@ def folder() -> Iterator[Path]:
         yield found
 
 
+def test_the_page_shows_the_row_and_names_the_files() -> None:
+    assert sorted(FILES) == ["crd.yaml", "queue.yaml", "queuectl.yaml", "train.yaml"]
+    assert f"```yaml\n{FILES['queuectl.yaml']}```" in PAGE
+    assert [name for name in FILES if f"`{name}`" not in PAGE] == []
+
+
 async def test_the_page_leads_from_nothing_to_an_object_that_is_started(folder: Path) -> None:
     assets = find_assets()
     if assets is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: there is no kubectl to type")
-    assert list(FILES) == ["crd.yaml", "queuectl.yaml", "train.yaml", "queue.yaml"]
     for name, text in FILES.items():
         (folder / name).write_text(text)
     assert "queuectl sandbox --empty --headless --config queuectl.yaml --data sandbox" in PAGE

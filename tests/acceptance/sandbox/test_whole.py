@@ -17,11 +17,10 @@ import aiohttp
 import pytest
 import yaml
 
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.endpoints import Endpoints
 from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.install import Installer
-from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.api import Client, Object
 from tests.integration.ledger.places import reachable_folder
 from tests.integration.sandbox.cluster import condition, job, pod_template
 from tests.integration.sandbox.polling import eventually

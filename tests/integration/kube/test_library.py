@@ -11,7 +11,7 @@ _READ = """
 import asyncio, json, sys, warnings
 warnings.simplefilter("error")
 from queuectl.kube import account
-from queuectl.kube.library import library
+from queuectl.kube.account import library
 user = asyncio.run(account.from_kubeconfig(sys.argv[1], None))
 token = asyncio.run(user.authorization())
 imported = [name for name in sys.modules if name.startswith("kubernetes_asyncio")]

@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from queuectl.sandbox.client import Client
+from queuectl.kube.errors import ApiError
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.kubernetes.server import SmallApi
-from queuectl.sandbox.players.api import PlayerRequestError
+from queuectl.sandbox.players.api import Client
 from tests import definitions
 from tests.acceptance.gate import test_ways as ways
 from tests.acceptance.gate.site import MANIFESTS, QUEUE, Kind, Site, nested
@@ -105,7 +105,7 @@ async def test_without_its_binding_a_policy_is_not_in_force(site: Site, kind: Ki
         binding["metadata"] = {"name": kind.policy}
         await site.admin.request("POST", path, binding)
     unlabelled = {"metadata": {"labels": {QUEUE: None}}}
-    with pytest.raises(PlayerRequestError, match=f"ValidatingAdmissionPolicy '{kind.policy}'"):
+    with pytest.raises(ApiError, match=f"ValidatingAdmissionPolicy '{kind.policy}'"):
         await site.merge(site.tenant, kind, "ungated", unlabelled)
 
 
@@ -126,12 +126,12 @@ async def test_a_default_queue_takes_what_has_no_label(site: Site, kind: Kind) -
             made = await site.tenant.request("POST", kind.path(), body)
             assert (kind.suspended(made), made["metadata"]["labels"]) == (True, {QUEUE: "default"})
         else:
-            with pytest.raises(PlayerRequestError, match="all work of this namespace queues"):
+            with pytest.raises(ApiError, match="all work of this namespace queues"):
                 await site.tenant.request("POST", kind.path(), body)
     finally:
         await site.admin.request("DELETE", f"{queues}/default")
         for obj in _objects("default-queue"):
-            with contextlib.suppress(PlayerRequestError):
+            with contextlib.suppress(ApiError):
                 await site.admin.request("DELETE", f"{_path(obj)}/{obj['metadata']['name']}")
 
 

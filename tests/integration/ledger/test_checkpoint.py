@@ -44,8 +44,8 @@ async def from_checkpoint(world: World) -> list[LedgerFinding]:
 
 
 def tried(edit: Edit) -> set[int]:
-    """The decisions with a checkpoint: all in CI, by default some, and always those beside the edit."""
-    step = max(1, LAST // profiles.examples(LAST))
+    """The decisions with a checkpoint: a third in CI, all with more examples, and those beside the edit."""
+    step = max(1, LAST // profiles.examples(LAST // 3))
     beside = set() if edit.at is None else {max(1, edit.at - 1), min(LAST, edit.at)}
     return beside | set(range(LAST, 0, -step))
 

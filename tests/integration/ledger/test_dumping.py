@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.app.dump import dumped
+from queuectl.app.past import dumped
 from queuectl.core.decisions import Plan
 from queuectl.core.model.node_facts import NodeFacts
 from queuectl.core.model.policy import Node

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from queuectl.answers.replay import replayed
-from queuectl.app.replay import past_since
+from queuectl.app.past import past_since
 from queuectl.cli import main
 from queuectl.ledger.history import state_at as as_of
 from queuectl.ports.ledger import NotStored

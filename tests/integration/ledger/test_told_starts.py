@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from queuectl.ledger.read.expected_starts import PostgresToldStarts
+from queuectl.ledger.read.outbox import PostgresToldStarts
 from tests.integration.ledger.edits import World
 from tests.integration.ledger.plans import admit, configure, enqueue, keep, wid
 

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Api, Object, PlayerRequestError
-from queuectl.sandbox.players.nodes import FAKE_NODE
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH, Session
+from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.kubelet import FAKE_NODE
 from tests.integration.sandbox.polling import eventually
 
 
@@ -24,7 +26,7 @@ class WallClock:
 class Cluster:
     """One namespace on a server."""
 
-    def __init__(self, api: Api, namespace: str, *, jobs_are_played: bool) -> None:
+    def __init__(self, api: Session, namespace: str, *, jobs_are_played: bool) -> None:
         self.api = api
         self.jobs_are_played = jobs_are_played
         """By players: there is no real Job controller."""
@@ -69,8 +71,8 @@ class Cluster:
     async def delete(self, kind: str, name: str) -> None:
         try:
             await self.api.request("DELETE", self.path(kind, name), {"propagationPolicy": "Background"})
-        except PlayerRequestError as error:
-            if not error.gone:
+        except ApiError as error:
+            if error.status not in (404, 410):
                 raise
 
     async def node(

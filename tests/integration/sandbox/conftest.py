@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.example import pytorchjob_crd
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players import play
+from queuectl.sandbox.players.api import Client
 from tests.integration.sandbox.cluster import Cluster, WallClock
 
 

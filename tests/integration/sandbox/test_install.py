@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from queuectl.kube.errors import ApiError
 from queuectl.sandbox import example, tenancy
 from queuectl.sandbox.api_server import problems_of_policy
-from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.install import RUNS_BESIDE, Installer, InstallError, read_kustomization
 from queuectl.sandbox.kubernetes.server import SmallApi
-from queuectl.sandbox.players.api import Object, PlayerRequestError
+from queuectl.sandbox.players.api import Client, Object
 from queuectl.shipped import shipped
 
 FOLDERS = (".", "mutating", "examples")
@@ -92,5 +92,5 @@ async def test_a_bad_policy_object_is_refused_with_its_name_and_field(tmp_path: 
         }
         with pytest.raises(InstallError, match=r"LocalQueue main can't be applied: .*clusterQueue"):
             await Installer(admin).apply([queue])
-        with pytest.raises(PlayerRequestError, match="404"):
+        with pytest.raises(ApiError, match="404"):
             await admin.request("GET", "/apis/queuectl.dev/v1beta1/namespaces/default/localqueues/main")

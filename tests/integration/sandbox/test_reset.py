@@ -8,7 +8,7 @@ import pytest
 
 from queuectl.sandbox.endpoints import Endpoints, SandboxError
 from queuectl.sandbox.postgres_folder import PostgresFailed, locked
-from queuectl.sandbox.reset import reset
+from queuectl.sandbox.run import reset
 
 
 def used(folder: Path) -> None:

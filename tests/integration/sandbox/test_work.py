@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from queuectl.sandbox.client import Client
+from queuectl.kube.errors import Conflict
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.kubernetes.store import ObjectStore
-from queuectl.sandbox.players.api import Object, PlayerRequestError
+from queuectl.sandbox.players.api import Client, Object
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.work_queue import WorkQueue
 from tests.doubles.faults import Action, Fault, expire_watches, injected
@@ -176,7 +176,7 @@ async def test_a_key_is_never_processed_twice_at_once_and_again_if_added_meanwhi
     assert calls == ["a", "a"]
 
 
-@pytest.mark.parametrize("failure", [PlayerRequestError(409, "conflict"), KeyError("spec")])
+@pytest.mark.parametrize("failure", [Conflict("conflict", status=409), KeyError("spec")])
 async def test_a_failed_key_is_tried_again_and_others_continue(failure: Exception) -> None:
     calls: list[str] = []
 

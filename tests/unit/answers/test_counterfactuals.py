@@ -13,8 +13,7 @@ import pytest
 from queuectl.answers import trial_snapshot
 from queuectl.answers.trial_snapshot import without_alike
 from queuectl.answers.what_if import counterfactuals as search
-from queuectl.answers.what_if.changed import with_quota
-from queuectl.answers.what_if.counterfactuals import counterfactuals
+from queuectl.answers.what_if.counterfactuals import counterfactuals, with_quota
 from queuectl.answers.what_if.trials import (
     BUDGET,
     TooFewWorkloads,

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuectl.answers.forecast.endings import LEAST_ENDINGS, MOST_ENDINGS, USUAL_SECONDS, Endings
+from queuectl.answers.forecast.samples import LEAST_ENDINGS, MOST_ENDINGS, USUAL_SECONDS, Endings
 from queuectl.ports.reader import PastLife, PastRun
 from tests.unit.answers.test_run_times import after, stored
 

@@ -15,7 +15,6 @@ import pytest
 
 from benchmarks.months import DAY, KINDS, START, Month, at_once
 from queuectl.answers.forecast import backtest
-from queuectl.answers.forecast.arrival_sampler import Calendar
 from queuectl.answers.forecast.forecast import (
     DRAWS,
     WINDOW,
@@ -27,7 +26,7 @@ from queuectl.answers.forecast.forecast import (
     obstacle,
 )
 from queuectl.answers.forecast.forward import Forward
-from queuectl.answers.forecast.run_times import RunTimes, known_at
+from queuectl.answers.forecast.samples import Calendar, RunTimes, known_at
 from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import Node
 from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, Phase, StoredWorkload

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.answers.forecast.run_times import (
+from queuectl.answers.forecast.samples import (
     LEAST_RUNS,
     Ran,
     RunTimes,

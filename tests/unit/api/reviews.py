@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from queuectl.ports.changes import Access, User
 from queuectl.ports.cluster import ClusterUnavailable
-from queuectl.ports.reviews import Access, User
 
 READS = ("get", "list")
 NAMESPACED = ("workloads", "localqueues")

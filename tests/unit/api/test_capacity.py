@@ -19,7 +19,7 @@ from queuectl.core.model.capacity import (
 from queuectl.core.model.policy import CapacityMode
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import ConfigKey, PodSet
-from queuectl.ports.reviews import Access
+from queuectl.ports.changes import Access
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, queue_spec, two_teams, workload
 from tests.unit.api.conftest import Clock, Serve
 from tests.unit.api.reviews import CannedReviews

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from queuectl.app.garbage_collection import YOUNG, collect_all, collect_young
+from queuectl.app.process import YOUNG, collect_all, collect_young
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from queuectl.api import limits, tunnel
+from queuectl.api import http, limits
 from queuectl.api import server as rest
 from queuectl.api.authorization import Reviewer
 from tests.unit.api.canned import two_teams
@@ -91,7 +91,7 @@ async def test_the_service_accounts_of_one_namespace_have_16_requests_in_work_to
 
 
 async def test_all_callers_together_leave_connections_for_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rest.LISTENING.connections > limits.IN_WORK_IN_ALL + tunnel.MOST
+    assert rest.LISTENING.connections > limits.IN_WORK_IN_ALL + http.MOST_TUNNELS
     monkeypatch.setattr(limits, "IN_WORK_IN_ALL", 6)
     async with reviewed() as url, aiohttp.ClientSession(url) as client:
         held = [await posted(url, "/api/v1/quote", token) for token in ("evil0", "good0") * 3]
@@ -106,7 +106,7 @@ async def test_all_callers_together_leave_connections_for_probes(monkeypatch: py
 
 
 async def test_tunnels_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tunnel, "MOST", 3)
+    monkeypatch.setattr(http, "MOST_TUNNELS", 3)
     async with reviewed() as url, aiohttp.ClientSession(url) as client:
         held = [await client.ws_connect("/tunnel") for _ in range(3)]
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:

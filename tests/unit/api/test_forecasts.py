@@ -14,9 +14,9 @@ from queuectl.answers.forecast import backtest
 from queuectl.answers.forecast.forecast import obstacle
 from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.api.forecast_routes import FORECAST_SECONDS
-from queuectl.api.lives import Times, times
 from queuectl.api.server import application
 from queuectl.api.view import View
+from queuectl.api.workload_routes import Times, times
 from queuectl.app.forecasts import FRESH_SECONDS, WHOLE_SECONDS, Forecaster
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION

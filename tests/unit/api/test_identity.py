@@ -13,8 +13,8 @@ import pytest
 
 from queuectl.api.authorization import MOST_TOKENS, ReviewCache, Reviewer, _Reviewed
 from queuectl.api.limits import STRANGERS_BURST
+from queuectl.ports.changes import Access
 from queuectl.ports.cluster import ClusterUnavailable
-from queuectl.ports.reviews import Access
 from tests.unit.api.canned import AWAY, two_teams
 from tests.unit.api.conftest import Clock, Rest, Serve, bearer
 from tests.unit.api.reviews import CannedReviews

@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from queuectl.answers.explanation import Visibility
-from queuectl.answers.story import LIMIT, remarks
+from queuectl.answers.explanation import STORY_LIMIT, Visibility, remarks
 from queuectl.core.entries import story
 from queuectl.core.model.workload import Verb
 from queuectl.ports.reader import DecisionRow, EffectRow, StoryRows
@@ -85,7 +84,7 @@ async def test_a_story_ends_with_the_last_remarks(rest: Rest) -> None:
     rest.readings.sequence = 50
     await rest.view.refresh()
     found = (await rest.get(PATH))["items"]
-    assert len(found) == LIMIT == 20
+    assert len(found) == STORY_LIMIT == 20
     assert found[-1]["detail"].startswith("Released, attempt 15")
     assert found[0]["detail"].startswith("Admitted, attempt 11")
 

@@ -14,8 +14,8 @@ from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity, FlavorResour
 from queuectl.core.model.policy import CapacityMode
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason, RejectedCandidate
 from queuectl.core.model.workload import ConfigKey, Phase, WorkloadId
+from queuectl.ports.changes import Access
 from queuectl.ports.reader import DecisionRow, Held
-from queuectl.ports.reviews import Access
 from tests.unit.api.canned import (
     EPOCH_START,
     GPU,

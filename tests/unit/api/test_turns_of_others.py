@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.answers import parts
-from queuectl.answers.parts import in_parts
+from queuectl.answers import state
+from queuectl.answers.state import in_parts
 from queuectl.core.model.workload import PodSet, StoredWorkload, WorkloadId
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, workload
 from tests.unit.api.conftest import Rest
@@ -133,6 +133,6 @@ async def test_a_part_counts_items_that_are_passed_over() -> None:
 
     async with asyncio.TaskGroup() as tasks:
         others = tasks.create_task(other())
-        assert [one async for one in in_parts(range(10 * parts.SCANNED)) if one < 0] == []
+        assert [one async for one in in_parts(range(10 * state.SCANNED)) if one < 0] == []
         others.cancel()
     assert turns >= 10

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from queuectl.app.kind_survey import survey
-from queuectl.app.kinds import Kinds, job_kinds
+from queuectl.app.kinds import Kinds, job_kinds, survey
 from queuectl.settings import load
 from tests.integration.kube.sites import CRDS, PYTORCH_CRD, in_process
 from tests.unit.cli.conftest import Run

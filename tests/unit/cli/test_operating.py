@@ -50,7 +50,7 @@ class App(ModuleType):
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> App:
     found = App()
-    for name in ("controller", "api", "upkeep", "rebuild", "verify_cluster", "sandbox"):
+    for name in ("controller", "api", "upkeep", "sandbox"):
         monkeypatch.setitem(sys.modules, f"queuectl.app.{name}", found)
         monkeypatch.setattr(queuectl.app, name, found, raising=False)
     return found

@@ -17,8 +17,8 @@ import trustme
 from aiohttp import web
 from click.shell_completion import get_completion_class
 
-from queuectl.app.reach import HOST
 from queuectl.cli import main
+from queuectl.kube.proxied import HOST
 from queuectl.net.relay import relay
 from tests.unit.cli.clusters import Cluster
 from tests.unit.cli.conftest import Run

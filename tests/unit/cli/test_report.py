@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from queuectl.app import api as reading
-from queuectl.app import observer as observing
+from queuectl.app import controller as leading
 from queuectl.screen.text import figure
 from queuectl.settings import ConfigurationError, Settings
 from queuectl.shadow import report as reporting
@@ -159,7 +159,7 @@ def test_observe_is_a_flag_of_the_controller(
         assert settings.database_url == URL
         calls.append((kubeconfig, context))
 
-    monkeypatch.setattr(observing, "run_observer", run_observer)
+    monkeypatch.setattr(leading, "run_observer", run_observer)
     flags = ["--kubeconfig", str(tmp_path / "k"), "--context", "c", "--database-url", URL]
     assert run("controller", "--observe", *flags).exit_code == 0
     assert calls == [(tmp_path / "k", "c")]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from queuectl.controller import loop
 from queuectl.controller import quarantine as set_aside
-from queuectl.controller.facts import PendingFacts
+from queuectl.controller.reports import PendingFacts
 from queuectl.core.decisions import Admit, Plan
 from queuectl.core.model.events import ContextGone, ContextObserved
 from queuectl.core.model.node_facts import NodeFacts

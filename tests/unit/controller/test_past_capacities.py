@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.controller.past_capacities import LEAST_SECONDS, MOST_SECONDS, PastCapacities
+from queuectl.controller.reports import LEAST_SECONDS, MOST_SECONDS, PastCapacities
 from queuectl.core.model.capacity import FlavorCapacity
 
 FLAVORS = ("a100", "b200")

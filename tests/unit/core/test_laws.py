@@ -56,7 +56,7 @@ def unguarded(data: bytes, *laws: Law) -> Driver:
 
 
 class Case(NamedTuple):
-    """Laws that random sequences keep, and the number of sequences in CI."""
+    """Laws that random sequences keep, and the number of sequences."""
 
     sequences: int
     laws: Sequence[Law]

@@ -8,7 +8,7 @@ import pytest
 
 from queuectl.core.model.devices import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.kinds.context import CONTEXT_KINDS
-from queuectl.kinds.device_claims import GENERATED, held_claims, pod_claims
+from queuectl.kinds.devices import GENERATED, held_claims, pod_claims
 from queuectl.kinds.json_fields import BadField
 
 METADATA = {"namespace": "team", "name": "x"}

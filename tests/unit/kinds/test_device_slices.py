@@ -9,7 +9,7 @@ import pytest
 
 from queuectl.core.model.devices import Device, DeviceTaintRule, ResourceSlice
 from queuectl.core.model.events import ContextGone, ContextObserved, Event
-from queuectl.kinds.device_slices import DeviceSlices, device_taint_rule
+from queuectl.kinds.devices import DeviceSlices, device_taint_rule
 
 Json = dict[str, Any]
 

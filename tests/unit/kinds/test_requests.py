@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.model.reasons import Code
-from queuectl.kinds.device_claims import pod_claims
+from queuectl.kinds.devices import pod_claims
 from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.requests import RequestProblem, not_charged, pod_requests
 

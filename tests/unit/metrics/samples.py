@@ -22,12 +22,9 @@ from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
-from queuectl.metrics.exposition import Exposition
-from queuectl.metrics.notifications import NotifierMetrics
+from queuectl.metrics.collectors import Sampled
+from queuectl.metrics.exposition import Exposition, NotifierMetrics, RestMetrics, WebhookMetrics
 from queuectl.metrics.registry import Metrics
-from queuectl.metrics.rest import RestMetrics
-from queuectl.metrics.sampled import Sampled
-from queuectl.metrics.webhook import WebhookMetrics
 from queuectl.ports.cluster import KindState
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)

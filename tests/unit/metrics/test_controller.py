@@ -15,10 +15,9 @@ from queuectl.core.model.reasons import Code, PreemptionCause, Reason
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
-from queuectl.metrics.bounds import BoundedNames, summed
-from queuectl.metrics.endpoint import application
+from queuectl.metrics.collectors import BoundedNames, Sampled, summed
+from queuectl.metrics.exposition import application
 from queuectl.metrics.registry import Metrics
-from queuectl.metrics.sampled import Sampled
 from queuectl.ports.cluster import KindState
 from tests.unit.metrics import samples
 

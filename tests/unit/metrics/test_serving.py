@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from queuectl.metrics.exposition import Exposition
-from queuectl.metrics.rest import RestMetrics
-from queuectl.metrics.webhook import WebhookMetrics
+from queuectl.metrics.exposition import Exposition, RestMetrics, WebhookMetrics
 
 EXPIRY = datetime(2027, 1, 1, tzinfo=UTC)
 

@@ -14,13 +14,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from queuectl.app.sinks import selection, sinks
 from queuectl.core.decisions import Verdict
 from queuectl.notifications.delivery import MAX_PAUSE, Sink, SinkFailed
-from queuectl.notifications.http import HttpSink
-from queuectl.notifications.mail import MailSink
 from queuectl.notifications.messages import Message, about
 from queuectl.notifications.rules import Event
+from queuectl.notifications.sinks import HttpSink, MailSink, selection, sinks
 from queuectl.ports.outbox import Occurrence
 from queuectl.settings import ConfigurationError, load
 from tests.unit.notifications.books import CREATED, PREEMPTED, row

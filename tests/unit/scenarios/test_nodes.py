@@ -417,12 +417,11 @@ def test_more_nodes_than_pods_of_a_workload_are_refused() -> None:
         read(cycle(queue("team", 8), [runs], nodes=[nodes()]))
 
 
-@pytest.mark.parametrize("reason", ["NoNodeFits", "NodeFailures"])
-def test_the_policy_tests_in_the_documentation_pass(reason: str) -> None:
-    text = (DOCS / "policy-tests.md").read_text()
-    (example,) = (one for one in re.findall(r"```yaml\n(format: [^`]*)```", text) if reason in one)
-    (scenario,) = read_scenarios(example.encode(), "policy-tests.md")
-    assert not judge(scenario).differences
+def test_the_policy_tests_in_the_documentation_pass() -> None:
+    example = DOCS / "examples" / "node-tests.yaml"
+    scenarios = read_scenarios(example.read_bytes(), example.name)
+    assert len(scenarios) == 2
+    assert all(not judge(scenario).differences for scenario in scenarios)
 
 
 def does(what: str, *names: str) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from functools import reduce
 
 import pytest
 
-from queuectl.screen.keys import Decoder
 from queuectl.screen.navigation import MAX_FILTER, Pane, ScreenView, press
+from queuectl.screen.terminal import Decoder
 
 ROWS = {Pane.QUEUES: 3, Pane.RUNNING: 0, Pane.WAITING: 25, Pane.DECISIONS: 100}
 

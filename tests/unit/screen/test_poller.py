@@ -9,8 +9,7 @@ import pytest
 from aiohttp import web
 
 from queuectl.screen.facts import facts
-from queuectl.screen.local_client import local_client
-from queuectl.screen.poller import Answer, Away, RequestRefused, look, only_queue, plain
+from queuectl.screen.poller import Answer, Away, RequestRefused, local_client, look, only_queue, plain
 from tests.unit.screen.documents import NOW, answers, busy, capacity, decision, page, queue, running, waiting
 
 

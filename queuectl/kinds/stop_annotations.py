@@ -1,0 +1,92 @@
+"""The reserved annotations of a stop.
+
+reserved-stopped: why queuectl stopped a workload, by which rule and at what cost. reserved-release: an admin
+releases the quota of an attempt although pods of it exist (L28).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+import orjson
+
+from queuectl.core.model.reasons import Code, Reason, redacted
+from queuectl.core.model.workload import Effect, ForcedRelease, WorkloadId
+from queuectl.kinds.admission import rfc3339
+from queuectl.kinds.json_fields import BadField, clean, integer
+
+MAX_STOPPED = 4_000
+"""Longest annotation that is read, in characters."""
+_MAX_DETAIL = 300
+_SECOND = timedelta(seconds=1)
+
+
+def render_stop(effect: Effect) -> str:
+    """The annotation's text for a stop, compact and in a fixed order."""
+    attempt, eviction = effect.attempt, effect.eviction
+    found: dict[str, Any] = {"workload": attempt.workload, "attempt": attempt.number}
+    if eviction is not None:
+        seconds = max(timedelta(), eviction.at - attempt.admitted_at) // _SECOND
+        devices = _devices(effect)
+        found |= {
+            "at": rfc3339(eviction.at),
+            **_words(redacted(eviction.reason, (effect.workload.ref.namespace,))),
+            "ranSeconds": seconds,
+            "deviceSeconds": {name: amount * seconds for name, amount in devices.items()},
+        }
+    return orjson.dumps(found).decode()
+
+
+def _words(reason: Reason) -> dict[str, str]:
+    words = {"code": reason.code.value}
+    if reason.cause is not None:
+        words["rule"] = reason.cause.value
+    if reason.by is not None:
+        words["by"] = reason.by
+    if reason.node is not None:
+        words["node"] = reason.node
+    if reason.detail is not None and reason.code is not Code.PREEMPTED:
+        words["detail"] = clean(reason.detail, _MAX_DETAIL)
+    return words
+
+
+def _devices(effect: Effect) -> dict[str, int]:
+    """What it held of extended resources, such as GPUs."""
+    held = effect.attempt.assignment.resources()
+    return {name: amount for name, amount in sorted(held.items()) if "/" in name}
+
+
+def stopped_attempt(annotation: object, workload: WorkloadId) -> int | None:
+    """The attempt whose stop it records; None if it is malformed or of another workload."""
+    if not isinstance(annotation, str) or len(annotation) > MAX_STOPPED:
+        return None
+    try:
+        read = orjson.loads(annotation)
+        if not isinstance(read, Mapping) or read.get("workload") != workload:
+            return None
+        return integer(read, "attempt", "", default=None, low=1)
+    except (orjson.JSONDecodeError, UnicodeEncodeError, BadField, RecursionError):
+        return None
+
+
+MAX_RELEASE: Final = 1_000
+"""Longest annotation that is read, in characters."""
+_TEXT: Final = re.compile(r"([^/]+)/([1-9][0-9]{0,8}) by (.+?): (.+)", re.DOTALL)
+
+
+def render_release(workload: WorkloadId, release: ForcedRelease) -> str:
+    """The text of the annotation: `WORKLOAD/ATTEMPT by USER: REASON`."""
+    return f"{workload}/{release.attempt} by {release.by}: {release.reason}"
+
+
+def forced_release(annotation: object, workload: WorkloadId) -> ForcedRelease | None:
+    """None if it is malformed, or about another workload."""
+    if not isinstance(annotation, str) or len(annotation) > MAX_RELEASE:
+        return None
+    found = _TEXT.fullmatch(clean(annotation, MAX_RELEASE))
+    if found is None or found[1] != workload:
+        return None
+    return ForcedRelease(int(found[2]), found[3], found[4])
