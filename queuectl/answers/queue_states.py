@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from queuectl.core.directory import READY, condition, local_condition
-from queuectl.core.model.workload import policy
+from queuectl.core.model import policy
 from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,

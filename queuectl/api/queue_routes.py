@@ -11,7 +11,7 @@ from queuectl.api import requests, schemas
 from queuectl.api.http import not_found
 from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, Allowed, Endpoint, Question
 from queuectl.api.view import AnswerSource, committed, detail, may_get, page
-from queuectl.core.model.workload import policy
+from queuectl.core.model import policy
 from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.resources import FlavorResource
 

@@ -22,7 +22,7 @@ from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Admission, Committed, Condition, Document, Reason
 from queuectl.api.view import AnswerSource, always, committed, now, shallow, while_asked
 from queuectl.api.workload_routes import WorkloadRoutes
-from queuectl.core.model.workload import what_if
+from queuectl.core.model import what_if
 from queuectl.core.model.events import PolicyGone, PolicyInvalid, PolicyObserved
 from queuectl.core.model.reasons import PreemptionCause, named_in
 from queuectl.core.model.resources import format_amount

@@ -76,6 +76,8 @@ def restore(state: EngineState, snapshot: LedgerSnapshot) -> None:
     for stored in snapshot.workloads:
         restore_workload(state, stored, unacknowledged)
     state.features.restored(snapshot, state.entries)
+    for entry in list(state.entries.values()):
+        state.refresh(entry)
     for one in snapshot.nodes:
         if one.avoided_until is not None:
             state.nodes.inventory.avoided[one.name] = one.avoided_until
@@ -111,7 +113,6 @@ def restore_workload(
     entry.recorded, entry.recorded_pods = facts(entry), stored.pod_sets
     entry.recorded_options = stored.options
     state.enter(entry)
-    state.refresh(entry)
     return entry
 
 
@@ -374,10 +375,10 @@ def thaw(state: EngineState, root: str, snapshot: LedgerSnapshot) -> None:
         entry.queue, entry.arrival = known.queue, known.arrival
         _take_observation(entry, known)
         state.enter(entry)
+    state.features.restored(snapshot, state.entries)
     for entry in list(state.entries.values()):
         state.route(entry)
         state.refresh(entry)
-    state.features.restored(snapshot, state.entries)
     prune(state)
 
 

@@ -48,6 +48,8 @@ class CycleOutcome:
     unfinished: list[tuple[Entry, Reason, Evaluation]] = field(default_factory=list)
     """Heads that the next cycle would have nominated again, had there been one."""
     work: int = 0
+    searched: int = 0
+    """Nominations and searches, in addition to `work`."""
     left: list[str] = field(default_factory=list)
     """Roots of trees with heads that the budget did not reach, those first that got no cycle."""
 
@@ -133,6 +135,7 @@ class Cycles:
             self._leave_unfinished(head for heads in last.values() for head in heads)
         for heads in all_heads:
             heads.put_back()
+        self.outcome.searched = self._nominator.work
         return self.outcome
 
     def _admit_early(self, root: QuotaNode, queues: Iterable[QueueHeads]) -> None:

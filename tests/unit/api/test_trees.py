@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.answers.queue_states import Policies, nominal_quota, quota_tree
-from queuectl.core.model.workload import policy
+from queuectl.core.model import policy
 from queuectl.core.model.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import ConfigKey

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 import queuectl
-from queuectl.core.model.workload import policy
+from queuectl.core.model import policy
 from queuectl.core.model.charging import ResourceForms, Transformation
 from queuectl.importers.kueue import import_kueue
 from queuectl.settings import Address, ConfigurationError, Settings, load

@@ -52,7 +52,7 @@ def what_could_not_have_enough_is_refused(context: PlanContext) -> None:
     """W7. No head that is passed over would be admitted, or find victims."""
     state = engine_state.state(context.driver.engine)
     with state.limits.trying() as trial:
-        draft = PlanDraft(state, context.now, trial)
+        draft = PlanDraft(state, context.now, 1, trial)
         nominator = Nominator(draft.snapshot, state.directory, state.claims)
         for waiting in state.pending.values():
             for group in waiting.groups.values():
