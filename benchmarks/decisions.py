@@ -20,8 +20,8 @@ from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report
 from benchmarks.worlds import BATCH, Forest, Lent, World, job, seen
 from queuectl.core.decisions import Evict
-from queuectl.core.events import Event, WorkloadGone, WorkloadObserved
-from queuectl.core.model import Workload, WorkloadOutcome
+from queuectl.core.model.events import Event, WorkloadGone, WorkloadObserved
+from queuectl.core.model.workload import Workload, WorkloadOutcome
 
 QUEUES: Final = 1_000
 JOBS: Final = 50

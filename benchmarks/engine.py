@@ -15,7 +15,7 @@ from benchmarks.profiles import Samples, sampled
 from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report
 from benchmarks.worlds import Forest, World, distinct, job, observed
-from queuectl.core.model import Workload
+from queuectl.core.model.workload import Workload
 
 T = TypeVar("T")
 

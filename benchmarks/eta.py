@@ -20,7 +20,7 @@ from benchmarks.report import Detail, Figure, Goal, Report
 from queuectl.answers.forecast.backtest import held, started
 from queuectl.answers.forecast.forecast import WINDOW, Forecast, Interval, Known, Unknown
 from queuectl.answers.forecast.samples import known_at
-from queuectl.core.model import Phase, StoredWorkload, WorkloadId
+from queuectl.core.model.workload import Phase, StoredWorkload, WorkloadId
 from queuectl.ports.reader import PastLife, PastLives
 
 TIMES: Final = 60

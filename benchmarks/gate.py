@@ -19,7 +19,8 @@ from benchmarks.objects import GPU, rights, training_job
 from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report
 from queuectl.app.kinds import built_in
-from queuectl.core.model import (
+from queuectl.core.model.policy import ResourceFlavor
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
@@ -29,7 +30,6 @@ from queuectl.core.model import (
     Verb,
     Workload,
 )
-from queuectl.core.policy import ResourceFlavor
 from queuectl.kinds import patches
 from queuectl.kinds.workloads import observe
 from queuectl.kube.session import JSON_PATCH, MERGE_PATCH

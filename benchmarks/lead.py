@@ -24,9 +24,9 @@ from benchmarks.report import Detail, Figure, Goal, Report
 from benchmarks.worlds import World, job, seen
 from queuectl.core.decisions import Admit
 from queuectl.core.engine import Engine
-from queuectl.core.events import Event, Listed, WorkloadObserved
-from queuectl.core.model import WorkloadId
-from queuectl.core.policy import AdmissionFairSharing, SchedulingConfiguration
+from queuectl.core.model.events import Event, Listed, WorkloadObserved
+from queuectl.core.model.policy import AdmissionFairSharing, SchedulingConfiguration
+from queuectl.core.model.workload import WorkloadId
 from queuectl.ledger.admin import schema
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.write.postgres import PostgresLedger

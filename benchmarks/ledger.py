@@ -24,7 +24,7 @@ from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report, percentile
 from benchmarks.worlds import World, job
 from queuectl.core.decisions import Admit, Plan
-from queuectl.core.model import EffectKey
+from queuectl.core.model.workload import EffectKey
 from queuectl.ledger.admin import schema
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.write.postgres import PostgresLedger

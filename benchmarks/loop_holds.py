@@ -22,7 +22,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.api.server import application
 from queuectl.api.view import View
-from queuectl.core.model import ConfigKey, Phase
+from queuectl.core.model.workload import ConfigKey, Phase
 from queuectl.kinds.policy import parse_policy
 from tests.job_kinds import JOB_KINDS
 from tests.unit.api.canned import EPOCH_START, WAITS, CannedReadings, local_spec, queue_spec, workload

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import ConfigurationObserved, ContextObserved, Event, Listed
-from queuectl.core.model import EffectKey, ObjectRef, PodSet, Workload, WorkloadId
+from queuectl.core.model.events import ConfigurationObserved, ContextObserved, Event, Listed
+from queuectl.core.model.workload import EffectKey, ObjectRef, PodSet, Workload, WorkloadId
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.policy import policy_event
 from queuectl.scenarios.arrivals import Arrival, milliseconds

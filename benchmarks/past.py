@@ -17,8 +17,8 @@ from benchmarks.profiles import Samples, sampled
 from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report, median
 from benchmarks.worlds import World, job
-from queuectl.core.model import Workload
-from queuectl.core.policy import DEFAULT_CONFIGURATION
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION
+from queuectl.core.model.workload import Workload
 from queuectl.ledger.admin import schema
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import Pool, connection_pool

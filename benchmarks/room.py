@@ -22,11 +22,11 @@ from benchmarks.report import Figure, Goal, Report
 from benchmarks.worlds import BATCH, GPU, NOW, Forest, World, job
 from queuectl.core.decisions import Admit
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, Event, PodGone, PodObserved
-from queuectl.core.model import Workload, WorkloadId
-from queuectl.core.nodes.pods import Pod, PodGroup, PodShape
-from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.policy import Node, NodeRules, ResourceFlavor
+from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.model.events import ContextObserved, Event, PodGone, PodObserved
+from queuectl.core.model.pods import Pod, PodGroup, PodShape
+from queuectl.core.model.policy import Node, NodeRules, ResourceFlavor
+from queuectl.core.model.workload import Workload, WorkloadId
 
 NODES: Final = 5_000
 PODS: Final = 50_000

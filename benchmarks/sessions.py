@@ -15,8 +15,8 @@ from benchmarks.months import DAY, QUOTA, Recorded, arrivals
 from benchmarks.objects import gang_job, shared_queues
 from queuectl.answers.forecast.samples import LEAST_ENDINGS
 from queuectl.core.decisions import Plan
-from queuectl.core.events import ConfigurationObserved, Event
-from queuectl.core.model import EffectKey
+from queuectl.core.model.events import ConfigurationObserved, Event
+from queuectl.core.model.workload import EffectKey
 from queuectl.kinds.batch_job import JOB
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.policy import policy_event

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from queuectl.core.decisions import Admit, Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import (
+from queuectl.core.model.events import (
     ContextObserved,
     EffectSettled,
     Event,
@@ -18,17 +18,7 @@ from queuectl.core.events import (
     Result,
     WorkloadObserved,
 )
-from queuectl.core.model import (
-    ConfigKey,
-    EffectKey,
-    ObjectRef,
-    Observation,
-    PodSet,
-    Workload,
-    WorkloadId,
-    WorkloadOutcome,
-)
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
     FlavorQuotas,
@@ -42,6 +32,16 @@ from queuectl.core.policy import (
     ResourceFlavor,
     ResourceGroup,
     ResourceQuota,
+)
+from queuectl.core.model.workload import (
+    ConfigKey,
+    EffectKey,
+    ObjectRef,
+    Observation,
+    PodSet,
+    Workload,
+    WorkloadId,
+    WorkloadOutcome,
 )
 
 GPU = "nvidia.com/gpu"

@@ -19,7 +19,7 @@ from queuectl.core.decisions import (
     PodsToCount,
 )
 from queuectl.core.engine import Engine
-from queuectl.core.events import (
+from queuectl.core.model.events import (
     ContextObserved,
     EffectSettled,
     Event,
@@ -29,20 +29,7 @@ from queuectl.core.events import (
     TimeCame,
     WorkloadObserved,
 )
-from queuectl.core.model import (
-    Attempt,
-    ConfigKey,
-    ForcedRelease,
-    ObjectRef,
-    Observation,
-    Phase,
-    PodSet,
-    StoredWorkload,
-    Workload,
-    WorkloadId,
-    WorkloadOutcome,
-)
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     ClusterQueue,
     FlavorQuotas,
     LabelSelector,
@@ -60,8 +47,21 @@ from queuectl.core.policy import (
     Toleration,
     WorkloadPriorityClass,
 )
-from queuectl.core.reasons import Reason
-from queuectl.core.resources import amounts
+from queuectl.core.model.reasons import Reason
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import (
+    Attempt,
+    ConfigKey,
+    ForcedRelease,
+    ObjectRef,
+    Observation,
+    Phase,
+    PodSet,
+    StoredWorkload,
+    Workload,
+    WorkloadId,
+    WorkloadOutcome,
+)
 from tests.doubles.invariants import violations
 
 GPU = "nvidia.com/gpu"

@@ -28,8 +28,8 @@ from queuectl.api.view import View
 from queuectl.controller.loop import Controller
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import EffectSettled, PodsCounted, Result
-from queuectl.core.policy import Preemption, PreemptionPolicy, SchedulingConfiguration
+from queuectl.core.model.events import EffectSettled, PodsCounted, Result
+from queuectl.core.model.policy import Preemption, PreemptionPolicy, SchedulingConfiguration
 from queuectl.kinds.policy import parse_policy
 from queuectl.kube.reflectors import reflectors
 from queuectl.kube.session import api_path

@@ -14,14 +14,13 @@ from typing import Any, Final, TypeVar
 
 from queuectl.answers.state import CommittedState
 from queuectl.core.entries import WorkloadEvent
-from queuectl.core.model import ConfigKey, ObjectRef, Phase, StoredWorkload
-from queuectl.core.pods_ready import ClockName, running_clock
-from queuectl.core.policy import ClusterQueue, PreemptionPolicy
+from queuectl.core.features.pods_ready import ClockName, readiness_rules, running_clock
+from queuectl.core.model.policy import ClusterQueue, PreemptionPolicy
+from queuectl.core.model.reasons import Code, Limit, Reason, named_in, redacted
+from queuectl.core.model.resources import FlavorResource, format_amount
+from queuectl.core.model.workload import ConfigKey, ObjectRef, Phase, StoredWorkload
 from queuectl.core.quota.shares import dominant_share, shares_fairly
 from queuectl.core.quota.tree import limits
-from queuectl.core.readiness import readiness_rules
-from queuectl.core.reasons import Code, Limit, Reason, named_in, redacted
-from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.ports.reader import DecisionRow, EffectRow, StoryRows
 
 AHEAD: Final = 3

@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 from queuectl.answers.explanation import Visibility
 from queuectl.answers.queue_states import QueueState
 from queuectl.answers.state import CommittedState, in_parts
-from queuectl.core.model import Phase, StoredWorkload, WorkloadId
-from queuectl.core.policy import ClusterQueue, PreemptionPolicy
+from queuectl.core.model.policy import ClusterQueue, PreemptionPolicy
+from queuectl.core.model.reasons import PreemptionCause
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import Phase, StoredWorkload, WorkloadId
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.reasons import PreemptionCause
-from queuectl.core.resources import FlavorResource
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from queuectl.core import policy
 from queuectl.core.directory import READY, condition, local_condition
-from queuectl.core.model import ConfigKey, Phase, StoredWorkload, WorkloadId
-from queuectl.core.policy import (
+from queuectl.core.model import policy
+from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
     Condition,
@@ -22,9 +21,10 @@ from queuectl.core.policy import (
     ResourceGroup,
     cyclic,
 )
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload, WorkloadId
 from queuectl.core.queues.line import LinePlace, line_place
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.resources import FlavorResource
 
 Policies = Mapping[ConfigKey, Policy | str]
 """A text instead of an object: why its spec is invalid."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from queuectl.answers.state import CommittedState, in_parts
-from queuectl.core.model import Attempt, AttemptState, Phase, StoredWorkload, Workload
-from queuectl.core.what_if import Tried
+from queuectl.core.model.what_if import Tried
+from queuectl.core.model.workload import Attempt, AttemptState, Phase, StoredWorkload, Workload
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import Reading
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 from queuectl.answers.forecast.forward import Resumed
 from queuectl.answers.forecast.samples import Endings, RunTimes, grouped, run_of
 from queuectl.core.engine import Engine
-from queuectl.core.events import Event, PolicyObserved
-from queuectl.core.model import LedgerSnapshot, Phase, StoredWorkload, WorkloadId, WorkloadOutcome
+from queuectl.core.model.events import Event, PolicyObserved
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION, ClusterQueue, Cohort, SchedulingConfiguration
+from queuectl.core.model.reasons import Family
+from queuectl.core.model.workload import LedgerSnapshot, Phase, StoredWorkload, WorkloadId, WorkloadOutcome
 from queuectl.core.observing import CONFIGURATION
-from queuectl.core.policy import DEFAULT_CONFIGURATION, ClusterQueue, Cohort, SchedulingConfiguration
-from queuectl.core.reasons import Family
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import PastLife, PastLives, PastRevision
 from queuectl.scenarios.arrivals import Arrival, milliseconds

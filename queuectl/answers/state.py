@@ -27,13 +27,12 @@ from queuectl.answers.queue_states import (
     queue_states,
     quota_tree,
 )
-from queuectl.core.capacity import ClusterQueueDemand, FlavorCapacity, PodDemand
 from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.entries import Shape
-from queuectl.core.model import ConfigKey, Phase, PodSet, PodsReady, StoredWorkload, Workload, WorkloadId
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.nodes.capacity import told_capacities
-from queuectl.core.policy import (
+from queuectl.core.features.nodes.capacity import told_capacities
+from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, PodDemand
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.policy import (
     DEFAULT_CONFIGURATION,
     ClusterQueue,
     Cohort,
@@ -44,11 +43,20 @@ from queuectl.core.policy import (
     ResourceFlavor,
     SchedulingConfiguration,
 )
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import (
+    ConfigKey,
+    Phase,
+    PodSet,
+    PodsReady,
+    StoredWorkload,
+    Workload,
+    WorkloadId,
+)
 from queuectl.core.queues.demand import PendingRequest, demand
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.shortage import share_out, shares_out
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.resources import FlavorResource
 from queuectl.kinds.context import is_kept, kept_context
 from queuectl.ports.reader import Reading
 
@@ -531,7 +539,7 @@ class _Shapes:
     """What workloads request, computed once for those of a namespace with the same podsets."""
 
     def __init__(self, state: CommittedState) -> None:
-        self._directory = Directory(state.configuration.resources)
+        self._directory = Directory(state.configuration)
         self._known: dict[tuple[str, tuple[PodSet, ...]], Shape] = {}
         for key, spec in state.specs.items():
             if is_kept(key.kind):

@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 
 from queuectl.answers.queue_states import QueueState, quota_tree
 from queuectl.answers.state import CommittedState
-from queuectl.core.model import ConfigKey
-from queuectl.core.policy import Policy
+from queuectl.core.model.policy import Policy
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import ConfigKey
 from queuectl.core.quota.shares import dominant_share, shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.resources import FlavorResource
 from queuectl.ports.reader import Held, PastHolds, PreemptionRow, Revision
 
 

@@ -10,7 +10,10 @@ from typing import Final
 
 from queuectl.answers.state import CommittedState
 from queuectl.core.context_records import namespace_of
-from queuectl.core.model import (
+from queuectl.core.features.nodes.facts import with_unmanaged
+from queuectl.core.model.policy import ClusterQueue, LocalQueue, Policy
+from queuectl.core.model.reasons import Family
+from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     ConfigKey,
     LedgerSnapshot,
@@ -19,10 +22,7 @@ from queuectl.core.model import (
     StoredWorkload,
     WorkloadId,
 )
-from queuectl.core.nodes.facts import with_unmanaged
-from queuectl.core.policy import ClusterQueue, LocalQueue, Policy
 from queuectl.core.queues.pending import is_refusal, queue_place
-from queuectl.core.reasons import Family
 from queuectl.ports.reader import Basis
 
 FIRST: Final = 2

@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import Phase
-from queuectl.core.reasons import Code, Family, Limit
+from queuectl.core.model.reasons import Code, Family, Limit
+from queuectl.core.model.workload import Phase
 from queuectl.ports.history import WorkloadHistory
 from queuectl.ports.reader import DecisionRow, StartsSpan, WorkloadStarts
 

@@ -39,9 +39,9 @@ from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Committed, Document
 from queuectl.api.view import AnswerSource, Sight, always, committed, may_get, now
 from queuectl.api.workload_routes import PAGE, PAGES, WorkloadRoutes, decisions_on
-from queuectl.core.model import Phase
-from queuectl.core.reasons import Code, Limit
-from queuectl.core.resources import FlavorResource
+from queuectl.core.model.reasons import Code, Limit
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import Phase
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import MOST_HELD, PastHolds, PreemptionRow, TooMuchHistory
 

@@ -15,11 +15,11 @@ from queuectl.api.queue_routes import Quotas
 from queuectl.api.requests import CLUSTER_QUEUES, FLAVORS, WORKLOADS, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Amounts, Committed, Document, Labels, Page
 from queuectl.api.view import AnswerSource, committed, detail, may_get, page, shallow
-from queuectl.core import capacity
-from queuectl.core.capacity import AwaitedLimit, FlavorCapacity
-from queuectl.core.nodes.inventory import NodeState
-from queuectl.core.nodes.warnings import WarningCode
-from queuectl.core.policy import CapacityMode, ResourceFlavor
+from queuectl.core.features.nodes.inventory import NodeState
+from queuectl.core.features.nodes.warnings import WarningCode
+from queuectl.core.model import capacity
+from queuectl.core.model.capacity import AwaitedLimit, FlavorCapacity
+from queuectl.core.model.policy import CapacityMode, ResourceFlavor
 
 NAMESPACES = "Namespaces that the caller may not read, and those after the first 50, are one item with null."
 

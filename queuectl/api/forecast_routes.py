@@ -15,7 +15,7 @@ from queuectl.api.limits import Turns
 from queuectl.api.requests import Endpoint, Question
 from queuectl.api.view import AnswerSource, always, committed, now, while_asked
 from queuectl.api.workload_routes import Times, WorkloadRoutes, decisions_on, times
-from queuectl.core.model import Phase, StoredWorkload
+from queuectl.core.model.workload import Phase, StoredWorkload
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
 from queuectl.ports.reader import Forecasts, StartForecast
 

@@ -18,8 +18,8 @@ from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
 from queuectl.api.schemas import Committed, Document
 from queuectl.api.view import AnswerSource, always, committed, now, page
 from queuectl.api.workload_routes import WorkloadRoutes
-from queuectl.core.policy import PreemptionPolicy
-from queuectl.core.reasons import PreemptionCause, named_in
+from queuectl.core.model.policy import PreemptionPolicy
+from queuectl.core.model.reasons import PreemptionCause, named_in
 from queuectl.ports.reader import PreemptionRow
 
 SCAN_ROWS: Final = 1000

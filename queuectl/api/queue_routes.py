@@ -11,9 +11,9 @@ from queuectl.api import requests, schemas
 from queuectl.api.http import not_found
 from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, Allowed, Endpoint, Question
 from queuectl.api.view import AnswerSource, committed, detail, may_get, page
-from queuectl.core import policy
-from queuectl.core.policy import LocalQueueName
-from queuectl.core.resources import FlavorResource
+from queuectl.core.model import policy
+from queuectl.core.model.policy import LocalQueueName
+from queuectl.core.model.resources import FlavorResource
 
 PAGE = (requests.AS_OF, requests.LIMIT, requests.NEXT)
 _ONE = (requests.AS_OF,)

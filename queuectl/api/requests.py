@@ -21,8 +21,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Typ
 
 from queuectl.api import schemas
 from queuectl.api.http import bad_request
-from queuectl.core.model import Phase
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import Phase
 from queuectl.files import BadFile, documents, listed, refuse_deep
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.selectors import Selects, label_selector

@@ -9,10 +9,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import Phase
-from queuectl.core.pods_ready import ClockName
-from queuectl.core.policy import QueueingStrategy, StopPolicy
-from queuectl.core.reasons import Code, Family, Limit, PreemptionCause
+from queuectl.core.features.pods_ready import ClockName
+from queuectl.core.model.policy import QueueingStrategy, StopPolicy
+from queuectl.core.model.reasons import Code, Family, Limit, PreemptionCause
+from queuectl.core.model.workload import Phase
 
 AMOUNT = "In base units: thousandths of a cpu, bytes of memory, devices, pods."
 

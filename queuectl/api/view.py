@@ -28,8 +28,8 @@ from queuectl.api.requests import (
     Question,
     is_name,
 )
-from queuectl.core.capacity import NO_FLAVOR, PodDemand
-from queuectl.core.model import ForReaders, LedgerSnapshot
+from queuectl.core.model.capacity import NO_FLAVOR, PodDemand
+from queuectl.core.model.workload import ForReaders, LedgerSnapshot
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
 from queuectl.ports.reader import GONE_KEPT, Past, Reading, Readings
 

@@ -22,12 +22,12 @@ from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Admission, Committed, Condition, Document, Reason
 from queuectl.api.view import AnswerSource, always, committed, now, shallow, while_asked
 from queuectl.api.workload_routes import WorkloadRoutes
-from queuectl.core import what_if
-from queuectl.core.events import PolicyGone, PolicyInvalid, PolicyObserved
-from queuectl.core.model import ConfigKey, PodSet, Workload
-from queuectl.core.reasons import PreemptionCause, named_in
-from queuectl.core.resources import format_amount
-from queuectl.core.what_if import ChangeKind, PolicyChange, Start
+from queuectl.core.model import what_if
+from queuectl.core.model.events import PolicyGone, PolicyInvalid, PolicyObserved
+from queuectl.core.model.reasons import PreemptionCause, named_in
+from queuectl.core.model.resources import format_amount
+from queuectl.core.model.what_if import ChangeKind, PolicyChange, Start
+from queuectl.core.model.workload import ConfigKey, PodSet, Workload
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.pod_sizes import Smaller, asked

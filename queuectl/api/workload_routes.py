@@ -14,8 +14,8 @@ from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller, Cursor, Endpoint, Question
 from queuectl.api.view import HEARTBEAT_SECONDS, AnswerSource, Sight, always, committed, now, page, shallow
-from queuectl.core.model import ObjectRef, Phase, StoredWorkload, WorkloadId
-from queuectl.core.reasons import Reason, named_in
+from queuectl.core.model.reasons import Reason, named_in
+from queuectl.core.model.workload import ObjectRef, Phase, StoredWorkload, WorkloadId
 from queuectl.ports.history import history_of
 from queuectl.ports.reader import DecisionRow
 

@@ -21,7 +21,7 @@ from queuectl.app.forecasts import Forecaster
 from queuectl.app.kinds import RecordedKinds
 from queuectl.app.process import collect_all, collect_young, stop_on_signals
 from queuectl.changes.callers import KubeChanges, changes_to
-from queuectl.core.policy import SchedulingConfiguration
+from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.kinds.policy import parse_policy
 from queuectl.kube.connections import open_session
 from queuectl.kube.errors import BadKubeconfig, Forbidden, NotFound

@@ -21,7 +21,7 @@ from queuectl.app.process import stop_on_signals
 from queuectl.app.verifier import comparisons
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
-from queuectl.core.events import ConfigurationObserved, Event
+from queuectl.core.model.events import ConfigurationObserved, Event
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.connections import open_session, session_to
 from queuectl.kube.errors import NotFound
@@ -246,6 +246,7 @@ async def _run_parts(
             silence=reflecting.ages,
             kinds=lambda: {**kinds.malformed, **reflecting.kinds()},
             cluster_report=core.cluster_report,
+            numbers=core.numbers,
             unsettled=controller.unsettled,
         )
     )

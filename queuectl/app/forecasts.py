@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from queuectl.answers.forecast import backtest
 from queuectl.answers.forecast.forecast import MOST_WORK, WINDOW, Forecast, Known, Unknown, obstacle, queue_of
 from queuectl.answers.forecast.samples import known_at
-from queuectl.core.model import LedgerSnapshot, WorkloadId
+from queuectl.core.model.workload import LedgerSnapshot, WorkloadId
 from queuectl.ledger.history.state_at import Configure, configuration_of
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
 from queuectl.ports.reader import ForecastCalibration, NotAtRest, PastLives, PastWork, StartForecast

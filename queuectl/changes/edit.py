@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from queuectl.core.model import ForcedRelease, WorkloadId
+from queuectl.core.model.workload import ForcedRelease, WorkloadId
 from queuectl.kinds.admission import parse
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.json_fields import Json

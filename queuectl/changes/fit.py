@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from queuectl.changes.edit import WorkloadTarget, must_queue_itself, notes_beside_hold, part, uid
-from queuectl.core.model import PodSet
+from queuectl.core.model.workload import PodSet
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.pod_sizes import Fitted, Size, fitted
 from queuectl.kinds.workloads import REASON_ANNOTATION

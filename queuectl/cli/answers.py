@@ -15,7 +15,7 @@ from queuectl.cli.printing import Column, printable
 from queuectl.cli.reading import AS_OF, WORKLOAD, When, workload_of
 from queuectl.cli.rest import Document, Server
 from queuectl.cli.writing import NAMESPACE
-from queuectl.core.resources import CPU, format_amount
+from queuectl.core.model.resources import CPU, format_amount
 from queuectl.screen.text import figure
 
 _PARTS: Final = (Column("WAITED", right=True), Column("SHARE", right=True), Column("FOR"))

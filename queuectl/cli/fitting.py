@@ -16,7 +16,7 @@ from queuectl.kinds.json_fields import MAX_COUNT
 if TYPE_CHECKING:
     from queuectl.changes.edit import WorkloadTarget
     from queuectl.changes.fit import FitChange
-    from queuectl.core.model import PodSet
+    from queuectl.core.model.workload import PodSet
     from queuectl.kinds.pod_sizes import Size
     from queuectl.kube.session import Session
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from queuectl.core.resources import format_amount
+from queuectl.core.model.resources import format_amount
 from queuectl.screen.text import NOTHING as NOTHING
 from queuectl.screen.text import Column as Column
 from queuectl.screen.text import age

@@ -17,8 +17,8 @@ from queuectl.cli.resources import RESOURCES, ListedResource, NamedResource, Res
 from queuectl.cli.rest import Document, NoAnswer, NotThere, Server
 from queuectl.cli.selecting import Show
 from queuectl.cli.writing import NAMESPACE
-from queuectl.core.model import Phase
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import Phase
 
 if TYPE_CHECKING:
     from queuectl.cli.selecting import Show

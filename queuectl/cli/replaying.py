@@ -20,7 +20,7 @@ from queuectl.cli.simulating import check_picture
 from queuectl.screen.text import figure
 
 if TYPE_CHECKING:
-    from queuectl.core.events import Event
+    from queuectl.core.model.events import Event
 
 Document = dict[str, Any]
 
@@ -89,7 +89,7 @@ def replay(
 
 
 def _policy(names: tuple[str, ...]) -> Sequence[Event]:
-    from queuectl.core.events import PolicyObserved
+    from queuectl.core.model.events import PolicyObserved
 
     wrong: list[str] = []
     events = read_policies(names, wrong).events

@@ -11,7 +11,6 @@ import click
 
 from queuectl.cli import completion, contexts
 from queuectl.cli.arguments import meant
-from queuectl.cli.operating import call
 from queuectl.cli.options import Failure, NotGood, Options
 from queuectl.cli.printing import printable
 
@@ -63,6 +62,8 @@ def answer(loss: str) -> str | None:
 
 def run(options: Options, of: EditTarget, work: Callable[[Session], Awaitable[None]]) -> None:
     """Run `work` with a session to the cluster of the kubeconfig; `of`: the object that errors are about."""
+    from queuectl.cli.operating import call
+
     kubeconfig = contexts.announced(options)
 
     async def session() -> None:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import count
 
 from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount, Release, Retire
-from queuectl.core.events import EffectSettled, Event, PodsCounted, Result
-from queuectl.core.model import Effect, EffectKey, Verb, WorkloadId
+from queuectl.core.model.events import EffectSettled, Event, PodsCounted, Result
+from queuectl.core.model.workload import Effect, EffectKey, Verb, WorkloadId
 from queuectl.ports.cluster import Cluster, ClusterUnavailable, Notice, WriteDenied
 
 log = logging.getLogger(__name__)

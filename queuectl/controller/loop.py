@@ -16,9 +16,9 @@ from queuectl.controller.quarantine import SetAside
 from queuectl.controller.reports import LoopObserver, Reports
 from queuectl.core.decisions import Plan, Release, Retire, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
-from queuectl.core.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
 from queuectl.core.inbox import Inbox
-from queuectl.core.model import NOTHING_FOR_READERS, EffectKey, ForReaders
+from queuectl.core.model.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
+from queuectl.core.model.workload import NOTHING_FOR_READERS, EffectKey, ForReaders
 from queuectl.core.transitions import IllegalTransition
 from queuectl.ports.cluster import Cluster
 from queuectl.ports.ledger import Ledger, LedgerRefused, LedgerUnavailable, PlanFailed
@@ -249,7 +249,9 @@ class Controller:
         self._rang = False
         if (due_at := self._engine.due_at) is not None and due_at <= now:
             self._engine.handle([TimeCame(now)])
-            self._lanes.add_notices(slow_stops(self._engine.take_slow_stops()))
+            self._lanes.add_notices(
+                slow_stops(self._engine.features.slow_stops.take_late(self._engine.bound_pods))
+            )
         try:
             plan = self._engine.decide(now, self._budget)
         except IllegalTransition as error:

@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Final
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Retire
-from queuectl.core.model import Assignment, ObjectRef, WorkloadId
-from queuectl.core.nodes.predictions import Miss
-from queuectl.core.reasons import Reason, redacted
-from queuectl.core.slow_stops import SlowStop
+from queuectl.core.features.nodes.predictions import Miss
+from queuectl.core.features.slow_stops import SlowStop
+from queuectl.core.model.reasons import Reason, redacted
+from queuectl.core.model.workload import Assignment, ObjectRef, WorkloadId
 from queuectl.ports.cluster import Notice
 
 PATIENCE: Final = 5.0

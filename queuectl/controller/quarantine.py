@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 
 from queuectl.core.decisions import Configure, Keep, Plan, Verdict, subject
 from queuectl.core.engine import Engine
-from queuectl.core.model import LedgerSnapshot, WorkloadId
+from queuectl.core.model.workload import LedgerSnapshot, WorkloadId
 from queuectl.ports.ledger import LedgerRefused, PlanFailed
 
 Frozen = TypeVar("Frozen", str, WorkloadId)

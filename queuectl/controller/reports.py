@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
-from queuectl.core.capacity import ClusterQueueDemand, FlavorCapacity, PodDemand
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import Result
-from queuectl.core.model import EffectKey, ForReaders, PendingLine, PodsReady
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.policy import Condition, LocalQueueName
+from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, PodDemand
+from queuectl.core.model.events import Result
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.policy import Condition, LocalQueueName
+from queuectl.core.model.workload import EffectKey, ForReaders, PendingLine, PodsReady
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.ports.cluster import Cluster, ClusterUnavailable
 

@@ -35,7 +35,9 @@ from queuectl.core.decisions import (
 from queuectl.core.directory import GATE
 from queuectl.core.entries import Entry
 from queuectl.core.lifecycle import facts
-from queuectl.core.model import (
+from queuectl.core.model.policy import LocalQueueName
+from queuectl.core.model.reasons import Code, Reason, waits_for_victims
+from queuectl.core.model.workload import (
     Attempt,
     AttemptState,
     EffectKey,
@@ -46,12 +48,9 @@ from queuectl.core.model import (
     Verb,
     WorkloadId,
 )
-from queuectl.core.past_usage import recount
 from queuectl.core.pod_numbers import NOT_RESIZED
-from queuectl.core.policy import LocalQueueName
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.queues.pending import is_refusal, wanted
-from queuectl.core.reasons import Code, Reason, waits_for_victims
 from queuectl.core.settling import prune, settle_flavors, settle_nodes, wake
 from queuectl.core.state import EngineState
 from queuectl.core.transitions import transition
@@ -76,7 +75,9 @@ def restore(state: EngineState, snapshot: LedgerSnapshot) -> None:
     unacknowledged = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
         restore_workload(state, stored, unacknowledged)
-    recount(state, snapshot.past_usage)
+    state.features.restored(snapshot, state.entries)
+    for entry in list(state.entries.values()):
+        state.refresh(entry)
     for one in snapshot.nodes:
         if one.avoided_until is not None:
             state.nodes.inventory.avoided[one.name] = one.avoided_until
@@ -112,7 +113,6 @@ def restore_workload(
     entry.recorded, entry.recorded_pods = facts(entry), stored.pod_sets
     entry.recorded_options = stored.options
     state.enter(entry)
-    state.refresh(entry)
     return entry
 
 
@@ -178,6 +178,7 @@ def _apply(state: EngineState, decision: Decision, sequence: int) -> Entry | Non
             return None
         case _:
             assert_never(decision)
+    state.features.decided(decision, entry)
     state.note_change(entry)
     return entry
 
@@ -374,10 +375,10 @@ def thaw(state: EngineState, root: str, snapshot: LedgerSnapshot) -> None:
         entry.queue, entry.arrival = known.queue, known.arrival
         _take_observation(entry, known)
         state.enter(entry)
+    state.features.restored(snapshot, state.entries)
     for entry in list(state.entries.values()):
         state.route(entry)
         state.refresh(entry)
-    recount(state, snapshot.past_usage)
     prune(state)
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from queuectl.core.events import ContextGone, ContextObserved
-from queuectl.core.model import ConfigKey
-from queuectl.core.policy import Context
+from queuectl.core.model.events import ContextGone, ContextObserved
+from queuectl.core.model.policy import Context
+from queuectl.core.model.workload import ConfigKey
 
 NAMESPACE = "Namespace"
 """Kind of the ledger key of a Namespace."""

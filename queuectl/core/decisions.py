@@ -10,7 +10,10 @@ from itertools import chain
 from typing import NamedTuple
 
 from queuectl.core.flavors.queue_flavors import PodSetGroup
-from queuectl.core.model import (
+from queuectl.core.model.pods import PodOwner, Pods
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     Assignment,
     Attempt,
@@ -21,11 +24,8 @@ from queuectl.core.model import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.nodes.pods import PodOwner, Pods
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.sides import EvictionShares
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.values import value
 
 
 class Verdict(StrEnum):

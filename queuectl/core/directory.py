@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar
 
-from queuectl.core.charging import NO_FORMS, ResourceForms
-from queuectl.core.device_slices import DeviceTaintRule, ResourceSlice
+from queuectl.core.features.namespace_quota.charges import PodCharges
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
-from queuectl.core.matching import selects
-from queuectl.core.model import Attempt, ConfigKey, PodSet, Workload
-from queuectl.core.namespaces.charges import PodCharges
-from queuectl.core.pod_limits import namespace_of
-from queuectl.core.policy import (
+from queuectl.core.model.devices import DeviceTaintRule, ResourceSlice
+from queuectl.core.model.matching import selects
+from queuectl.core.model.pod_limits import namespace_of
+from queuectl.core.model.policy import (
+    DEFAULT_CONFIGURATION,
     ClusterQueue,
     Cohort,
     Condition,
@@ -28,17 +27,20 @@ from queuectl.core.policy import (
     Node,
     Policy,
     PriorityClass,
+    RequeuingStrategy,
     ResourceFlavor,
     RuntimeClass,
+    SchedulingConfiguration,
     StopPolicy,
     WorkloadPriorityClass,
     cohorts_above,
     cyclic,
 )
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import Attempt, ConfigKey, PodSet, Workload
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.reasons import Code, Reason
 from queuectl.core.run_limits import RunLimit, above_ceiling, run_limit
-from queuectl.core.values import value
 
 GATE = "Gate"
 """Kind of the ledger key that stores the installation time of the admission policy."""
@@ -72,9 +74,10 @@ class Directory:
     FORK_EMPTIES: ClassVar = ("_queue_flavors", "_conditions")
     """See `forking`."""
 
-    def __init__(self, forms: ResourceForms = NO_FORMS) -> None:
+    def __init__(self, configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION) -> None:
+        self.configuration = configuration
         self._namespaces: dict[str, dict[str, str]] = {}
-        self.pods = PodCharges(forms, self._namespaces)
+        self.pods = PodCharges(configuration.resources, self._namespaces)
         self.tree = QuotaTree()
         self.queues: dict[str, ClusterQueue] = {}
         self.cohorts: dict[str, Cohort] = {}
@@ -326,6 +329,12 @@ class Directory:
         if attempt is not None:
             return run_limit(workload, local, self.queues.get(attempt.assignment.cluster_queue))
         return run_limit(workload, local, self.queues.get(local.cluster_queue) if local else None)
+
+    def requeueing(self, cluster_queue: str | None) -> RequeuingStrategy:
+        """Return how workloads of a ClusterQueue, which need not exist, back off: as it says, else as
+        configured (L18)."""
+        queue = self.queues.get(cluster_queue or "")
+        return self.configuration.requeueing.of_queue(queue.wait_for_pods_ready if queue else None)
 
     def _no_queue(self, workload: Workload, local: LocalQueue | None) -> Reason | None:
         if local is None:

@@ -8,7 +8,7 @@ from itertools import islice
 from queuectl.core.decisions import Amend, Enqueue
 from queuectl.core.entries import Entry
 from queuectl.core.lifecycle import Step
-from queuectl.core.model import WorkloadId
+from queuectl.core.model.workload import WorkloadId
 
 
 class DueSteps:

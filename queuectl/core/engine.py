@@ -5,89 +5,42 @@ restore -> handle(events) -> decide(now) -> [the driver commits the plan to the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
-from itertools import chain, islice
-from typing import NamedTuple
 
 from queuectl.core import applying, outgoing
-from queuectl.core.capacity import FlavorCapacity
-from queuectl.core.cycle.cycle import Cycles
-from queuectl.core.cycle.cycle_pass import Preempting
-from queuectl.core.cycle.due_now import Taken, admissions_turn, take_due
-from queuectl.core.cycle.nomination import Nominator
-from queuectl.core.cycle.plan_draft import PlanDraft
-from queuectl.core.cycle.reporting import unreported
+from queuectl.core.cycle.plan_draft import PlanDraft, admissions_turn
 from queuectl.core.decisions import (
-    Admit,
-    Amend,
-    ChildToCheck,
-    Configure,
-    Decision,
-    Enqueue,
-    Evaluation,
-    Evict,
-    Keep,
     Plan,
-    PodOwnerToRead,
-    PodsToCount,
-    Release,
-    Retire,
-    subject,
 )
-from queuectl.core.due import runs_unasked
-from queuectl.core.entries import Entry
-from queuectl.core.events import Event
-from queuectl.core.flavors.assignment import AssignmentResult, adopt
-from queuectl.core.forgetting import forget_unused
+from queuectl.core.directory import Directory
+from queuectl.core.feature import Features, Number
+from queuectl.core.features import feature_set
+from queuectl.core.features.nodes.facts import ToldNodes, take_facts
+from queuectl.core.features.nodes.predictions import Predicted
+from queuectl.core.features.nodes.report import capacities
+from queuectl.core.features.ownership.strays import judge
 from queuectl.core.forking import fork
-from queuectl.core.lifecycle import (
-    Adopt,
-    Probe,
-    Resend,
-    accounted,
-    forgotten,
-    next_number,
-    steered_by,
-    to_be_queued,
-)
-from queuectl.core.model import (
-    Attempt,
-    AttemptState,
+from queuectl.core.model.capacity import FlavorCapacity
+from queuectl.core.model.events import Event
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
+from queuectl.core.model.resources import Amounts
+from queuectl.core.model.workload import (
     Effect,
     EffectKey,
     LedgerSnapshot,
     PodsReady,
     WorkloadId,
 )
-from queuectl.core.nodes.facts import ToldNodes, take_facts
-from queuectl.core.nodes.predictions import Predicted
-from queuectl.core.nodes.report import capacities
 from queuectl.core.observing import fold
-from queuectl.core.ownership import judge
-from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
-from queuectl.core.preemption.search import Target
 from queuectl.core.quota.shortage import promised
-from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
-from queuectl.core.resources import Amounts
-from queuectl.core.settling import prune
-from queuectl.core.slow_stops import SlowStop
+from queuectl.core.settling import forget_unused, prune
 from queuectl.core.state import EngineState
-from queuectl.core.transitions import check_transitions
 
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
-
-
-class _Admissions(NamedTuple):
-    """What the cycles of one plan add to it."""
-
-    decisions: list[Decision]
-    work: int
-    more: bool
-    left: list[str]
 
 
 class StalePlan(Exception):
@@ -103,7 +56,9 @@ class Engine:
     def __init__(
         self, sources: frozenset[str], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
     ) -> None:
-        self._state = EngineState(sources, configuration)
+        directory = Directory(configuration)
+        self.features = feature_set(configuration, directory.queues)
+        self._state = EngineState(sources, directory, Features(self.features))
         self._version = 0
         self._cycle = 0
         self._reported = -1
@@ -171,145 +126,19 @@ class Engine:
         return plan
 
     def _drafted(self, now: datetime, budget: int, cycles: int | None, turn: Set[str]) -> Plan:
+        """Make a plan. What it charges and releases is tried, and rolled back at the end."""
         with self._state.limits.trying() as trial:
-            draft = PlanDraft(self._state, now, trial)
-            return self._plan(now, budget, cycles, draft, take_due(self._state, draft, budget, turn))
-
-    def _plan(self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft, due: Taken) -> Plan:
-        state = self._state
-        decisions: list[Decision] = [
-            Configure(key, spec, state.authors.get(key)) for key, spec in state.unrecorded_configs()
-        ]
-        probes: list[PodsToCount] = []
-        for entry, step in due.steps:
-            if isinstance(step, Probe):
-                assert entry.attempt is not None
-                probes.append(PodsToCount(entry.id, entry.ref, entry.attempt.number, step.at_most))
-            elif isinstance(step, Adopt):
-                decisions += self._adopt(entry, step, now, draft)
-            elif not isinstance(step, Resend):
-                decisions.append(step)
-                if isinstance(step, Release | Retire):
-                    draft.release(entry, pending_again=isinstance(step, Release))
-                elif isinstance(step, Evict | Amend) or (isinstance(step, Enqueue) and runs_unasked(entry)):
-                    draft.defer(entry)
-        outcome = self._admissions(now, max(budget - len(due.steps), budget // 4, 1), cycles, draft, due)
-        decisions += outcome.decisions
-        decided = tuple(accounted(d, state.entries, now) for d in decisions)
-        check_transitions(decided, state.entries)
-        return Plan(
-            version=self._version,
-            cycle=self._cycle,
-            now=now,
-            decisions=decided,
-            probes=tuple(probes),
-            checks=tuple(self._to_check()),
-            more=due.more or outcome.more,
-            work=len(due.steps) + outcome.work,
-            apart=frozenset(str(root) for root in draft.deferred),
-            left=tuple(outcome.left),
-        )
-
-    def _to_check(self) -> Iterator[ChildToCheck | PodOwnerToRead]:
-        yield from self._state.pod_owners.to_read()
-        children = self._state.children
-        for child in children.doubtful.values():
-            family = (one.workload.ref for one in children.family(child.holder) if one.runs)
-            yield ChildToCheck(child.workload.id, child.workload.ref, tuple(family))
-
-    def _admissions(
-        self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft, due: Taken
-    ) -> _Admissions:
-        """Run cycles. A workload that the ledger does not have yet is queued before it is decided about."""
-        state = self._state
-        requeued = draft.requeued()
-        claims, granted = draft.claims()
-        of_granted = {claim.cluster_queue for claim in granted}
-        helped = draft.helped(claims)
-        queues = draft.due_queues(requeued, of_granted | helped)
-        nominator = Nominator(draft.snapshot, state.directory, state.claims)
-        run = Cycles(
-            draft.snapshot,
-            draft.trial,
-            nominator,
-            claims,
-            draft.room,
-            budget,
-            cycles,
-            state.left,
-            granted=granted,
-            helped=helped,
-        )
-        outcome = run.run(draft.heads(queues, requeued, of_granted))
-        decisions: list[Decision] = [
-            Admit(_attempt(entry, found, now), entry.ref, created_at=_created(entry))
-            for entry, found in outcome.admitted
-        ]
-        for one in outcome.preempting:
-            decisions += [_evict(target, one) for target in one.evicted]
-            decisions.append(replace(_keep(one.entry, one.reason), claim=one.claim))
-        decisions += [replace(_keep(one, reason), claim=claim) for one, reason, claim in outcome.waiting]
-        # Heads that were nominated get their reason in any case: it makes their groups inadmissible.
-        decisions += [_keep(*found) for found in outcome.refused.values()]
-        decisions += [_keep(*found) for found in outcome.unfinished]
-        decisions += [_keep(*found, Evaluation(no_room=True)) for found in outcome.no_room]
-        others = chain(
-            unreported(queues, state.pending, outcome, requeued),
-            _ineligible(state.unreported.values(), draft.moved),
-        )
-        taken = due.workloads
-        first = [
-            step
-            for decision in decisions
-            if isinstance(decision, Admit | Keep)
-            and isinstance(step := state.due_steps.get(subject(decision)), Enqueue)
-            and step.workload.id not in taken
-        ]
-        queued = taken | {step.workload.id for step in first}
-        known = (one for one in others if one[0].id in queued or not self._to_be_queued(one[0]))
-        reported = list(islice(known, max(0, budget - outcome.work)))
-        return _Admissions(
-            decisions=[*first, *decisions, *(_keep(entry, reason) for entry, reason in reported)],
-            work=outcome.work + nominator.work + len(reported),
-            more=bool(outcome.left or draft.deferred) or next(known, None) is not None,
-            left=outcome.left,
-        )
-
-    def _to_be_queued(self, entry: Entry) -> bool:
-        """Return whether the ledger does not have `entry` as it is now (L3)."""
-        return isinstance(self._state.due_steps.get(entry.id), Enqueue)
-
-    def _adopt(self, entry: Entry, step: Adopt, now: datetime, draft: PlanDraft) -> Iterator[Decision]:
-        """Charge what runs already: by an admission that was lost, else by the last one, whose flavors its
-        pods still have, else as it would be charged today (L4).
-
-        An open attempt has ended before another one was started: its quota is released (L30).
-        """
-        state = self._state
-        assert entry.workload is not None
-        marked = forgotten(entry)
-        if entry.attempt is not None:
-            assert marked is not None
-            why = f"its object has attempt {marked.number}, which the ledger does not have"
-            yield Release(entry.id, entry.ref, entry.attempt.number, why)
-            draft.release(entry, pending_again=True)
-        directory = state.directory
-        charged = marked.assignment if marked is not None else steered_by(entry, directory)
-        if charged is not None:
-            found = AssignmentResult(charged, state.tree.numbered(charged.usage()))
-        else:
-            assert entry.cluster_queue is not None
-            found = adopt(directory.queue_flavors(entry.cluster_queue), directory.charges(entry.workload))
-        attempt = replace(_attempt(entry, found, now), debt=True)
-        if marked is not None:
-            number = marked.number if marked.number > entry.attempts else attempt.number
-            attempt = replace(attempt, number=number, admitted_at=marked.admitted_at)
-        if entry.attempt is None and (unrecorded := to_be_queued(entry, state.directory)) is not None:
-            yield unrecorded
-        draft.charge(entry, found)
-        yield Admit(attempt, entry.ref, step.detail)
-        if step.stop is not None:
-            yield Evict(entry.id, entry.ref, attempt.number, step.stop)
+            draft = PlanDraft(self._state, now, budget, trial)
+            # 1. What is due without a cycle: ends, evictions, arrivals.
+            draft.take_due(turn)
+            # 2. The heads of the queues where anything is due; claims come first.
+            heads = draft.heads()
+            # 3. Nominate them: flavors, victims. 4. Order them. 5. Process them: admit, preempt, refuse.
+            outcome = draft.run(heads, cycles)
+            draft.add(outcome)
+            # 6. Reasons for what no cycle reached.
+            draft.report(heads, outcome)
+            return draft.plan(self._version, self._cycle)
 
     def commit(self, plan: Plan, first: int) -> None:
         """Apply a plan that the ledger has accepted.
@@ -369,7 +198,7 @@ class Engine:
         return outgoing.unacknowledged(self._state)
 
     def take_capacities(self) -> list[FlavorCapacity] | None:
-        """Return what the nodes of each flavor have (core/nodes/report); None: as returned last.
+        """Return what the nodes of each flavor have (core/features/nodes/report); None: as returned last.
 
         Costs some ten microseconds for each node. None, too, until all sources are listed.
         """
@@ -406,43 +235,14 @@ class Engine:
         """Return reports of queues that changed since the last call, and the ClusterQueues that are gone."""
         return outgoing.take_reports(self._state)
 
-    def take_slow_stops(self) -> list[SlowStop]:
-        """Return the evictions that became late since the last call (L27)."""
-        return outgoing.take_slow_stops(self._state)
+    def bound_pods(self, workload: WorkloadId) -> tuple[str, ...]:
+        """Return the first pods of a workload that are bound, each with its node."""
+        return self._state.nodes.bound.named(workload)
+
+    def numbers(self) -> list[Number]:
+        """Return the numbers of features for metrics."""
+        return self._state.features.numbers()
 
     def cluster_report(self) -> ClusterReport:
         """Return what no report of a queue has. Costs the workloads that wait without a queue."""
         return outgoing.cluster_report(self._state)
-
-
-def _keep(entry: Entry, reason: Reason, evaluation: Evaluation | None = None) -> Keep:
-    recorded = entry.reason is None or entry.reason.key != reason.key
-    return Keep(entry.id, entry.ref, reason, recorded, evaluation=evaluation)
-
-
-def _evict(target: Target, one: Preempting) -> Evict:
-    victim, cause = target
-    assert victim.attempt is not None
-    reason = Reason(code=Code.PREEMPTED, cause=cause, by=str(one.entry.ref))
-    shares = one.shares.get(victim.id)
-    return Evict(victim.id, victim.ref, victim.attempt.number, reason, one.entry.id, shares=shares)
-
-
-def _ineligible(entries: Iterable[Entry], moved: Set[WorkloadId]) -> Iterator[tuple[Entry, Reason]]:
-    for entry in entries:
-        if entry.ineligible is not None and entry.id not in moved:
-            yield entry, entry.ineligible
-
-
-def _created(entry: Entry) -> datetime | None:
-    return entry.workload.created_at if entry.workload else None
-
-
-def _attempt(entry: Entry, found: AssignmentResult, now: datetime) -> Attempt:
-    return Attempt(
-        workload=entry.id,
-        number=next_number(entry),
-        state=AttemptState.ADMITTED,
-        assignment=found.assignment,
-        admitted_at=now,
-    )

@@ -7,8 +7,12 @@ from collections.abc import Hashable, Iterable
 from datetime import datetime
 from typing import ClassVar, NamedTuple
 
+from queuectl.core.features.nodes.losses import LostPods
 from queuectl.core.flavors.queue_flavors import Charge, LastTriedFlavors
-from queuectl.core.model import (
+from queuectl.core.model.policy import LocalQueueName
+from queuectl.core.model.reasons import Reason
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import (
     NO_OPTIONS,
     NO_PAST_ATTEMPTS,
     Attempt,
@@ -22,13 +26,8 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.nodes.losses import LostPods
 from queuectl.core.pod_numbers import NOT_RESIZED
-from queuectl.core.policy import LocalQueueName
 from queuectl.core.quota.tree import Cells
-from queuectl.core.readiness import ReadinessRules
-from queuectl.core.reasons import Reason
-from queuectl.core.resources import FlavorResource
 from queuectl.core.run_limits import RunLimit
 
 Shape = tuple[Charge, ...]
@@ -114,7 +113,6 @@ class Entry:
         "preempted_at",
         "priority",
         "queue",
-        "readiness",
         "reason",
         "recent",
         "recorded",
@@ -198,8 +196,6 @@ class Entry:
         """Of the object after our last acknowledged write."""
         self.run_limit: RunLimit | None = None
         """Its longest run time; None: no limit."""
-        self.readiness = ReadinessRules()
-        """When its pods must be ready."""
         self.stray: Stray | None = None
         """Why it is charged although it is a child; None: it is none, or its owner holds quota for it."""
         self.counting_pods = False
@@ -222,6 +218,17 @@ class Entry:
         """Whether the observation shows the object as our last acknowledged write left it, or later."""
         seen = self.observation
         return seen is not None and (self.generation is None or seen.generation >= self.generation)
+
+    @property
+    def charged_to(self) -> str | None:
+        """The ClusterQueue that its open attempt is charged to, or that it waits in."""
+        return self.attempt.assignment.cluster_queue if self.attempt is not None else self.cluster_queue
+
+    @property
+    def runs(self) -> bool:
+        """Whether the observation shows the object as its start left it, or later."""
+        seen = self.observation
+        return seen is not None and not seen.suspended and self.current and self.unacknowledged is None
 
     def remember(self, at: datetime, what: str, detail: object) -> None:
         """Add an event or a decision to its story."""

@@ -33,7 +33,7 @@ def fork(root: T) -> T:
     """Return a copy of `root` that shares no object with it that may change.
 
     Containers and objects of ordinary classes are copied once each, however often they are referred to.
-    Values (core/values), enums, numbers, texts and times are shared. Depth is unlimited.
+    Values (core/model/values), enums, numbers, texts and times are shared. Depth is unlimited.
     Raises TypeError for a function, which may refer to what is forked.
     """
     return _Fork().copy(root)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from itertools import chain
 
-from queuectl.core.events import (
+from queuectl.core.model.events import (
     ConfigurationObserved,
     ContextGone,
     ContextObserved,
@@ -28,9 +28,9 @@ from queuectl.core.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model import Observation, WorkloadId
+from queuectl.core.model.policy import Gate
+from queuectl.core.model.workload import Observation, WorkloadId
 from queuectl.core.observing import Rules, outdated, precedes
-from queuectl.core.policy import Gate
 
 WorkloadEvent = WorkloadObserved | WorkloadGone | EffectSettled | PodsCounted | OwnerRead | PodOwnerRead
 

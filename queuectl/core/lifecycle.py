@@ -14,8 +14,13 @@ from typing import Final
 from queuectl.core.decisions import Amend, Decision, Enqueue, Evict, Release, Retire, Shrink
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
+from queuectl.core.feature import Features
 from queuectl.core.flavors.queue_flavors import mismatch
-from queuectl.core.model import (
+from queuectl.core.model.policy import StopPolicy
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import PODS, amounts, format_amount
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import (
     MOST_ATTEMPTS,
     Assignment,
     Attempt,
@@ -28,12 +33,7 @@ from queuectl.core.model import (
     WorkloadOutcome,
 )
 from queuectl.core.pod_numbers import edited, fewer
-from queuectl.core.pods_ready import late_at, missed, readied, runs, timed
-from queuectl.core.policy import StopPolicy
 from queuectl.core.queues.requeueing import failed, ran, run_ends
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import PODS, amounts, format_amount
-from queuectl.core.values import value
 
 
 @value(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _without(pods: PodSet, ended: int) -> PodSet:
     return replace(pods, count=count, min_count=least if least is not None and least < count else None)
 
 
-def step(entry: Entry, directory: Directory, now: datetime) -> Step | None:
+def step(entry: Entry, directory: Directory, features: Features, now: datetime) -> Step | None:
     """Return the next decision about `entry`; None: nothing is due."""
     if entry.attempt is None:
         return _without_attempt(entry, directory)
@@ -97,41 +97,50 @@ def step(entry: Entry, directory: Directory, now: datetime) -> Step | None:
         return other
     if entry.phase is Phase.EVICTING:
         return _evicting(entry)
-    return _admitted(entry, directory) or _expired(entry, now) or _changed(entry, directory, now)
+    return (
+        _admitted(entry, directory)
+        or _expired(entry, now)
+        or features.step(entry, now)
+        or _changed(entry, directory, features, now)
+    )
 
 
-def next_time(entry: Entry, now: datetime) -> datetime | None:
+def next_time(entry: Entry, features: Features, now: datetime) -> datetime | None:
     """Return when, later than `now`, `step` or its eligibility may change by time alone; None: never."""
+    times = [when for when in (_next_time(entry), *features.next_times(entry, now)) if when is not None]
+    return min((when for when in times if when > now), default=None) if times else None
+
+
+def _next_time(entry: Entry) -> datetime | None:
     if entry.attempt is None:
-        until = entry.past.until
-        return until if until is not None and until > now else None
-    if entry.phase is not Phase.ADMITTED:
-        return None
-    late = late_at(entry, now)
-    times = (_run_ends(entry), late.at if late is not None else None)
-    if times == (None, None):
-        return None
-    return min((when for when in times if when is not None and when > now), default=None)
+        return entry.past.until
+    return _run_ends(entry) if entry.phase is Phase.ADMITTED else None
 
 
-def accounted(decision: Decision, entries: Mapping[WorkloadId, Entry], now: datetime) -> Decision:
+def accounted(
+    decision: Decision,
+    entries: Mapping[WorkloadId, Entry],
+    directory: Directory,
+    features: Features,
+    now: datetime,
+) -> Decision:
     """Return `decision` with what the attempt that it ends leaves (L17, L18), and its time (L24, L26)."""
     match decision:
         case Amend(workload):
-            return replace(decision, past=timed(decision.past, entries[workload].past, now))
+            past = features.accounted(decision.past, decision, entries[workload], now)
+            return replace(decision, past=past)
         case Evict(workload):
             entry = entries[workload]
             admitted_at = entry.attempt.admitted_at if entry.attempt is not None else now
             past = ran(entry.past, admitted_at, now)
             if decision.reason.code is Code.PODS_READY_TIMEOUT:
-                rules = entry.readiness.requeueing
+                rules = directory.requeueing(entry.charged_to)
                 past = failed(past, workload, now, rules, decision.reason.detail or "")
-                past = missed(entry, past, now)
-            return replace(decision, past=past)
+            return replace(decision, past=features.accounted(past, decision, entry, now))
         case Release(workload) if (denied := entries[workload].start_denied) is not None:
             why = f"its start was denied: {denied}"
             entry = entries[workload]
-            past = failed(entry.past, workload, now, entry.readiness.requeueing, why)
+            past = failed(entry.past, workload, now, directory.requeueing(entry.charged_to), why)
             return replace(decision, past=past)
         case _:
             return decision
@@ -336,11 +345,11 @@ def _eviction(entry: Entry, directory: Directory) -> Reason | None:
         return Reason(
             code=Code.BYPASS, detail="another client suspended it; to stop it, set queuectl.dev/hold"
         )
-    if seen is not None and seen.by_child and runs(entry) and (grown := _grown(entry)) is not None:  # L22
+    if seen is not None and seen.by_child and entry.runs and (grown := _grown(entry)) is not None:  # L22
         return Reason(code=Code.BYPASS, detail=grown)
-    if runs(entry) and (claimed := _claimed(entry, directory)) is not None:  # L22
+    if entry.runs and (claimed := _claimed(entry, directory)) is not None:  # L22
         return Reason(code=Code.BYPASS, detail=claimed)
-    if runs(entry) and entry.resized.grown is not None:  # L22
+    if entry.runs and entry.resized.grown is not None:  # L22
         return Reason(code=Code.BYPASS, detail=entry.resized.grown)
     if (lost := entry.lost) is not None and not (entry.attempt is not None and entry.attempt.debt):  # L23
         return Reason(code=Code.NODE_FAILURES, node=f"Node/{lost.node}", detail=lost.why)
@@ -373,18 +382,12 @@ def _grown(entry: Entry) -> str | None:
 
 
 def _expired(entry: Entry, now: datetime) -> Evict | None:
-    """Evicts it where its run time is used up (L13), or its pods are not ready in time (L14, L24 to L26)."""
-    attempt, ends, late = entry.attempt, _run_ends(entry), late_at(entry, now)
-    assert attempt is not None
-    if ends is not None and ends <= now:
-        assert entry.run_limit is not None
-        detail = f"{entry.run_limit.source} allows {entry.run_limit.seconds} s"
-        reason = Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED, detail=detail)
-    elif late is not None and late.at <= now:
-        node = entry.readiness.source or None
-        reason = Reason(code=Code.PODS_READY_TIMEOUT, node=node, detail=late.detail)
-    else:
+    """Evicts it where its run time is used up (L13)."""
+    attempt, limit, ends = entry.attempt, entry.run_limit, _run_ends(entry)
+    if attempt is None or limit is None or ends is None or ends > now:
         return None
+    detail = f"{limit.source} allows {limit.seconds} s"
+    reason = Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED, detail=detail)
     return Evict(entry.id, entry.ref, attempt.number, reason)
 
 
@@ -395,7 +398,9 @@ def _run_ends(entry: Entry) -> datetime | None:
     return run_ends(entry.past, limit.seconds, attempt.admitted_at)
 
 
-def _changed(entry: Entry, directory: Directory, now: datetime) -> Amend | Shrink | Probe | None:
+def _changed(
+    entry: Entry, directory: Directory, features: Features, now: datetime
+) -> Amend | Shrink | Probe | None:
     """Records changes of a workload that stays admitted (L15, L16)."""
     attempt, workload, seen = entry.attempt, entry.workload, entry.observation
     assert attempt is not None
@@ -403,7 +408,7 @@ def _changed(entry: Entry, directory: Directory, now: datetime) -> Amend | Shrin
         return None
     if (smaller := _shrunk(entry, attempt, workload, seen)) is not None:
         return smaller
-    priority, past = directory.priority(workload), readied(entry, attempt, seen, now)
+    priority, past = directory.priority(workload), features.noted(entry.past, entry, now)
     if isinstance(priority, Reason):
         priority = entry.priority
     if (priority, past) == (entry.priority, entry.past):
@@ -416,7 +421,7 @@ def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observatio
 
     Its status promises that pods have ended for good, or its object allows fewer and no more are alive.
     """
-    assignment = fewer(attempt, workload, seen) if runs(entry) and seen.finished is None else None
+    assignment = fewer(attempt, workload, seen) if entry.runs and seen.finished is None else None
     if assignment is None or entry.loose_pods:
         return None
     if edited(attempt, workload, seen):

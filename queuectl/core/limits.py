@@ -1,7 +1,7 @@
 """What limits an admission, as one interface, and trials: changes of limits that are rolled back.
 
-Quota (`core/quota/tree.py`) and room on nodes (`core/nodes/room.py`) are its implementations; a topology can
-be a third. Admission cycles, preemption searches and claims use this interface only.
+Quota (`core/quota/tree.py`) and room on nodes (`core/features/nodes/room.py`) are its implementations; a
+topology can be a third. Admission cycles, preemption searches and claims use this interface only.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Protocol
 
-from queuectl.core.model import WorkloadId
-from queuectl.core.nodes.placing import Spots
-from queuectl.core.nodes.pods import Pods
-from queuectl.core.nodes.room import NodeRoom
+from queuectl.core.features.nodes.placing import Spots
+from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.model.pods import Pods
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import WorkloadId
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
-from queuectl.core.values import value
 
 
 @value(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
 
-from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
-from queuectl.core.device_slices import DeviceTaintRule, ResourceSlice
 from queuectl.core.directory import GATE, AffectedObjects
 from queuectl.core.entries import Entry
-from queuectl.core.events import (
+from queuectl.core.lifecycle import remaining
+from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from queuectl.core.model.events import (
     ConfigurationObserved,
     ContextGone,
     ContextObserved,
@@ -32,11 +32,18 @@ from queuectl.core.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.lifecycle import remaining
-from queuectl.core.model import ConfigKey, ForcedRelease, ObjectRef, Observation, Verb, Workload, WorkloadId
-from queuectl.core.pod_limits import NamespaceQuota, namespace_of
+from queuectl.core.model.pod_limits import NamespaceQuota, namespace_of
+from queuectl.core.model.policy import Context, Gate, LocalQueue, LocalQueueName, Node, ResourceFlavor
+from queuectl.core.model.workload import (
+    ConfigKey,
+    ForcedRelease,
+    ObjectRef,
+    Observation,
+    Verb,
+    Workload,
+    WorkloadId,
+)
 from queuectl.core.pod_numbers import Resized, grown, larger
-from queuectl.core.policy import Context, Gate, LocalQueue, LocalQueueName, Node, ResourceFlavor
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
 from queuectl.core.settling import prune, settle_flavors, settle_nodes, settle_quota, wake
@@ -111,6 +118,7 @@ def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
             _time_came(state, now, batch)
         case _:
             batch.policy_changed |= _apply_rules(state, event, batch.affected)
+    state.features.observe(event)
 
 
 def _observe_pod(state: EngineState, event: PodObserved | PodGone | PodOwnerRead) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Set
 
 from queuectl.core.entries import Entry
-from queuectl.core.model import Effect, EffectKey, Eviction, PodsReady, WorkloadId
-from queuectl.core.nodes.warnings import CapacityWarning
+from queuectl.core.features.nodes.warnings import CapacityWarning
+from queuectl.core.model.resources import Amounts
+from queuectl.core.model.workload import Effect, EffectKey, Eviction, PodsReady, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
-from queuectl.core.resources import Amounts
-from queuectl.core.slow_stops import SlowStop
 from queuectl.core.state import EngineState
 
 
@@ -67,11 +66,6 @@ def take_pods_ready(state: EngineState) -> list[PodsReady]:
     ]
 
 
-def take_slow_stops(state: EngineState) -> list[SlowStop]:
-    found = (state.entries[workload] for workload in state.slow_stops.take_fresh())
-    return [state.slow_stops.described(one, state.nodes.bound.named(one.id)) for one in found]
-
-
 def take_reports(state: EngineState) -> tuple[list[LocalQueueReport], list[ClusterQueueReport], list[str]]:
     if not state.synced:
         return [], [], []
@@ -103,7 +97,6 @@ def cluster_report(state: EngineState) -> ClusterReport:
         frozen=len(state.frozen) - aside,
         set_aside=aside,
         gate_installed=gate,
-        slow_stops=len(state.slow_stops),
         warnings=warnings(state),
     )
 
@@ -116,7 +109,7 @@ def survey(state: EngineState) -> ReportBuilder:
         state.members,
         state.holders,
         state.pending,
-        state.usage_history,
+        state.features.usage,
         state.promises,
         now,
     )

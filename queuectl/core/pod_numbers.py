@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from queuectl.core.model import Assignment, Attempt, Observation, Workload
-from queuectl.core.values import value
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import Assignment, Attempt, Observation, Workload
 
 
 @value(frozen=True, slots=True)

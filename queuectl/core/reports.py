@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 
-from queuectl.core.capacity import PodDemand
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.core.nodes.warnings import CapacityWarning
-from queuectl.core.policy import ClusterQueue, Condition, LocalQueueName
-from queuectl.core.promises import Promises
+from queuectl.core.feature import QueueUsage
+from queuectl.core.features.nodes.promises import Promises
+from queuectl.core.features.nodes.warnings import CapacityWarning
+from queuectl.core.model.capacity import PodDemand
+from queuectl.core.model.policy import ClusterQueue, Condition, LocalQueueName
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.core.queues.demand import PendingRequest, demand
 from queuectl.core.queues.line import line
 from queuectl.core.queues.pending import PendingQueue
-from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import FlavorResource
-from queuectl.core.values import value
 
 
 @value(frozen=True, slots=True)
@@ -86,8 +86,6 @@ class ClusterReport:
     """Number of workloads without decisions, because the ledger fails to store them or none is legal."""
     gate_installed: bool
     """The admission policy that keeps labelled workloads suspended is installed."""
-    slow_stops: int = 0
-    """Number of evicted workloads whose pods have not ended in time (L27)."""
     warnings: tuple[CapacityWarning, ...] = ()
     """All warnings about quota and nodes (M15)."""
 
@@ -112,7 +110,7 @@ class ReportBuilder:
         members: Mapping[LocalQueueName, Mapping[WorkloadId, Entry]],
         holders: Mapping[str, Mapping[WorkloadId, Entry]],
         pending: Mapping[str, PendingQueue],
-        past: UsageHistory | None,
+        past: QueueUsage | None,
         promises: Promises,
         now: datetime,
     ) -> None:

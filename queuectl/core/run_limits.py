@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from queuectl.core.model import Workload
-from queuectl.core.policy import ClusterQueue, LocalQueue
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.policy import ClusterQueue, LocalQueue
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import Workload
 
 MAX_RUN = "queuectl.dev/max-exec-time-seconds"
 """Label with the longest run time in seconds, set by users."""

@@ -32,7 +32,7 @@ def settle_nodes(state: EngineState) -> None:
     for workload in nodes.bound.take_moved():
         moved = state.entries.get(workload)
         if moved is not None and moved.bound != (bound := nodes.bound.count(workload)):
-            matters = moved.readiness.counts_bound or not moved.bound or not bound
+            matters = state.features.counts_bound or not moved.bound or not bound
             moved.bound = bound
             if matters:
                 state.refresh(moved)
@@ -89,10 +89,30 @@ def prune(state: EngineState) -> None:
 
 def chances(state: EngineState) -> Chances:
     """Return what tells which groups have a chance, in this state as it is at any time."""
-    late = state.slow_stops.late
+    late = state.features.set_aside
 
     def holding(node: QuotaNode) -> Iterable[Entry]:
         found = state.holders.get(node.name, {}).values()
         return [entry for entry in found if entry.id not in late] if late else found
 
     return Chances(state.directory, state.configuration, holding)
+
+
+def forget_unused(state: EngineState) -> None:
+    """Forget ClusterQueues that have neither an object nor usage, and cells that nothing names or holds.
+
+    To be called where no cell number is kept outside of the state. Costs nothing if `may_forget` is not set.
+    """
+    if not (state.may_forget and state.synced):
+        return
+    state.may_forget = False
+    tree = state.tree
+    for name in tree.queue_names() - state.directory.queues.keys() - state.holders.keys():
+        queue = state.pending.get(name)
+        if queue is None or not queue.groups:
+            tree.forget_queue(name)
+            state.pending.pop(name, None)
+            state.due_queues.discard(name)
+    if tree.numbering.unnamed:
+        held = (entry.cells for holders in state.holders.values() for entry in holders.values())
+        tree.numbering.forget({cell for cells in held for cell, _ in cells})

@@ -10,14 +10,27 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from queuectl.core.children import Children
 from queuectl.core.context_records import ContextRecords, namespace_of
 from queuectl.core.directory import Directory
 from queuectl.core.due import DueSteps
 from queuectl.core.entries import Entry, Shape
+from queuectl.core.feature import Features
+from queuectl.core.features.devices.pods import Devices
+from queuectl.core.features.namespace_quota.room import NamespaceRoom
+from queuectl.core.features.nodes.predictions import Predictions
+from queuectl.core.features.nodes.promises import Promises
+from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.features.nodes.stock_outs import StockOuts
+from queuectl.core.features.ownership.children import Children
+from queuectl.core.features.ownership.pod_owners import PodOwners
 from queuectl.core.lifecycle import Resend, Step, may_have_pods, next_time, step
 from queuectl.core.limits import Limits
-from queuectl.core.model import (
+from queuectl.core.model.policy import (
+    LocalQueueName,
+    QueueingStrategy,
+)
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     Assignment,
     Attempt,
@@ -26,45 +39,26 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.namespaces.pod_devices import Devices
-from queuectl.core.namespaces.room import NamespaceRoom
-from queuectl.core.nodes.predictions import Predictions
-from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.nodes.stock_outs import StockOuts
-from queuectl.core.pod_owners import PodOwners
-from queuectl.core.policy import (
-    DEFAULT_CONFIGURATION,
-    LocalQueueName,
-    QueueingStrategy,
-    SchedulingConfiguration,
-)
 from queuectl.core.preemption.claims import PreemptionClaims
-from queuectl.core.promises import Promises
 from queuectl.core.queues.inadmissible import Requeuer
 from queuectl.core.queues.pending import PendingQueue, queue_place
 from queuectl.core.queues.requeueing import Timers, kept_out
-from queuectl.core.queues.usage_history import UsageHistory
-from queuectl.core.readiness import ReadinessRules, readiness_rules
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.slow_stops import SlowStops
 
 K = TypeVar("K")
 
 
 class EngineState:
     def __init__(  # noqa: PLR0915 (a line per field)
-        self, sources: frozenset[str], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
+        self, sources: frozenset[str], directory: Directory, features: Features
     ) -> None:
-        self.configuration = configuration
+        self.directory, self.features = directory, features
+        self.configuration = configuration = directory.configuration
         self.clock = datetime.min.replace(tzinfo=UTC)
         """The latest time that was observed."""
         self.now = self.clock
         """Time of the plan that was applied last."""
         self.timers: Timers[WorkloadId] = Timers()
         """When the next decision about a workload may change by time alone."""
-        sharing = configuration.usage_sharing
-        self.usage_history = UsageHistory(sharing) if sharing is not None else None
-        self.directory = Directory(configuration.resources)
         self.room = NamespaceRoom(self.directory.pods)
         self.tree = self.directory.tree
         self.nodes = NodeRoom(self.directory.flavors, configuration.nodes)
@@ -106,7 +100,6 @@ class EngineState:
         """Roots of trees that the budget of the last plan did not reach: they come first (C1)."""
         self.due_queues: set[str] = set()
         self.requeuer = Requeuer(self.directory, self.pending, self.claims, self.due_queues, configuration)
-        self.slow_stops = SlowStops(configuration.terminating_alarm)
         self.unreported: dict[WorkloadId, Entry] = {}
         """Ineligible workloads whose reason is not reported yet."""
         self.frozen: set[str] = set()
@@ -156,7 +149,7 @@ class EngineState:
 
     def step(self, entry: Entry) -> Step | None:
         """Return what lifecycle decides next about `entry`; None: nothing is due."""
-        return step(entry, self.directory, self.clock)
+        return step(entry, self.directory, self.features, self.clock)
 
     def refresh(self, entry: Entry) -> None:
         """`entry` changed: note what is due, when to ask again, and whether a write is to be dispatched.
@@ -180,11 +173,9 @@ class EngineState:
         if what is None and entry.recorded is None and ended:
             self.drop(entry)  # it ended before anything was decided about it
             return
-        if self.slow_stops.note(entry, self.clock):
+        if self.features.gives_up(entry, self.clock):
             self.requeuer.give_up(entry.id)
-        times = (next_time(entry, self.clock), self.slow_stops.due_at(entry))
-        later = (when for when in times if when is not None and when > self.clock)
-        self.timers.set(entry.id, min(later, default=None))
+        self.timers.set(entry.id, next_time(entry, self.features, self.clock))
         if entry.unacknowledged is not None and not (entry.dispatched or entry.start_refused):
             self.outbox[entry.id] = entry
         else:
@@ -224,14 +215,12 @@ class EngineState:
         self.due_steps.set(entry, None)
         self.outbox.pop(entry.id, None)
         self.timers.set(entry.id, None)
-        self.slow_stops.forget(entry.id)
 
     def route(self, entry: Entry) -> None:
         """Put a pending workload where it belongs: into a pending queue, or among the ineligible."""
         self.note_change(entry)
         workload = entry.workload
         entry.run_limit = self.directory.run_limit(workload, entry.attempt) if workload is not None else None
-        entry.readiness = self._readiness(entry)
         if entry.attempt is not None or workload is None or entry.gone:
             if entry.attempt is not None and not entry.held_known:
                 self._hold(entry, entry.attempt)
@@ -273,13 +262,6 @@ class EngineState:
             self._queue(entry, workload, entry.cluster_queue)
         self.note_change(entry)
 
-    def _readiness(self, entry: Entry) -> ReadinessRules:
-        """Of the ClusterQueue that it is charged to, or waits in."""
-        name = entry.cluster_queue
-        if entry.attempt is not None:
-            name = entry.attempt.assignment.cluster_queue
-        return readiness_rules(self.configuration, self.directory.queues.get(name or ""))
-
     def _waits_no_more(self, entry: Entry) -> None:
         entry.no_room = None
         self.room.leave(entry.id, entry.ref.namespace)
@@ -304,7 +286,9 @@ class EngineState:
 
     def place(self, entry: Entry, created_at: datetime) -> Place:
         """Return its place in the order of O1, O2 and O6."""
-        requeued_at = entry.past.until if entry.readiness.requeueing.loses_place else None
+        requeued_at = entry.past.until
+        if requeued_at is not None and not self.directory.requeueing(entry.charged_to).loses_place:
+            requeued_at = None
         return queue_place(entry.priority, created_at, entry.arrival, entry.id, requeued_at=requeued_at)
 
     def new_queue(self, name: str) -> PendingQueue:
@@ -330,13 +314,7 @@ class EngineState:
             entry.order = self.place(entry, entry.workload.created_at)
         self.requeuer.charge(entry)
         self.changed_queues.add(queue)
-        self.count_usage(entry, attempt)
-
-    def count_usage(self, entry: Entry, attempt: Attempt) -> None:
-        """Count an attempt for its LocalQueue, from its admission on (U1)."""
-        if self.usage_history is not None:
-            key, resources = (entry.id, attempt.number), attempt.assignment.resources()
-            self.usage_history.opened(entry.local_queue, key, resources, attempt.admitted_at)
+        self.features.charged(entry, attempt)
 
     def _hold(self, entry: Entry, attempt: Attempt) -> None:
         """The counts of its open attempt changed, or what else its pods follow from."""
@@ -369,9 +347,7 @@ class EngineState:
         self.requeuer.free(
             node, (self.tree.names[cell] for cell, amount in held if left.get(cell, 0) < amount)
         )
-        if self.usage_history is not None:
-            now = max(self.now, attempt.admitted_at)
-            self.usage_history.resized((entry.id, attempt.number), assignment.resources(), now)
+        self.features.resized(entry, entry.attempt, self.now)
 
     def release(self, entry: Entry) -> None:
         """Release what it holds, if anything."""
@@ -387,8 +363,7 @@ class EngineState:
         _take_out(self.holders, queue, entry)
         self.changed_queues.add(queue)
         self.requeuer.free(node, (self.tree.names[cell] for cell, _ in entry.cells))
-        if self.usage_history is not None:
-            self.usage_history.closed((entry.id, attempt.number), max(self.now, attempt.admitted_at))
+        self.features.released(entry, attempt, self.now)
         self.requeuer.ended(entry)
         entry.attempt, entry.unacknowledged = None, None
         entry.pods_gone = entry.counting_pods = entry.start_refused = entry.dispatched = False

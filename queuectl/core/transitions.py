@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from queuectl.core.decisions import Configure, Decision, Evict, Keep, Retire, Verdict, subject
 from queuectl.core.entries import Entry, story
-from queuectl.core.model import Phase, Verb, WorkloadId, WorkloadOutcome
-from queuectl.core.reasons import FAMILIES, Code, Family
+from queuectl.core.model.reasons import FAMILIES, Code, Family
+from queuectl.core.model.workload import Phase, Verb, WorkloadId, WorkloadOutcome
 
 
 class Transition(NamedTuple):

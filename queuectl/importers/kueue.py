@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from queuectl.core.events import PolicyInvalid
+from queuectl.core.model.events import PolicyInvalid
 from queuectl.importers.kueue_configuration import configurations, fair_sharing, notes_of
 from queuectl.importers.kueue_marks import KUEUE, is_kueues, meaning, remark
 from queuectl.importers.result import Imported, Note

@@ -13,9 +13,9 @@ from typing import Final
 
 import orjson
 
-from queuectl.core.model import Assignment, Attempt, AttemptState, PodSetAssignment, WorkloadId
-from queuectl.core.policy import ResourceFlavor, Toleration
-from queuectl.core.resources import MAX_AMOUNT, amounts
+from queuectl.core.model.policy import ResourceFlavor, Toleration
+from queuectl.core.model.resources import MAX_AMOUNT, amounts
+from queuectl.core.model.workload import Assignment, Attempt, AttemptState, PodSetAssignment, WorkloadId
 from queuectl.kinds.json_fields import (
     BadField,
     Json,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from queuectl.core.model import Effect, WorkloadOutcome
+from queuectl.core.model.workload import Effect, WorkloadOutcome
 from queuectl.kinds.admission import additions
 from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Sign, Status, SuspensionSeen, conditions, value_at
 from queuectl.kinds.json_fields import BadField, Json, array, checked, integer, mapping, objects

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from queuectl.core.model import WorkloadOutcome
+from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds.jobs import CountAnnotations, Elastic, Ending, JobKind, PodLabel, Sign, Status
 from queuectl.kinds.json_fields import MAX_COUNT, BadField, Json, integer, mapping, shown
 from queuectl.kinds.podsets import Count, PodSetGroup, Templates

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from queuectl.core.model import WorkloadOutcome
+from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds import cel
 from queuectl.kinds.invalid import Section, problems_of
 from queuectl.kinds.jobs import (

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
-from queuectl.core.events import ContextGone, ContextObserved
-from queuectl.core.model import ConfigKey
-from queuectl.core.pod_limits import LimitRange, NamespaceQuota
-from queuectl.core.policy import Context, Namespace, Node, PriorityClass, RuntimeClass, Taint
-from queuectl.core.resources import Amounts, BadQuantity, amounts, parse_quantity
+from queuectl.core.model.devices import ResourceClaim, ResourceClaimTemplate
+from queuectl.core.model.events import ContextGone, ContextObserved
+from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
+from queuectl.core.model.policy import Context, Namespace, Node, PriorityClass, RuntimeClass, Taint
+from queuectl.core.model.resources import Amounts, BadQuantity, amounts, parse_quantity
+from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds.devices import resource_claim, resource_claim_template
 from queuectl.kinds.jobs import condition_times, conditions
 from queuectl.kinds.json_fields import (

@@ -12,10 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
-from queuectl.core.device_slices import Device, DeviceTaintRule, ResourceSlice
-from queuectl.core.events import ContextGone, ContextObserved
-from queuectl.core.resources import CPU, BadQuantity, parse_quantity
+from queuectl.core.model.devices import (
+    Device,
+    DeviceRequest,
+    DeviceTaintRule,
+    PodClaim,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from queuectl.core.model.events import ContextGone, ContextObserved
+from queuectl.core.model.resources import CPU, BadQuantity, parse_quantity
 from queuectl.kinds.cel import DEVICE, INTEGERS, BadExpression, check, first_selecting
 from queuectl.kinds.json_fields import (
     BadField,

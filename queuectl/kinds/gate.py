@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.core.events import ContextGone, ContextObserved, Event
-from queuectl.core.policy import Gate
+from queuectl.core.model.events import ContextGone, ContextObserved, Event
+from queuectl.core.model.policy import Gate
 from queuectl.kinds.json_fields import BadField, Json, mapping, timestamp
 from queuectl.kinds.labels import KUEUE_QUEUE_LABEL, QueueLabels
 from queuectl.kinds.manifests import manifests

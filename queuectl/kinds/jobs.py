@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from queuectl.core.model import WorkloadOutcome
+from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds.cel import first_true
 from queuectl.kinds.json_fields import BadField, Json, mapping, objects, timestamp
 from queuectl.kinds.podsets import Computed, Templates

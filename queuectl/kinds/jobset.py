@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from queuectl.core.model import WorkloadOutcome
+from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Sign, Status
 from queuectl.kinds.json_fields import MAX_COUNT, BadField, Json, checked, integer, mapping, objects
 from queuectl.kinds.podsets import MAX_ENTRIES, Count, Each, PodSetGroup, Templates

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from queuectl.core.model import WorkloadOutcome
+from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds.jobs import (
     CountAnnotations,
     Elastic,

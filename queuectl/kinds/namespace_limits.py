@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from queuectl.core.pod_limits import (
+from queuectl.core.model.pod_limits import (
     Counts,
     HardLimit,
     LimitRange,
@@ -17,8 +17,7 @@ from queuectl.core.pod_limits import (
     NamespaceQuota,
     QuotaScope,
 )
-from queuectl.core.pod_resources import Listed
-from queuectl.core.resources import CPU, PODS, BadQuantity, parse_quantity
+from queuectl.core.model.resources import CPU, PODS, BadQuantity, Listed, parse_quantity
 from queuectl.kinds.json_fields import (
     Json,
     array,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from queuectl.core.policy import Requirement, Toleration
+from queuectl.core.model.policy import Requirement, Toleration
 from queuectl.kinds.json_fields import Json, array, checked, integer, mapping, objects, pairs, text
 
 MAX_ENTRIES: Final = 512

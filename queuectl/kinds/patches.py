@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from queuectl.core.model import MOST_ATTEMPTS, Attempt, Effect, ObjectRef, Observation, Workload
-from queuectl.core.policy import Condition
-from queuectl.core.reasons import redacted
+from queuectl.core.model.policy import Condition
+from queuectl.core.model.reasons import redacted
+from queuectl.core.model.resources import FlavorResource, format_amount
+from queuectl.core.model.workload import MOST_ATTEMPTS, Attempt, Effect, ObjectRef, Observation, Workload
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
-from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.kinds.admission import render, rfc3339
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.json_fields import Json, clean

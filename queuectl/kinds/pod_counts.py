@@ -6,7 +6,7 @@ attempt, which the reserved-stopped annotation records. A field that was edited 
 
 from __future__ import annotations
 
-from queuectl.core.model import Effect, PodCount
+from queuectl.core.model.workload import Effect, PodCount
 from queuectl.kinds.admission import AdmissionAnnotation
 from queuectl.kinds.jobs import Elastic, JobKind, value_at
 from queuectl.kinds.json_fields import MAX_COUNT, Json

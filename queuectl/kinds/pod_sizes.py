@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from queuectl.core.events import WorkloadObserved
-from queuectl.core.model import PodSet
-from queuectl.core.nodes.modes import is_device
+from queuectl.core.features.nodes.modes import is_device
+from queuectl.core.model.events import WorkloadObserved
+from queuectl.core.model.workload import PodSet
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.labels import KUEUES_TOO

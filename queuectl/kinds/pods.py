@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from queuectl.core.device_claims import PodClaim
-from queuectl.core.events import PodObserved
-from queuectl.core.model import WorkloadId
-from queuectl.core.nodes.pods import Pod, PodOwner
-from queuectl.core.resources import Amounts
+from queuectl.core.model.devices import PodClaim
+from queuectl.core.model.events import PodObserved
+from queuectl.core.model.pods import Pod, PodOwner
+from queuectl.core.model.resources import Amounts
+from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.devices import held_claims
 from queuectl.kinds.json_fields import BadField, Json, clean, mapping, objects
 from queuectl.kinds.owners import controller, controls

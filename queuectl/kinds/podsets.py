@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from queuectl.core.model import Effect
+from queuectl.core.model.workload import Effect
 from queuectl.kinds.json_fields import MAX_COUNT, BadField, Json, checked, integer, mapping, objects, text
 from queuectl.kinds.requests import with_init_container
 

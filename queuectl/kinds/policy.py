@@ -11,10 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from queuectl.core.events import PolicyInvalid, PolicyObserved
-from queuectl.core.model import ConfigKey
-from queuectl.core.nodes.modes import mode_of
-from queuectl.core.policy import (
+from queuectl.core.features.nodes.modes import mode_of
+from queuectl.core.model.events import PolicyInvalid, PolicyObserved
+from queuectl.core.model.policy import (
     ANY_NODES,
     NO_MAX_EXECUTION_TIME,
     NORMAL_WEIGHT,
@@ -47,7 +46,8 @@ from queuectl.core.policy import (
     WaitForPodsReady,
     WorkloadPriorityClass,
 )
-from queuectl.core.resources import BadQuantity, parse_quantity
+from queuectl.core.model.resources import BadQuantity, parse_quantity
+from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds import policy_objects as objects
 from queuectl.kinds import policy_schema as schema
 from queuectl.kinds.field_support import unsupported

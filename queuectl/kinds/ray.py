@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from queuectl.core.model import WorkloadOutcome
+from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds.jobs import (
     Copies,
     Ending,

@@ -7,15 +7,19 @@ from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
-from queuectl.core.pod_resources import Container, PodResources, Role, pod_level_requests, requested
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import (
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import (
     MAX_AMOUNT,
     Amounts,
     BadQuantity,
+    Container,
+    PodResources,
     QuantityOutOfRange,
+    Role,
     format_amount,
     parse_quantity,
+    pod_level_requests,
+    requested,
 )
 from queuectl.kinds.json_fields import BadField, Json, array, checked, clean, mapping, objects, text
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from queuectl.core.events import WorkloadObserved
-from queuectl.core.model import Workload, WorkloadOutcome
-from queuectl.core.resources import Amounts
+from queuectl.core.model.events import WorkloadObserved
+from queuectl.core.model.resources import Amounts
+from queuectl.core.model.workload import Workload, WorkloadOutcome
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.json_fields import BadField, Json, mapping, shown
 from queuectl.kinds.registry import KindRegistry

@@ -6,9 +6,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from queuectl.core.charging import ResourceForms, Transformation
-from queuectl.core.policy import NODE_RULES, NodeRules
-from queuectl.core.resources import PODS, BadQuantity, parse_quantity
+from queuectl.core.model.charging import ResourceForms, Transformation
+from queuectl.core.model.policy import NODE_RULES, NodeRules
+from queuectl.core.model.resources import PODS, BadQuantity, parse_quantity
 from queuectl.kinds.invalid import Section
 
 MAX_RULES: Final = 256

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from queuectl.core.model import Effect, WorkloadOutcome
+from queuectl.core.model.workload import Effect, WorkloadOutcome
 from queuectl.kinds.jobs import Ending, JobKind, KindRefusal, PodLabel, Sign, Status, SuspensionSeen, value_at
 from queuectl.kinds.json_fields import BadField, Json, mapping, pairs
 from queuectl.kinds.podsets import STEERED, Computed, Operation

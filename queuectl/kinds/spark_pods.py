@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any, Final, NamedTuple
 
-from queuectl.core.resources import BadQuantity, parse_quantity
+from queuectl.core.model.resources import BadQuantity, parse_quantity
 from queuectl.kinds.json_fields import BadField, Json, checked, integer, mapping, objects, pairs, shown, text
 from queuectl.kinds.podsets import Pods
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from queuectl.core.model import Effect, PodSetAssignment
+from queuectl.core.model.workload import Effect, PodSetAssignment
 from queuectl.kinds.admission import additions
 from queuectl.kinds.jobs import QUEUE_LABEL, PodLabel
 from queuectl.kinds.node_constraints import NodeConstraints, toleration_json

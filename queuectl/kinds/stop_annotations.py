@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import orjson
 
-from queuectl.core.model import Effect, ForcedRelease, WorkloadId
-from queuectl.core.reasons import Code, Reason, redacted
+from queuectl.core.model.reasons import Code, Reason, redacted
+from queuectl.core.model.workload import Effect, ForcedRelease, WorkloadId
 from queuectl.kinds.admission import rfc3339
 from queuectl.kinds.json_fields import BadField, clean, integer
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from queuectl.core.model import Effect, PodSetAssignment, WorkloadId, WorkloadOutcome
+from queuectl.core.model.workload import Effect, PodSetAssignment, WorkloadId, WorkloadOutcome
 from queuectl.kinds.admission import additions, parse
 from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Sign
 from queuectl.kinds.jobset import JOB_SET

@@ -10,8 +10,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from queuectl.core.events import WorkloadObserved
-from queuectl.core.model import (
+from queuectl.core.model.events import WorkloadObserved
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import (
     ForcedRelease,
     ObjectRef,
     Observation,
@@ -21,7 +22,6 @@ from queuectl.core.model import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.reasons import Code, Reason
 from queuectl.kinds.admission import AdmissionAnnotation, parse
 from queuectl.kinds.devices import pod_claims
 from queuectl.kinds.jobs import Elastic, JobKind, Status

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuectl.core.events import WorkloadObserved
+from queuectl.core.model.events import WorkloadObserved
 from queuectl.kinds.labels import OWN, QueueLabels
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.workloads import observe

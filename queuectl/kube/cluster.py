@@ -8,8 +8,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.decisions import ChildToCheck, PodOwnerToRead
-from queuectl.core.events import EffectSettled, Event, PodOwnerRead, Result, WorkloadGone, WorkloadObserved
-from queuectl.core.model import Effect, ObjectRef, WorkloadId
+from queuectl.core.model.events import (
+    EffectSettled,
+    Event,
+    PodOwnerRead,
+    Result,
+    WorkloadGone,
+    WorkloadObserved,
+)
+from queuectl.core.model.workload import Effect, ObjectRef, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds import patches
 from queuectl.kinds.admission import rfc3339

@@ -13,7 +13,7 @@ from itertools import chain, repeat
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from queuectl.core.events import Listed
+from queuectl.core.model.events import Listed
 from queuectl.kinds.json_fields import Json
 from queuectl.kube.errors import ApiError, NotFound
 from queuectl.kube.reflector import Definition, Reflector, Timings

@@ -6,8 +6,8 @@ from collections.abc import Set
 from functools import partial
 from typing import Any, Final
 
-from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.core.nodes.pods import PodOwner
+from queuectl.core.model.pods import PodOwner
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.admission import parse
 from queuectl.kinds.jobs import Copies, JobKind, PodLabel, value_at
 from queuectl.kinds.json_fields import Json

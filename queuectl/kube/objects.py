@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from queuectl.core.decisions import ChildToCheck
-from queuectl.core.events import Event, OwnerRead, WorkloadGone
-from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.core.ownership import MAX_OWNERS
+from queuectl.core.features.ownership.strays import MAX_OWNERS
+from queuectl.core.model.events import Event, OwnerRead, WorkloadGone
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.labels import QueueLabels

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Generic
 
-from queuectl.core.events import Listed
-from queuectl.core.model import WorkloadId
+from queuectl.core.model.events import Listed
+from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.json_fields import Json
 from queuectl.kube.errors import ApiError, Forbidden, Gone, NotFound, Unavailable, from_status
 from queuectl.kube.session import JSON, METADATA, METADATA_LIST, Object, Session

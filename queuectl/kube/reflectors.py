@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
 
-from queuectl.core.events import Event
+from queuectl.core.model.events import Event
 from queuectl.kube.definitions import Definitions
 from queuectl.kube.reflector import Reflector, Timings
 from queuectl.kube.session import Session

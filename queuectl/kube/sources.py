@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from queuectl.core.device_slices import DeviceTaintRule
-from queuectl.core.events import ContextGone, Event, PodGone, PolicyGone, WorkloadGone
-from queuectl.core.model import ConfigKey, WorkloadId
-from queuectl.core.policy import Node
+from queuectl.core.model.devices import DeviceTaintRule
+from queuectl.core.model.events import ContextGone, Event, PodGone, PolicyGone, WorkloadGone
+from queuectl.core.model.policy import Node
+from queuectl.core.model.workload import ConfigKey, WorkloadId
 from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
 from queuectl.kinds.devices import GROUP, DeviceSlices, device_taint_rule
 from queuectl.kinds.gate import BINDING, GATE_LABEL, POLICY, GateWatch

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from queuectl.core.model import (
+from queuectl.core.model.reasons import Code, Limit, NodeFinding, PreemptionCause, Reason, RejectedCandidate
+from queuectl.core.model.workload import (
     NO_OPTIONS,
     NO_PAST_ATTEMPTS,
     PastAttempts,
     PodSetAssignment,
     UserOptions,
 )
-from queuectl.core.reasons import Code, Limit, NodeFinding, PreemptionCause, Reason, RejectedCandidate
 from queuectl.kinds.node_constraints import stored_toleration, toleration_json
 
 PAYLOAD_VERSION: Final = 1

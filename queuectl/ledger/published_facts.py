@@ -25,7 +25,7 @@ from sqlalchemy.dialects.postgresql import JSONB, Insert
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.capacity import (
+from queuectl.core.model.capacity import (
     AwaitedLimit,
     ClusterQueueDemand,
     FlavorCapacity,
@@ -34,9 +34,9 @@ from queuectl.core.capacity import (
     PodDemand,
     QuotaWarning,
 )
-from queuectl.core.model import ForReaders, PendingLine, PodsReady
-from queuectl.core.node_facts import NodeFacts, PodsOnNode
-from queuectl.core.policy import CapacityMode, Node, Taint
+from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.model.policy import CapacityMode, Node, Taint
+from queuectl.core.model.workload import ForReaders, PendingLine, PodsReady
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLUSTER, NOW, Columns, columns_of, rows_from
 from queuectl.ledger.codec import cleaned, dump

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, select
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.model import (
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,

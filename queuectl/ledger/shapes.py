@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import ARRAY, Text, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.model import PodSet
+from queuectl.core.model.workload import PodSet
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import cleaned, dump
 

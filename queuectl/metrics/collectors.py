@@ -11,10 +11,11 @@ from typing import Final
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from queuectl.core.capacity import FlavorCapacity, FlavorResourceCapacity
-from queuectl.core.nodes.inventory import NodeState
+from queuectl.core.feature import Number
+from queuectl.core.features.nodes.inventory import NodeState
+from queuectl.core.model.capacity import FlavorCapacity, FlavorResourceCapacity
+from queuectl.core.model.resources import CPU, FlavorResource
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
-from queuectl.core.resources import CPU, FlavorResource
 from queuectl.ports.cluster import KindState
 
 _QUEUE: Final = ("cluster_queue",)
@@ -203,11 +204,8 @@ class HealthCollector(Collector):
             "Workloads that nothing is decided about: the ledger fails to store it, or no decision is legal.",
             report.set_aside,
         )
-        yield _one(
-            "slow_stops",
-            "Evicted workloads whose pods have not ended within scheduling.terminatingAlarmSeconds.",
-            report.slow_stops,
-        )
+        for number in sampled.numbers():
+            yield _one(number.name, number.help, number.value)
         yield _one(
             "gate_installed",
             "1 if each policy of the gate and its binding is as this version makes it.",
@@ -293,5 +291,7 @@ class Sampled:
     kinds: Callable[[], Mapping[str, KindState]]
     """Kinds of jobs, by name."""
     cluster_report: Callable[[], ClusterReport]
+    numbers: Callable[[], Iterable[Number]]
+    """Of features of the engine."""
     unsettled: Callable[[], tuple[int, float]]
     """How many committed Kubernetes writes are not finished, and the age of the oldest in seconds."""

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
-from queuectl.core.capacity import FlavorCapacity
 from queuectl.core.decisions import Admit, Evict, Keep, Plan
-from queuectl.core.events import Result
-from queuectl.core.model import EffectKey, Verb
+from queuectl.core.model.capacity import FlavorCapacity
+from queuectl.core.model.events import Result
+from queuectl.core.model.workload import EffectKey, Verb
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.metrics.collectors import (
     BoundedNames,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from queuectl.core.reasons import Readable, Reason, redacted, utc
+from queuectl.core.model.reasons import Readable, Reason, redacted, utc
 from queuectl.notifications.rules import Event, waited
 from queuectl.ports.outbox import Deleted, Occurrence, ToldStart
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.reasons import Code, Family, Readable
+from queuectl.core.model.reasons import Code, Family, Readable
 from queuectl.ports.outbox import Occurrence
 
 

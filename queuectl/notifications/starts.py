@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from queuectl.core.model import WorkloadId
+from queuectl.core.model.workload import WorkloadId
 from queuectl.notifications.delivery import DeliveryObserver, Sink, SinkFailed
 from queuectl.notifications.messages import moved
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch

@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from queuectl.core.decisions import ChildToCheck, PodOwnerToRead
-from queuectl.core.events import (
+from queuectl.core.model.events import (
     EffectSettled,
     Event,
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model import (
+from queuectl.core.model.workload import (
     Effect,
     ObjectRef,
 )

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import Phase
-from queuectl.core.reasons import Reason
+from queuectl.core.model.reasons import Reason
+from queuectl.core.model.workload import Phase
 
 
 class StoredDecision(Protocol):

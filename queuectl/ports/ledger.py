@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from queuectl.core.decisions import Plan
-from queuectl.core.model import (
+from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     EffectKey,
     ForReaders,

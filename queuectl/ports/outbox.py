@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from queuectl.core.model import ObjectRef, WorkloadId
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.ports.reader import DecisionRow
 
 

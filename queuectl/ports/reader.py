@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
-from queuectl.core.events import PolicyGone, PolicyObserved
-from queuectl.core.model import (
+from queuectl.core.model.events import PolicyGone, PolicyObserved
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.policy import SchedulingConfiguration
+from queuectl.core.model.reasons import Reason
+from queuectl.core.model.what_if import Counterfactuals, PlannedPolicy
+from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     Assignment,
     ConfigKey,
@@ -20,10 +24,6 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.policy import SchedulingConfiguration
-from queuectl.core.reasons import Reason
-from queuectl.core.what_if import Counterfactuals, PlannedPolicy
 
 
 @dataclass(frozen=True, slots=True)

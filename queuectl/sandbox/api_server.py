@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
 
-from queuectl.core.events import PolicyInvalid
+from queuectl.core.model.events import PolicyInvalid
 from queuectl.kinds.policy import POLICY_KINDS, policy_event
 from queuectl.kube import session
 from queuectl.kube.errors import NotFound

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.resources import format_amount
+from queuectl.core.model.resources import format_amount
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import DecisionRow, Readings
 from queuectl.sandbox.endpoints import Endpoints

@@ -15,7 +15,7 @@ from random import Random
 from statistics import NormalDist
 from typing import Final
 
-from queuectl.core.model import Workload, WorkloadId
+from queuectl.core.model.workload import Workload, WorkloadId
 
 MOST_WORKLOADS: Final = 200_000
 _MILLISECONDS: Final = 1000

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from queuectl.core.events import (
+from queuectl.core.features.usage_history.decay import UsageHistory
+from queuectl.core.model.events import (
     ContextObserved,
     Event,
     Listed,
@@ -15,7 +16,20 @@ from queuectl.core.events import (
     PolicyObserved,
     WorkloadObserved,
 )
-from queuectl.core.model import (
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.policy import (
+    AdmissionFairSharing,
+    LocalQueue,
+    LocalQueueName,
+    Namespace,
+    RequeuingStrategy,
+    SchedulingConfiguration,
+    WorkloadPriorityClass,
+)
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
@@ -33,20 +47,6 @@ from queuectl.core.model import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.nodes.pods import Pod
-from queuectl.core.policy import (
-    AdmissionFairSharing,
-    LocalQueue,
-    LocalQueueName,
-    Namespace,
-    RequeuingStrategy,
-    SchedulingConfiguration,
-    WorkloadPriorityClass,
-)
-from queuectl.core.queues.usage_history import UsageHistory
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import amounts
 from queuectl.kinds.context import as_created
 from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.node_constraints import read_constraints, required_affinity

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from queuectl.core.resources import format_amount
+from queuectl.core.model.resources import format_amount
 from queuectl.scenarios.documents import Expect
 from queuectl.scenarios.fields import ScenarioPart
 

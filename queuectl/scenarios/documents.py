@@ -13,15 +13,15 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from queuectl.core.model import StoredWorkload, UsageSum
-from queuectl.core.pod_resources import PodResources
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     DEFAULT_CONFIGURATION,
     STRATEGIES,
     PreemptionStrategy,
     SchedulingConfiguration,
 )
-from queuectl.core.reasons import Code, PreemptionCause
+from queuectl.core.model.reasons import Code, PreemptionCause
+from queuectl.core.model.resources import PodResources
+from queuectl.core.model.workload import StoredWorkload, UsageSum
 from queuectl.kinds.requests import counted, pod_resources
 from queuectl.kinds.scheduling_sections import NodeSettings, ResourceSettings
 from queuectl.scenarios.fields import (

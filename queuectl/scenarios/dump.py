@@ -10,7 +10,10 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from queuectl.core.directory import GATE
-from queuectl.core.model import (
+from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueue, Node, Policy, SchedulingConfiguration
+from queuectl.core.model.resources import Amounts, format_amount
+from queuectl.core.model.workload import (
     ConfigKey,
     LedgerSnapshot,
     Phase,
@@ -18,11 +21,8 @@ from queuectl.core.model import (
     StoredWorkload,
     names_claim,
 )
-from queuectl.core.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.observing import CONFIGURATION
-from queuectl.core.policy import ClusterQueue, Cohort, LocalQueue, Node, Policy, SchedulingConfiguration
 from queuectl.core.quota.cohort_trees import CohortTrees
-from queuectl.core.resources import Amounts, format_amount
 from queuectl.kinds.context import as_object, is_kept
 from queuectl.kinds.policy import parse_policy
 from queuectl.kinds.policy_objects import API_VERSION

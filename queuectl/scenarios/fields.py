@@ -17,8 +17,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from queuectl.core.reasons import Code
-from queuectl.core.resources import BadQuantity, QuantityOutOfRange, format_amount, parse_quantity
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import BadQuantity, QuantityOutOfRange, format_amount, parse_quantity
 from queuectl.kinds.json_fields import BadField, kind_of, timestamp
 
 LATER: Final = "later"

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from queuectl.core.model import Assignment, PodSetAssignment
-from queuectl.core.reasons import Reason, RejectedCandidate
-from queuectl.core.resources import format_amount
+from queuectl.core.model.reasons import Reason, RejectedCandidate
+from queuectl.core.model.resources import format_amount
+from queuectl.core.model.workload import Assignment, PodSetAssignment
 from queuectl.scenarios.comparison import Difference
 
 _NOT_EVALUATED: Final = "not evaluated: each cycle takes at most the head of its ClusterQueue"

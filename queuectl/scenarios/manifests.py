@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeGuard
 
-from queuectl.core.events import ContextObserved, Event, PolicyInvalid, PolicyObserved
-from queuectl.core.policy import Namespace, Node
+from queuectl.core.model.events import ContextObserved, Event, PolicyInvalid, PolicyObserved
+from queuectl.core.model.policy import Namespace, Node
 from queuectl.importers.kueue import LEFT_OUT, NO_SUCH_FIELD, NOT_THERE, import_kueue
 from queuectl.importers.kueue_marks import KUEUE
 from queuectl.kinds.context import CONTEXT_KINDS, as_created

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StrictBool
 
-from queuectl.core.policy import Node, Taint
-from queuectl.core.resources import amounts
+from queuectl.core.model.policy import Node, Taint
+from queuectl.core.model.resources import amounts
 from queuectl.scenarios.fields import Amounts, Name, Positive, Reference, ScenarioPart, Seconds, Time
 
 MOST_NODES: Final = 5_000

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from queuectl.core.applying import restore
+from queuectl.core.directory import Directory
+from queuectl.core.feature import Features
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import FlavorResource, Usage
 from queuectl.core.observing import fold
 from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
 from queuectl.core.preemption.search import PreemptionSearch, Snapshot, Target
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import FlavorResource, Usage
 from queuectl.core.state import EngineState
 from queuectl.scenarios.build import SOURCE, beginning, identity, settings
 from queuectl.scenarios.documents import (
@@ -27,7 +29,7 @@ def preempted(scenario: Scenario) -> tuple[PreemptionExpect, Finding]:
     document = scenario.document
     assert isinstance(document, ScenarioPreemption)
     start = beginning(scenario)
-    state = EngineState(frozenset({SOURCE}), settings(document.config))
+    state = EngineState(frozenset({SOURCE}), Directory(settings(document.config)), Features())
     restore(state, start.snapshot)
     for events in start.batches:
         fold(state, events)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from queuectl.core.events import Event
+from queuectl.core.model.events import Event
 from queuectl.files import BadFile, Places, documents
 from queuectl.kinds.invalid import dotted, problems_of
 from queuectl.kinds.json_fields import clean, kind_of

@@ -15,10 +15,11 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-from queuectl.core.device_claims import PodClaim
 from queuectl.core.directory import GATE
 from queuectl.core.engine import Engine
-from queuectl.core.events import (
+from queuectl.core.features.nodes.facts import pods_of_facts
+from queuectl.core.model.devices import PodClaim
+from queuectl.core.model.events import (
     ConfigurationObserved,
     ContextObserved,
     Event,
@@ -28,7 +29,11 @@ from queuectl.core.events import (
     TimeCame,
     WorkloadObserved,
 )
-from queuectl.core.model import (
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION, Gate, SchedulingConfiguration
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import (
     ConfigKey,
     Effect,
     EffectKey,
@@ -41,12 +46,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.nodes.facts import pods_of_facts
-from queuectl.core.nodes.pods import Pod
 from queuectl.core.observing import CONFIGURATION
-from queuectl.core.policy import DEFAULT_CONFIGURATION, Gate, SchedulingConfiguration
-from queuectl.core.reasons import Code, Reason
 from queuectl.kinds.context import is_kept, kept_context
 from queuectl.kinds.policy import parse_policy
 

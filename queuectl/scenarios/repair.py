@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from queuectl.core.resources import MAX_AMOUNT, QuantityOutOfRange, parse_quantity
+from queuectl.core.model.resources import MAX_AMOUNT, QuantityOutOfRange, parse_quantity
 
 TOO: Final = "-too"
 """Suffix of the name of a flavor in the second of two groups of a queue."""

@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextGone, ContextObserved, Event, PolicyObserved, TimeCame
-from queuectl.core.model import Assignment, PodSetAssignment
-from queuectl.core.policy import ClusterQueue, LocalQueueName, Node
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import format_amount
+from queuectl.core.model.events import ContextGone, ContextObserved, Event, PolicyObserved, TimeCame
+from queuectl.core.model.policy import ClusterQueue, LocalQueueName, Node
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import format_amount
+from queuectl.core.model.workload import Assignment, PodSetAssignment
 from queuectl.scenarios import findings
 from queuectl.scenarios.build import SOURCE, beginning, over, settings
 from queuectl.scenarios.documents import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from queuectl.core.resources import format_amount
+from queuectl.core.model.resources import format_amount
 
 NOTHING: Final = "-"
 _MINUTE: Final = 60

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from queuectl.core.policy import HALF_LIVES
+from queuectl.core.model.policy import HALF_LIVES
 from queuectl.files import BadFile, FileDocument, Places, documents, read
 from queuectl.kinds.invalid import InvalidValue, Section, problems_of
 from queuectl.kinds.json_fields import kind_of

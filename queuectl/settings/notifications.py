@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
-from queuectl.core.reasons import FAMILIES, Code, Family
+from queuectl.core.model.reasons import FAMILIES, Code, Family
 from queuectl.kinds.invalid import Section
 
 MAX_SINKS: Final = 32

@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
-from queuectl.core import policy
-from queuectl.core.resources import CPU, BadQuantity, format_amount, parse_quantity
+from queuectl.core.model import policy
+from queuectl.core.model.resources import CPU, BadQuantity, format_amount, parse_quantity
 from queuectl.kinds.invalid import Section
 from queuectl.kinds.json_fields import kind_of
 from queuectl.kinds.scheduling_sections import NodeSettings, ResourceSettings

@@ -30,7 +30,8 @@ from queuectl.core.decisions import (
     Shrink,
 )
 from queuectl.core.directory import GATE as GATE_CONFIG
-from queuectl.core.events import (
+from queuectl.core.inbox import Inbox
+from queuectl.core.model.events import (
     ContextGone,
     ContextObserved,
     EffectSettled,
@@ -40,8 +41,8 @@ from queuectl.core.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.inbox import Inbox
-from queuectl.core.model import (
+from queuectl.core.model.policy import Gate
+from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     AttemptState,
     Effect,
@@ -51,7 +52,6 @@ from queuectl.core.model import (
     ObjectRef,
     WorkloadId,
 )
-from queuectl.core.policy import Gate
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds.gate import GATE
 from queuectl.ports.cluster import Notice

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from queuectl.core.reasons import Reason
+from queuectl.core.model.reasons import Reason
 from queuectl.ledger.codec import Json, reason_to_json
 from queuectl.shadow.workloads import Fate, ObservedWorkload
 

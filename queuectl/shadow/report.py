@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from queuectl.core.model import ConfigKey
-from queuectl.core.policy import ClusterQueue
+from queuectl.core.model.policy import ClusterQueue
+from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds.policy import BadPolicy, parse_policy
 from queuectl.ledger.admin import schema
 from queuectl.ledger.codec import reason_to_json

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.core.reasons import Family, Reason
+from queuectl.core.model.reasons import Family, Reason
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.ledger.write.plan_rows import BESIDE
 from queuectl.ports.history import WorkloadHistory
 from queuectl.ports.reader import DecisionRow

@@ -1,7 +1,7 @@
 """Nodes in virtual time and the pods on them: plays kube-scheduler, kubelets and the controllers of pods.
 
-Pods are bound as `core/nodes/placing` predicts it, with two differences: all resources that any node has
-count, and a node has room for so many pods. Pods are bound one by one, in the order of their workloads'
+Pods are bound as `core/features/nodes/placing` predicts it, with two differences: all resources that any node
+has count, and a node has room for so many pods. Pods are bound one by one, in the order of their workloads'
 starts: those of a workload that do not all fit hold what they got.
 """
 
@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from queuectl.core.events import ContextGone, ContextObserved, Event, PodGone, PodObserved
-from queuectl.core.model import Attempt, Workload, WorkloadId
-from queuectl.core.namespaces.charges import PodCharges
-from queuectl.core.nodes.modes import is_device
-from queuectl.core.nodes.pods import Pod, PodGroup, PodShape, pods_of
-from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.policy import CapacityMode, FlavorNodes, Node, NodeRules, ResourceFlavor, Toleration
-from queuectl.core.resources import Amounts, FlavorResource, amounts
+from queuectl.core.features.namespace_quota.charges import PodCharges
+from queuectl.core.features.nodes.modes import is_device
+from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.flavors.pods import pods_of
+from queuectl.core.model.events import ContextGone, ContextObserved, Event, PodGone, PodObserved
+from queuectl.core.model.pods import Pod, PodGroup, PodShape
+from queuectl.core.model.policy import CapacityMode, FlavorNodes, Node, NodeRules, ResourceFlavor, Toleration
+from queuectl.core.model.resources import Amounts, FlavorResource, amounts
+from queuectl.core.model.workload import Attempt, Workload, WorkloadId
 
 _PODS: Final = "pods"
 _PODS_PER_NODE: Final = 110

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from queuectl.core.model import WorkloadId
-from queuectl.core.reasons import Code, PreemptionCause
-from queuectl.core.resources import Usage
+from queuectl.core.model.reasons import Code, PreemptionCause
+from queuectl.core.model.resources import Usage
+from queuectl.core.model.workload import WorkloadId
 from queuectl.simulation.room_use import RoomUse
 
 

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from queuectl.core.model import WorkloadId
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import WorkloadId
 from queuectl.simulation.history import History, Life, Run
 from queuectl.simulation.room_use import ROOM
 from queuectl.simulation.usage import PER_MILLION, Bins, QueueUsage, QuotaTable, held

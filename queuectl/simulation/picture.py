@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from queuectl.core.resources import format_amount
+from queuectl.core.model.resources import format_amount
 from queuectl.simulation.measures import Document
 
 MOST_QUEUES: Final = 9

@@ -17,8 +17,9 @@ from typing import Final
 
 from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, PodsToCount, Release, Retire
 from queuectl.core.engine import Engine
-from queuectl.core.events import EffectSettled, Event, PodsCounted, Result, TimeCame, WorkloadObserved
-from queuectl.core.model import (
+from queuectl.core.model.events import EffectSettled, Event, PodsCounted, Result, TimeCame, WorkloadObserved
+from queuectl.core.model.reasons import Family
+from queuectl.core.model.workload import (
     Attempt,
     AttemptState,
     Effect,
@@ -29,7 +30,6 @@ from queuectl.core.model import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.reasons import Family
 from queuectl.scenarios.arrivals import Arrival, milliseconds
 from queuectl.scenarios.rebuilt_engine import SUSPENDED, written
 from queuectl.simulation.cluster import Other, SimulatedCluster

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from queuectl.core.decisions import Admit, Decision, Keep, Retire
-from queuectl.core.model import WorkloadId
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import WorkloadId
 from queuectl.simulation.cluster import Level
 
 ROOM: Final = (Code.CAPACITY_MISSING, Code.NO_NODE_FITS)

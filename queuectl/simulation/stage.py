@@ -11,10 +11,10 @@ from itertools import chain, islice
 from typing import Final
 
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, PolicyObserved
-from queuectl.core.namespaces.charges import PodCharges
-from queuectl.core.policy import ClusterQueue, Cohort, Node, OfNamespace, ResourceFlavor
-from queuectl.core.resources import amounts
+from queuectl.core.features.namespace_quota.charges import PodCharges
+from queuectl.core.model.events import ContextObserved, PolicyObserved
+from queuectl.core.model.policy import ClusterQueue, Cohort, Node, OfNamespace, ResourceFlavor
+from queuectl.core.model.resources import amounts
 from queuectl.kinds.node_constraints import read_constraints
 from queuectl.scenarios.arrivals import (
     MOST_WORKLOADS,

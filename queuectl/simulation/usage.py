@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from queuectl.core.policy import ClusterQueue, Cohort, ResourceGroup
-from queuectl.core.resources import FlavorResource, Usage
+from queuectl.core.model.policy import ClusterQueue, Cohort, ResourceGroup
+from queuectl.core.model.resources import FlavorResource, Usage
 from queuectl.simulation.history import Run
 
 Totals = dict[str, int]

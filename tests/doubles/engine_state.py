@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry
-from queuectl.core.model import WorkloadId
-from queuectl.core.nodes.room import NodeRoom
+from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.state import EngineState

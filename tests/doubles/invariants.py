@@ -14,16 +14,16 @@ from unittest.mock import patch
 from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.features.nodes.usage import NodeUsage
+from queuectl.core.flavors.pods import pods_of
 from queuectl.core.lifecycle import forgotten, may_have_pods, next_number, next_time
-from queuectl.core.model import AttemptState, Phase, WorkloadId
-from queuectl.core.nodes.pods import pods_of
-from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.nodes.usage import NodeUsage
-from queuectl.core.policy import CapacityShortage, LocalQueueName
+from queuectl.core.model.policy import CapacityShortage, LocalQueueName
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import AttemptState, Phase, WorkloadId
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shortage import promised
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.resources import FlavorResource
 from queuectl.core.state import EngineState
 from tests.doubles import engine_state
 
@@ -395,8 +395,7 @@ def _due(state: EngineState) -> Iterator[str]:
     for entry in state.entries.values():
         frozen = state.is_frozen(entry)
         what = None if frozen else state.step(entry)
-        times = () if frozen else (next_time(entry, state.clock), state.slow_stops.due_at(entry))
-        when = min((one for one in times if one is not None and one > state.clock), default=None)
+        when = None if frozen else next_time(entry, state.features, state.clock)
         if state.timers.get(entry.id) != when:
             yield f"{entry.ref} is due at {when}, its timer is {state.timers.get(entry.id)}"
         if what != state.due_steps.get(entry.id):

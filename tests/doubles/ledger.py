@@ -10,9 +10,13 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from queuectl.core.capacity import ClusterQueueDemand, FlavorCapacity
 from queuectl.core.decisions import Plan, Verdict
-from queuectl.core.model import (
+from queuectl.core.features.usage_history.decay import UsageHistory
+from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.policy import LocalQueueName, SchedulingConfiguration
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     Assignment,
     Attempt,
@@ -30,10 +34,6 @@ from queuectl.core.model import (
     UsageSum,
     WorkloadId,
 )
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.policy import LocalQueueName, SchedulingConfiguration
-from queuectl.core.queues.usage_history import UsageHistory
-from queuectl.core.reasons import Code, Reason
 from queuectl.ledger.codec import (
     options_from_json,
     past_from_json,

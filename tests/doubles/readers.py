@@ -12,9 +12,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import (
+from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import (
     Assignment,
     ConfigKey,
     EffectKey,
@@ -23,8 +25,6 @@ from queuectl.core.model import (
     StoredWorkload,
     WorkloadId,
 )
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.reasons import Code
 from queuectl.ledger.codec import pod_sets_from_json
 from queuectl.ledger.history.past_states import Said, as_of
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
 from tests.acceptance.mutants.patches import CHECKOUT
 
 DOCS = CHECKOUT / "docs"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from queuectl.cli import main
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
 from tests.acceptance.mutants.patches import CHECKOUT
 
 ROWS = [

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from queuectl.answers.forecast.forecast import DRAWS, Forecast, Interval, Unknown
-from queuectl.core.model import StoredWorkload, WorkloadId
+from queuectl.core.model.workload import StoredWorkload, WorkloadId
 from queuectl.ports.reader import PastLives
 
 LOOKED_BACK: Final = timedelta(days=14)

@@ -15,12 +15,12 @@ from queuectl.answers.forecast.samples import LEAST_RUNS, Calendar, Endings, Run
 from queuectl.answers.what_if.trials import PLANS
 from queuectl.core.decisions import Keep
 from queuectl.core.engine import Engine
-from queuectl.core.model import LedgerSnapshot, Phase, StoredWorkload, WorkloadId
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.nodes.facts import pods_of_facts, with_unmanaged
-from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
+from queuectl.core.features.nodes.facts import pods_of_facts, with_unmanaged
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
+from queuectl.core.model.reasons import Family
+from queuectl.core.model.workload import LedgerSnapshot, Phase, StoredWorkload, WorkloadId
 from queuectl.core.quota.cohort_trees import CohortTrees
-from queuectl.core.reasons import Family
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import NotAtRest, PastLives
 from queuectl.scenarios.arrivals import Arrival, milliseconds

@@ -10,10 +10,10 @@ from typing import Final
 
 from queuectl.core.decisions import Admit, Decision, Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import Event, PodGone, PodObserved
 from queuectl.core.forking import dissolve
-from queuectl.core.model import Attempt, EffectKey, Phase, StoredWorkload, WorkloadId
-from queuectl.core.nodes.pods import Pod
+from queuectl.core.model.events import Event, PodGone, PodObserved
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.workload import Attempt, EffectKey, Phase, StoredWorkload, WorkloadId
 from queuectl.scenarios.arrivals import Arrival, milliseconds
 from queuectl.scenarios.rebuilt_engine import observed
 from queuectl.simulation.history import Life

@@ -14,7 +14,7 @@ from random import Random
 from statistics import median
 from typing import Final, NamedTuple
 
-from queuectl.core.model import StoredWorkload, Workload, WorkloadId
+from queuectl.core.model.workload import StoredWorkload, Workload, WorkloadId
 from queuectl.ports.reader import PastLife, PastLives
 from queuectl.scenarios.arrivals import milliseconds
 from queuectl.scenarios.rebuilt_engine import requested

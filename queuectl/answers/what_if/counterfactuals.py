@@ -9,20 +9,19 @@ from typing import Final, NamedTuple
 
 from queuectl.answers.what_if.trials import Trials
 from queuectl.core.flavors.queue_flavors import mismatch
-from queuectl.core.matching import tolerated
-from queuectl.core.model import ConfigKey, PodSet, Workload, WorkloadId
-from queuectl.core.pod_resources import Container, PodResources
-from queuectl.core.pod_resources import requested as requested_by
-from queuectl.core.policy import (
+from queuectl.core.model.matching import tolerated
+from queuectl.core.model.policy import (
     ClusterQueue,
     LocalQueue,
     ResourceFlavor,
     Toleration,
     WorkloadPriorityClass,
 )
-from queuectl.core.reasons import Family, Reason
-from queuectl.core.resources import Amounts
-from queuectl.core.what_if import Change, ChangeKind, Counterfactual, Counterfactuals, Tried
+from queuectl.core.model.reasons import Family, Reason
+from queuectl.core.model.resources import Amounts, Container, PodResources
+from queuectl.core.model.resources import requested as requested_by
+from queuectl.core.model.what_if import Change, ChangeKind, Counterfactual, Counterfactuals, Tried
+from queuectl.core.model.workload import ConfigKey, PodSet, Workload, WorkloadId
 from queuectl.scenarios.rebuilt_engine import claiming, requested
 
 EACH: Final = 32

@@ -11,9 +11,9 @@ from typing import TypeVar
 from queuectl.answers.what_if.counterfactuals import counterfactuals, quote
 from queuectl.answers.what_if.plan import planned
 from queuectl.answers.what_if.trials import Abandoned, TooFewWorkloads, Trials, trials_of
-from queuectl.core.events import PolicyGone, PolicyObserved
-from queuectl.core.model import Workload, WorkloadId
-from queuectl.core.what_if import Counterfactuals, PlannedPolicy
+from queuectl.core.model.events import PolicyGone, PolicyObserved
+from queuectl.core.model.what_if import Counterfactuals, PlannedPolicy
+from queuectl.core.model.workload import Workload, WorkloadId
 from queuectl.ports.reader import Basis
 
 Answer = TypeVar("Answer")

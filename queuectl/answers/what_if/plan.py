@@ -8,7 +8,8 @@ from dataclasses import replace
 from queuectl.answers.what_if.trials import BUDGET, PLANS, Trials, commit
 from queuectl.core.decisions import Admit, Decision, Evict, Keep, PodsToCount
 from queuectl.core.engine import Engine
-from queuectl.core.events import (
+from queuectl.core.forking import dissolve
+from queuectl.core.model.events import (
     EffectSettled,
     Event,
     PodGone,
@@ -18,10 +19,9 @@ from queuectl.core.events import (
     Result,
     WorkloadObserved,
 )
-from queuectl.core.forking import dissolve
-from queuectl.core.model import Effect, ObjectRef, Phase, Verb, WorkloadId
-from queuectl.core.reasons import Family
-from queuectl.core.what_if import ChangedOutcome, PlannedPolicy, PolicyChange
+from queuectl.core.model.reasons import Family
+from queuectl.core.model.what_if import ChangedOutcome, PlannedPolicy, PolicyChange
+from queuectl.core.model.workload import Effect, ObjectRef, Phase, Verb, WorkloadId
 from queuectl.ports.reader import NotAtRest
 from queuectl.scenarios.rebuilt_engine import written
 

@@ -10,9 +10,14 @@ from typing import Final, TypeVar
 from queuectl.answers.trial_snapshot import without_alike
 from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
-from queuectl.core.events import Event, PolicyObserved, WorkloadGone, WorkloadObserved
+from queuectl.core.features.nodes.facts import pods_of_facts
 from queuectl.core.forking import dissolve
-from queuectl.core.model import (
+from queuectl.core.model.events import Event, PolicyObserved, WorkloadGone, WorkloadObserved
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.policy import Policy, SchedulingConfiguration
+from queuectl.core.model.reasons import Family, Reason, waits_for_victims
+from queuectl.core.model.what_if import DisplacedWorkload, Start, Tried
+from queuectl.core.model.workload import (
     Assignment,
     ConfigKey,
     LedgerSnapshot,
@@ -21,11 +26,6 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.nodes.facts import pods_of_facts
-from queuectl.core.nodes.pods import Pod
-from queuectl.core.policy import Policy, SchedulingConfiguration
-from queuectl.core.reasons import Family, Reason, waits_for_victims
-from queuectl.core.what_if import DisplacedWorkload, Start, Tried
 from queuectl.ports.reader import NotAtRest
 from queuectl.scenarios.rebuilt_engine import SUSPENDED, by_workload, engine_of, requested, rules
 

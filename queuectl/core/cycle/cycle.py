@@ -5,27 +5,32 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from queuectl.core.cycle.cycle_pass import CyclePass, NominatedHead, Preempting
+from queuectl.core.cycle.cycle_pass import (
+    CyclePass,
+    NominatedHead,
+    Preempting,
+    borrows_for_now,
+    order_of_preemptor,
+    waiting_again,
+)
 from queuectl.core.cycle.nomination import Nomination, Nominator
-from queuectl.core.cycle.preemptors import borrows_for_now, order_of_preemptor, waiting_again
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.reserved_room import ReservedRoom
 from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.features.namespace_quota.room import PlannedRoom
+from queuectl.core.features.nodes.findings import no_room_left
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult
 from queuectl.core.flavors.findings import reserved_for_others
-from queuectl.core.flavors.modes import Mode
-from queuectl.core.flavors.queue_flavors import LastTriedFlavors
+from queuectl.core.flavors.queue_flavors import LastTriedFlavors, Mode
 from queuectl.core.limits import Trial
-from queuectl.core.model import Assignment
-from queuectl.core.namespaces.room import PlannedRoom
-from queuectl.core.nodes.findings import no_room_left
-from queuectl.core.policy import PreemptionPolicy
+from queuectl.core.model.policy import PreemptionPolicy
+from queuectl.core.model.reasons import Reason
+from queuectl.core.model.workload import Assignment
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
 from queuectl.core.quota.shares import tournament
 from queuectl.core.quota.tree import QuotaNode
-from queuectl.core.reasons import Reason
 
 
 @dataclass(slots=True)
@@ -43,6 +48,8 @@ class CycleOutcome:
     unfinished: list[tuple[Entry, Reason, Evaluation]] = field(default_factory=list)
     """Heads that the next cycle would have nominated again, had there been one."""
     work: int = 0
+    searched: int = 0
+    """Nominations and searches, in addition to `work`."""
     left: list[str] = field(default_factory=list)
     """Roots of trees with heads that the budget did not reach, those first that got no cycle."""
 
@@ -128,6 +135,7 @@ class Cycles:
             self._leave_unfinished(head for heads in last.values() for head in heads)
         for heads in all_heads:
             heads.put_back()
+        self.outcome.searched = self._nominator.work
         return self.outcome
 
     def _admit_early(self, root: QuotaNode, queues: Iterable[QueueHeads]) -> None:

@@ -11,15 +11,15 @@ from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.reserved_room import Claimed, leaves_claims, placed_without
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.assignment import NOTHING
-from queuectl.core.flavors.modes import Mode
+from queuectl.core.flavors.queue_flavors import Mode
 from queuectl.core.limits import Hold, Trial
-from queuectl.core.model import Place, WorkloadId
-from queuectl.core.policy import PreemptionPolicy
-from queuectl.core.preemption.claims import PreemptionClaim, Victim
+from queuectl.core.model.policy import PreemptionPolicy
+from queuectl.core.model.reasons import Code, PreemptionCause, Reason, waits_for_victims
+from queuectl.core.model.workload import Place, WorkloadId
+from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, Victim
 from queuectl.core.preemption.search import Snapshot, Target, terminating
 from queuectl.core.preemption.sides import EvictionShares, ShareChange, reported_share, sides
 from queuectl.core.quota.tree import Cells, QuotaNode
-from queuectl.core.reasons import Code, Reason
 
 
 @dataclass(slots=True)
@@ -272,3 +272,44 @@ def _waits_for(nomination: Nomination, victims: int) -> Reason:
         found = Reason(code=Code.WAITING_FOR_QUOTA, node=str(nomination.flavors.node))
     code = Code.WAITING_FOR_PREEMPTED_WORKLOADS
     return replace(found, code=code, awaited=victims, considered=None, victims=(), others=())
+
+
+def order_of_preemptor(heads: QueueHeads) -> Place:
+    assert heads.preemptor is not None
+    return heads.preemptor.order
+
+
+def borrows_for_now(snapshot: Snapshot, nomination: Nomination, claim: PreemptionClaim) -> bool:
+    """Return whether it would borrow more beside the victims of its claim than once they are gone."""
+    with snapshot.without(_victims(snapshot, claim)):
+        level = snapshot.tree.level(nomination.flavors.node, nomination.cells)
+    return nomination.found.level > level
+
+
+def waiting_again(
+    snapshot: Snapshot,
+    nominator: Nominator,
+    now: Nomination,
+    claim: PreemptionClaim,
+) -> Nomination:
+    """Return what a preemptor gets once the victims of `claim` are gone, which it does not reserve any more.
+
+    Return `now`, what it gets now, if it fits now and borrows no more, or if it does not fit then.
+    """
+    reason, victims = now.entry.reason, _victims(snapshot, claim)
+    if claim.state is not ClaimState.FIRST or not waits_for_victims(reason) or not victims:
+        return now
+    with snapshot.without(victims):
+        then = nominator.nominate(now.entry)
+    if then.mode is not Mode.FIT or (now.mode is Mode.FIT and now.found.level <= then.found.level):
+        return now
+    then.found.mode, then.found.reason = Mode.PREEMPT, reason
+    # They are evicted already: the cause is not told again.
+    then.victims = tuple(Target(one, PreemptionCause.IN_COHORT_RECLAMATION) for one in victims)
+    return then
+
+
+def _victims(snapshot: Snapshot, claim: PreemptionClaim) -> list[Entry]:
+    """Return the victims of a claim that still hold quota in this plan."""
+    left = (one.workload for one in claim.victims if one.workload not in snapshot.released)
+    return [snapshot.entries[one] for one in left]

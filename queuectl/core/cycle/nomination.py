@@ -8,6 +8,7 @@ from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
+from queuectl.core.features.nodes.findings import lacking_resource, why_no_room
 from queuectl.core.flavors.assignment import (
     NOTHING,
     AssignmentResult,
@@ -16,26 +17,27 @@ from queuectl.core.flavors.assignment import (
     assign,
 )
 from queuectl.core.flavors.fast_path import fitting
-from queuectl.core.flavors.modes import GranularMode, Mode
+from queuectl.core.flavors.pods import with_flavors
 from queuectl.core.flavors.queue_flavors import (
     Charge,
+    GranularMode,
     LastTriedFlavors,
+    Mode,
     PodSetGroup,
     QueueFlavors,
     fewer_pods,
 )
 from queuectl.core.limits import Hold
-from queuectl.core.model import Assignment
-from queuectl.core.nodes.findings import lacking_resource, why_no_room
-from queuectl.core.nodes.pods import Pods, with_flavors
-from queuectl.core.policy import PreemptionPolicy
+from queuectl.core.model.pods import Pods
+from queuectl.core.model.policy import PreemptionPolicy
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import Assignment
 from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
 from queuectl.core.preemption.search import PreemptionSearch, RejectedCandidates, Snapshot, Target, held_by
 from queuectl.core.queues.pending import waits_since
 from queuectl.core.quota.tree import Cells
-from queuectl.core.reasons import Code, Reason
 
 
 @dataclass(slots=True)

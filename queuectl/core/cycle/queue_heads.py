@@ -8,8 +8,8 @@ from typing import Any
 
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors
-from queuectl.core.model import Place, WorkloadId
-from queuectl.core.policy import LocalQueueName
+from queuectl.core.model.policy import LocalQueueName
+from queuectl.core.model.workload import Place, WorkloadId
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
 

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from queuectl.core.entries import Entry
+from queuectl.core.features.nodes.inventory import Vector
 from queuectl.core.limits import Hold, Trial
-from queuectl.core.model import WorkloadId
-from queuectl.core.nodes.inventory import Vector
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
 from queuectl.core.quota.tree import QuotaNode
-from queuectl.core.values import value
 
 
 def placed_without(snapshot: Snapshot, victims: Collection[Entry], hold: Hold) -> Hold:

@@ -9,18 +9,21 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from queuectl.core.flavors.findings import NextFlavor, never_covered, severity, with_later, with_others, worst
-from queuectl.core.flavors.modes import GranularMode, Mode, better, keeps_looking
 from queuectl.core.flavors.queue_flavors import (
     Charge,
     FlavorOption,
+    GranularMode,
     LastTriedFlavors,
+    Mode,
     PodSetGroup,
     QueueFlavors,
+    better,
+    keeps_looking,
 )
-from queuectl.core.model import Assignment, PodSet, PodSetAssignment, names_claim
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import PODS, Amounts, amounts
+from queuectl.core.model.workload import Assignment, PodSet, PodSetAssignment, names_claim
 from queuectl.core.quota.tree import Cells
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import PODS, Amounts, amounts
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 

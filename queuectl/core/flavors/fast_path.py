@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from queuectl.core.flavors.assignment import AssignmentResult, assigned, with_pods
-from queuectl.core.flavors.modes import GranularMode, Mode
-from queuectl.core.flavors.queue_flavors import Charge, PodSetGroup, QueueFlavors
-from queuectl.core.model import Assignment
+from queuectl.core.flavors.queue_flavors import Charge, GranularMode, Mode, PodSetGroup, QueueFlavors
+from queuectl.core.model.workload import Assignment
 from queuectl.core.quota.tree import Cells
 
 KEPT = 256

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from queuectl.core.model.reasons import Code, Limit, Reason
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.reasons import Code, Limit, Reason
 
 
 class NextFlavor(NamedTuple):

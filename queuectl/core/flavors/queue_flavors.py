@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from enum import IntEnum
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from queuectl.core.matching import meets, tolerated
-from queuectl.core.model import PodSet
-from queuectl.core.policy import CapacityMode, ClusterQueue, Requirement, ResourceFlavor
+from queuectl.core.model.matching import meets, tolerated
+from queuectl.core.model.policy import (
+    CapacityMode,
+    ClusterQueue,
+    FlavorFungibility,
+    Requirement,
+    ResourceFlavor,
+)
+from queuectl.core.model.resources import Amounts, FlavorResource
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import PodSet
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.resources import Amounts, FlavorResource
-from queuectl.core.values import value
 
 
 def mismatch(flavor: ResourceFlavor, pod_set: PodSet) -> str | None:
@@ -174,3 +181,44 @@ def _reduced(charges: Sequence[Charge], slack: Sequence[int], step: int, total: 
         replace(charge, pod_set=replace(charge.pod_set, count=charge.pod_set.count - part * step // total))
         for charge, part in zip(charges, slack, strict=True)
     ]
+
+
+class Mode(IntEnum):
+    """How a flavor could satisfy a request, worst first (F3)."""
+
+    NO_FIT = 0
+    NO_CANDIDATES = 1  # only with the quota of other workloads, and none of them is a candidate
+    PREEMPT = 2  # by preemption in its own ClusterQueue, and possibly in others
+    RECLAIM = 3  # by preemption in other ClusterQueues only
+    FIT = 4  # with available quota
+
+    @property
+    def preempts(self) -> bool:
+        """Whether the quota of other workloads is needed."""
+        return Mode.NO_FIT < self < Mode.FIT
+
+
+class GranularMode(NamedTuple):
+    """A mode and the borrow level of the request (Q9)."""
+
+    mode: Mode
+    level: int
+
+
+def better(one: GranularMode, other: GranularMode, rules: FlavorFungibility) -> bool:
+    """Return whether `one` is strictly preferred to `other` (F7)."""
+    low = min(one.mode, other.mode)
+    if low <= Mode.NO_CANDIDATES and one.mode != other.mode:
+        return one.mode > other.mode
+    if rules.preemption_over_borrowing:
+        return (-one.level, one.mode) > (-other.level, other.mode)
+    return (one.mode, -one.level) > (other.mode, -other.level)
+
+
+def keeps_looking(chance: GranularMode, rules: FlavorFungibility) -> bool:
+    """Return whether the next flavor is evaluated after one that offers `chance` (F6)."""
+    return (
+        chance.mode <= Mode.NO_CANDIDATES
+        or (chance.mode.preempts and rules.try_next_before_preempting)
+        or (chance.level > 0 and rules.try_next_before_borrowing)
+    )

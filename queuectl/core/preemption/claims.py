@@ -7,9 +7,9 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from queuectl.core.model import Assignment, WorkloadId
-from queuectl.core.nodes.pods import Pods
-from queuectl.core.values import value
+from queuectl.core.model.pods import Pods
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import Assignment, WorkloadId
 
 
 class Victim(NamedTuple):

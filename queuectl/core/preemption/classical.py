@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from queuectl.core.entries import Entry
-from queuectl.core.policy import PreemptionPolicy
+from queuectl.core.model.policy import PreemptionPolicy
+from queuectl.core.model.reasons import PreemptionCause
 from queuectl.core.preemption.search import PreemptionSearch, Target, held_by, terminating
 from queuectl.core.quota.tree import QuotaNode
-from queuectl.core.reasons import PreemptionCause
 
 
 class _Origin(NamedTuple):

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from queuectl.core.entries import Entry
 from queuectl.core.limits import Hold, Trial
-from queuectl.core.model import WorkloadId
-from queuectl.core.policy import PreemptionStrategy
+from queuectl.core.model.policy import PreemptionStrategy
+from queuectl.core.model.reasons import PreemptionCause
+from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.search import PreemptionSearch, Target, held_by
 from queuectl.core.quota.shares import Share, dominant_share
 from queuectl.core.quota.tree import QuotaNode
-from queuectl.core.reasons import PreemptionCause
 
 Queues = dict[QuotaNode, deque[Entry]]
 """Candidates by ClusterQueue, in order of preemption (P5)."""

@@ -11,20 +11,20 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from queuectl.core.entries import Entry
+from queuectl.core.features.nodes.room import NodeRoom
 from queuectl.core.limits import Hold, Limits
-from queuectl.core.model import Assignment, Phase, WorkloadId
-from queuectl.core.nodes.pods import Pods
-from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.policy import (
+from queuectl.core.model.pods import Pods
+from queuectl.core.model.policy import (
     ClusterQueue,
     LocalQueueName,
     Preemption,
     PreemptionPolicy,
     SchedulingConfiguration,
 )
+from queuectl.core.model.reasons import PreemptionCause, Reason, RejectedCandidate, utc
+from queuectl.core.model.workload import Assignment, Phase, WorkloadId
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
-from queuectl.core.reasons import PreemptionCause, Reason, RejectedCandidate, utc
 
 _ID: Final = attrgetter("id")
 _PRIORITY: Final = attrgetter("priority")

@@ -8,11 +8,11 @@ from typing import Final
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.fast_path import FastPath, fast_path
-from queuectl.core.policy import Preemption, PreemptionPolicy, SchedulingConfiguration
+from queuectl.core.model.policy import Preemption, PreemptionPolicy, SchedulingConfiguration
+from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.reasons import Code, Reason
 
 Holding = Callable[[QuotaNode], Iterable[Entry]]
 """The workloads that hold quota of a ClusterQueue."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from queuectl.core.capacity import AwaitedLimit, PodDemand
 from queuectl.core.entries import Shape
-from queuectl.core.model import names_claim
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import Amounts
+from queuectl.core.model.capacity import AwaitedLimit, PodDemand
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import Amounts
+from queuectl.core.model.workload import names_claim
 
 MOST: Final = 100
 """Demands of one ClusterQueue that are told: those with most pods."""

@@ -8,18 +8,18 @@ from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.model import WorkloadId
-from queuectl.core.nodes.pods import Pods
-from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.policy import PreemptionPolicy, SchedulingConfiguration
+from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.model.pods import Pods
+from queuectl.core.model.policy import PreemptionPolicy, SchedulingConfiguration
+from queuectl.core.model.reasons import waits_for_victims
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim, PreemptionClaims
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.queues.requeueing import Timers
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.reasons import waits_for_victims
-from queuectl.core.resources import FlavorResource
 
 Freed = dict[QuotaNode, set[FlavorResource]]
 """Cells of which some became available, by the ClusterQueue that released it."""

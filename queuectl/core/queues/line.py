@@ -13,12 +13,12 @@ from typing import Final
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
+from queuectl.core.feature import QueueUsage, UsageValue
 from queuectl.core.flavors.assignment import with_pods
-from queuectl.core.model import Phase, Place, StoredWorkload
-from queuectl.core.policy import NORMAL_WEIGHT, LocalQueueName
+from queuectl.core.model.policy import NORMAL_WEIGHT, LocalQueueName
+from queuectl.core.model.reasons import Code, Family, Reason, waits_for_victims
+from queuectl.core.model.workload import Phase, Place, StoredWorkload
 from queuectl.core.queues.pending import PendingQueue, is_refusal, queue_place
-from queuectl.core.queues.usage_history import UsageHistory, UsageValue
-from queuectl.core.reasons import Code, Family, Reason, waits_for_victims
 
 LinePlace = tuple[bool, Place]
 """Sort key: first what has preempted (C7), then O1, O2 and O6."""
@@ -40,7 +40,7 @@ _OUTSIDE: Final = frozenset(
 
 
 def line(
-    queue: PendingQueue, directory: Directory, past: UsageHistory | None, now: datetime
+    queue: PendingQueue, directory: Directory, past: QueueUsage | None, now: datetime
 ) -> Sequence[Entry]:
     """Return the workloads of a pending queue in order. `now`: the time for past usage."""
     found = queue.in_order()
@@ -53,7 +53,7 @@ def line(
 
 
 def _in_turns(
-    entries: Sequence[Entry], cluster_queue: str, directory: Directory, past: UsageHistory, now: datetime
+    entries: Sequence[Entry], cluster_queue: str, directory: Directory, past: QueueUsage, now: datetime
 ) -> list[Entry]:
     """Return `entries`, which are in the order of O1 and O2, in the order of U1.
 

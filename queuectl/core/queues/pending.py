@@ -14,11 +14,11 @@ from itertools import chain
 from typing import Final
 
 from queuectl.core.entries import Entry, EquivalenceGroup, Shape
-from queuectl.core.model import Place
-from queuectl.core.nodes.pods import Pods
+from queuectl.core.model.pods import Pods
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import Place
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, PreemptionClaims
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import FlavorResource
 
 
 def queue_place(

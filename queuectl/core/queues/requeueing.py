@@ -12,9 +12,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar
 
-from queuectl.core.model import PastAttempts, WorkloadId
-from queuectl.core.policy import RequeuingStrategy
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.policy import RequeuingStrategy
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import PastAttempts, WorkloadId
 from queuectl.core.run_limits import MAX_RUN, RunLimit
 
 _TO_REQUEUE = 'to queue the workload again, set queuectl.dev/hold to "true" and then remove it'

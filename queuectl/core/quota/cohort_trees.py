@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from queuectl.core.policy import CapacityShortage, ClusterQueue, Cohort, cohorts_above
+from queuectl.core.model.policy import CapacityShortage, ClusterQueue, Cohort, cohorts_above
 
 
 class CohortTrees:

@@ -9,8 +9,8 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from queuectl.core.model import Place
-from queuectl.core.policy import NORMAL_WEIGHT, SchedulingConfiguration
+from queuectl.core.model.policy import NORMAL_WEIGHT, SchedulingConfiguration
+from queuectl.core.model.workload import Place
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from queuectl.core.policy import CapacityShortage
+from queuectl.core.model.policy import CapacityShortage
+from queuectl.core.model.resources import FlavorResource, Usage
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.resources import FlavorResource, Usage
 
 
 def promised(tree: QuotaTree) -> Usage:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from queuectl.core.events import WorkloadObserved
 from queuectl.core.lifecycle import remaining
-from queuectl.core.model import (
+from queuectl.core.model.events import WorkloadObserved
+from queuectl.core.model.resources import format_amount
+from queuectl.core.model.workload import (
     Attempt,
     AttemptState,
     EffectKey,
@@ -18,7 +19,6 @@ from queuectl.core.model import (
     Workload,
     names_claim,
 )
-from queuectl.core.resources import format_amount
 from queuectl.ledger.history.replay import LedgerFinding
 
 

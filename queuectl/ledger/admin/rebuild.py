@@ -11,8 +11,8 @@ from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Admit, Enqueue, Evict
-from queuectl.core.model import Attempt, Observation, Workload, WorkloadId
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import Attempt, Observation, Workload, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.admin.partitions import add_partitions
 from queuectl.ledger.admin.schema import check_schema

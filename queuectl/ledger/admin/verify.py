@@ -13,8 +13,8 @@ from typing import Any, Final
 from sqlalchemy import Numeric, cast, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuectl.core.model import AttemptState, ConfigKey, Verb
-from queuectl.core.resources import FlavorResource
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import AttemptState, ConfigKey, Verb
 from queuectl.ledger import tables as t
 from queuectl.ledger.admin.partitions import used_defaults
 from queuectl.ledger.admin.schema import check_schema

@@ -18,7 +18,7 @@ from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuectl.core.model import ConfigKey
+from queuectl.core.model.workload import ConfigKey
 from queuectl.ledger import tables as t
 from queuectl.ledger.history.replay import Expected, Replay
 

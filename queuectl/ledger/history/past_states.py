@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import (
+from queuectl.core.model.reasons import Reason
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
@@ -21,7 +22,6 @@ from queuectl.core.model import (
     StoredWorkload,
     WorkloadId,
 )
-from queuectl.core.reasons import Reason
 from queuectl.ledger.codec import Json, options_from_json, past_from_json, pod_sets_from_json
 from queuectl.ports.history import WorkloadHistory
 

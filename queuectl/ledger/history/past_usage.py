@@ -17,10 +17,10 @@ from sqlalchemy import ARRAY, Text, and_, bindparam, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import AttemptState, UsageSum, WorkloadId
-from queuectl.core.policy import AdmissionFairSharing, LocalQueueName
-from queuectl.core.queues.usage_history import UsageHistory
-from queuectl.core.reasons import Code
+from queuectl.core.features.usage_history.decay import UsageHistory
+from queuectl.core.model.policy import AdmissionFairSharing, LocalQueueName
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import AttemptState, UsageSum, WorkloadId
 from queuectl.ledger import tables as t
 
 PREEMPTIONS_KEPT: Final = 16

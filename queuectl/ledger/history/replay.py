@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import AttemptState, ConfigKey, Phase
-from queuectl.core.policy import ClusterQueue, Cohort
+from queuectl.core.model.policy import ClusterQueue, Cohort
+from queuectl.core.model.resources import FlavorResource, Usage, format_amount
+from queuectl.core.model.workload import AttemptState, ConfigKey, Phase
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.resources import FlavorResource, Usage, format_amount
 from queuectl.kinds.policy import BadPolicy, parse_policy
 from queuectl.ledger.codec import Json, dump
 

@@ -12,9 +12,12 @@ from sqlalchemy import ARRAY, BigInteger, Row, Text, and_, case, cast, func, lit
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import (
+from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import (
     ConfigKey,
     EffectKey,
     LedgerSnapshot,
@@ -24,9 +27,6 @@ from queuectl.core.model import (
     Verb,
     WorkloadId,
 )
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
-from queuectl.core.reasons import Code
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
 from queuectl.ledger.codec import Parsed, reason_or_none

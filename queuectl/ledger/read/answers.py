@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.model import Assignment, ConfigKey
+from queuectl.core.model.workload import Assignment, ConfigKey
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import pod_sets_from_json
 from queuectl.ledger.history.past_usage import first_since

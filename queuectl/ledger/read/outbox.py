@@ -31,8 +31,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import ObjectRef, Phase, WorkloadId
-from queuectl.core.reasons import FAMILIES, Family
+from queuectl.core.model.reasons import FAMILIES, Family
+from queuectl.core.model.workload import ObjectRef, Phase, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import clean
 from queuectl.ledger.pool import ledger_call, reading, translated

@@ -10,8 +10,8 @@ from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import ConfigKey, LedgerSnapshot, StoredWorkload, WorkloadId
-from queuectl.core.policy import DEFAULT_CONFIGURATION
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION
+from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, StoredWorkload, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import Parsed
 from queuectl.ledger.history.past_lives import last_decision

@@ -24,7 +24,9 @@ from queuectl.core.decisions import (
     Retire,
     Shrink,
 )
-from queuectl.core.model import (
+from queuectl.core.model.reasons import Reason
+from queuectl.core.model.resources import MAX_AMOUNT
+from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     Assignment,
     AttemptState,
@@ -38,8 +40,6 @@ from queuectl.core.model import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.reasons import Reason
-from queuectl.core.resources import MAX_AMOUNT
 from queuectl.ledger.codec import (
     Json,
     clean,

@@ -16,7 +16,8 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Plan
-from queuectl.core.model import (
+from queuectl.core.model.policy import SchedulingConfiguration
+from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     EffectKey,
     ForReaders,
@@ -25,7 +26,6 @@ from queuectl.core.model import (
     UsageSum,
     WorkloadId,
 )
-from queuectl.core.policy import SchedulingConfiguration
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
 from queuectl.ledger.history.past_usage import evictions, past_usage, preemptions

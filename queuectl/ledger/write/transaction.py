@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Delete, Executable, Insert, Row, Update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.model import AttemptState, EffectKey, ForReaders, PastAttempts
+from queuectl.core.model.workload import AttemptState, EffectKey, ForReaders, PastAttempts
 from queuectl.ledger import published_facts as for_readers
 from queuectl.ledger.arrays import Columns
 from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json

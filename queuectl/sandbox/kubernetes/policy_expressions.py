@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from queuectl.core.resources import CPU, QuantityOutOfRange, parse_quantity
+from queuectl.core.model.resources import CPU, QuantityOutOfRange, parse_quantity
 from queuectl.sandbox.kubernetes.identities import ResourceAttributes, UserInfo, allowed
 from queuectl.sandbox.kubernetes.wire import Json
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 import pytest
 
 from queuectl.core.decisions import Admit, Configure, Enqueue, Evict, PodOwnerToRead, Release
-from queuectl.core.events import PodObserved, PodOwnerRead
-from queuectl.core.model import MOST_ATTEMPTS, ForcedRelease, WorkloadId
-from queuectl.core.nodes.pods import Pod, PodOwner
-from queuectl.core.reasons import Code
+from queuectl.core.model.events import PodObserved, PodOwnerRead
+from queuectl.core.model.pods import Pod, PodOwner
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import MOST_ATTEMPTS, ForcedRelease, WorkloadId
 from queuectl.files import BadFile, documents
 from queuectl.kinds.admission import parse as admission_of
 from queuectl.kinds.labels import KUEUES_TOO, MAX_RUN_LABEL, OWN

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from yarl import URL
 
-from queuectl.core.model import ConfigKey
+from queuectl.core.model.workload import ConfigKey
 from queuectl.ports.changes import Wanted
 from tests.unit.api.canned import EPOCH_START, local_spec, queue_spec, two_teams
 from tests.unit.api.changing import OWN_PAGE, CannedChanges

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.reasons import Code, PreemptionCause
+from queuectl.core.model.reasons import Code, PreemptionCause
 
 Row = dict[str, Any]
 

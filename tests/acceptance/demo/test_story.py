@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.reasons import Code, PreemptionCause
+from queuectl.core.model.reasons import Code, PreemptionCause
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.sandbox import example
 from queuectl.sandbox.install import read_kustomization

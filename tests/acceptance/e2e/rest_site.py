@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from queuectl.core.decisions import Enqueue, Plan
-from queuectl.core.model import ObjectRef, PodSet, Workload, WorkloadId
+from queuectl.core.model.workload import ObjectRef, PodSet, Workload, WorkloadId
 from queuectl.ledger.admin.schema import migrate
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.write.postgres import PostgresLedger

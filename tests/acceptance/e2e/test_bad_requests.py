@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.resources import parse_quantity
+from queuectl.core.model.resources import parse_quantity
 from queuectl.kinds.requests import pod_requests
 from queuectl.kube.errors import ApiError
 from tests.acceptance.e2e.site import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import Effect, Verb
+from queuectl.core.model.workload import Effect, Verb
 from queuectl.kinds import patches
 from queuectl.kinds.train_job import MANAGER
 from queuectl.kube.errors import ApiError

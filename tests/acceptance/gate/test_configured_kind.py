@@ -13,8 +13,8 @@ import yaml
 from click.testing import CliRunner
 
 from queuectl.cli.commands import main
-from queuectl.core.events import Result
-from queuectl.core.model import Verb
+from queuectl.core.model.events import Result
+from queuectl.core.model.workload import Verb
 from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.cluster import KubeCluster

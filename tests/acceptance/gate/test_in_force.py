@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from queuectl.core.events import ContextGone, ContextObserved
-from queuectl.core.policy import Gate
+from queuectl.core.model.events import ContextGone, ContextObserved
+from queuectl.core.model.policy import Gate
 from queuectl.kinds.gate import BINDING, GATE, GATE_LABEL, POLICY, GateWatch
 from queuectl.kinds.labels import OWN
 from queuectl.kube.session import JSON_PATCH

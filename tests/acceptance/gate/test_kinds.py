@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from queuectl.core.model import Verb
+from queuectl.core.model.workload import Verb
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import JobKind
 from queuectl.kube.errors import ApiError

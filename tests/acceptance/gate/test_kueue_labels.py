@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from queuectl.core.events import Result
-from queuectl.core.model import Verb
+from queuectl.core.model.events import Result
+from queuectl.core.model.workload import Verb
 from queuectl.kinds.gate import GATE_LABEL, GateWatch
 from queuectl.kinds.labels import KUEUES_TOO, OWN
 from queuectl.kube import kueue

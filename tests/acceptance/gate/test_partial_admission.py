@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import Verb
+from queuectl.core.model.workload import Verb
 from queuectl.kinds import patches
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import JSON_PATCH

@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from queuectl.core.events import PolicyObserved
+from queuectl.core.model.events import PolicyObserved
 from queuectl.kinds.crds import files
 from queuectl.kinds.policy import policy_event
 from queuectl.kube.errors import ApiError

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from queuectl.core.events import ContextObserved, Listed, Result
-from queuectl.core.model import Verb
-from queuectl.core.policy import Condition, Gate, LocalQueueName, ResourceFlavor
+from queuectl.core.model.events import ContextObserved, Listed, Result
+from queuectl.core.model.policy import Condition, Gate, LocalQueueName, ResourceFlavor
+from queuectl.core.model.workload import Verb
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.lease import KubeLease

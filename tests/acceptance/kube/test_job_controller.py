@@ -16,8 +16,8 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from queuectl.core.events import Result
-from queuectl.core.model import Verb
+from queuectl.core.model.events import Result
+from queuectl.core.model.workload import Verb
 from queuectl.kinds.jobs import conditions
 from queuectl.kube.errors import NotFound
 from queuectl.kube.session import api_path

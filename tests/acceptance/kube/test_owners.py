@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 
 from queuectl.core.decisions import ChildToCheck
-from queuectl.core.events import Event, OwnerRead, WorkloadGone, WorkloadObserved
-from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.core.ownership import MAX_OWNERS
+from queuectl.core.features.ownership.strays import MAX_OWNERS
+from queuectl.core.model.events import Event, OwnerRead, WorkloadGone, WorkloadObserved
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.jobs import QUEUE_LABEL
 from tests.integration.kube.sites import NAMESPACE, SITES, Site, job, jobs
 

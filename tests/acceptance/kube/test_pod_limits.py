@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from queuectl.core.model import Workload
-from queuectl.core.namespaces.charges import PodCharges
-from queuectl.core.namespaces.room import NamespaceRoom
-from queuectl.core.pod_limits import LimitRange, NamespaceQuota
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.features.namespace_quota.charges import PodCharges
+from queuectl.core.features.namespace_quota.room import NamespaceRoom
+from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import Workload
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.requests import pod_requests
 from queuectl.kinds.workloads import observe

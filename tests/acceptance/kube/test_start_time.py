@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.events import Result
-from queuectl.core.model import Effect, Verb
-from queuectl.core.policy import ResourceFlavor
+from queuectl.core.model.events import Result
+from queuectl.core.model.policy import ResourceFlavor
+from queuectl.core.model.workload import Effect, Verb
 from queuectl.kinds.jobs import conditions
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from queuectl import __version__
-from queuectl.core.events import PolicyObserved
+from queuectl.core.model.events import PolicyObserved
 from queuectl.kinds.gate import GATE
 from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import ConfigKey, Phase, StoredWorkload, WorkloadId
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload, WorkloadId
 from queuectl.kinds.workloads import HOLD_ANNOTATION
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH

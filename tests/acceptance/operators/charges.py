@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from queuectl.core.resources import parse_quantity
+from queuectl.core.model.resources import parse_quantity
 from tests.acceptance.operators.cells import Work
 
 Json = dict[str, Any]

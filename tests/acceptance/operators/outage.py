@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable
 from contextlib import AsyncExitStack
 from typing import Final
 
-from queuectl.core.model import Phase
+from queuectl.core.model.workload import Phase
 from tests.acceptance.operators.cells import Cell, Work, cell
 from tests.acceptance.operators.charges import charged
 from tests.acceptance.operators.site import Site

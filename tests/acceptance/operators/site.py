@@ -18,7 +18,7 @@ from typing import Any
 
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
-from queuectl.core.model import ObjectRef
+from queuectl.core.model.workload import ObjectRef
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.reserved_keys import SUBMITTER_ANNOTATION
 from queuectl.kube.cluster import KubeCluster

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import Phase
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import Phase
 from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.reserved_keys import SUBMITTER_ANNOTATION
 from tests.acceptance.operators.cells import COVERED, Cell, Work, refusal

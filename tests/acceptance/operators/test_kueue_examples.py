@@ -18,8 +18,8 @@ from click.testing import CliRunner
 
 from queuectl.cli import main
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import ConfigKey, Phase, WorkloadOutcome
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import ConfigKey, Phase, WorkloadOutcome
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.sandbox.install import Installer
 from queuectl.sandbox.players.kubelet import FAKE_NODE, RUN_SECONDS

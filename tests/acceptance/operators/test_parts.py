@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import ConfigKey
+from queuectl.core.model.workload import ConfigKey
 from queuectl.kube.session import MERGE_PATCH
 from tests.acceptance.operators.cells import Cell, Work, cell
 from tests.acceptance.operators.kinds import BY_NAME

@@ -7,9 +7,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from queuectl.core.capacity import NO_FLAVOR, AwaitedLimit, ClusterQueueDemand, FlavorCapacity, PodDemand
-from queuectl.core.model import ConfigKey, Phase, StoredWorkload
-from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
+from queuectl.core.model.capacity import (
+    NO_FLAVOR,
+    AwaitedLimit,
+    ClusterQueueDemand,
+    FlavorCapacity,
+    PodDemand,
+)
+from queuectl.core.model.reasons import Code, Limit, PreemptionCause, Reason
+from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload
 from queuectl.ports.reader import Held
 from tests.unit.api.canned import (
     EPOCH_START,

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Page, expect
 
-from queuectl.core.model import ConfigKey, PodSet
+from queuectl.core.model.workload import ConfigKey, PodSet
 from queuectl.ports.changes import ChangeRefused, FieldMade, Wanted, WantedSize
 from tests.acceptance.page.conftest import SIZES, Open
 from tests.acceptance.page.serving import Site, serving

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from queuectl.core.model import Phase
+from queuectl.core.model.workload import Phase
 from queuectl.ports.changes import Access
 from tests.acceptance.page.conftest import SIZES, Open
 from tests.acceptance.page.serving import Site, serving

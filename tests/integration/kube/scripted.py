@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from queuectl.core.events import Event
+from queuectl.core.model.events import Event
 from queuectl.kube.reflector import Timings
 from queuectl.kube.reflectors import Reflectors, reflectors
 from queuectl.kube.session import Deadlines, Session

@@ -14,8 +14,16 @@ from typing import Any
 import pytest
 import yaml
 
-from queuectl.core.model import Assignment, Attempt, AttemptState, Effect, EffectKey, PodSetAssignment, Verb
-from queuectl.core.policy import ResourceFlavor, Toleration
+from queuectl.core.model.policy import ResourceFlavor, Toleration
+from queuectl.core.model.workload import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    Effect,
+    EffectKey,
+    PodSetAssignment,
+    Verb,
+)
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.labels import OWN, QueueLabels
 from queuectl.kinds.registry import KindRegistry

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from queuectl.core.events import Event, Result, WorkloadObserved
-from queuectl.core.model import ObjectRef
-from queuectl.core.reasons import Code
+from queuectl.core.model.events import Event, Result, WorkloadObserved
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import ObjectRef
 from queuectl.kinds.start_patch import STARTED
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import Forbidden

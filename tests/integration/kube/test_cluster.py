@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from queuectl.core.events import Result, WorkloadGone, WorkloadObserved
-from queuectl.core.model import Verb
-from queuectl.core.policy import Condition, LocalQueueName
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.events import Result, WorkloadGone, WorkloadObserved
+from queuectl.core.model.policy import Condition, LocalQueueName
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import Verb
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
-from queuectl.core.resources import FlavorResource
 from queuectl.kube.errors import NotFound, TooManyRequests
 from queuectl.kube.session import api_path, cluster_id
 from queuectl.ports.cluster import ClusterUnavailable, Notice

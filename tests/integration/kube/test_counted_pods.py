@@ -13,9 +13,9 @@ import pytest_asyncio
 
 from docs.tables import KINDS, with_counted_pods
 from queuectl.core.decisions import PodOwnerToRead
-from queuectl.core.events import PodOwnerRead
-from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.core.nodes.pods import PodOwner
+from queuectl.core.model.events import PodOwnerRead
+from queuectl.core.model.pods import PodOwner
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.jobs import JobKind, PodLabel
 from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
 from queuectl.kube.session import api_path

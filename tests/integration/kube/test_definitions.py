@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.events import Event, Listed, WorkloadGone, WorkloadObserved
-from queuectl.core.model import WorkloadId
+from queuectl.core.model.events import Event, Listed, WorkloadGone, WorkloadObserved
+from queuectl.core.model.workload import WorkloadId
 from queuectl.kube.reflector import Timings
 from queuectl.kube.reflectors import Reflectors, reflectors
 from queuectl.kube.session import Session

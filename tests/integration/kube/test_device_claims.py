@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.device_claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
-from queuectl.core.device_slices import Device, ResourceSlice
-from queuectl.core.events import ContextObserved
+from queuectl.core.model.devices import (
+    Device,
+    DeviceRequest,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from queuectl.core.model.events import ContextObserved
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kube.errors import Invalid
 from queuectl.kube.session import api_path

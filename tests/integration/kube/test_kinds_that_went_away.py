@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, Event, Listed, PodsCounted
-from queuectl.core.model import (
+from queuectl.core.model.events import ContextObserved, Event, Listed, PodsCounted
+from queuectl.core.model.policy import Namespace
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
@@ -23,7 +24,6 @@ from queuectl.core.model import (
     PodSetAssignment,
     WorkloadId,
 )
-from queuectl.core.policy import Namespace
 from queuectl.kube import definitions
 from queuectl.kube.errors import ApiError, Forbidden, NotFound, Unavailable
 from queuectl.kube.reflector import Timings

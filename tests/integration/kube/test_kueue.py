@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from queuectl.app.kueue import check, watch
-from queuectl.core.events import Listed, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.model.events import Listed, Result, WorkloadGone, WorkloadObserved
 from queuectl.kinds.admission import rfc3339
 from queuectl.kinds.labels import KUEUES_TOO
 from queuectl.kinds.workloads import observe

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.events import Result
-from queuectl.core.model import Eviction, Verb
-from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.events import Result
+from queuectl.core.model.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.workload import Eviction, Verb
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
 from tests.integration.kube.sites import AT, SITES, Site, effect, in_process, job, jobs, real

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from queuectl.core.model import ObjectRef
+from queuectl.core.model.workload import ObjectRef
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, STOPPED_ANNOTATION
 from queuectl.kube.session import api_path

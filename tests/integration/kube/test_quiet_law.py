@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.events import Result
-from queuectl.core.model import Verb
+from queuectl.core.model.events import Result
+from queuectl.core.model.workload import Verb
 from queuectl.kube.errors import Conflict
 from queuectl.kube.session import api_path
 from queuectl.ports.cluster import ClusterUnavailable

@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.device_slices import ResourceSlice
-from queuectl.core.events import ContextGone, ContextObserved, Event, Listed, WorkloadGone, WorkloadObserved
-from queuectl.core.model import WorkloadId
-from queuectl.core.policy import PriorityClass
+from queuectl.core.model.devices import ResourceSlice
+from queuectl.core.model.events import (
+    ContextGone,
+    ContextObserved,
+    Event,
+    Listed,
+    WorkloadGone,
+    WorkloadObserved,
+)
+from queuectl.core.model.policy import PriorityClass
+from queuectl.core.model.workload import WorkloadId
 from queuectl.kube.errors import NotFound, TooManyRequests
 from queuectl.kube.reflector import OTHERS_AT_ONCE
 from queuectl.kube.reflectors import reflectors

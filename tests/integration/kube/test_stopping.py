@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from queuectl.core.events import Result, WorkloadObserved
-from queuectl.core.model import Verb
+from queuectl.core.model.events import Result, WorkloadObserved
+from queuectl.core.model.workload import Verb
 from queuectl.kube.cluster import SILENT_COUNTS, UNHEARD_COUNTS, KubeCluster
 from queuectl.kube.session import JSON_PATCH
 from queuectl.ports.cluster import ClusterUnavailable

@@ -18,7 +18,9 @@ from queuectl.core.decisions import (
     Retire,
     Shrink,
 )
-from queuectl.core.model import (
+from queuectl.core.model.policy import Toleration
+from queuectl.core.model.reasons import Code, Limit, PreemptionCause, Reason
+from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     Assignment,
     Attempt,
@@ -32,8 +34,6 @@ from queuectl.core.model import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.policy import Toleration
-from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
 
 GPU = "nvidia.com/gpu"
 CREATED = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.reasons import Code, Reason
 from queuectl.ledger.read import answers
 from queuectl.ports.reader import PastHolds, StartsSpan, TooMuchHistory
 from tests.integration.ledger.plans import (

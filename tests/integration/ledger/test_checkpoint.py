@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.resources import FlavorResource
+from queuectl.core.model.resources import FlavorResource
 from queuectl.ledger import tables as t
 from queuectl.ledger.admin.verify import Verifier, verify
 from queuectl.ledger.history import checkpoint

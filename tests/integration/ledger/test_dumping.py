@@ -10,9 +10,9 @@ import pytest
 
 from queuectl.app.past import dumped
 from queuectl.core.decisions import Plan
-from queuectl.core.model import ForReaders
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.policy import Node
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.policy import Node
+from queuectl.core.model.workload import ForReaders
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.scenarios.dump import NoSuchTree

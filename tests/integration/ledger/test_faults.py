@@ -17,7 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuectl.core.model import EffectKey, Verb
+from queuectl.core.model.workload import EffectKey, Verb
 from queuectl.ledger.admin.schema import migrate
 from queuectl.ledger.admin.verify import verify
 from queuectl.ledger.history.past_usage import preemptions

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from queuectl.core.model import (
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.core.reasons import Code, Limit, Reason
+from queuectl.core.model.reasons import Code, Limit, Reason
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.ports.reader import DecisionRow
 from queuectl.shadow.differences import peaks, summary
 from queuectl.shadow.workloads import Fate, ObservedWorkload, ObservedWorkloads, difference

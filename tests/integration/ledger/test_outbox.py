@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.app import notifier as notifying
 from queuectl.core.decisions import Decision
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.reasons import Code, Reason
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.read import outbox as outbox_module
 from queuectl.ledger.read.outbox import PostgresOutbox, candidates, earlier

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.decisions import Configure
-from queuectl.core.model import ConfigKey, ForReaders
-from queuectl.core.policy import SchedulingConfiguration
+from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity
+from queuectl.core.model.policy import SchedulingConfiguration
+from queuectl.core.model.workload import ConfigKey, ForReaders
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.read.queries import LedgerReadings

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import StoredWorkload
-from queuectl.core.policy import SchedulingConfiguration
+from queuectl.core.model.policy import SchedulingConfiguration
+from queuectl.core.model.workload import StoredWorkload
 from queuectl.ledger.codec import Parsed
 from queuectl.ledger.history import past_lives
 from queuectl.ledger.history.state_at import LedgerPast

@@ -11,10 +11,15 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.decisions import Decision, Enqueue
-from queuectl.core.model import Assignment, LedgerSnapshot
-from queuectl.core.policy import HALF_LIVES, AdmissionFairSharing, LocalQueueName, SchedulingConfiguration
-from queuectl.core.queues.usage_history import UsageHistory
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.features.usage_history.decay import UsageHistory
+from queuectl.core.model.policy import (
+    HALF_LIVES,
+    AdmissionFairSharing,
+    LocalQueueName,
+    SchedulingConfiguration,
+)
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import Assignment, LedgerSnapshot
 from queuectl.ledger.history import past_usage
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.ledger import Ledger, LedgerRefused

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.core.capacity import (
+from queuectl.core.decisions import Decision, Enqueue
+from queuectl.core.model.capacity import (
     NO_FLAVOR,
     AwaitedLimit,
     ClusterQueueDemand,
@@ -19,8 +20,10 @@ from queuectl.core.capacity import (
     PodDemand,
     QuotaWarning,
 )
-from queuectl.core.decisions import Decision, Enqueue
-from queuectl.core.model import (
+from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.model.policy import CapacityMode, Node, Taint
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     NOTHING_FOR_READERS,
     Assignment,
@@ -37,9 +40,6 @@ from queuectl.core.model import (
     Verb,
     WorkloadOutcome,
 )
-from queuectl.core.node_facts import NodeFacts, PodsOnNode
-from queuectl.core.policy import CapacityMode, Node, Taint
-from queuectl.core.reasons import Code, Reason
 from queuectl.ledger import published_facts
 from queuectl.ledger.pool import reading
 from queuectl.ledger.read.queries import LedgerReadings

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from queuectl.core.decisions import Decision
-from queuectl.core.model import (
+from queuectl.core.model.policy import SchedulingConfiguration
+from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     EffectKey,
     LedgerSnapshot,
@@ -21,7 +22,6 @@ from queuectl.core.model import (
     Verb,
     WorkloadOutcome,
 )
-from queuectl.core.policy import SchedulingConfiguration
 from queuectl.ledger.admin.rebuild import open_holds
 from queuectl.ledger.admin.verify import verify
 from queuectl.ledger.history.state_at import LedgerPast

@@ -18,8 +18,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.decisions import Decision
-from queuectl.core.model import PodSet
-from queuectl.core.policy import DEFAULT_CONFIGURATION
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION
+from queuectl.core.model.workload import PodSet
 from queuectl.ledger.admin import schema
 from queuectl.ledger.admin.partitions import drop_history, ensure_partitions
 from queuectl.ledger.admin.schema import check, migrate

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import PodSet
-from queuectl.core.pod_resources import Container, PodResources, Role
-from queuectl.core.policy import Requirement, Toleration
+from queuectl.core.model.policy import Requirement, Toleration
+from queuectl.core.model.resources import Container, PodResources, Role
+from queuectl.core.model.workload import PodSet
 from queuectl.ledger.shapes import id_of, shape_from_json, shape_of
 from tests.integration.ledger.plans import workload
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from queuectl.core.decisions import Enqueue
-from queuectl.core.model import Observation, WorkloadOutcome
+from queuectl.core.model.workload import Observation, WorkloadOutcome
 from queuectl.ledger.admin.rebuild import Found, open_holds, rebuild
 from queuectl.ledger.admin.verify import Verifier, verify
 from queuectl.ledger.write.postgres import PostgresLedger

@@ -17,11 +17,11 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from queuectl.core.events import ContextObserved
-from queuectl.core.model import WorkloadId
-from queuectl.core.nodes.pods import PodGroup, Pods, PodShape
-from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.policy import Node, NodeRules, ResourceFlavor, Toleration
+from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.model.events import ContextObserved
+from queuectl.core.model.pods import PodGroup, Pods, PodShape
+from queuectl.core.model.policy import Node, NodeRules, ResourceFlavor, Toleration
+from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.pods import pod_event
 from queuectl.sandbox.players.api import Object

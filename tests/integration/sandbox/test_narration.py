@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.core.reasons import Code, Limit, Reason
+from queuectl.core.model.reasons import Code, Limit, Reason
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import DecisionRow
 from queuectl.sandbox.endpoints import Endpoints

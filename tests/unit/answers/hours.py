@@ -9,10 +9,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from queuectl.core.capacity import FlavorCapacity
 from queuectl.core.decisions import Admit, Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import (
+from queuectl.core.model.capacity import FlavorCapacity
+from queuectl.core.model.events import (
     ConfigurationObserved,
     ContextGone,
     ContextObserved,
@@ -21,9 +21,9 @@ from queuectl.core.events import (
     PolicyObserved,
     TimeCame,
 )
-from queuectl.core.model import EffectKey, ForReaders, LedgerSnapshot, Workload
-from queuectl.core.policy import AdmissionFairSharing, Node, SchedulingConfiguration
-from queuectl.core.resources import amounts
+from queuectl.core.model.policy import AdmissionFairSharing, Node, SchedulingConfiguration
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import EffectKey, ForReaders, LedgerSnapshot, Workload
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.policy import policy_event
 from queuectl.scenarios.arrivals import Arrival

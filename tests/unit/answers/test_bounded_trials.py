@@ -17,11 +17,11 @@ from queuectl.answers.what_if.plan import planned
 from queuectl.answers.what_if.trials import Abandoned, Trials
 from queuectl.core.decisions import Keep, Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, Listed
 from queuectl.core.forking import dissolve
-from queuectl.core.model import ConfigKey, LedgerSnapshot, Workload
-from queuectl.core.policy import Namespace, Policy
-from queuectl.core.what_if import ChangeKind
+from queuectl.core.model.events import ContextObserved, Listed
+from queuectl.core.model.policy import Namespace, Policy
+from queuectl.core.model.what_if import ChangeKind
+from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, Workload
 from queuectl.ports.reader import NotAtRest
 from queuectl.scenarios.rebuilt_engine import observed
 from tests.builders import (

@@ -24,8 +24,18 @@ from queuectl.answers.what_if.trials import (
 )
 from queuectl.core.decisions import Decision
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, Event, Listed, PolicyObserved, WorkloadObserved
-from queuectl.core.model import (
+from queuectl.core.model.events import ContextObserved, Event, Listed, PolicyObserved, WorkloadObserved
+from queuectl.core.model.policy import (
+    BorrowWithinCohort,
+    ClusterQueue,
+    Namespace,
+    Policy,
+    Preemption,
+    PreemptionPolicy,
+    WorkloadPriorityClass,
+)
+from queuectl.core.model.what_if import Change, ChangeKind, Counterfactual
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
@@ -37,16 +47,6 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.policy import (
-    BorrowWithinCohort,
-    ClusterQueue,
-    Namespace,
-    Policy,
-    Preemption,
-    PreemptionPolicy,
-    WorkloadPriorityClass,
-)
-from queuectl.core.what_if import Change, ChangeKind, Counterfactual
 from queuectl.scenarios.rebuilt_engine import SUSPENDED, observed
 from tests.builders import (
     GPU,

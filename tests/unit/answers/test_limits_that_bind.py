@@ -13,7 +13,9 @@ import pytest
 from queuectl.answers.explanation import binding
 from queuectl.answers.state import CommittedState
 from queuectl.answers.what_if.trials import Trials, trials_of
-from queuectl.core.model import (
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION
+from queuectl.core.model.reasons import Code, Limit
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
@@ -26,8 +28,6 @@ from queuectl.core.model import (
     StoredWorkload,
     WorkloadId,
 )
-from queuectl.core.policy import DEFAULT_CONFIGURATION
-from queuectl.core.reasons import Code, Limit
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import Reading
 

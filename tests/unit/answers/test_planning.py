@@ -10,10 +10,10 @@ import pytest
 from queuectl.answers.what_if.counterfactuals import quote
 from queuectl.answers.what_if.plan import planned
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import Phase, WorkloadId
-from queuectl.core.policy import StopPolicy
-from queuectl.core.reasons import Family
-from queuectl.core.what_if import PolicyChange, Start
+from queuectl.core.model.policy import StopPolicy
+from queuectl.core.model.reasons import Family
+from queuectl.core.model.what_if import PolicyChange, Start
+from queuectl.core.model.workload import Phase, WorkloadId
 from tests.builders import flavor, local_queue, policy, queue, workload
 from tests.unit.answers.test_counterfactuals import SEEDS, at_rest, trials
 from tests.unit.core.driver import Driver

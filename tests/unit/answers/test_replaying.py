@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from queuectl.answers.replay import ReplayedPast, replayed, unknown
-from queuectl.core.events import Event
-from queuectl.core.model import ConfigKey
+from queuectl.core.model.events import Event
+from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds.policy import policy_event
 from queuectl.ports.reader import PastRevision
 from queuectl.scenarios.arrivals import Arrival

@@ -20,7 +20,14 @@ from queuectl.answers.forecast.samples import (
     name_prefix,
     run_of,
 )
-from queuectl.core.model import NO_OPTIONS, ObjectRef, PastAttempts, Phase, StoredWorkload, WorkloadId
+from queuectl.core.model.workload import (
+    NO_OPTIONS,
+    ObjectRef,
+    PastAttempts,
+    Phase,
+    StoredWorkload,
+    WorkloadId,
+)
 from queuectl.ports.reader import PastLife, PastLives, PastRun
 from tests.builders import GPU, T0, pod_set
 

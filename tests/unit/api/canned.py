@@ -7,8 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from queuectl.core.capacity import NO_FLAVOR, ClusterQueueDemand, FlavorCapacity
-from queuectl.core.model import (
+from queuectl.core.model.capacity import NO_FLAVOR, ClusterQueueDemand, FlavorCapacity
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.reasons import Code, Limit, Reason
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
@@ -24,8 +26,6 @@ from queuectl.core.model import (
     StoredWorkload,
     WorkloadId,
 )
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import (
     DecisionRow,

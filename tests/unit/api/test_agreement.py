@@ -11,10 +11,10 @@ import pytest
 from queuectl.answers.explanation import as_of
 from queuectl.answers.state import CommittedState, demands_of
 from queuectl.api.view import View
-from queuectl.core.capacity import AwaitedLimit
-from queuectl.core.events import PolicyGone, PolicyObserved, WorkloadObserved
-from queuectl.core.model import ConfigKey, Verb, WorkloadOutcome
-from queuectl.core.policy import LocalQueueName, ResourceFlavor
+from queuectl.core.model.capacity import AwaitedLimit
+from queuectl.core.model.events import PolicyGone, PolicyObserved, WorkloadObserved
+from queuectl.core.model.policy import LocalQueueName, ResourceFlavor
+from queuectl.core.model.workload import ConfigKey, Verb, WorkloadOutcome
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds.policy import parse_policy, policy_event
 from tests.builders import GPU, World, observed, seen, workload

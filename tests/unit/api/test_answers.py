@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import ConfigKey, PastAttempts, Phase, PodsReady
-from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.workload import ConfigKey, PastAttempts, Phase, PodsReady
 from tests.unit.api.canned import (
     AWAY,
     GPU,

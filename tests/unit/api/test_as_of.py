@@ -11,7 +11,7 @@ import pytest
 
 from queuectl.api import view
 from queuectl.api.view import KEPT
-from queuectl.core.model import ConfigKey, Phase
+from queuectl.core.model.workload import ConfigKey, Phase
 from queuectl.ports.changes import Access
 from tests.unit.api.canned import AWAY, EPOCH_START, CannedReadings, decision, queue_spec, two_teams, workload
 from tests.unit.api.conftest import Clock, Rest, Serve, bearer

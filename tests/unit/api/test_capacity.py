@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from queuectl.core.capacity import (
+from queuectl.core.model.capacity import (
     NO_FLAVOR,
     AwaitedLimit,
     ClusterQueueDemand,
@@ -16,9 +16,9 @@ from queuectl.core.capacity import (
     PodDemand,
     QuotaWarning,
 )
-from queuectl.core.model import ConfigKey, PodSet
-from queuectl.core.policy import CapacityMode
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.policy import CapacityMode
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import ConfigKey, PodSet
 from queuectl.ports.changes import Access
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, queue_spec, two_teams, workload
 from tests.unit.api.conftest import Clock, Serve

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import Phase
+from queuectl.core.model.workload import Phase
 from queuectl.ports.changes import Access
 from tests.unit.api.canned import AWAY, CannedReadings, decision, two_teams, workload
 from tests.unit.api.conftest import Clock, Rest, Serve, bearer

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import ConfigKey, Phase
+from queuectl.core.model.workload import ConfigKey, Phase
 from queuectl.kubernetes_yaml import MAX_NESTING
 from queuectl.ports.reader import Held
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, local_spec, queue_spec, workload

@@ -19,8 +19,8 @@ from queuectl.api.view import View
 from queuectl.api.workload_routes import Times, times
 from queuectl.app.forecasts import FRESH_SECONDS, WHOLE_SECONDS, Forecaster
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import Phase, WorkloadId
-from queuectl.core.policy import DEFAULT_CONFIGURATION
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION
+from queuectl.core.model.workload import Phase, WorkloadId
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import PastLives, StartForecast

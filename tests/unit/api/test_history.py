@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import Phase, WorkloadId
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import Phase, WorkloadId
 from queuectl.ports.history import history_of
 from queuectl.ports.reader import DecisionRow
 from tests.builders import T0

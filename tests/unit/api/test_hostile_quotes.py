@@ -13,7 +13,7 @@ import pytest
 from queuectl.answers import trial_snapshot as basis
 from queuectl.answers.state import CommittedState
 from queuectl.answers.what_if.trials import trials_of
-from queuectl.core.model import Phase, PodSet, WorkloadId
+from queuectl.core.model.workload import Phase, PodSet, WorkloadId
 from queuectl.kinds.policy import parse_policy
 from queuectl.kinds.sample import as_created
 from tests.job_kinds import JOB_KINDS

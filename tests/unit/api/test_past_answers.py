@@ -20,9 +20,9 @@ from queuectl.api.queue_routes import QueueRoutes
 from queuectl.api.requests import Cursors, Endpoint, Question, Unrestricted
 from queuectl.api.view import AnswerSource, PastStates, View
 from queuectl.api.workload_routes import WorkloadRoutes
-from queuectl.core.model import StoredWorkload
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import StoredWorkload
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.resources import FlavorResource
 from queuectl.kinds.policy import parse_policy
 from tests.builders import GPU
 from tests.doubles import engine_state

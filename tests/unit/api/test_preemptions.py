@@ -10,9 +10,9 @@ import pytest
 
 from queuectl.answers.exposure import Threat, threats
 from queuectl.api.view import View
-from queuectl.core.model import ConfigKey, Phase, StoredWorkload
-from queuectl.core.policy import PreemptionPolicy
-from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.policy import PreemptionPolicy
+from queuectl.core.model.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload
 from queuectl.kinds.policy import parse_policy
 from tests.unit.api.canned import EPOCH_START, GPU, CannedReadings, decision, queue_spec, workload
 from tests.unit.api.conftest import Rest, Serve

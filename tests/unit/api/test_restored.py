@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import Phase
+from queuectl.core.model.workload import Phase
 from tests import builders
 from tests.unit.api.canned import CannedReadings, decision, two_teams, workload
 from tests.unit.api.conftest import Rest, Serve

@@ -26,10 +26,10 @@ from queuectl.answers.statements import (
     total,
     totals,
 )
-from queuectl.core.model import ConfigKey
-from queuectl.core.policy import ClusterQueue, Cohort
+from queuectl.core.model.policy import ClusterQueue, Cohort
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import ConfigKey
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.resources import FlavorResource
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import Held, PastHolds, Revision
 from tests.unit.api.canned import EPOCH_START, GPU, queue_spec

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from queuectl.answers.explanation import STORY_LIMIT, Visibility, remarks
 from queuectl.core.entries import story
-from queuectl.core.model import Verb
+from queuectl.core.model.workload import Verb
 from queuectl.ports.reader import DecisionRow, EffectRow, StoryRows
 from tests.unit.api.canned import EPOCH_START, WAITS, decision, workload
 from tests.unit.api.conftest import Rest

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, FlavorResourceCapacity
-from queuectl.core.model import ConfigKey, Phase, WorkloadId
-from queuectl.core.policy import CapacityMode
-from queuectl.core.reasons import Code, PreemptionCause, Reason, RejectedCandidate
+from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity, FlavorResourceCapacity
+from queuectl.core.model.policy import CapacityMode
+from queuectl.core.model.reasons import Code, PreemptionCause, Reason, RejectedCandidate
+from queuectl.core.model.workload import ConfigKey, Phase, WorkloadId
 from queuectl.ports.changes import Access
 from queuectl.ports.reader import DecisionRow, Held
 from tests.unit.api.canned import (

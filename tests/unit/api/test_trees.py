@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.answers.queue_states import Policies, nominal_quota, quota_tree
-from queuectl.core import policy
-from queuectl.core.model import ConfigKey
-from queuectl.core.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
+from queuectl.core.model import policy
+from queuectl.core.model.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import ConfigKey
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.resources import FlavorResource
 from tests.unit.core import profiles
 
 profiles.load()

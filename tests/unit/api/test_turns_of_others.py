@@ -12,7 +12,7 @@ import pytest
 
 from queuectl.answers import state
 from queuectl.answers.state import in_parts
-from queuectl.core.model import PodSet, StoredWorkload, WorkloadId
+from queuectl.core.model.workload import PodSet, StoredWorkload, WorkloadId
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, workload
 from tests.unit.api.conftest import Rest
 from tests.unit.api.test_as_of import written

@@ -10,9 +10,9 @@ from datetime import timedelta
 
 from queuectl.answers.state import CommittedState
 from queuectl.api.view import View
-from queuectl.core.model import ConfigKey, PendingLine, Phase, PodsReady, WorkloadId
-from queuectl.core.node_facts import NodeFacts
-from queuectl.core.policy import AdmissionFairSharing, Node, Policy, SchedulingConfiguration
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.policy import AdmissionFairSharing, Node, Policy, SchedulingConfiguration
+from queuectl.core.model.workload import ConfigKey, PendingLine, Phase, PodsReady, WorkloadId
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.ledger import LedgerUnavailable, SchemaMismatch
 from queuectl.ports.reader import GONE_KEPT, Reading

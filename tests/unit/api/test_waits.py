@@ -11,7 +11,7 @@ import pytest
 from queuectl.answers import waits
 from queuectl.answers.waits import Cause, Wait
 from queuectl.core.decisions import Verdict
-from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
+from queuectl.core.model.reasons import Code, Limit, PreemptionCause, Reason
 from queuectl.ports.reader import DecisionRow, WorkloadStarts
 from tests.unit.api.canned import EPOCH_START, GPU, decision, two_teams, workload
 from tests.unit.api.conftest import Rest, Serve

@@ -11,9 +11,9 @@ import pytest
 from queuectl.answers import waits
 from queuectl.answers.statements import of_cohort, statement
 from queuectl.answers.waits import Cause
-from queuectl.core.model import WorkloadId
-from queuectl.core.reasons import Code
-from queuectl.core.resources import FlavorResource
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import DecisionRow
 from queuectl.simulation.history import History, Life

@@ -16,8 +16,8 @@ from queuectl.answers.what_if import engines, trials
 from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.answers.what_if.trials import TooFewWorkloads, Trials
 from queuectl.core.entries import Entry
-from queuectl.core.model import LedgerSnapshot, Workload, WorkloadId
-from queuectl.core.what_if import Tried
+from queuectl.core.model.what_if import Tried
+from queuectl.core.model.workload import LedgerSnapshot, Workload, WorkloadId
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import Basis, NotAtRest
 from tests.unit.api.canned import EPOCH_START

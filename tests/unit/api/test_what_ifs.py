@@ -14,10 +14,10 @@ from queuectl.answers import trial_snapshot as basis
 from queuectl.answers.state import CommittedState
 from queuectl.api import what_if_routes
 from queuectl.api.what_if_routes import message
-from queuectl.core.model import ConfigKey, Phase, PodSet
-from queuectl.core.node_facts import NodeFacts, PodsOnNode
-from queuectl.core.policy import Node
-from queuectl.core.what_if import Change, ChangeKind, Start, Tried
+from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.model.policy import Node
+from queuectl.core.model.what_if import Change, ChangeKind, Start, Tried
+from queuectl.core.model.workload import ConfigKey, Phase, PodSet
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.policy import parse_policy
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, local_spec, queue_spec, workload

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 from queuectl.core.decisions import Plan
-from queuectl.core.events import Event, PolicyObserved
-from queuectl.core.policy import ResourceFlavor
+from queuectl.core.model.events import Event, PolicyObserved
+from queuectl.core.model.policy import ResourceFlavor
 from queuectl.kinds.policy import policy_event
 from queuectl.scenarios.arrivals import Exponential, Lognormal, Template, arrivals
 from queuectl.simulation.history import History

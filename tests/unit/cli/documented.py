@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 import queuectl
 from queuectl.cli import main
-from queuectl.core.capacity import (
+from queuectl.core.model.capacity import (
     AwaitedLimit,
     ClusterQueueDemand,
     FlavorCapacity,
@@ -28,9 +28,9 @@ from queuectl.core.capacity import (
     FreeNodes,
     PodDemand,
 )
-from queuectl.core.model import ConfigKey, Phase, StoredWorkload, Verb
-from queuectl.core.policy import CapacityMode
-from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.policy import CapacityMode
+from queuectl.core.model.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload, Verb
 from queuectl.ports.reader import DecisionRow, EffectRow, Held
 from tests.unit.api.canned import (
     EPOCH_START,

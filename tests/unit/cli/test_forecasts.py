@@ -11,7 +11,7 @@ from queuectl.api.forecast_routes import FORECAST_SECONDS
 from queuectl.cli import rest
 from queuectl.cli.options import Options
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import Phase, WorkloadId
+from queuectl.core.model.workload import Phase, WorkloadId
 from queuectl.ports.reader import StartForecast
 from tests.unit.api.canned import CannedReadings, decision, workload
 from tests.unit.cli.conftest import Run

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity, FlavorResourceCapacity, QuotaWarning
-from queuectl.core.policy import CapacityMode
+from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity, FlavorResourceCapacity, QuotaWarning
+from queuectl.core.model.policy import CapacityMode
 from tests.unit.api.canned import GPU, CannedReadings
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.documented import there

@@ -21,9 +21,9 @@ import pytest
 import yaml
 
 from queuectl.cli.printing import local
-from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
-from queuectl.core.model import ConfigKey, Phase, PodSet, Verb
-from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity
+from queuectl.core.model.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.workload import ConfigKey, Phase, PodSet, Verb
 from queuectl.ports.reader import EffectRow
 from tests.unit.api.canned import (
     AWAY,

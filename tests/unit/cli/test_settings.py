@@ -12,8 +12,8 @@ import yaml
 from pydantic import BaseModel
 
 import queuectl
-from queuectl.core import policy
-from queuectl.core.charging import ResourceForms, Transformation
+from queuectl.core.model import policy
+from queuectl.core.model.charging import ResourceForms, Transformation
 from queuectl.importers.kueue import import_kueue
 from queuectl.settings import Address, ConfigurationError, Settings, load
 from tests.job_kinds import JOB_KINDS

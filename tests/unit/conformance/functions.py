@@ -10,20 +10,42 @@ from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.cycle.nomination import PreemptionSimulation
+from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.events import PolicyObserved
+from queuectl.core.feature import Features
 from queuectl.core.flavors.assignment import assign
-from queuectl.core.flavors.modes import GranularMode, Mode, better, keeps_looking
-from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors, fewer_pods
-from queuectl.core.model import Assignment, Attempt, AttemptState, ConfigKey, ObjectRef, PodSet, WorkloadId
-from queuectl.core.nodes.pods import Pods
+from queuectl.core.flavors.queue_flavors import (
+    Charge,
+    GranularMode,
+    Mode,
+    QueueFlavors,
+    better,
+    fewer_pods,
+    keeps_looking,
+)
+from queuectl.core.model.events import PolicyObserved
+from queuectl.core.model.pods import Pods
+from queuectl.core.model.policy import (
+    ClusterQueue,
+    FlavorFungibility,
+    LocalQueueName,
+    SchedulingConfiguration,
+)
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import FlavorResource, format_amount
+from queuectl.core.model.workload import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    ConfigKey,
+    ObjectRef,
+    PodSet,
+    WorkloadId,
+)
 from queuectl.core.observing import fold
-from queuectl.core.policy import ClusterQueue, FlavorFungibility, LocalQueueName, SchedulingConfiguration
 from queuectl.core.preemption.search import PreemptionSearch, Snapshot
 from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
-from queuectl.core.reasons import Code
-from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.core.state import EngineState
 from queuectl.kinds.policy import policy_event
 from queuectl.scenarios import documents
@@ -38,7 +60,11 @@ _NOW: Final = datetime.fromisoformat("2024-01-01T00:00:00Z")
 
 def _state(vector: Vector) -> EngineState:
     """The vector's objects in force, with its usage added to the queues."""
-    state = EngineState(frozenset(), settings(documents.Config.model_validate(document(vector)["config"])))
+    state = EngineState(
+        frozenset(),
+        Directory(settings(documents.Config.model_validate(document(vector)["config"]))),
+        Features(),
+    )
     fold(state, read_manifests([obj for obj in vector["objects"] if not _overlaps(obj)]).events)
     fold(state, [_in_parts(obj) for obj in vector["objects"] if _overlaps(obj)])
     for queue, usage in vector.get("usage", {}).items():
@@ -348,7 +374,7 @@ def _without_nothing(expect: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def candidate_order(vector: Vector) -> list[str]:
-    state = EngineState(frozenset(), SchedulingConfiguration())
+    state = EngineState(frozenset(), Directory(), Features())
     usage: dict[LocalQueueName, float] = {}
     entries = []
     for given in vector["candidates"]:

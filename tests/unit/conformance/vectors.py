@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
 from queuectl.scenarios.comparison import Difference
 
 FOLDER: Final = Path(__file__).parent / "data"

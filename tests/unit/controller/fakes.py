@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from queuectl.core.decisions import Admit, ChildToCheck, Decision, Plan, PodOwnerToRead
-from queuectl.core.events import (
+from queuectl.core.model.events import (
     EffectSettled,
     Event,
     Listed,
@@ -17,7 +17,7 @@ from queuectl.core.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model import (
+from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     AttemptState,
     Effect,

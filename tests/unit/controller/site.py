@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, Event, Listed
-from queuectl.core.policy import Namespace, Policy, SchedulingConfiguration
+from queuectl.core.model.events import ContextObserved, Event, Listed
+from queuectl.core.model.policy import Namespace, Policy, SchedulingConfiguration
 from tests.builders import SETTINGS, SOURCES, T0, flavor, local_queue, policy, queue
 from tests.doubles.ledger import MemoryLedger, MemoryStore
 from tests.unit.controller.fakes import Crashes, CrashingLedger, JobCluster

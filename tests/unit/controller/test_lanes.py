@@ -9,8 +9,15 @@ import pytest
 from queuectl.controller import effects
 from queuectl.controller.effects import Lanes
 from queuectl.core.decisions import PodsToCount, Release
-from queuectl.core.events import EffectSettled, Event, PodsCounted, Result, WorkloadGone, WorkloadObserved
-from queuectl.core.model import Assignment, Attempt, AttemptState, Effect, EffectKey, Verb
+from queuectl.core.model.events import (
+    EffectSettled,
+    Event,
+    PodsCounted,
+    Result,
+    WorkloadGone,
+    WorkloadObserved,
+)
+from queuectl.core.model.workload import Assignment, Attempt, AttemptState, Effect, EffectKey, Verb
 from queuectl.ports.cluster import Notice
 from tests.builders import T0, seen, workload
 from tests.unit.controller.fakes import Crashes, JobCluster

@@ -9,9 +9,9 @@ import pytest
 
 from queuectl.controller import loop
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import Phase, Workload, WorkloadId
-from queuectl.core.policy import LocalQueue, RequeuingStrategy, SchedulingConfiguration, StopPolicy
-from queuectl.core.reasons import Code
+from queuectl.core.model.policy import LocalQueue, RequeuingStrategy, SchedulingConfiguration, StopPolicy
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import Phase, Workload, WorkloadId
 from tests.builders import GPU, local_queue, pod_set, policy, priority, queue, workload
 from tests.unit.controller.site import Site
 

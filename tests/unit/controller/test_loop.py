@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from queuectl.controller import effects, loop
-from queuectl.core.capacity import NO_FLAVOR, AwaitedLimit, PodDemand
-from queuectl.core.events import ContextGone, ContextObserved, PodObserved, WorkloadGone
-from queuectl.core.model import AttemptState, WorkloadId
-from queuectl.core.nodes.pods import Pod
-from queuectl.core.policy import Node, RequeuingStrategy, SchedulingConfiguration
-from queuectl.core.reasons import Code
+from queuectl.core.model.capacity import NO_FLAVOR, AwaitedLimit, PodDemand
+from queuectl.core.model.events import ContextGone, ContextObserved, PodObserved, WorkloadGone
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.policy import Node, RequeuingStrategy, SchedulingConfiguration
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import AttemptState, WorkloadId
 from queuectl.ports.ledger import LostLeadership
 from tests.builders import GPU, local_queue, observed, queue, workload
 from tests.unit.controller.fakes import PATIENCE, Crash, opened

@@ -13,9 +13,16 @@ import pytest
 
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextGone, ContextObserved, Event, Listed, WorkloadGone, WorkloadObserved
-from queuectl.core.model import Workload, WorkloadId, WorkloadOutcome
-from queuectl.core.policy import Gate, Namespace, Policy
+from queuectl.core.model.events import (
+    ContextGone,
+    ContextObserved,
+    Event,
+    Listed,
+    WorkloadGone,
+    WorkloadObserved,
+)
+from queuectl.core.model.policy import Gate, Namespace, Policy
+from queuectl.core.model.workload import Workload, WorkloadId, WorkloadOutcome
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import DecisionRow
 from queuectl.shadow.cluster import Mirror, MirroredLedger

@@ -25,8 +25,8 @@ import pytest
 from queuectl.controller import effects
 from queuectl.controller.effects import Lanes
 from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount
-from queuectl.core.events import EffectSettled, Event, Result, WorkloadGone, WorkloadObserved
-from queuectl.core.model import Assignment, Attempt, AttemptState, Effect, EffectKey, ObjectRef, Verb
+from queuectl.core.model.events import EffectSettled, Event, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.model.workload import Assignment, Attempt, AttemptState, Effect, EffectKey, ObjectRef, Verb
 from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
 from tests.builders import T0, seen, workload
 from tests.unit.controller.fakes import Crashes, JobCluster

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from queuectl.controller.notices import PATIENCE, PAUSE, Notices
 from queuectl.core.decisions import Admit, Decision, Evict, Keep, Plan, Retire
-from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, WorkloadId, WorkloadOutcome
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    ObjectRef,
+    WorkloadId,
+    WorkloadOutcome,
+)
 from tests.builders import T0
 
 ALL = 10**6

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.controller.reports import LEAST_SECONDS, MOST_SECONDS, PastCapacities
-from queuectl.core.capacity import FlavorCapacity
+from queuectl.core.model.capacity import FlavorCapacity
 
 FLAVORS = ("a100", "b200")
 

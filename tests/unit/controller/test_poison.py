@@ -8,8 +8,8 @@ from queuectl.controller import loop
 from queuectl.controller import quarantine as set_aside
 from queuectl.core.decisions import Admit, Configure, Decision, Enqueue, Keep, Plan, subject
 from queuectl.core.engine import Engine
-from queuectl.core.model import Phase, WorkloadId
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import Phase, WorkloadId
 from queuectl.core.transitions import IllegalTransition
 from tests.builders import GPU, local_queue, pod_set, queue, workload
 from tests.doubles import engine_state

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from queuectl.controller.reports import EACH_SECOND, MOST_UNWRITTEN, Statuses
-from queuectl.core.policy import Condition
+from queuectl.core.model.policy import Condition
 from queuectl.core.reports import ClusterQueueReport
 from queuectl.ports.cluster import ClusterUnavailable
 from tests.builders import workload

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from hypothesis import strategies as st
 
-from queuectl.core.events import (
+from queuectl.core.model.events import (
     ContextGone,
     ContextObserved,
     Event,
@@ -19,9 +19,9 @@ from queuectl.core.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model import WorkloadId, WorkloadOutcome
-from queuectl.core.policy import LocalQueueName, StopPolicy, WorkloadPriorityClass
-from queuectl.core.resources import amounts
+from queuectl.core.model.policy import LocalQueueName, StopPolicy, WorkloadPriorityClass
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import WorkloadId, WorkloadOutcome
 from tests.builders import GPU, workload
 from tests.doubles.readers import ReadableLedger
 from tests.unit.core.driver import Action, Driver

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from queuectl.core.decisions import Admit, Keep, Plan, PodsToCount, Release, Retire
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
-from queuectl.core.events import (
+from queuectl.core.model.events import (
     ContextGone,
     ContextObserved,
     EffectSettled,
@@ -27,7 +27,9 @@ from queuectl.core.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model import (
+from queuectl.core.model.policy import LocalQueueName, Namespace, WorkloadPriorityClass
+from queuectl.core.model.policy import Policy as PolicyObject
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     ConfigKey,
@@ -41,8 +43,6 @@ from queuectl.core.model import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.policy import LocalQueueName, Namespace, WorkloadPriorityClass
-from queuectl.core.policy import Policy as PolicyObject
 from tests.builders import SOURCES, T0, policy
 from tests.doubles.invariants import violations
 from tests.doubles.readers import ReadableLedger

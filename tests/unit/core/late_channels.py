@@ -9,8 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from queuectl.core.model import ForcedRelease, PodSet
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     CapacityMode,
     Cohort,
     FairSharing,
@@ -28,8 +27,9 @@ from queuectl.core.policy import (
     Toleration,
     WorkloadPriorityClass,
 )
-from queuectl.core.policy import Policy as PolicyObject
-from queuectl.core.resources import amounts
+from queuectl.core.model.policy import Policy as PolicyObject
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import ForcedRelease, PodSet
 from tests.builders import ALL_NAMESPACES, GPU, flavor, group, local_queue, pod_set, queue, workload
 from tests.unit.core.actions import any_job, any_of, finish
 from tests.unit.core.driver import Action, Driver

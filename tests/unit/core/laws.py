@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from queuectl.core.cycle.nomination import Nominator
 from queuectl.core.cycle.plan_draft import PlanDraft
 from queuectl.core.decisions import Admit, Configure, Evict, Keep, subject
-from queuectl.core.model import Assignment, AttemptState, PastAttempts, Phase, Workload, WorkloadId
-from queuectl.core.policy import ClusterQueue, PreemptionPolicy
-from queuectl.core.reasons import Code, PreemptionCause, Reason
-from queuectl.core.resources import PODS, Amounts, Usage
+from queuectl.core.model.policy import ClusterQueue, PreemptionPolicy
+from queuectl.core.model.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.resources import PODS, Amounts, Usage
+from queuectl.core.model.workload import Assignment, AttemptState, PastAttempts, Phase, Workload, WorkloadId
 from tests.builders import GPU
 from tests.doubles import engine_state
 from tests.unit.core.plans import PlanContext, When, fits, law, within
@@ -52,7 +52,7 @@ def what_could_not_have_enough_is_refused(context: PlanContext) -> None:
     """W7. No head that is passed over would be admitted, or find victims."""
     state = engine_state.state(context.driver.engine)
     with state.limits.trying() as trial:
-        draft = PlanDraft(state, context.now, trial)
+        draft = PlanDraft(state, context.now, 1, trial)
         nominator = Nominator(draft.snapshot, state.directory, state.claims)
         for waiting in state.pending.values():
             for group in waiting.groups.values():

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuectl.core.events import ContextGone, ContextObserved, Event, PodGone, PodObserved
-from queuectl.core.model import Attempt, WorkloadId
-from queuectl.core.nodes.modes import mode_of
-from queuectl.core.nodes.pods import Pod
-from queuectl.core.policy import (
+from queuectl.core.features.nodes.modes import mode_of
+from queuectl.core.model.events import ContextGone, ContextObserved, Event, PodGone, PodObserved
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.policy import (
     CapacityMode,
     CapacityShortage,
     ClusterQueue,
@@ -21,7 +20,8 @@ from queuectl.core.policy import (
     ResourceGroup,
     ResourceQuota,
 )
-from queuectl.core.resources import Amounts
+from queuectl.core.model.resources import Amounts
+from queuectl.core.model.workload import Attempt, WorkloadId
 from tests.unit.core.reference import Cell, Policy
 
 if TYPE_CHECKING:

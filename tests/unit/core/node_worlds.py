@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from queuectl.core.decisions import Decision, Keep
-from queuectl.core.events import ContextGone, ContextObserved, PodGone, PodObserved, PodsCounted
-from queuectl.core.model import Workload, WorkloadId, WorkloadOutcome
-from queuectl.core.nodes.pods import Pod
-from queuectl.core.policy import Node, Policy, SchedulingConfiguration, Taint
-from queuectl.core.reasons import Reason
-from queuectl.core.resources import amounts
+from queuectl.core.model.events import ContextGone, ContextObserved, PodGone, PodObserved, PodsCounted
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.policy import Node, Policy, SchedulingConfiguration, Taint
+from queuectl.core.model.reasons import Reason
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import Workload, WorkloadId, WorkloadOutcome
 from tests.builders import GPU, World, flavor, local_queue, observed, pod_set, queue, workload
 from tests.doubles import engine_state
 

@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from queuectl.core.decisions import Admit, Enqueue, Evict, Keep, Plan, Release, Retire
-from queuectl.core.model import Attempt, ObjectRef, StoredWorkload, WorkloadId
-from queuectl.core.policy import ClusterQueue, Preemption
+from queuectl.core.model.policy import ClusterQueue, Preemption
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import Attempt, ObjectRef, StoredWorkload, WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim
-from queuectl.core.resources import FlavorResource
 from tests.builders import T0
 from tests.doubles import engine_state
 from tests.unit.core.reference import Cell, Named, Policy, Usage

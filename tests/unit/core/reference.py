@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from queuectl.core.model import PodSet, Workload, WorkloadId
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
     LocalQueue,
@@ -17,7 +16,8 @@ from queuectl.core.policy import (
     ResourceQuota,
     StopPolicy,
 )
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import PodSet, Workload, WorkloadId
 
 Usage = dict[tuple[str, str, str], int]
 """Usage by ClusterQueue, flavor and resource, in base units."""

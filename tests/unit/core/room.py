@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from queuectl.core.decisions import Decision, Evict, Keep
-from queuectl.core.events import PodsCounted
-from queuectl.core.model import WorkloadOutcome
-from queuectl.core.policy import ClusterQueue, Cohort, Preemption, PreemptionPolicy, SchedulingConfiguration
-from queuectl.core.reasons import Code, PreemptionCause
+from queuectl.core.model.events import PodsCounted
+from queuectl.core.model.policy import (
+    ClusterQueue,
+    Cohort,
+    Preemption,
+    PreemptionPolicy,
+    SchedulingConfiguration,
+)
+from queuectl.core.model.reasons import Code, PreemptionCause
+from queuectl.core.model.workload import WorkloadOutcome
 from tests.builders import (
     World,
     admitted,

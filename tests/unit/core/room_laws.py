@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from queuectl.core.decisions import Keep, Plan
 from queuectl.core.engine import DEFAULT_BUDGET
-from queuectl.core.model import WorkloadId
-from queuectl.core.nodes.pods import Pods
-from queuectl.core.policy import CapacityShortage, Cohort, Node
+from queuectl.core.model.pods import Pods
+from queuectl.core.model.policy import CapacityShortage, Cohort, Node
+from queuectl.core.model.workload import WorkloadId
 from tests.doubles import engine_state
 from tests.unit.core import laws
 from tests.unit.core.driver import Driver

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     NORMAL_WEIGHT,
     ClusterQueue,
     Cohort,
@@ -15,8 +15,8 @@ from queuectl.core.policy import (
     ResourceGroup,
     ResourceQuota,
 )
+from queuectl.core.model.resources import FlavorResource
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
-from queuectl.core.resources import FlavorResource
 
 Quotas = Mapping[str, int | ResourceQuota]
 """`{"a100/gpu": 8}`: nominal quota, or a ResourceQuota, by flavor and resource."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 
-from queuectl.core.model import Attempt, WorkloadId
-from queuectl.core.nodes.modes import is_device
-from queuectl.core.nodes.pods import Pods
-from queuectl.core.policy import CapacityMode
+from queuectl.core.features.nodes.modes import is_device
+from queuectl.core.model.pods import Pods
+from queuectl.core.model.policy import CapacityMode
+from queuectl.core.model.workload import Attempt, WorkloadId
 from tests.unit.core.node_pool import NeededPod, NodePool
 
 Free = dict[str, dict[str, int]]

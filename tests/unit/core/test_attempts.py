@@ -6,9 +6,9 @@ import pytest
 
 from queuectl.core.decisions import Admit, Evict, Release
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, EffectSettled, Listed, PodsCounted, Result
-from queuectl.core.model import EffectKey, LedgerSnapshot, Verb, WorkloadId
-from queuectl.core.policy import Gate, Namespace
+from queuectl.core.model.events import ContextObserved, EffectSettled, Listed, PodsCounted, Result
+from queuectl.core.model.policy import Gate, Namespace
+from queuectl.core.model.workload import EffectKey, LedgerSnapshot, Verb, WorkloadId
 from tests.builders import (
     GPU,
     SOURCES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from queuectl.core.decisions import Configure
-from queuectl.core.events import PolicyGone
+from queuectl.core.model.events import PolicyGone
 from tests.builders import World, local_queue, policy, queue
 
 

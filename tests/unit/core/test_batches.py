@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from queuectl.core.events import EffectSettled, Event, Listed, Result
-from queuectl.core.model import WorkloadId, WorkloadOutcome
-from queuectl.core.policy import QueueingStrategy
-from queuectl.core.reasons import Code
+from queuectl.core.model.events import EffectSettled, Event, Listed, Result
+from queuectl.core.model.policy import QueueingStrategy
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import WorkloadId, WorkloadOutcome
 from tests.builders import (
     GPU,
     World,

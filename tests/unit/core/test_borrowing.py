@@ -8,9 +8,15 @@ from dataclasses import replace
 import pytest
 
 from queuectl.core.decisions import Admit, Decision, Evict, Keep
-from queuectl.core.events import PodsCounted
-from queuectl.core.policy import FlavorFungibility, Preemption, PreemptionPolicy, ResourceGroup, ResourceQuota
-from queuectl.core.reasons import Code
+from queuectl.core.model.events import PodsCounted
+from queuectl.core.model.policy import (
+    FlavorFungibility,
+    Preemption,
+    PreemptionPolicy,
+    ResourceGroup,
+    ResourceQuota,
+)
+from queuectl.core.model.reasons import Code
 from tests.builders import (
     GPU,
     World,

@@ -8,10 +8,10 @@ import pytest
 
 from queuectl.core.decisions import Admit, Evict
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextGone, ContextObserved, Listed, PodsCounted
-from queuectl.core.model import Attempt, LedgerSnapshot, Phase, StoredWorkload, Verb, WorkloadOutcome
-from queuectl.core.policy import Gate, Namespace
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.events import ContextGone, ContextObserved, Listed, PodsCounted
+from queuectl.core.model.policy import Gate, Namespace
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import Attempt, LedgerSnapshot, Phase, StoredWorkload, Verb, WorkloadOutcome
 from tests.builders import (
     GPU,
     SOURCES,

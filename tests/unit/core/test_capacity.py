@@ -7,13 +7,19 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.capacity import AwaitedLimit, FlavorCapacity, FlavorResourceCapacity, FreeNodes, PodDemand
-from queuectl.core.events import PodGone, PodObserved
-from queuectl.core.model import WorkloadId
-from queuectl.core.nodes.pods import Pod
-from queuectl.core.nodes.report import MOST_NAMESPACES
-from queuectl.core.policy import CapacityMode, FlavorNodes
-from queuectl.core.resources import amounts
+from queuectl.core.features.nodes.report import MOST_NAMESPACES
+from queuectl.core.model.capacity import (
+    AwaitedLimit,
+    FlavorCapacity,
+    FlavorResourceCapacity,
+    FreeNodes,
+    PodDemand,
+)
+from queuectl.core.model.events import PodGone, PodObserved
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.policy import CapacityMode, FlavorNodes
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import WorkloadId
 from tests.builders import GPU, flavor, group, local_queue, queue
 from tests.doubles.invariants import violations
 from tests.unit.core.node_worlds import NodeWorld, gang, node

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.decisions import Keep
-from queuectl.core.model import Workload, WorkloadOutcome
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     BorrowWithinCohort,
     ClusterQueue,
     Cohort,
@@ -19,7 +18,8 @@ from queuectl.core.policy import (
     Preemption,
     PreemptionPolicy,
 )
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import Workload, WorkloadOutcome
 from tests.builders import GPU, group, observed, pod_set, queue, workload
 from tests.unit.core import profiles
 from tests.unit.core.actions import ON_QUOTA, SETUP, submit_some

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.charging import Charging, ResourceForms, Transformation
 from queuectl.core.decisions import Admit, Keep
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, Listed
-from queuectl.core.model import Attempt, LedgerSnapshot, Phase, StoredWorkload
-from queuectl.core.policy import Namespace, RuntimeClass, SchedulingConfiguration
-from queuectl.core.reasons import Code
-from queuectl.core.resources import CPU, MAX_AMOUNT, amounts
+from queuectl.core.model.charging import Charging, ResourceForms, Transformation
+from queuectl.core.model.events import ContextObserved, Listed
+from queuectl.core.model.policy import Namespace, RuntimeClass, SchedulingConfiguration
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import CPU, MAX_AMOUNT, amounts
+from queuectl.core.model.workload import Attempt, LedgerSnapshot, Phase, StoredWorkload
 from tests.builders import (
     GPU,
     SOURCES,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from queuectl.core.decisions import Admit, ChildToCheck, Decision, Enqueue, Evict
-from queuectl.core.events import (
+from queuectl.core.model.events import (
     ContextObserved,
     Event,
     Listed,
@@ -19,9 +19,9 @@ from queuectl.core.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model import ObjectRef, Workload, WorkloadId, WorkloadOutcome
-from queuectl.core.policy import Gate
-from queuectl.core.reasons import Code
+from queuectl.core.model.policy import Gate
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import ObjectRef, Workload, WorkloadId, WorkloadOutcome
 from tests.builders import GPU, T0, World, local_queue, observed, pod_set, queue, seen, workload
 
 OWNER = workload("owner", pods=[pod_set(4, {GPU: 1})])

@@ -8,8 +8,10 @@ import pytest
 
 from queuectl.core.engine import Engine
 from queuectl.core.entries import story
-from queuectl.core.events import ContextObserved, Listed, PodsCounted
-from queuectl.core.model import (
+from queuectl.core.model.events import ContextObserved, Listed, PodsCounted
+from queuectl.core.model.policy import Namespace
+from queuectl.core.model.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
@@ -20,9 +22,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.policy import Namespace
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, PreemptionClaims, Victim
-from queuectl.core.reasons import Code, PreemptionCause, Reason
 from tests.builders import (
     GPU,
     SOURCES,

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from queuectl.core.decisions import Evict, Keep
-from queuectl.core.events import ContextObserved, EffectSettled, PodsCounted, Result
-from queuectl.core.model import WorkloadId
-from queuectl.core.pod_limits import Counts, HardLimit, NamespaceQuota
-from queuectl.core.pod_resources import Container, PodResources
-from queuectl.core.policy import (
+from queuectl.core.model.events import ContextObserved, EffectSettled, PodsCounted, Result
+from queuectl.core.model.pod_limits import Counts, HardLimit, NamespaceQuota
+from queuectl.core.model.policy import (
     MinRunTime,
     Policy,
     Preemption,
@@ -21,7 +19,9 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
     StopPolicy,
 )
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import Container, PodResources
+from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.workloads import observe
 from tests.builders import GPU, World, flavor, local_queue, observed, pod_set, policy, queue, workload
 from tests.job_kinds import JOB_KINDS

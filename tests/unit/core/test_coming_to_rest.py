@@ -8,8 +8,7 @@ from datetime import timedelta
 import pytest
 
 from queuectl.core.decisions import Evict
-from queuectl.core.model import PodSet, WorkloadOutcome
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     AdmissionFairSharing,
     BorrowWithinCohort,
     Cohort,
@@ -20,7 +19,8 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
     WorkloadPriorityClass,
 )
-from queuectl.core.policy import Policy as PolicyObject
+from queuectl.core.model.policy import Policy as PolicyObject
+from queuectl.core.model.workload import PodSet, WorkloadOutcome
 from tests.builders import (
     GPU,
     World,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from queuectl.core.decisions import Configure
-from queuectl.core.events import ContextGone, ContextObserved, PolicyGone
-from queuectl.core.model import ConfigKey
-from queuectl.core.pod_limits import LimitRange
-from queuectl.core.policy import Namespace, PriorityClass
+from queuectl.core.model.events import ContextGone, ContextObserved, PolicyGone
+from queuectl.core.model.pod_limits import LimitRange
+from queuectl.core.model.policy import Namespace, PriorityClass
+from queuectl.core.model.workload import ConfigKey
 from tests.builders import World, local_queue, policy, queue
 
 TEAM, DEFAULTS = ConfigKey("Namespace", "", "team"), ConfigKey("LimitRange", "team", "defaults")

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.core.model import UsageSum, WorkloadId
-from queuectl.core.policy import HALF_LIVES, AdmissionFairSharing, LocalQueueName
-from queuectl.core.queues.usage_history import UsageHistory, UsageValue, power_of_2
+from queuectl.core.features.usage_history.decay import UsageHistory, UsageValue, power_of_2
+from queuectl.core.model.policy import HALF_LIVES, AdmissionFairSharing, LocalQueueName
+from queuectl.core.model.workload import UsageSum, WorkloadId
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 A, B = LocalQueueName("ns", "a"), LocalQueueName("ns", "b")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from queuectl.core.charging import ResourceForms
 from queuectl.core.decisions import Admit, Evict, Keep
-from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
-from queuectl.core.events import ContextGone, ContextObserved
-from queuectl.core.model import Assignment, PodSet, Workload
-from queuectl.core.policy import Namespace, RuntimeClass, SchedulingConfiguration
-from queuectl.core.reasons import Code
-from queuectl.core.resources import CPU, PODS
+from queuectl.core.model.charging import ResourceForms
+from queuectl.core.model.devices import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
+from queuectl.core.model.events import ContextGone, ContextObserved
+from queuectl.core.model.policy import Namespace, RuntimeClass, SchedulingConfiguration
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import CPU, PODS
+from queuectl.core.model.workload import Assignment, PodSet, Workload
 from tests.builders import (
     GPU,
     World,

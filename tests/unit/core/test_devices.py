@@ -9,17 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.charging import ResourceForms
-from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
-from queuectl.core.device_slices import Device, DeviceTaintRule, ResourceSlice
-from queuectl.core.events import ContextGone, ContextObserved, Event, PodGone, PodObserved
-from queuectl.core.namespaces.device_claims import DeviceClaims
-from queuectl.core.namespaces.pod_devices import PodDevices
-from queuectl.core.nodes.devices import NodeDevices
-from queuectl.core.nodes.pods import Pod
-from queuectl.core.policy import Context, Node, NodeRules, SchedulingConfiguration
-from queuectl.core.reasons import Code
-from queuectl.core.resources import amounts
+from queuectl.core.features.devices.claims import DeviceClaims
+from queuectl.core.features.devices.pods import PodDevices
+from queuectl.core.features.nodes.devices import NodeDevices
+from queuectl.core.model.charging import ResourceForms
+from queuectl.core.model.devices import (
+    Device,
+    DeviceRequest,
+    DeviceTaintRule,
+    PodClaim,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from queuectl.core.model.events import ContextGone, ContextObserved, Event, PodGone, PodObserved
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.policy import Context, Node, NodeRules, SchedulingConfiguration
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import amounts
 from tests.builders import GPU, admitted, pod_set, workload
 from tests.doubles import engine_state
 from tests.doubles.invariants import violations

@@ -8,10 +8,10 @@ import pytest
 
 from queuectl.core.decisions import Admit, Evict, Keep, Release, Retire
 from queuectl.core.engine import StalePlan
-from queuectl.core.events import EffectSettled, PodsCounted, Result, TimeCame, WorkloadGone
-from queuectl.core.model import WorkloadId, WorkloadOutcome
-from queuectl.core.policy import Cohort, QueueingStrategy, StopPolicy, Taint
-from queuectl.core.reasons import Code, Limit
+from queuectl.core.model.events import EffectSettled, PodsCounted, Result, TimeCame, WorkloadGone
+from queuectl.core.model.policy import Cohort, QueueingStrategy, StopPolicy, Taint
+from queuectl.core.model.reasons import Code, Limit
+from queuectl.core.model.workload import WorkloadId, WorkloadOutcome
 from tests.builders import (
     GPU,
     T0,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import WorkloadId
-from queuectl.core.nodes.inventory import Inventory
-from queuectl.core.nodes.pods import Pod, PodGroup, PodShape
-from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.policy import NODE_RULES, Node, ResourceFlavor
+from queuectl.core.features.nodes.inventory import Inventory
+from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.model.pods import Pod, PodGroup, PodShape
+from queuectl.core.model.policy import NODE_RULES, Node, ResourceFlavor
+from queuectl.core.model.workload import WorkloadId
 from tests.builders import GPU, T0
 
 ZONE = "zone"

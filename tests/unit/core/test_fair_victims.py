@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.entries import Entry
+from queuectl.core.features.nodes.room import NodeRoom
 from queuectl.core.limits import Limits
-from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Phase, WorkloadId
-from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     NODE_RULES,
     STRATEGIES,
     ClusterQueue,
@@ -25,6 +24,7 @@ from queuectl.core.policy import (
     PreemptionStrategy,
     SchedulingConfiguration,
 )
+from queuectl.core.model.workload import Assignment, Attempt, AttemptState, ObjectRef, Phase, WorkloadId
 from queuectl.core.preemption.fair import fair_victims
 from queuectl.core.preemption.search import PreemptionSearch, Snapshot
 from queuectl.core.quota.tree import QuotaTree

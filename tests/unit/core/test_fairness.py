@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import Place
+from queuectl.core.model.workload import Place
 from queuectl.core.quota.shares import tournament
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from tests.unit.core import profiles

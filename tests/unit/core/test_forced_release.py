@@ -6,11 +6,18 @@ import pytest
 
 from queuectl.core.decisions import Admit, Decision, Release, Retire
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, Listed, PodObserved
-from queuectl.core.model import Attempt, ForcedRelease, LedgerSnapshot, Phase, StoredWorkload, WorkloadOutcome
-from queuectl.core.nodes.pods import Pod
-from queuectl.core.policy import Gate, Namespace
-from queuectl.core.resources import amounts
+from queuectl.core.model.events import ContextObserved, Listed, PodObserved
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.policy import Gate, Namespace
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import (
+    Attempt,
+    ForcedRelease,
+    LedgerSnapshot,
+    Phase,
+    StoredWorkload,
+    WorkloadOutcome,
+)
 from tests.builders import (
     GPU,
     SOURCES,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from queuectl.core.events import PodsCounted, PolicyGone, WorkloadGone
-from queuectl.core.model import ConfigKey, WorkloadId
-from queuectl.core.policy import Cohort, Preemption, PreemptionPolicy, Taint
+from queuectl.core.model.events import PodsCounted, PolicyGone, WorkloadGone
+from queuectl.core.model.policy import Cohort, Preemption, PreemptionPolicy, Taint
+from queuectl.core.model.workload import ConfigKey, WorkloadId
 from queuectl.core.preemption.claims import ClaimState
 from tests.builders import (
     GPU,

@@ -14,9 +14,9 @@ from hypothesis import given
 
 from queuectl.core.decisions import Admit, Evict
 from queuectl.core.entries import Entry
-from queuectl.core.events import TimeCame
 from queuectl.core.forking import dissolve, fork
-from queuectl.core.values import value
+from queuectl.core.model.events import TimeCame
+from queuectl.core.model.values import value
 from tests.doubles import engine_state
 from tests.doubles.invariants import violations
 from tests.unit.core import profiles

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
-from queuectl.core.resources import FlavorResource
+from queuectl.core.model.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
+from queuectl.core.model.resources import FlavorResource
 from tests.builders import ALL_NAMESPACES, GPU, World, admitted, flavor, local_queue, workload
 from tests.doubles import engine_state
 from tests.unit.core import profiles

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from queuectl.core.decisions import Admit, Evict, Keep, Release
-from queuectl.core.model import AttemptState, EffectKey, LedgerSnapshot, Phase, StoredWorkload, Verb
-from queuectl.core.policy import Preemption, PreemptionPolicy
-from queuectl.core.reasons import Code
+from queuectl.core.model.policy import Preemption, PreemptionPolicy
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import AttemptState, EffectKey, LedgerSnapshot, Phase, StoredWorkload, Verb
 from tests.builders import T0, World, admitted, local_queue, observed, priority, queue, workload
 from tests.doubles import engine_state
 from tests.doubles.invariants import violations

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.engine import Engine
-from queuectl.core.events import (
+from queuectl.core.inbox import Inbox
+from queuectl.core.model.events import (
     ContextGone,
     ContextObserved,
     EffectSettled,
@@ -22,9 +23,8 @@ from queuectl.core.events import (
     Result,
     WorkloadGone,
 )
-from queuectl.core.inbox import Inbox
-from queuectl.core.model import ConfigKey, EffectKey, Verb, WorkloadId, WorkloadOutcome
-from queuectl.core.policy import Gate
+from queuectl.core.model.policy import Gate
+from queuectl.core.model.workload import ConfigKey, EffectKey, Verb, WorkloadId, WorkloadOutcome
 from tests.builders import T0, World, local_queue, observed, policy, queue, workload
 from tests.doubles import engine_state
 from tests.doubles.invariants import violations

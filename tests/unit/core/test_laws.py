@@ -26,8 +26,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queuectl.core.engine import Engine
-from queuectl.core.model import WorkloadId
-from queuectl.core.policy import Gate, MinRunTime, Preemption, PreemptionPolicy, WorkloadPriorityClass
+from queuectl.core.model.policy import Gate, MinRunTime, Preemption, PreemptionPolicy, WorkloadPriorityClass
+from queuectl.core.model.workload import WorkloadId
 from queuectl.core.queues.line import line
 from tests.builders import GPU, SETTINGS, T0, flavor, group, local_queue, queue, workload
 from tests.doubles import engine_state
@@ -296,14 +296,16 @@ def known(
     `apart`: queues whose order is left out.
     """
     state = engine_state.state(engine)
-    tree, past = state.tree, state.usage_history
+    tree, past = state.tree, state.features.usage
     usage = {
         (str(node), name): node.usage[cell]
         for node in tree.nodes()
         for name, cell in tree.cells.items()
         if node.usage[cell]
     }
-    usages = {name: past.usage(name, 1000, now) for name in state.directory.local_queues} if past else {}
+    usages = (
+        {name: past.growing(name, 1000, now)({}) for name in state.directory.local_queues} if past else {}
+    )
     lines = {
         name: [one.id for one in line(queue, state.directory, past, now) if one.id in stored]
         for name, queue in state.pending.items()

@@ -26,7 +26,7 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry
-from queuectl.core.events import (
+from queuectl.core.model.events import (
     ContextGone,
     ContextObserved,
     EffectSettled,
@@ -39,7 +39,10 @@ from queuectl.core.events import (
     TimeCame,
     WorkloadGone,
 )
-from queuectl.core.model import (
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.policy import Namespace, Node, RequeuingStrategy, SchedulingConfiguration, StopPolicy
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
@@ -55,10 +58,7 @@ from queuectl.core.model import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.nodes.pods import Pod
-from queuectl.core.policy import Namespace, Node, RequeuingStrategy, SchedulingConfiguration, StopPolicy
 from queuectl.core.queues.requeueing import Timers
-from queuectl.core.reasons import Code, Reason
 from queuectl.core.transitions import (
     ROWS,
     IllegalTransition,

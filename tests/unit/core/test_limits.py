@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from queuectl.core.features.nodes.room import NodeRoom
 from queuectl.core.limits import Hold, Limits, Trial
-from queuectl.core.model import WorkloadId
-from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.policy import NODE_RULES
+from queuectl.core.model.policy import NODE_RULES
+from queuectl.core.model.workload import WorkloadId
 from queuectl.core.quota.tree import QuotaTree
 from tests.builders import queue
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from queuectl.answers.state import CommittedState
 from queuectl.core.decisions import Admit, Plan
-from queuectl.core.model import ConfigKey, ForReaders, PendingLine, WorkloadId
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     AdmissionFairSharing,
     ClusterQueue,
     LocalQueueName,
@@ -23,7 +22,8 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
     WorkloadPriorityClass,
 )
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import ConfigKey, ForReaders, PendingLine, WorkloadId
 from tests.builders import GPU, flavor, group, local_queue, pod_set, queue, workload
 from tests.doubles import engine_state
 from tests.unit.core import profiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuectl.core.decisions import Admit, Configure, Evict, Keep, Release, Retire
 from queuectl.core.engine import Engine
-from queuectl.core.events import (
+from queuectl.core.model.events import (
     ContextGone,
     ContextObserved,
     EffectSettled,
@@ -13,9 +13,9 @@ from queuectl.core.events import (
     PolicyInvalid,
     Result,
 )
-from queuectl.core.model import ConfigKey, LedgerSnapshot, WorkloadOutcome
-from queuectl.core.policy import Namespace, PriorityClass, QueueingStrategy, RuntimeClass, StopPolicy
-from queuectl.core.reasons import Code
+from queuectl.core.model.policy import Namespace, PriorityClass, QueueingStrategy, RuntimeClass, StopPolicy
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, WorkloadOutcome
 from tests.builders import (
     GPU,
     SOURCES,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from queuectl.core.decisions import Admit, Evict, Keep, Release, Retire
 from queuectl.core.engine import Engine
-from queuectl.core.events import (
+from queuectl.core.model.events import (
     ContextGone,
     ContextObserved,
     EffectSettled,
@@ -17,7 +17,9 @@ from queuectl.core.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model import (
+from queuectl.core.model.policy import Gate, Namespace, QueueingStrategy, ResourceFlavor
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import (
     ConfigKey,
     EffectKey,
     LedgerSnapshot,
@@ -27,8 +29,6 @@ from queuectl.core.model import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.policy import Gate, Namespace, QueueingStrategy, ResourceFlavor
-from queuectl.core.reasons import Code
 from tests.builders import (
     GPU,
     SOURCES,

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from queuectl.core.decisions import Keep
-from queuectl.core.model import WorkloadOutcome
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     BorrowWithinCohort,
     Cohort,
     MinRunTime,
@@ -16,7 +15,8 @@ from queuectl.core.policy import (
     PreemptionPolicy,
     SchedulingConfiguration,
 )
-from queuectl.core.reasons import Code, PreemptionCause
+from queuectl.core.model.reasons import Code, PreemptionCause
+from queuectl.core.model.workload import WorkloadOutcome
 from tests.builders import (
     GPU,
     admitted,

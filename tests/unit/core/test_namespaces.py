@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from queuectl.core.decisions import Admit, Keep
 from queuectl.core.directory import Directory
-from queuectl.core.events import ContextGone, ContextObserved
-from queuectl.core.model import Workload
-from queuectl.core.namespaces.limit_ranges import LimitRanges
-from queuectl.core.pod_limits import (
+from queuectl.core.features.namespace_quota.limit_ranges import LimitRanges
+from queuectl.core.model.events import ContextGone, ContextObserved
+from queuectl.core.model.pod_limits import (
     Counts,
     HardLimit,
     LimitRange,
@@ -22,9 +21,9 @@ from queuectl.core.pod_limits import (
     NamespaceQuota,
     QuotaScope,
 )
-from queuectl.core.pod_resources import Container, Listed, PodResources, Role, requested
-from queuectl.core.reasons import Code, Limit, Reason
-from queuectl.core.resources import CPU, amounts
+from queuectl.core.model.reasons import Code, Limit, Reason
+from queuectl.core.model.resources import CPU, Container, Listed, PodResources, Role, amounts, requested
+from queuectl.core.model.workload import Workload
 from tests.builders import GPU, World, group, local_queue, pod_set, queue, workload
 from tests.unit.core import profiles
 

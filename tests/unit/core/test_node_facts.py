@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from queuectl.core.decisions import Configure, Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, PodGone, PodObserved, PolicyObserved, TimeCame
-from queuectl.core.model import ForReaders, LedgerSnapshot, WorkloadId
-from queuectl.core.node_facts import NodeFacts, PodsOnNode
-from queuectl.core.nodes.facts import take_facts, with_unmanaged
-from queuectl.core.nodes.inventory import NodeState
-from queuectl.core.nodes.pods import Pod
-from queuectl.core.policy import Namespace
-from queuectl.core.resources import amounts
+from queuectl.core.features.nodes.facts import take_facts, with_unmanaged
+from queuectl.core.features.nodes.inventory import NodeState
+from queuectl.core.model.events import ContextObserved, PodGone, PodObserved, PolicyObserved, TimeCame
+from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.policy import Namespace
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import ForReaders, LedgerSnapshot, WorkloadId
 from queuectl.scenarios.rebuilt_engine import engine_of
 from tests.builders import GPU
 from tests.doubles import engine_state

@@ -9,9 +9,8 @@ import pytest
 
 from queuectl.core.decisions import Admit, Evict, Release
 from queuectl.core.entries import Entry, Shape
-from queuectl.core.events import ContextObserved
-from queuectl.core.model import Attempt
-from queuectl.core.policy import (
+from queuectl.core.model.events import ContextObserved
+from queuectl.core.model.policy import (
     CapacityMode,
     FlavorNodes,
     Node,
@@ -22,7 +21,8 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
     Taint,
 )
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import Attempt
 from queuectl.core.state import EngineState
 from tests.builders import (
     GPU,

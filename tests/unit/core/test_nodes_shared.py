@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from queuectl.core.decisions import Evict
-from queuectl.core.events import WorkloadGone
-from queuectl.core.policy import CapacityMode as Mode
-from queuectl.core.policy import FlavorNodes, Preemption, PreemptionPolicy
-from queuectl.core.reasons import Code
+from queuectl.core.model.events import WorkloadGone
+from queuectl.core.model.policy import CapacityMode as Mode
+from queuectl.core.model.policy import FlavorNodes, Preemption, PreemptionPolicy
+from queuectl.core.model.reasons import Code
 from tests.builders import (
     GPU,
     admitted,

@@ -10,8 +10,10 @@ import pytest
 
 from queuectl.core.decisions import Admit, Configure, Decision, Enqueue, Evict, Keep
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, EffectSettled, Listed, PodsCounted, Result
-from queuectl.core.model import (
+from queuectl.core.model.events import ContextObserved, EffectSettled, Listed, PodsCounted, Result
+from queuectl.core.model.policy import Gate, Namespace, StopPolicy
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import (
     MOST_ATTEMPTS,
     Assignment,
     Attempt,
@@ -23,8 +25,6 @@ from queuectl.core.model import (
     StoredWorkload,
     Verb,
 )
-from queuectl.core.policy import Gate, Namespace, StopPolicy
-from queuectl.core.reasons import Code, Reason
 from queuectl.core.transitions import OBSERVED, Course, Observed, observations
 from tests.builders import (
     GPU,

@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 
 from queuectl.core.flavors.assignment import Placed, assign
 from queuectl.core.flavors.fast_path import fitting
-from queuectl.core.flavors.modes import GranularMode, Mode
-from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
-from queuectl.core.model import PodSet
-from queuectl.core.policy import (
+from queuectl.core.flavors.queue_flavors import Charge, GranularMode, Mode, QueueFlavors
+from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
     FlavorFungibility,
@@ -20,6 +18,7 @@ from queuectl.core.policy import (
     ResourceQuota,
     Taint,
 )
+from queuectl.core.model.workload import PodSet
 from queuectl.core.quota.tree import QuotaTree
 from tests.unit.core import profiles
 

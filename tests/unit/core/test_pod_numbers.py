@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.decisions import Admit, Decision, Evict, Shrink
-from queuectl.core.events import EffectSettled, PodsCounted, Result
-from queuectl.core.model import PodCount, WorkloadId
-from queuectl.core.reasons import Code
+from queuectl.core.model.events import EffectSettled, PodsCounted, Result
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import PodCount, WorkloadId
 from tests.builders import GPU, World, admitted, local_queue, observed, pod_set, queue, workload
 from tests.unit.core import profiles
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.decisions import Decision, Evict, PodOwnerToRead, Release, Retire, Shrink
-from queuectl.core.events import PodGone, PodObserved, PodOwnerRead, PodsCounted
-from queuectl.core.model import Workload, WorkloadId, WorkloadOutcome
-from queuectl.core.nodes.pods import Pod, PodOwner
-from queuectl.core.policy import NodeRules, SchedulingConfiguration
-from queuectl.core.resources import amounts
+from queuectl.core.model.events import PodGone, PodObserved, PodOwnerRead, PodsCounted
+from queuectl.core.model.pods import Pod, PodOwner
+from queuectl.core.model.policy import NodeRules, SchedulingConfiguration
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import Workload, WorkloadId, WorkloadOutcome
 from tests.builders import GPU, admitted, observed
 from tests.doubles import engine_state
 from tests.unit.core import profiles

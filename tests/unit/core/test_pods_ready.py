@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from queuectl.core.decisions import Amend, Decision, Evict
-from queuectl.core.model import NO_PAST_ATTEMPTS, PastAttempts, WorkloadId
-from queuectl.core.policy import RequeuingStrategy, SchedulingConfiguration, WaitForPodsReady
+from queuectl.core.features.pods_ready import readiness_rules
+from queuectl.core.model.policy import RequeuingStrategy, SchedulingConfiguration, WaitForPodsReady
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import NO_PAST_ATTEMPTS, PastAttempts, WorkloadId
 from queuectl.core.queues.requeueing import failed
-from queuectl.core.readiness import readiness_rules
-from queuectl.core.reasons import Code
 from queuectl.ledger.codec import past_from_json, past_to_json
 from tests.builders import T0, admitted, flavor, local_queue, observed, policy, queue
 from tests.doubles import engine_state
@@ -163,10 +163,8 @@ def test_the_backoff_is_longer_by_a_part_that_differs_by_workload_and_count(perc
 
 
 def test_more_failures_than_its_queue_allows_deactivate_a_workload() -> None:
-    rules = readiness_rules(
-        SchedulingConfiguration(), replace(queue("cq", 8), wait_for_pods_ready=WaitForPodsReady(limit=0))
-    )
-    past = failed(NO_PAST_ATTEMPTS, WorkloadId("uid-a"), T0, rules.requeueing, "why")
+    rules = RequeuingStrategy().of_queue(WaitForPodsReady(limit=0))
+    past = failed(NO_PAST_ATTEMPTS, WorkloadId("uid-a"), T0, rules, "why")
     assert past.barred is not None
     assert past.barred.code is Code.DEACTIVATED
     assert "set queuectl.dev/hold" in str(past.barred.detail)
@@ -176,9 +174,9 @@ def test_what_a_queue_does_not_say_is_as_configured() -> None:
     common = RequeuingStrategy(base_seconds=7, most_seconds=70, limit=3)
     settings = SchedulingConfiguration(pods_ready_timeout=5, requeueing=common)
     assert readiness_rules(settings, queue("cq", 1)).whole == 5
-    own = replace(queue("cq", 1), wait_for_pods_ready=WaitForPodsReady(limit=1))
-    found = readiness_rules(settings, own)
-    assert (found.whole, found.requeueing.base_seconds, found.requeueing.limit) == (None, 7, 1)
+    own = WaitForPodsReady(limit=1)
+    assert readiness_rules(settings, replace(queue("cq", 1), wait_for_pods_ready=own)).whole is None
+    assert (common.of_queue(own).base_seconds, common.of_queue(own).limit) == (7, 1)
 
 
 class InParts(Ready):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from queuectl.core.model import Phase, WorkloadId
-from queuectl.core.policy import Policy
-from queuectl.core.reasons import Code
+from queuectl.core.model.policy import Policy
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import Phase, WorkloadId
 from tests.builders import GPU, flavor, group, local_queue, pod_set, queue, workload
 from tests.unit.core.driver import Driver
 from tests.unit.core.trees import Setup

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     BorrowWithinCohort,
     Preemption,
     PreemptionPolicy,
     QueueingStrategy,
     ResourceQuota,
 )
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
 from tests.builders import (
     GPU,
     admitted,

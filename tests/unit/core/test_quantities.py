@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.resources import (
+from queuectl.core.model.resources import (
     MAX_AMOUNT,
     MAX_QUANTITY_LENGTH,
     BadQuantity,

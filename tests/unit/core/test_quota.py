@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.directory import condition
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
     FlavorQuotas,
@@ -16,8 +16,8 @@ from queuectl.core.policy import (
     ResourceGroup,
     ResourceQuota,
 )
+from queuectl.core.model.resources import FlavorResource
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.resources import FlavorResource
 from tests.unit.core import profiles
 
 profiles.load()

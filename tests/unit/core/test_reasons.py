@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.reasons import (
+from queuectl.core.model.reasons import (
     FAMILIES,
     Code,
     Family,
@@ -21,7 +21,7 @@ from queuectl.core.reasons import (
     Reason,
     RejectedCandidate,
 )
-from queuectl.core.resources import format_amount
+from queuectl.core.model.resources import format_amount
 from tests.unit.core import profiles
 
 profiles.load()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from queuectl.core.decisions import Configure, Enqueue
-from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
-from queuectl.core.events import ContextGone, ContextObserved
-from queuectl.core.model import PodSet
-from queuectl.core.namespaces.device_claims import MOST_RECORDED
+from queuectl.core.features.devices.claims import MOST_RECORDED
+from queuectl.core.model.devices import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
+from queuectl.core.model.events import ContextGone, ContextObserved
+from queuectl.core.model.workload import PodSet
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.ledger.shapes import shape_of
 from queuectl.scenarios.rebuilt_engine import claiming, requested

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from queuectl.core.decisions import Evict
-from queuectl.core.events import PodsCounted
-from queuectl.core.model import WorkloadId
-from queuectl.core.policy import CapacityMode, FlavorNodes, Node, Preemption, PreemptionPolicy
+from queuectl.core.model.events import PodsCounted
+from queuectl.core.model.policy import CapacityMode, FlavorNodes, Node, Preemption, PreemptionPolicy
+from queuectl.core.model.workload import WorkloadId
 from tests.builders import (
     GPU,
     admitted,

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.decisions import Enqueue, Keep
-from queuectl.core.events import PodsCounted, WorkloadGone
-from queuectl.core.model import WorkloadId
-from queuectl.core.policy import QueueingStrategy
-from queuectl.core.reasons import Code
+from queuectl.core.model.events import PodsCounted, WorkloadGone
+from queuectl.core.model.policy import QueueingStrategy
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import WorkloadId
 from tests.builders import GPU, World, admitted, local_queue, observed, pod_set, queue, workload
 from tests.unit.core import profiles
 

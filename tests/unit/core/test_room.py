@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from queuectl.core.decisions import Decision, Evict, Keep
-from queuectl.core.events import ContextGone, ContextObserved, PodsCounted
-from queuectl.core.model import Workload, WorkloadId, WorkloadOutcome
-from queuectl.core.pod_limits import Counts, HardLimit, NamespaceQuota
-from queuectl.core.pod_resources import Container, PodResources
-from queuectl.core.policy import (
+from queuectl.core.model.events import ContextGone, ContextObserved, PodsCounted
+from queuectl.core.model.pod_limits import Counts, HardLimit, NamespaceQuota
+from queuectl.core.model.policy import (
     Preemption,
     PreemptionPolicy,
     QueueingStrategy,
     SchedulingConfiguration,
     WorkloadPriorityClass,
 )
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import Container, PodResources
+from queuectl.core.model.workload import Workload, WorkloadId, WorkloadOutcome
 from queuectl.core.state import EngineState
 from tests.builders import (
     GPU,

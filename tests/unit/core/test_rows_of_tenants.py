@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from queuectl.core.decisions import Configure
-from queuectl.core.device_claims import ResourceClaimTemplate
-from queuectl.core.events import ContextGone, ContextObserved, Event, WorkloadGone
-from queuectl.core.model import WorkloadId
-from queuectl.core.namespaces.device_claims import MOST_RECORDED
-from queuectl.core.resources import CPU
+from queuectl.core.features.devices.claims import MOST_RECORDED
+from queuectl.core.model.devices import ResourceClaimTemplate
+from queuectl.core.model.events import ContextGone, ContextObserved, Event, WorkloadGone
+from queuectl.core.model.resources import CPU
+from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.workloads import observe
 from queuectl.ledger.codec import dump, reason_to_json

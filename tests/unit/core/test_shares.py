@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.policy import ResourceQuota
+from queuectl.core.model.policy import ResourceQuota
 from queuectl.core.quota.shares import Share, dominant_share
 from queuectl.core.quota.tree import QuotaTree
 from tests.unit.core import profiles

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.decisions import Evict
-from queuectl.core.events import ContextObserved, PolicyGone
-from queuectl.core.model import ConfigKey
-from queuectl.core.nodes.capacity import told_capacities
-from queuectl.core.outgoing import survey
-from queuectl.core.policy import (
+from queuectl.core.features.nodes.capacity import told_capacities
+from queuectl.core.model.events import ContextObserved, PolicyGone
+from queuectl.core.model.policy import (
     CapacityMode,
     CapacityShortage,
     ClusterQueue,
@@ -31,11 +29,13 @@ from queuectl.core.policy import (
     ResourceQuota,
     SchedulingConfiguration,
 )
+from queuectl.core.model.reasons import Code, Limit
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import ConfigKey
+from queuectl.core.outgoing import survey
 from queuectl.core.quota.shortage import promised, share_out
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.reasons import Code, Limit
 from queuectl.core.reports import ClusterQueueReport
-from queuectl.core.resources import FlavorResource
 from tests.builders import GPU, T0, admitted, flavor, group, local_queue, policy, queue
 from tests.doubles import engine_state
 from tests.unit.core.node_worlds import NodeWorld, gang, node, reasons

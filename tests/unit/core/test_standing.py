@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.entries import Entry
-from queuectl.core.model import ObjectRef, WorkloadId
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.queues.pending import PendingQueue
-from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import FlavorResource
 from tests.unit.core import profiles
 
 profiles.load()

@@ -6,9 +6,9 @@ import pytest
 
 from queuectl.core.decisions import Admit
 from queuectl.core.engine import Engine
-from queuectl.core.model import WorkloadId, WorkloadOutcome
-from queuectl.core.policy import Cohort, QueueingStrategy
-from queuectl.core.reasons import Code
+from queuectl.core.model.policy import Cohort, QueueingStrategy
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import WorkloadId, WorkloadOutcome
 from tests.builders import GPU, flavor, group, local_queue, queue, workload
 from tests.doubles import engine_state
 from tests.unit.core.driver import Driver

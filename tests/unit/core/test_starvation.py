@@ -12,8 +12,8 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import WorkloadId, WorkloadOutcome
-from queuectl.core.policy import WorkloadPriorityClass
+from queuectl.core.model.policy import WorkloadPriorityClass
+from queuectl.core.model.workload import WorkloadId, WorkloadOutcome
 from tests.builders import flavor, local_queue, queue, workload
 from tests.unit.core import profiles
 from tests.unit.core.driver import Driver

@@ -8,9 +8,8 @@ import pytest
 
 from queuectl.core.decisions import Decision, Evict
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, Listed, TimeCame
-from queuectl.core.model import LedgerSnapshot, Workload
-from queuectl.core.policy import (
+from queuectl.core.model.events import ContextObserved, Listed, TimeCame
+from queuectl.core.model.policy import (
     CapacityMode,
     FlavorNodes,
     Namespace,
@@ -20,7 +19,8 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
     WaitForPodsReady,
 )
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import LedgerSnapshot, Workload
 from tests.builders import (
     GPU,
     SOURCES,

@@ -8,12 +8,16 @@ from typing import get_args
 
 import pytest
 
-from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
-from queuectl.core.device_slices import Device, DeviceTaintRule, ResourceSlice
-from queuectl.core.events import ContextGone, ContextObserved, PolicyGone, PolicyObserved
-from queuectl.core.model import ConfigKey
-from queuectl.core.pod_limits import Counts, HardLimit, LimitRange, NamespaceQuota
-from queuectl.core.policy import (
+from queuectl.core.model.devices import (
+    Device,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from queuectl.core.model.events import ContextGone, ContextObserved, PolicyGone, PolicyObserved
+from queuectl.core.model.pod_limits import Counts, HardLimit, LimitRange, NamespaceQuota
+from queuectl.core.model.policy import (
     Cohort,
     Context,
     Gate,
@@ -25,6 +29,7 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
     WorkloadPriorityClass,
 )
+from queuectl.core.model.workload import ConfigKey
 from queuectl.core.queues.inadmissible import Requeuer
 from queuectl.core.state import EngineState
 from tests.builders import GPU, T0, World, flavor, local_queue, policy, queue, workload

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from queuectl.core.decisions import Evict
-from queuectl.core.model import WorkloadOutcome
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     NO_PREEMPTION,
     AdmissionFairSharing,
     Preemption,
     PreemptionPolicy,
     SchedulingConfiguration,
 )
+from queuectl.core.model.workload import WorkloadOutcome
 from tests.builders import (
     GPU,
     World,

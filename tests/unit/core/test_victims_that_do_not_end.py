@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from queuectl.core.decisions import Decision, Evict, Keep
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry
-from queuectl.core.events import ContextObserved, Listed, PodsCounted
-from queuectl.core.model import LedgerSnapshot, Phase, StoredWorkload, Workload, WorkloadId
-from queuectl.core.policy import (
+from queuectl.core.model.events import ContextObserved, Listed, PodsCounted
+from queuectl.core.model.policy import (
     ClusterQueue,
     Namespace,
     Policy,
@@ -24,7 +23,8 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
     WorkloadPriorityClass,
 )
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import LedgerSnapshot, Phase, StoredWorkload, Workload, WorkloadId
 from tests.builders import (
     GPU,
     SOURCES,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 
 from queuectl.core.decisions import Admit, Decision
-from queuectl.core.model import Workload, WorkloadOutcome
-from queuectl.core.policy import ClusterQueue, ResourceGroup
-from queuectl.core.reasons import Code
+from queuectl.core.model.policy import ClusterQueue, ResourceGroup
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import Workload, WorkloadOutcome
 from tests.builders import GPU, T0, World, flavor, group, local_queue, observed, pod_set, queue, workload
 from tests.unit.core import laws, profiles
 from tests.unit.core.actions import CYCLES, JOBS, ON_QUOTA, SCRIPT, SETUP, play

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from queuectl.core.model import PodSet, Workload
-from queuectl.core.policy import (
+from queuectl.core.model.policy import (
     AdmissionFairSharing,
     BorrowWithinCohort,
     CapacityMode,
@@ -36,8 +35,9 @@ from queuectl.core.policy import (
     StopPolicy,
     WorkloadPriorityClass,
 )
-from queuectl.core.policy import Policy as PolicyObject
-from queuectl.core.resources import amounts
+from queuectl.core.model.policy import Policy as PolicyObject
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import PodSet, Workload
 from tests.builders import ALL_NAMESPACES, GPU, SETTINGS, flavor, local_queue, pod_set, queue, workload
 
 T = TypeVar("T")

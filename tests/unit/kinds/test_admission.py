@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import (
+from queuectl.core.model.policy import ResourceFlavor, Toleration
+from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
@@ -19,7 +20,6 @@ from queuectl.core.model import (
     Verb,
     WorkloadId,
 )
-from queuectl.core.policy import ResourceFlavor, Toleration
 from queuectl.kinds.admission import AdmissionAnnotation, additions, parse, render
 from queuectl.kinds.node_constraints import NodeConstraints
 from queuectl.kinds.patches import first_stop, next_stop, start

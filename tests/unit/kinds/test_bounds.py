@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.resources import MAX_QUANTITY_LENGTH
+from queuectl.core.model.resources import MAX_QUANTITY_LENGTH
 from queuectl.kinds.json_fields import MAX_COUNT
 from queuectl.kinds.podsets import MAX_ENTRIES
 from queuectl.kinds.requests import MAX_CONTAINERS, MAX_RESOURCES

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import WorkloadOutcome
+from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds.configured import BadRow, parse, parse_path, shown_path
 from queuectl.kinds.jobs import Status
 from queuectl.kinds.workloads import observe

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
+from queuectl.core.model.devices import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.devices import GENERATED, held_claims, pod_claims
 from queuectl.kinds.json_fields import BadField

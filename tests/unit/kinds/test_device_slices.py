@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.device_slices import Device, DeviceTaintRule, ResourceSlice
-from queuectl.core.events import ContextGone, ContextObserved, Event
+from queuectl.core.model.devices import Device, DeviceTaintRule, ResourceSlice
+from queuectl.core.model.events import ContextGone, ContextObserved, Event
 from queuectl.kinds.devices import DeviceSlices, device_taint_rule
 
 Json = dict[str, Any]

@@ -7,9 +7,9 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from queuectl.core.events import WorkloadObserved
-from queuectl.core.model import WorkloadOutcome
-from queuectl.core.reasons import Code
+from queuectl.core.model.events import WorkloadObserved
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.podsets import Templates

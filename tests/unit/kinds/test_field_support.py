@@ -13,9 +13,9 @@ import pytest
 
 from queuectl.answers.queue_states import cluster_queue_condition, cohort_condition
 from queuectl.core.directory import AffectedObjects, Directory
-from queuectl.core.events import PolicyObserved
-from queuectl.core.model import ConfigKey
-from queuectl.core.policy import ClusterQueue, Cohort, Condition, Policy, ResourceFlavor
+from queuectl.core.model.events import PolicyObserved
+from queuectl.core.model.policy import ClusterQueue, Cohort, Condition, Policy, ResourceFlavor
+from queuectl.core.model.workload import ConfigKey
 from queuectl.importers.kueue import import_kueue
 from queuectl.kinds.crds import definition
 from queuectl.kinds.field_support import FOR_READERS, RULES, UNSUPPORTED, leave_out, table

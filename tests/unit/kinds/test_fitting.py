@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import PodSet
-from queuectl.core.resources import amounts
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import PodSet
 from queuectl.kinds.pod_sizes import AskedSize, CannotFit, Size, Smaller, asked, fitted, largest, sized
 from tests.job_kinds import JOB_KINDS
 from tests.unit.core import profiles

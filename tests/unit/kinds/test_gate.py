@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from queuectl.core.events import ContextGone, ContextObserved, Event
-from queuectl.core.policy import Gate
+from queuectl.core.model.events import ContextGone, ContextObserved, Event
+from queuectl.core.model.policy import Gate
 from queuectl.kinds.gate import BINDING, GATE, GATE_LABEL, POLICY, GateWatch, expected
 from queuectl.kinds.labels import OWN
 from tests.acceptance.manifests.rendered import MANIFESTS, documents

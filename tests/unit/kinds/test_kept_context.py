@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import ConfigKey
+from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds.context import CONTEXT_KINDS, MAX_KEPT, is_kept, kept_context
 
 META = {"name": "one", "namespace": "team", "resourceVersion": "7", "labels": {"env": "prod"}}

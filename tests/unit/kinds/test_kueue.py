@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.events import PolicyObserved
+from queuectl.core.model.events import PolicyObserved
 from queuectl.importers.kueue import import_kueue
 from queuectl.importers.result import Imported
 from queuectl.kinds.policy import policy_event

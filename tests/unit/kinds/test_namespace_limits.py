@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.pod_limits import (
+from queuectl.core.model.pod_limits import (
     Counts,
     HardLimit,
     LimitRange,

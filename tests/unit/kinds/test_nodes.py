@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from queuectl.core.policy import Node, Taint
+from queuectl.core.model.policy import Node, Taint
 from queuectl.kinds.context import CONTEXT_KINDS
 
 Json = dict[str, Any]

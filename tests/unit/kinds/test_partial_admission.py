@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import Effect, Eviction, Observation, Verb, Workload
-from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.workload import Effect, Eviction, Observation, Verb, Workload
 from queuectl.kinds.labels import KUEUES_TOO, OWN, QueueLabels
 from queuectl.kinds.patches import first_stop, next_stop, start
 from queuectl.kinds.pod_sizes import CannotFit, Size, fitted

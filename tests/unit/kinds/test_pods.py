@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.device_claims import PodClaim
-from queuectl.core.nodes.pods import Pod, PodOwner
+from queuectl.core.model.devices import PodClaim
+from queuectl.core.model.pods import Pod, PodOwner
 from queuectl.kinds.pods import pod_event
 from queuectl.kinds.requests import pod_requests, readable_requests
 

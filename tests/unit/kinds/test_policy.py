@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.core.events import PolicyInvalid, PolicyObserved
-from queuectl.core.model import ConfigKey
-from queuectl.core.policy import (
+from queuectl.core.model.events import PolicyInvalid, PolicyObserved
+from queuectl.core.model.policy import (
     CapacityMode,
     ClusterQueue,
     Cohort,
@@ -30,7 +29,8 @@ from queuectl.core.policy import (
     Toleration,
     WorkloadPriorityClass,
 )
-from queuectl.core.resources import MAX_AMOUNT
+from queuectl.core.model.resources import MAX_AMOUNT
+from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds.policy import POLICY_KINDS, BadPolicy, parse_policy, policy_event
 from tests.unit.core import profiles
 from tests.unit.kinds.policy_cases import ACCEPTED, GPU, REFUSED, REFUSED_NODES, cluster_queue, group, quota

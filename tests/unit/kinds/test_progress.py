@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
 from queuectl.kinds.workloads import observe
 from tests.job_kinds import JOB_KINDS
 from tests.unit.kinds.job_objects import job, metadata, pytorch_job

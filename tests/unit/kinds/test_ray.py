@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import WorkloadOutcome
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.workloads import observe
 from tests.job_kinds import JOB_KINDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuectl.core.model import ForcedRelease, WorkloadId
+from queuectl.core.model.workload import ForcedRelease, WorkloadId
 from queuectl.kinds import patches
 from queuectl.kinds.reserved_keys import RELEASE_ANNOTATION
 from queuectl.kinds.stop_annotations import MAX_RELEASE, forced_release, render_release

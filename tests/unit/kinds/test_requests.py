@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
 from queuectl.kinds.devices import pod_claims
 from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.requests import RequestProblem, not_charged, pod_requests

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.events import PolicyObserved
+from queuectl.core.model.events import PolicyObserved
 from queuectl.importers.result import Imported
 from queuectl.importers.slurm import import_slurm
 from queuectl.importers.slurm_text import BadSlurm, read

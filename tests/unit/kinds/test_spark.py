@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import WorkloadOutcome
-from queuectl.core.reasons import Code
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds import patches
 from queuectl.kinds.reserved_keys import POD_LABELS
 from queuectl.kinds.workloads import observe

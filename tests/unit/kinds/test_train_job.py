@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.events import WorkloadObserved
-from queuectl.core.model import WorkloadOutcome
-from queuectl.core.reasons import Code
+from queuectl.core.model.events import WorkloadObserved
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds import patches
 from queuectl.kinds.reserved_keys import POD_LABELS
 from queuectl.kinds.train_job import MANAGER

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.core.device_claims import PodClaim
-from queuectl.core.model import ObjectRef, WorkloadOutcome
-from queuectl.core.policy import Requirement, Toleration
-from queuectl.core.reasons import Code
+from queuectl.core.model.devices import PodClaim
+from queuectl.core.model.policy import Requirement, Toleration
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import ObjectRef, WorkloadOutcome
 from queuectl.kinds.labels import KUEUES_TOO, OWN
 from queuectl.kinds.workloads import MAX_ANNOTATIONS, observe
 from tests.job_kinds import JOB_KINDS

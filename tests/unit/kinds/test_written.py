@@ -3,12 +3,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from queuectl.core.model import ObjectRef
-from queuectl.core.nodes.warnings import CapacityWarning, WarningCode
-from queuectl.core.policy import Condition, LocalQueueName, Namespace, Node, PriorityClass, RuntimeClass
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.features.nodes.warnings import CapacityWarning, WarningCode
+from queuectl.core.model.policy import Condition, LocalQueueName, Namespace, Node, PriorityClass, RuntimeClass
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import ObjectRef
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
-from queuectl.core.resources import FlavorResource
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.patches import cluster_queue_status, event, local_queue_status, stamped
 from queuectl.kinds.policy_status import ClusterQueueStatus, LocalQueueStatus

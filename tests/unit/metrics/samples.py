@@ -7,14 +7,21 @@ from datetime import UTC, datetime, timedelta
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from queuectl.core.capacity import AwaitedLimit, FlavorCapacity, FlavorResourceCapacity, FreeNodes, PodDemand
 from queuectl.core.decisions import Admit, Evict, Plan
-from queuectl.core.events import Result
-from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
-from queuectl.core.policy import CapacityMode, Condition
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.feature import Number
+from queuectl.core.model.capacity import (
+    AwaitedLimit,
+    FlavorCapacity,
+    FlavorResourceCapacity,
+    FreeNodes,
+    PodDemand,
+)
+from queuectl.core.model.events import Result
+from queuectl.core.model.policy import CapacityMode, Condition
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
-from queuectl.core.resources import FlavorResource
 from queuectl.metrics.collectors import Sampled
 from queuectl.metrics.exposition import Exposition, NotifierMetrics, RestMetrics, WebhookMetrics
 from queuectl.metrics.registry import Metrics
@@ -113,6 +120,7 @@ def controller() -> Metrics:
             silence=lambda: {"Job": 1.0},
             kinds=lambda: {"Job": KindState(True, (), None)},
             cluster_report=lambda: ClusterReport(strays=(), frozen=0, set_aside=0, gate_installed=True),
+            numbers=lambda: [Number("slow_stops", "Late.", 0)],
             unsettled=lambda: (0, 0.0),
         )
     )

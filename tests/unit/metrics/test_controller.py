@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 from aiohttp.test_utils import TestClient, TestServer
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan
-from queuectl.core.events import Result
-from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
-from queuectl.core.policy import Condition
-from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.core.feature import Number
+from queuectl.core.model.events import Result
+from queuectl.core.model.policy import Condition
+from queuectl.core.model.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
-from queuectl.core.resources import FlavorResource
 from queuectl.metrics.collectors import BoundedNames, Sampled, summed
 from queuectl.metrics.exposition import application
 from queuectl.metrics.registry import Metrics
@@ -57,6 +58,7 @@ PROBES = Sampled(
     silence=dict,
     kinds=dict,
     cluster_report=lambda: ClusterReport(strays=(), frozen=0, set_aside=0, gate_installed=True),
+    numbers=lambda: [Number("slow_stops", "Late.", 0)],
     unsettled=lambda: (0, 0.0),
 )
 

@@ -16,9 +16,9 @@ import pytest_asyncio
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from queuectl.core.events import Result
-from queuectl.core.model import Verb
-from queuectl.core.reasons import FAMILIES, Code, Family
+from queuectl.core.model.events import Result
+from queuectl.core.model.reasons import FAMILIES, Code, Family
+from queuectl.core.model.workload import Verb
 from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.install import Installer
 from tests.acceptance.e2e.plant import LEASE, Plant, plant

@@ -9,9 +9,9 @@ import pytest
 
 from queuectl.controller.effects import Lanes
 from queuectl.core.decisions import Admit
-from queuectl.core.events import PolicyGone
-from queuectl.core.model import ConfigKey
-from queuectl.core.reasons import Code
+from queuectl.core.model.events import PolicyGone
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import ConfigKey
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import Session, rbac_names
 from queuectl.kube.transport import HttpTransport

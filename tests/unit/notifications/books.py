@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.core.reasons import Code, Family, Reason
+from queuectl.core.model.reasons import Code, Family, Reason
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.notifications.delivery import SinkFailed
 from queuectl.notifications.messages import Message
 from queuectl.ports.ledger import LedgerUnavailable

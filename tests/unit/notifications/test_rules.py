@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.model.reasons import Code, Reason
 from queuectl.notifications.messages import MAX_TEXT, about, gap
 from queuectl.notifications.rules import Event, Rule, Selection, event_of, selected
 from queuectl.ports.outbox import Deleted, Occurrence

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from queuectl.core.model import ObjectRef, WorkloadId
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.notifications.delivery import Sink
 from queuectl.notifications.rules import Event, Rule, Selection
 from queuectl.notifications.starts import FORECASTS, StartWatch

@@ -14,13 +14,13 @@ import pytest
 
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, Event, PodObserved, PolicyObserved, TimeCame
-from queuectl.core.model import ForReaders, LedgerSnapshot
-from queuectl.core.namespaces.charges import PodCharges
-from queuectl.core.node_facts import NodeFacts, PodsOnNode
-from queuectl.core.policy import Node, ResourceFlavor
-from queuectl.core.reasons import Code
-from queuectl.core.resources import amounts
+from queuectl.core.features.namespace_quota.charges import PodCharges
+from queuectl.core.model.events import ContextObserved, Event, PodObserved, PolicyObserved, TimeCame
+from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.model.policy import Node, ResourceFlavor
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import amounts
+from queuectl.core.model.workload import ForReaders, LedgerSnapshot
 from queuectl.kinds.policy import policy_event
 from queuectl.scenarios.anonymous import anonymous
 from queuectl.scenarios.build import SOURCE

@@ -13,8 +13,8 @@ import pytest
 
 from queuectl.core.decisions import Admit, Evict, Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import Event, TimeCame
-from queuectl.core.resources import FlavorResource
+from queuectl.core.model.events import Event, TimeCame
+from queuectl.core.model.resources import FlavorResource
 from queuectl.kinds.policy import policy_event
 from queuectl.scenarios.anonymous import anonymous
 from queuectl.scenarios.build import SOURCE

@@ -6,7 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from queuectl.core.decisions import Plan, Verdict
-from queuectl.core.policy import FlavorQuotas, Preemption, PreemptionPolicy, ResourceGroup, ResourceQuota
+from queuectl.core.model.policy import (
+    FlavorQuotas,
+    Preemption,
+    PreemptionPolicy,
+    ResourceGroup,
+    ResourceQuota,
+)
 from queuectl.scenarios.arrivals import Arrival
 from queuectl.simulation.player import Play
 from tests.builders import GPU, T0, World, local_queue, priority, queue, workload

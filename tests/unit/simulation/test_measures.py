@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import WorkloadId
-from queuectl.core.policy import Cohort
-from queuectl.core.reasons import Code, PreemptionCause
-from queuectl.core.resources import FlavorResource, Usage
+from queuectl.core.model.policy import Cohort
+from queuectl.core.model.reasons import Code, PreemptionCause
+from queuectl.core.model.resources import FlavorResource, Usage
+from queuectl.core.model.workload import WorkloadId
 from queuectl.simulation.history import History, Life, Run
 from queuectl.simulation.measures import measures
 from queuectl.simulation.usage import Bins, QuotaTable

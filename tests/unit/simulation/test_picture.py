@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from queuectl.core.model import WorkloadId
-from queuectl.core.resources import FlavorResource
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import WorkloadId
 from queuectl.simulation.history import History, Life, Run
 from queuectl.simulation.measures import Document, measures
 from queuectl.simulation.usage import QuotaTable

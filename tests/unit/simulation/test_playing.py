@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.policy import Preemption, PreemptionPolicy
-from queuectl.core.reasons import Code, PreemptionCause
+from queuectl.core.model.policy import Preemption, PreemptionPolicy
+from queuectl.core.model.reasons import Code, PreemptionCause
 from queuectl.scenarios.arrivals import Arrival, Exponential, Lognormal, Template, Uniform, arrivals
 from queuectl.simulation.history import History, Life
 from queuectl.simulation.player import Play

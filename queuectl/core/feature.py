@@ -1,0 +1,201 @@
+"""What the kernel asks of a feature: one subject beside quota (core/features).
+
+The kernel knows this protocol and no feature. A feature overrides what it needs; all else does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from datetime import datetime
+from typing import ClassVar, NamedTuple, Protocol
+
+from queuectl.core.decisions import Decision, Evict
+from queuectl.core.entries import Entry
+from queuectl.core.model.events import Event
+from queuectl.core.model.policy import LocalQueueName
+from queuectl.core.model.workload import Attempt, LedgerSnapshot, PastAttempts, WorkloadId
+
+
+class Number(NamedTuple):
+    """A number for metrics: a gauge of that name."""
+
+    name: str
+    help: str
+    value: float
+
+
+UsageValue = int | float
+"""Usage over weight: the smaller comes first; `math.inf` for weight 0."""
+
+
+class QueueUsage(Protocol):
+    """Usage of LocalQueues, by which a ClusterQueue may order them (U1)."""
+
+    def growing(
+        self, local_queue: LocalQueueName, weight: int, now: datetime
+    ) -> Callable[[Mapping[str, int]], UsageValue]:
+        """Return usage over `weight` (thousandths) at `now`, as a function of what else is admitted."""
+
+
+class Feature:
+    """One subject beside quota."""
+
+    events: ClassVar[frozenset[type[Event]]] = frozenset()
+    """Events that it observes."""
+    decisions: ClassVar[frozenset[type[Decision]]] = frozenset()
+    """Decisions that it is told of, once the ledger has accepted them."""
+    active = False
+    """It has something to do. The kernel asks no other feature about workloads. A feature that is not active
+    learns of its events and decisions alone."""
+    counts_bound = False
+    """How many pods of a workload are bound to nodes matters to it."""
+
+    # --- what happens
+
+    def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
+        """The state of the ledger is in `entries`: at the start, and where a part of it was loaded again."""
+
+    def observe(self, event: Event) -> None:
+        """Take an event of `events`."""
+
+    def decided(self, decision: Decision, entry: Entry) -> None:
+        """Take a decision of `decisions`, which `entry` has already."""
+
+    def charged(self, entry: Entry, attempt: Attempt) -> None:
+        """`entry` holds quota for this attempt from now on."""
+
+    def resized(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
+        """`entry` holds less for the same attempt from now on."""
+
+    def released(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
+        """`entry` holds nothing any more for this attempt."""
+
+    # --- what it decides
+
+    def step(self, entry: Entry, now: datetime) -> Evict | None:
+        """Return the eviction of an admitted workload that is due by this subject; None: none is."""
+        return None
+
+    def next_time(self, entry: Entry, now: datetime) -> datetime | None:
+        """Return when, later than `now`, its answers about `entry` may change by time alone; None: never."""
+        return None
+
+    def noted(self, past: PastAttempts, entry: Entry, now: datetime) -> PastAttempts:
+        """Return `past` with what is to be recorded of a running attempt."""
+        return past
+
+    def accounted(self, past: PastAttempts, decision: Decision, entry: Entry, now: datetime) -> PastAttempts:
+        """Return `past`, which `decision` records, with the time of the plan and what an attempt leaves."""
+        return past
+
+    def gives_up(self, entry: Entry, now: datetime) -> bool:
+        """Return whether the end of an evicted workload is not waited for any more, from now on (C14)."""
+        return False
+
+    @property
+    def set_aside(self) -> Set[WorkloadId]:
+        """Holders of quota whose end nothing waits for: they are no candidates for preemption."""
+        return frozenset()
+
+    # --- what others get
+
+    @property
+    def usage(self) -> QueueUsage | None:
+        """Usage by which ClusterQueues that say so order their LocalQueues; None: it orders nothing."""
+        return None
+
+    def numbers(self) -> Iterable[Number]:
+        """Return its numbers for metrics."""
+        return ()
+
+
+class Features:
+    """All features in their order, and those of them that are active."""
+
+    def __init__(self, features: Iterable[Feature] = ()) -> None:
+        self._all = tuple(features)
+        self._of_event = _by_class(self._all, "events")
+        self._of_decision = _by_class(self._all, "decisions")
+        self.active = self._all
+        self._activate()
+
+    def _activate(self) -> None:
+        self.active = tuple(feature for feature in self._all if feature.active)
+
+    @property
+    def usage(self) -> QueueUsage | None:
+        return next((feature.usage for feature in self.active if feature.usage is not None), None)
+
+    @property
+    def counts_bound(self) -> bool:
+        return any(feature.counts_bound for feature in self.active)
+
+    @property
+    def set_aside(self) -> Set[WorkloadId]:
+        return frozenset().union(*(feature.set_aside for feature in self.active))
+
+    def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
+        for feature in self._all:
+            feature.restored(snapshot, entries)
+        self._activate()
+
+    def observe(self, event: Event) -> None:
+        if of_event := self._of_event.get(type(event)):
+            for feature in of_event:
+                feature.observe(event)
+            self._activate()
+
+    def decided(self, decision: Decision, entry: Entry) -> None:
+        if of_decision := self._of_decision.get(type(decision)):
+            for feature in of_decision:
+                feature.decided(decision, entry)
+            self._activate()
+
+    def charged(self, entry: Entry, attempt: Attempt) -> None:
+        for feature in self.active:
+            feature.charged(entry, attempt)
+
+    def resized(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
+        for feature in self.active:
+            feature.resized(entry, attempt, now)
+
+    def released(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
+        if self.active:
+            for feature in self.active:
+                feature.released(entry, attempt, now)
+            self._activate()
+
+    def step(self, entry: Entry, now: datetime) -> Evict | None:
+        """Return the first eviction that a feature asks for."""
+        steps = (feature.step(entry, now) for feature in self.active)
+        return next((step for step in steps if step is not None), None)
+
+    def next_times(self, entry: Entry, now: datetime) -> list[datetime]:
+        times = (feature.next_time(entry, now) for feature in self.active)
+        return [when for when in times if when is not None]
+
+    def noted(self, past: PastAttempts, entry: Entry, now: datetime) -> PastAttempts:
+        for feature in self.active:
+            past = feature.noted(past, entry, now)
+        return past
+
+    def accounted(self, past: PastAttempts, decision: Decision, entry: Entry, now: datetime) -> PastAttempts:
+        for feature in self.active:
+            past = feature.accounted(past, decision, entry, now)
+        return past
+
+    def gives_up(self, entry: Entry, now: datetime) -> bool:
+        given_up = [feature.gives_up(entry, now) for feature in self.active]
+        return any(given_up)
+
+    def numbers(self) -> list[Number]:
+        return [number for feature in self._all for number in feature.numbers()]
+
+
+def _by_class(features: Iterable[Feature], names: str) -> dict[type, list[Feature]]:
+    """Return the features by the classes in their attribute `names`."""
+    found: dict[type, list[Feature]] = {}
+    for feature in features:
+        for kind in getattr(feature, names):
+            found.setdefault(kind, []).append(feature)
+    return found

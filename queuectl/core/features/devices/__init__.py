@@ -1,0 +1,1 @@
+"""Devices of dynamic resource allocation: what claims ask for, and what pods hold by them."""

@@ -1,0 +1,81 @@
+"""Quota that is promised, against what nodes have: what of it counts (M11), and warnings (M15)."""
+
+from __future__ import annotations
+
+from queuectl.core.directory import Directory
+from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.features.nodes.stock_outs import StockOuts
+from queuectl.core.features.nodes.warnings import CapacityWarning, WarningCode, capacity_warnings
+from queuectl.core.flavors.queue_flavors import is_elastic
+from queuectl.core.quota.shortage import promised, share_out, shares_out
+from queuectl.core.quota.tree import QuotaNode
+
+_Versions = tuple[int, int, int]
+"""Of the quota tree, of what nodes have, and of flavors whose nodes did not come."""
+
+
+class Promises:
+    def __init__(self, directory: Directory, nodes: NodeRoom, stock_outs: StockOuts) -> None:
+        self._directory = directory
+        self._nodes = nodes
+        self._stock_outs = stock_outs
+        self._shared_out: _Versions = (-1, -1, -1)
+        self._compared: _Versions = (-1, -1, -1)
+        self.warnings: tuple[CapacityWarning, ...] = ()
+        """As of the last `compare`."""
+
+    def _versions(self) -> _Versions:
+        version = self._directory.tree.version
+        return version, self._nodes.inventory.capacity_version, self._stock_outs.version
+
+    def share_out(self) -> list[QuotaNode]:
+        """Let nominal quotas count as nodes allow. Return the nodes of the tree that changed (M11).
+
+        Costs the nodes of the tree after a change of policy or nodes, with their cells if any root says
+        `ProRata`; else nothing.
+        """
+        if self._shared_out == self._versions():
+            return []
+        tree, changed = self._directory.tree, list[QuotaNode]()
+        if shares_out(tree):
+            there = self._nodes.capacities(promised(tree))
+            changed = share_out(tree, {cell: one.amount for cell, one in there.items() if one.enforced})
+        self._shared_out = self._versions()
+        return changed
+
+    def compare(self) -> set[str]:
+        """Compute the warnings anew. Return the ClusterQueues that have others than before.
+
+        Costs the nodes of the tree with their cells after a change of policy or nodes; else nothing.
+        """
+        if self._compared == self._versions():
+            return set()
+        self._compared = self._versions()
+        before, self.warnings = self.warnings, self._found()
+        flavors = {one.flavor for one in {*before} ^ {*self.warnings} if one.flavor is not None}
+        return {name for flavor in flavors for name in self._directory.users_of(flavor)}
+
+    def _found(self) -> tuple[CapacityWarning, ...]:
+        tree, nodes = self._directory.tree, self._nodes
+        total = promised(tree)
+        capacity = {cell: one.amount for cell, one in nodes.capacities(total).items()}
+        out = (
+            CapacityWarning(code=WarningCode.STOCKED_OUT, flavor=name, until=until)
+            for name, until in sorted(self._stock_outs.until.items())
+            if is_elastic(self._directory.flavors.get(name))
+        )
+        return (
+            *capacity_warnings(total, capacity, nodes.flavors_without_nodes(), nodes.stray_nodes()),
+            *out,
+        )
+
+    def of_queue(self, name: str) -> tuple[CapacityWarning, ...]:
+        """Return the warnings about the flavors and resources that a ClusterQueue has quota for."""
+        tree = self._directory.tree
+        cells = {tree.names[cell] for cell in tree.queue(name).named}
+        flavors = {cell.flavor for cell in cells}
+        return tuple(
+            one
+            for one in self.warnings
+            if one.flavor in flavors and (one.resource is None or (one.flavor, one.resource) in cells)
+        )

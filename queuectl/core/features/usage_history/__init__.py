@@ -1,0 +1,49 @@
+"""Past usage of LocalQueues, by which ClusterQueues may order them (U1 to U5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from queuectl.core.entries import Entry
+from queuectl.core.feature import Feature
+from queuectl.core.features.usage_history.decay import UsageHistory
+from queuectl.core.model.policy import AdmissionFairSharing
+from queuectl.core.model.workload import Attempt, LedgerSnapshot, WorkloadId
+
+
+class PastUsage(Feature):
+    def __init__(self, sharing: AdmissionFairSharing | None) -> None:
+        """`sharing`: how usage decays; None: past usage does not count."""
+        self._sharing = sharing
+        self.history = UsageHistory(sharing) if sharing is not None else None
+        self.active = sharing is not None
+
+    @property
+    def usage(self) -> UsageHistory | None:
+        return self.history
+
+    def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
+        """Compute past usage anew, from the ledger and from what is held now (U5)."""
+        if self._sharing is None:
+            return
+        self.history = UsageHistory(self._sharing)
+        self.history.restore(snapshot.past_usage)
+        for entry in entries.values():
+            if entry.attempt is not None:
+                self.charged(entry, entry.attempt)
+
+    def charged(self, entry: Entry, attempt: Attempt) -> None:
+        """Count an attempt for its LocalQueue, from its admission on (U1)."""
+        if self.history is not None:
+            key, resources = (entry.id, attempt.number), attempt.assignment.resources()
+            self.history.opened(entry.local_queue, key, resources, attempt.admitted_at)
+
+    def resized(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
+        if self.history is not None:
+            key, resources = (entry.id, attempt.number), attempt.assignment.resources()
+            self.history.resized(key, resources, max(now, attempt.admitted_at))
+
+    def released(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
+        if self.history is not None:
+            self.history.closed((entry.id, attempt.number), max(now, attempt.admitted_at))

@@ -1,0 +1,88 @@
+"""What the nodes of flavors have, and what waits for them, as values for readers. They decide nothing."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from queuectl.core.model.policy import CapacityMode
+from queuectl.core.model.resources import Amounts
+from queuectl.core.model.values import value
+
+NO_FLAVOR: Final = ""
+"""In place of a flavor: of nodes that match no ResourceFlavor."""
+OTHERS: Final = ""
+"""In place of a namespace: all further ones together."""
+
+
+class FreeNodes(NamedTuple):
+    """`nodes` ready nodes have `free` of a resource each, in base units."""
+
+    free: int
+    nodes: int
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class FlavorResourceCapacity:
+    """What the nodes of one flavor have of one resource. Amounts are in base units."""
+
+    resource: str
+    mode: CapacityMode
+    allocatable: tuple[tuple[str, int], ...] = ()
+    """(state of nodes, amount) pairs."""
+    used: int = 0
+    """By pods of workloads that are bound to nodes."""
+    unmanaged: tuple[tuple[str, int], ...] = ()
+    """(namespace, amount) pairs, most first: by pods that are bound and belong to no workload."""
+    expected: int = 0
+    """By pods of admitted workloads that are not bound yet (M7); 0 where nodes do not limit the resource."""
+    free: int = 0
+    """On ready nodes, beside all of these."""
+    shapes: tuple[FreeNodes, ...] = ()
+    """How it is spread over nodes, most first; nodes with nothing free are left out."""
+
+
+class QuotaWarning(NamedTuple):
+    """A warning about a flavor (M15)."""
+
+    code: str
+    resource: str | None
+    message: str
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class FlavorCapacity:
+    """The nodes of one flavor. A node with the labels of two flavors counts for both."""
+
+    flavor: str
+    nodes: tuple[tuple[str, int], ...] = ()
+    """(state, number of nodes) pairs."""
+    resources: tuple[FlavorResourceCapacity, ...] = ()
+    """By name: those that quota is promised for, and the devices that the nodes have."""
+    warnings: tuple[QuotaWarning, ...] = ()
+
+
+class AwaitedLimit(StrEnum):
+    """The limit that pending workloads wait for."""
+
+    QUOTA = "Quota"
+    ROOM = "Room"
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class PodDemand:
+    """Equal pods of pending workloads of one ClusterQueue that wait for the same thing."""
+
+    flavor: str
+    """The flavor that comes closest to admit them."""
+    awaits: AwaitedLimit
+    workloads: int
+    pods: int
+    requests: Amounts
+    """Of one pod, as its containers request them."""
+    node_selector: tuple[tuple[str, str], ...] = ()
+
+
+class ClusterQueueDemand(NamedTuple):
+    cluster_queue: str
+    demand: tuple[PodDemand, ...]

@@ -1,0 +1,487 @@
+"""The data model as frozen values, with the names of the API.
+
+Amounts are in base units. Times are timezone-aware and in UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple, NewType
+
+from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity
+from queuectl.core.model.devices import PodClaim
+from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.policy import (
+    LocalQueueName,
+    Requirement,
+    ResourceFlavor,
+    Toleration,
+)
+from queuectl.core.model.reasons import Reason
+from queuectl.core.model.resources import Amounts, FlavorResource, PodResources, Usage
+from queuectl.core.model.values import value
+
+WorkloadId = NewType("WorkloadId", str)
+"""Identity of a workload: for a workload of one object the UID of that object, never a name."""
+
+
+Place = tuple[int, int, int, str]
+"""Sort key of a workload in a pending queue; the last part is the workload's identity."""
+
+
+class ObjectRef(NamedTuple):
+    """A Kubernetes object. `kind` is a name in the table of job kinds, such as `Job`."""
+
+    namespace: str
+    kind: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class PastAttempts:
+    """What the closed attempts of a workload determine for the next one (L17 to L20)."""
+
+    run_ms: int = 0
+    """Run time of its closed attempts in milliseconds, each from admission to eviction (L17)."""
+    failures: int = 0
+    """Number of consecutive failed starts (L18)."""
+    barred: Reason | None = None
+    """Why it is ineligible: BackingOff until `until`, or Deactivated until its user acts (L19)."""
+    until: datetime | None = None
+    """End of the backoff."""
+    ready: int = 0
+    """Number of the last attempt in which all pods were ready; 0: no attempt."""
+    bound_at: datetime | None = None
+    """When all pods of the open attempt were bound to nodes; None: not yet, or no clock asks (L24)."""
+    unready_at: datetime | None = None
+    """Since when pods of the open attempt are not ready that were; None: they are, or no clock asks (L26)."""
+    held_back: int = 0
+    """How many pods of the open attempt its own order last held back (L32)."""
+    part_at: datetime | None = None
+    """When its own order let the last of them run; None: it has held none back, or no clock asks (L32)."""
+    missed: tuple[str, ...] = ()
+    """The flavors of the last attempt for whose pods nodes did not come in time (M20), sorted."""
+    missed_at: datetime | None = None
+    """When that attempt was evicted for it."""
+
+
+NO_PAST_ATTEMPTS = PastAttempts()
+
+
+# --- workloads ------------------------------------------------------------------------------------
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class PodSet:
+    """`count` equal pods. Scheduling fields are those of the user, without the changes of an admission."""
+
+    name: str
+    count: int
+    min_count: int | None = None
+    """Least number of pods that it may start with (F9); None: all pods or none."""
+    requests: Amounts
+    """Requests of one pod, without `pods` and without the overhead of its RuntimeClass."""
+    not_charged: str | None = None
+    """Path of something that its pods request and no quota can be charged for (G1); None: nothing."""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: tuple[tuple[Requirement, ...], ...] = ()
+    """Required node affinity: one of the terms must match, and in that term all expressions."""
+    priority_class: str | None = None
+    runtime_class: str | None = None
+    group: str | None = None
+    """Podsets with the same group get the same flavors."""
+    claims: tuple[PodClaim, ...] = ()
+    """Device claims of its pods."""
+    pod: PodResources | None = None
+    """The resources of each container; None: not known, only their sum is."""
+    topology: bool = False
+    """It requests a topology placement: only flavors with a topology match."""
+
+
+class WorkloadOutcome(StrEnum):
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    DELETED = "Deleted"
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class UserOptions:
+    """What the labels of a workload ask for, besides its queue, and what is wrong with it.
+
+    Whether it is held is not in it: its reason says so.
+    """
+
+    priority_class: str | None = None
+    max_run_seconds: int | None = None
+    problem: Reason | None = None
+
+
+NO_OPTIONS = UserOptions()
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """The request of a user as read from its object: all fields that an admission depends on."""
+
+    id: WorkloadId
+    ref: ObjectRef
+    queue: str
+    """Name of a LocalQueue in the object's namespace."""
+    created_at: datetime
+    pod_sets: tuple[PodSet, ...]
+    priority_class: str | None = None
+    """Name of a WorkloadPriorityClass, from the label; None: the PriorityClass of the pods applies (O3)."""
+    submitter: str | None = None
+    owner: ObjectRef | None = None
+    """The object of a queued kind that controls it, as it says itself: only the topmost one queues (K1)."""
+    labels: tuple[tuple[str, str], ...] = ()
+    hold: bool = False
+    """The user holds it: it is ineligible (G2)."""
+    hold_reason: str | None = None
+    """Why, and by which user, as the user wrote it."""
+    max_run_seconds: int | None = None
+    """Longest run time in seconds over all attempts (L13); None: no limit."""
+    problem: Reason | None = None
+    """Why it cannot be queued (G1), such as a quantity out of range. Where its requests cannot be counted,
+    `pod_sets` is empty."""
+
+    @property
+    def options(self) -> UserOptions:
+        return UserOptions(
+            priority_class=self.priority_class,
+            max_run_seconds=self.max_run_seconds,
+            problem=self.problem,
+        )
+
+
+class PodCount(NamedTuple):
+    """A field of an object with the number of pods of a podset."""
+
+    pod_set: str
+    path: tuple[str, ...]
+    """Keys from the root of the object."""
+    own: int
+    """As its user wrote it."""
+
+
+class ForcedRelease(NamedTuple):
+    """By an admin: the quota of an attempt is to be released although pods exist (L28)."""
+
+    attempt: int
+    by: str
+    reason: str
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The state of a workload's object, as last read."""
+
+    resource_version: str
+    generation: int
+    suspended: bool
+    annotated: bool
+    """The object has annotations. This determines the JSON patch that adds another one."""
+    finished: WorkloadOutcome | None = None
+    quiet: bool | None = None
+    """True: by its status, none of its pods is alive. None: unknown; the pods must be counted (H6)."""
+    admission: Attempt | None = None
+    """The attempt in its reserved-admission annotation."""
+    bypassed_by: str | None = None
+    """The user that started it past its queue, if that is recorded on the object."""
+    bypass_reason: str | None = None
+    """Why, as that user said."""
+    started_at: datetime | None = None
+    """Start time in its status; None: not set."""
+    ended_at: datetime | None = None
+    """End time in its status, of a finished workload."""
+    ready: bool | None = None
+    """Whether all its pods are ready or have succeeded. None: its status does not say."""
+    reclaimable: tuple[tuple[str, int], ...] = ()
+    """(podset, number of its pods that have ended for good) pairs, as far as its status says so (L15)."""
+    held_back: int = 0
+    """How many of its pods its own order does not let run yet (L32)."""
+    not_bound: int = 0
+    """How many pods of what it holds are not there: held back, or ended well and made again by a restart."""
+    pods_ready: int | None = None
+    """How many of its pods are ready. None: its status does not say. Reported to readers, decides nothing."""
+    unlabelled: tuple[tuple[str, bool], ...] = ()
+    """Podsets whose pod template has no labels, and whether it has other metadata. This determines the JSON
+    patch that adds labels."""
+    by_child: bool = False
+    """Its podsets are those of a child, which may change while the object does not (L22)."""
+    own_entry: int | None = None
+    """Where a start writes into a list that others write too: place of queuectl's entry, -1 if it has none.
+    None: no such list. This determines the JSON patch."""
+    elastic: tuple[PodCount, ...] = ()
+    """Fields that a start with fewer pods than requested reduces (F9)."""
+    reduced: tuple[PodCount, ...] = ()
+    """Fields that its last start reduced: a stop restores them."""
+    stopped: int | None = None
+    """The attempt whose stop is recorded on it, until its next start."""
+    release: ForcedRelease | None = None
+    """In its reserved-release annotation."""
+
+
+class Phase(StrEnum):
+    PENDING = "Pending"
+    ADMITTED = "Admitted"
+    EVICTING = "Evicting"
+    FINISHED = "Finished"
+    DELETED = "Deleted"
+
+
+class AttemptState(StrEnum):
+    """State of an attempt. Reserved and Admitted are separate states, as for admission checks in Kueue."""
+
+    RESERVED = "Reserved"
+    ADMITTED = "Admitted"
+    EVICTING = "Evicting"
+    CLOSED = "Closed"
+
+
+CLAIM = ":resourceclaim/"
+"""`PODSET:resourceclaim/NAME` is charged for a claim that pods share, whatever their count (H11)."""
+
+
+def names_claim(pod_set: str) -> bool:
+    """Return whether this is the name of a shared claim. No podset has such a name."""
+    return CLAIM in pod_set
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class PodSetAssignment:
+    """The charge of one podset: `count` pods with `requests` each, each resource from its flavor."""
+
+    name: str
+    count: int
+    requests: Amounts
+    """Charge of one pod: with the RuntimeClass overhead (H2), and with `pods` if the queue covers it (H4)."""
+    flavors: tuple[tuple[str, str], ...]
+    """(resource, flavor) pairs sorted by resource; the same resources as in `requests`."""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    """The scheduling fields of the user at admission. They are restored when the workload is stopped."""
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """The quota that a workload holds: its ClusterQueue, and per podset the flavors."""
+
+    cluster_queue: str
+    pod_sets: tuple[PodSetAssignment, ...]
+
+    def usage(self) -> Usage:
+        """Return the total per cell over all pods of all podsets, in base units."""
+        total: Usage = {}
+        for pod_set in self.pod_sets:
+            flavors = dict(pod_set.flavors)
+            for resource, amount in pod_set.requests:
+                cell = FlavorResource(flavors[resource], resource)
+                total[cell] = total.get(cell, 0) + amount * pod_set.count
+        return total
+
+    def resources(self) -> dict[str, int]:
+        """Return the total per resource over all flavors, in base units."""
+        total: dict[str, int] = {}
+        for pod_set in self.pod_sets:
+            for resource, amount in pod_set.requests:
+                total[resource] = total.get(resource, 0) + amount * pod_set.count
+        return total
+
+    @property
+    def pods(self) -> int:
+        return sum(pod_set.count for pod_set in self.pod_sets if not names_claim(pod_set.name))
+
+    def steered(self) -> tuple[PodSetAssignment, ...]:
+        """Return the podsets that have pods, each with the flavors of the claims that these share."""
+        claims = [one for one in self.pod_sets if names_claim(one.name)]
+        if not claims:
+            return self.pod_sets
+        found = []
+        for pod_set in self.pod_sets:
+            if not names_claim(pod_set.name):
+                own = (one for one in claims if one.name.startswith(f"{pod_set.name}{CLAIM}"))
+                flavors = {pair for one in (pod_set, *own) for pair in one.flavors}
+                found.append(replace(pod_set, flavors=tuple(sorted(flavors))))
+        return tuple(found)
+
+
+MOST_ATTEMPTS = 1_000_000
+"""An annotation with a higher number of an attempt was not written by a controller."""
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One admission of one workload, from its first hold line to its release. `number` counts from 1."""
+
+    workload: WorkloadId
+    number: int
+    state: AttemptState
+    assignment: Assignment
+    admitted_at: datetime
+    sequence: int = 0
+    """Ledger sequence of the decision that opened it; 0 until that is committed."""
+    debt: bool = False
+    """It was found running and is charged whether it fits or not (L4)."""
+
+    def is_same(self, other: Attempt) -> bool:
+        """Return whether both are one admission: a number may stand for another one in a ledger that lost
+        decisions."""
+        return (self.number, self.admitted_at) == (other.number, other.admitted_at)
+
+
+class PodsReady(NamedTuple):
+    """How many pods of an attempt are ready, by the status of the object."""
+
+    workload: WorkloadId
+    attempt: int
+    ready: int
+
+
+class PendingLine(NamedTuple):
+    """The first workloads of a pending queue, where past usage orders them (U1): at most LINE."""
+
+    cluster_queue: str
+    workloads: tuple[WorkloadId, ...]
+
+
+class ForReaders(NamedTuple):
+    """What the driver tells the readers of the ledger beside decisions. It decides nothing."""
+
+    pods_ready: tuple[PodsReady, ...] = ()
+    """At most one item for each workload."""
+    lines: tuple[PendingLine, ...] = ()
+    """At most one item for each ClusterQueue."""
+    capacities: tuple[FlavorCapacity, ...] = ()
+    """At most one item for each flavor."""
+    demands: tuple[ClusterQueueDemand, ...] = ()
+    """At most one item for each ClusterQueue."""
+    nodes: tuple[NodeFacts, ...] = ()
+    """At most one item for each node."""
+    all_nodes: tuple[str, ...] | None = None
+    """Once at the start of a controller: the names of all nodes. Others that are told are gone."""
+    past_capacities: tuple[FlavorCapacity, ...] = ()
+    """At most one item for each flavor, to be stored as history of the time of the commit."""
+
+
+NOTHING_FOR_READERS = ForReaders()
+
+
+class Verb(StrEnum):
+    START = "Start"
+    STOP = "Stop"
+
+
+class EffectKey(NamedTuple):
+    """Key of a Kubernetes write that a committed decision requires. An attempt has at most one per verb."""
+
+    workload: WorkloadId
+    attempt: int
+    verb: Verb
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class StoredWorkload:
+    """The record of the ledger about one workload that is not over."""
+
+    id: WorkloadId
+    ref: ObjectRef
+    queue: str
+    cluster_queue: str | None
+    priority: int
+    created_at: datetime
+    arrival: int
+    """Order of first observation: breaks ties between workloads created in the same second (O2)."""
+    phase: Phase
+    attempts: int
+    """Number of its attempts, the open one included."""
+    attempt: Attempt | None
+    """The open attempt."""
+    reason: Reason | None
+    pod_sets: tuple[PodSet, ...] = ()
+    """What it requests, as of the decision that queued it last; empty if an older version queued it."""
+    options: UserOptions = NO_OPTIONS
+    """As of its last enqueue."""
+    submitter: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    """As of its last enqueue, sorted."""
+    past: PastAttempts = NO_PAST_ATTEMPTS
+    preempted_at: tuple[datetime, ...] = ()
+    """Times of its last preemptions within the eviction window, oldest first (P11)."""
+    preemptor: WorkloadId | None = None
+    """Of a workload that is being evicted by preemption: its preemptor."""
+    evicted_at: datetime | None = None
+    """Of a workload that is being evicted: the time of that decision."""
+
+
+class ConfigKey(NamedTuple):
+    """A policy object: kind, namespace (empty if cluster-scoped), name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return "/".join(part for part in self if part)
+
+
+class UsageSum(NamedTuple):
+    """A part of a LocalQueue's past usage, as its history adds it up (`core/features/usage_history`)."""
+
+    local_queue: LocalQueueName
+    period: int
+    """Half-lives since 1970."""
+    total: int
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class LedgerSnapshot:
+    """The open state of the ledger of one cluster at one sequence."""
+
+    sequence: int
+    now: datetime | None
+    """Time of the last commit."""
+    workloads: tuple[StoredWorkload, ...] = ()
+    configs: tuple[tuple[ConfigKey, str], ...] = ()
+    """(key, spec in force as canonical JSON) pairs."""
+    effects: tuple[EffectKey, ...] = ()
+    """Effects that are not acknowledged."""
+    past_usage: tuple[UsageSum, ...] = ()
+    """Past usage by closed attempts (U5); empty without `admissionFairSharing` in the configuration."""
+    nodes: tuple[NodeFacts, ...] = ()
+    """The nodes by name, as readers were told of them last. Empty for a controller, which reads them from the
+    cluster, and of a past time."""
+    capacities: tuple[FlavorCapacity, ...] = ()
+    """What nodes had, by flavor, as history has it. Empty if it has nothing of then, and for a controller."""
+
+
+class Eviction(NamedTuple):
+    """Why and when an attempt was evicted."""
+
+    reason: Reason
+    at: datetime
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """A Kubernetes write that a committed decision requires, with all its inputs.
+
+    `workload` and `observation` are the object as last read. The write names its resourceVersion, so the API
+    server refuses the write if the object has changed since.
+    """
+
+    key: EffectKey
+    workload: Workload
+    observation: Observation
+    attempt: Attempt
+    flavors: tuple[ResourceFlavor, ...]
+    """The flavors that the attempt is charged to, as of the creation of this effect."""
+    eviction: Eviction | None = None
+    """Of a stop."""
