@@ -36,7 +36,7 @@ from queuectl.answers.waits import Cause
 from queuectl.api import requests, schemas
 from queuectl.api.http import Refusal, bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, Endpoint, Question
-from queuectl.api.schemas import AMOUNT, Committed, Document
+from queuectl.api.schemas import AMOUNT, Committed, Document, NamedDocument
 from queuectl.api.view import AnswerSource, Sight, always, committed, may_get, now
 from queuectl.api.workload_routes import PAGE, PAGES, WorkloadRoutes, decisions_on
 from queuectl.core.model.reasons import Code, Limit
@@ -68,13 +68,9 @@ class WaitPart(Document):
     )
 
 
-class Waited(Committed):
+class Waited(NamedDocument, Committed):
     """Where the wait of a workload went. Seconds are whole, and add up exactly."""
 
-    namespace: str
-    kind: str
-    name: str
-    uid: str
     queue: str
     cluster_queue: str | None
     phase: Phase
@@ -167,19 +163,15 @@ class MemberPast(PastAccount):
     cluster_queue: str
 
 
-class MemberStep(Document):
+class MemberStep(Step):
     """One of the equal parts of a statement's time, in its units."""
 
-    since: datetime
-    until: datetime
     accounts: tuple[MemberAccount, ...] = Field(description="By ClusterQueue, flavor and resource.")
 
 
-class CohortStatement(Document):
+class CohortStatement(Statement):
     """Accounts over a time, in base units times hours. A ClusterQueue counts while it was in the cohort."""
 
-    since: datetime = Field(description="As asked, or the time of the oldest decision that the ledger has.")
-    until: datetime
     accounts: tuple[MemberPast, ...] = Field(description="By ClusterQueue, flavor and resource.")
     steps: tuple[MemberStep, ...] = Field(description="With parameter `steps`; else empty.")
 
@@ -210,9 +202,9 @@ Amounts = Mapping[FlavorResource, float]
 class _Forms(NamedTuple):
     """The documents of a statement: of one ClusterQueue, or of a cohort."""
 
-    statement: type[Statement | CohortStatement]
+    statement: type[Statement]
     account: type[PastAccount | MemberPast]
-    step: type[Step | MemberStep]
+    step: type[Step]
     account_of_step: type[QuotaAccount]
 
 
@@ -258,7 +250,7 @@ def _statement(
     bounds: Sequence[datetime],
     steps: Iterable[ByQueue],
     caller: Visibility,
-) -> Statement | CohortStatement:
+) -> Statement:
     """`past` and `steps`: of ClusterQueues that the caller may read; `rows`: all preemptions then."""
     wasted = {}
     for queue, accounts in past.items():
@@ -369,7 +361,7 @@ class AnswerRoutes:
         present: ByQueue,
         told: Callable[[PastHolds, Sequence[datetime]], Sequence[ByQueue]],
         forms: _Forms,
-    ) -> tuple[Visibility, Statement | CohortStatement | None]:
+    ) -> tuple[Visibility, Statement | None]:
         """What the caller may read of all accounts, and the statement, if it is asked for.
 
         `told`: the accounts of each step. Raises a 400 or a 503.

@@ -32,13 +32,9 @@ class Calibration(schemas.Document):
     until: datetime
 
 
-class Eta(schemas.Committed):
+class Eta(schemas.NamedDocument, schemas.Committed):
     """When a pending workload starts. Seconds are from `at`, and null where it starts later than `after`."""
 
-    namespace: str
-    kind: str
-    name: str
-    uid: str
     queue: str
     cluster_queue: str | None
     phase: Phase

@@ -15,7 +15,7 @@ from queuectl.api import requests, schemas
 from queuectl.api.answer_routes import visible_nodes
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
-from queuectl.api.schemas import Committed, Document
+from queuectl.api.schemas import Committed, Document, NamedDocument
 from queuectl.api.view import AnswerSource, always, committed, now, page
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model.policy import PreemptionPolicy
@@ -78,13 +78,9 @@ class ExposureThreat(Document):
     protected_until: datetime | None = Field(description="End of its minimum run time against this rule.")
 
 
-class Exposure(Committed):
+class Exposure(NamedDocument, Committed):
     """Whether a running workload may be preempted now. It may be: sizes and order decide the rest."""
 
-    namespace: str
-    kind: str
-    name: str
-    uid: str
     exposed: bool = Field(description="Some workload waits that may preempt it now.")
     threats: tuple[ExposureThreat, ...] = Field(
         description="Empty: no queue may preempt it, or it does not run."

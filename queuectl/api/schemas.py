@@ -109,11 +109,16 @@ class Admission(Document):
     pod_sets: tuple[PodSet, ...]
 
 
-class Workload(Document):
+class NamedDocument(Document):
+    """About one workload."""
+
     namespace: str
     kind: str
     name: str
     uid: str
+
+
+class Workload(NamedDocument):
     queue: str = Field(description="LocalQueue in the workload's namespace.")
     cluster_queue: str | None
     phase: Phase
@@ -157,12 +162,9 @@ class Ahead(Document):
     name: str | None
 
 
-class Holder(Document):
+class Holder(Ahead):
     """A workload that holds quota that a pending workload lacks."""
 
-    namespace: str | None = Field(description="Null where the caller may not read it; so are kind and name.")
-    kind: str | None
-    name: str | None
     amount: int = Field(description=AMOUNT)
     since: datetime
 

@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Required, TypedDict, Unpack
 
 from aiohttp import ClientError, web
 from aiohttp.typedefs import Middleware
@@ -58,49 +58,46 @@ _HEADERS: Final = {
 }
 
 
+class RestParts(TypedDict, total=False):
+    """What endpoints need beside the ledger."""
+
+    kinds: Required[KnownKinds]
+    """Those that a path or query may name."""
+    cursor_key: Required[bytes]
+    """16 to 64 secret bytes, the same in every replica."""
+    what_ifs: Required[WhatIfs]
+    forecasts: Forecasts | None
+    changes: Changes | None
+    """None: callers change nothing."""
+    configure: Configure | None
+    """Reads the configuration of earlier states."""
+    observer: RestObserver
+
+
 async def serve(
     readings: Readings,
     *,
-    kinds: KnownKinds,
     host: str,
     port: int,
-    cursor_key: bytes,
     refresh_seconds: float = 0.5,
     started: Callable[[str], None] | None = None,
     reviewer: Reviewer | None = None,
     tls: ssl.SSLContext | None = None,
-    observer: RestObserver = SILENT,
     view: View | None = None,
-    configure: Configure | None = None,
-    what_ifs: WhatIfs,
-    forecasts: Forecasts | None = None,
-    changes: Changes | None = None,
+    **parts: Unpack[RestParts],
 ) -> None:
     """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL.
 
-    `kinds`: those that a path or query may name. `view`: over these readings, if the caller uses it too.
-    `configure`: reads the configuration of earlier states. `changes`: None, callers change nothing.
-    `cursor_key`: 16 to 64 secret bytes, the same in every replica. Without `reviewer` any client may read
-    all, on a loopback address only. Raises OSError if it cannot listen there, and ValueError for an address
-    that is not loopback without both `reviewer` and `tls`.
+    `view`: over these readings, if the caller uses it too. Without `reviewer` any client may read all, on a
+    loopback address only. Raises OSError if it cannot listen there, and ValueError for an address that is not
+    loopback without both `reviewer` and `tls`.
     """
     if not is_loopback(host) and reviewer is None:
         raise ValueError(f"{host} is not loopback: clients must authenticate there")
     if not is_loopback(host) and tls is None:
         raise ValueError(f"{host} is not loopback: tokens must not be sent there without TLS")
     view = view or View(readings, parse_policy)
-    app = application(
-        view,
-        readings,
-        kinds=kinds,
-        cursor_key=cursor_key,
-        identify=reviewer,
-        observer=observer,
-        configure=configure,
-        what_ifs=what_ifs,
-        forecasts=forecasts,
-        changes=changes,
-    )
+    app = application(view, readings, identify=reviewer, **parts)
     async with listener.serving(
         app, host=host, port=port, limits=LISTENING, context=tls, handler=Answering
     ) as base:
@@ -114,18 +111,14 @@ def application(
     view: View,
     readings: Readings,
     *,
-    kinds: KnownKinds,
-    cursor_key: bytes,
     identify: Identify | None = None,
-    observer: RestObserver = SILENT,
     clock: Callable[[], float] = time.monotonic,
-    configure: Configure | None = None,
-    what_ifs: WhatIfs,
-    forecasts: Forecasts | None = None,
-    changes: Changes | None = None,
+    **parts: Unpack[RestParts],
 ) -> web.Application:
     """The app without a socket; the caller keeps `view` up to date. Without `identify`: no access check."""
-    app = web.Application(middlewares=[listener.guarded, _measured(observer), problems, _bounded])
+    app = web.Application(
+        middlewares=[listener.guarded, _measured(parts.get("observer", SILENT)), problems, _bounded]
+    )
     app[CANDID] = identify is None
     if identify is None:
         app.middlewares.append(_local_name)
@@ -133,18 +126,20 @@ def application(
         # Without authentication the bytes in a tunnel could claim any host name.
         add_tunnel(app)
     app.on_response_prepare.append(_prepare)
-    source = AnswerSource(
-        view, readings, kinds, Cursors(cursor_key), PastStates(readings, parse_policy, configure)
-    )
+    past = PastStates(readings, parse_policy, parts.get("configure"))
+    source = AnswerSource(view, readings, parts["kinds"], Cursors(parts["cursor_key"]), past)
     workloads = WorkloadRoutes(source)
-    answers = AnswerRoutes(source, workloads)
-    preemptions = PreemptionRoutes(source, workloads)
-    tried = WhatIfRoutes(source, workloads, what_ifs)
-    queues, capacity = QueueRoutes(source), CapacityRoutes(source)
-    starts = ForecastRoutes(source, workloads, forecasts)
-    made = ChangeRoutes(source, changes)
-    parts = (queues, capacity, workloads, answers, preemptions, tried, starts, made)
-    endpoints = [endpoint for part in parts for endpoint in part.endpoints()]
+    routes = (
+        QueueRoutes(source),
+        CapacityRoutes(source),
+        workloads,
+        AnswerRoutes(source, workloads),
+        PreemptionRoutes(source, workloads),
+        WhatIfRoutes(source, workloads, parts["what_ifs"]),
+        ForecastRoutes(source, workloads, parts.get("forecasts")),
+        ChangeRoutes(source, parts.get("changes")),
+    )
+    endpoints = [endpoint for part in routes for endpoint in part.endpoints()]
     limits = RequestLimits(clock)
     for endpoint in endpoints:
         handler = _handler(endpoint, identify or unrestricted, limits)

@@ -19,7 +19,7 @@ from queuectl.api import requests, schemas
 from queuectl.api.http import Refusal, bad_request, not_found, unavailable
 from queuectl.api.limits import Turns
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
-from queuectl.api.schemas import AMOUNT, Admission, Committed, Condition, Document, Reason
+from queuectl.api.schemas import AMOUNT, Admission, Ahead, Committed, Condition, Document, Reason
 from queuectl.api.view import AnswerSource, always, committed, now, shallow, while_asked
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import what_if
@@ -51,12 +51,9 @@ TRY_SECONDS: Final = 20.0
 Answer = TypeVar("Answer")
 
 
-class Displaced(Document):
+class Displaced(Ahead):
     """A workload that would be evicted."""
 
-    namespace: str | None = Field(description="Null where the caller may not read it; so are kind and name.")
-    kind: str | None
-    name: str | None
     cause: PreemptionCause | None = Field(description="The rule (P2 to P9).")
 
 

@@ -173,7 +173,7 @@ async def _tls(wanted: ApiSettings, session: Session | None) -> AsyncIterator[Se
     if wanted.tls is None:
         yield None
         return
-    from queuectl.app.tls import serving_tls
+    from queuectl.certificates.serving import serving_tls
 
     async with serving_tls(wanted.tls, session) as serving:
         yield serving

@@ -1,18 +1,29 @@
-"""The TLS context of a server, with certificates that are replaced while it serves."""
+"""The TLS context of a server, with certificates that are replaced while it serves, and their sources.
+
+A source is mounted files, or certificates of an own authority.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import ssl
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Protocol
 
+from queuectl import files
 from queuectl.certificates.checking import CertificateError, Material, check
-from queuectl.certificates.sources import CertificateSource
+from queuectl.certificates.renewal import Kept, Lifetimes, renewed
+from queuectl.kube.secrets import BundleConfigMap, SecretVault
+from queuectl.kube.session import Session
 from queuectl.ports.cluster import ClusterUnavailable
+from queuectl.settings import TlsSettings
 
 log = logging.getLogger(__name__)
 
@@ -117,3 +128,144 @@ def _load(context: ssl.SSLContext, material: Material) -> None:
         raise CertificateError(f"{material.names[0]}: TLS cannot use it: {error.reason or error}") from None
     finally:
         os.unlink(path)
+
+
+MAX_FILE_BYTES: Final = 1 << 20
+_TRIES: Final = 8
+"""Attempts to write while other replicas write too."""
+
+_FIELDS: Final = {
+    "authorities": "ca.crt",
+    "authority_key": "ca.key",
+    "chain": "tls.crt",
+    "key": "tls.key",
+}
+"""Names in the Secret, by field of Kept."""
+
+
+class CertificateSource(Protocol):
+    async def fetch(self) -> Material:
+        """The current material. Raises CertificateError; ClusterUnavailable."""
+
+
+class FromFiles:
+    """Mounted files, read again at each check."""
+
+    def __init__(self, chain: Path, key: Path, bundle: Path | None) -> None:
+        self._chain = chain
+        self._key = key
+        self._bundle = bundle
+
+    async def fetch(self) -> Material:
+        return Material(
+            chain=_read(self._chain),
+            key=_read(self._key),
+            bundle=_read(self._bundle) if self._bundle else None,
+            names=(str(self._chain), str(self._key), str(self._bundle)),
+        )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return files.read(path, MAX_FILE_BYTES)
+    except files.BadFile as error:
+        raise CertificateError(str(error)) from None
+
+
+class Vault(Protocol):
+    """Storage of a few small texts, shared by all replicas."""
+
+    async def read(self) -> tuple[Mapping[str, bytes], str]:
+        """The texts by name, and their version. Raises ClusterUnavailable."""
+
+    async def write(self, texts: Mapping[str, bytes], version: str) -> bool:
+        """Replace the texts of `version`; False: another replica did so first. Raises ClusterUnavailable."""
+
+
+class SelfMade:
+    """Made if missing and renewed when due, by the first replica that checks."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        *,
+        where: str,
+        server_names: Sequence[str],
+        now: Callable[[], datetime],
+        lifetimes: Lifetimes | None = None,
+    ) -> None:
+        """`where`: the name of the vault in messages."""
+        self._vault = vault
+        self._where = where
+        self._server_names = tuple(server_names)
+        self._now = now
+        self._lifetimes = lifetimes
+
+    async def fetch(self) -> Material:
+        for _ in range(_TRIES):
+            texts, version = await self._vault.read()
+            kept = Kept(**{field: texts.get(name, b"") for field, name in _FIELDS.items()})
+            wanted = renewed(kept, self._now(), self._server_names, self._lifetimes)
+            if wanted == kept or await self._vault.write(_texts(wanted), version):
+                return self._material(wanted)
+        raise CertificateError(f"{self._where}: other clients keep changing it: nothing can be stored")
+
+    def _material(self, kept: Kept) -> Material:
+        names = (f"{self._where} tls.crt", f"{self._where} tls.key", f"{self._where} ca.crt")
+        return Material(chain=kept.chain, key=kept.key, bundle=kept.authorities, names=names)
+
+
+def _texts(kept: Kept) -> dict[str, bytes]:
+    return {name: getattr(kept, field) for field, name in _FIELDS.items()}
+
+
+@contextlib.asynccontextmanager
+async def serving_tls(
+    settings: TlsSettings,
+    session: Session | None = None,
+    *,
+    publish: Sequence[Publish] = (),
+    now: Callable[[], datetime] | None = None,
+) -> AsyncIterator[Serving]:
+    """`.context` is for the listening socket; it stays up to date while the block lasts.
+
+    `session` may be None only if the certificate comes from files and no ConfigMap is named. `publish`:
+    further objects in which to publish the authority. Raises CertificateError if there is no valid
+    certificate, and ClusterUnavailable.
+    """
+    now = now or _now
+    known = list(publish)
+    if settings.config_map is not None:
+        known.insert(0, BundleConfigMap(_needed(session), *_split(settings.config_map)).publish)
+    serving = Serving(_source(settings, session, now), now=now, publish=known)
+    await serving.start()
+    async with asyncio.TaskGroup() as tasks:
+        renewing = tasks.create_task(serving.run(settings.check_seconds))
+        try:
+            yield serving
+        finally:
+            renewing.cancel()
+
+
+def _source(settings: TlsSettings, session: Session | None, now: Callable[[], datetime]) -> CertificateSource:
+    if settings.cert_file is not None and settings.key_file is not None:
+        return FromFiles(settings.cert_file, settings.key_file, settings.ca_file)
+    assert settings.secret is not None
+    vault = SecretVault(_needed(session), *_split(settings.secret))
+    return SelfMade(vault, where=vault.where, server_names=settings.names, now=now)
+
+
+def _needed(session: Session | None) -> Session:
+    if session is None:
+        raise ValueError("certificates in the cluster need a session")
+    return session
+
+
+def _split(place: str) -> tuple[str, str]:
+    namespace, _, name = place.partition("/")
+    return namespace, name
+
+
+def _now() -> datetime:
+    """The clock of this machine: certificates are checked by the clocks of machines, not by the ledger's."""
+    return datetime.fromtimestamp(time.time_ns() / 1e9, UTC)

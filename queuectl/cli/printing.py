@@ -81,18 +81,18 @@ def local(stamp: str | None) -> str:
     return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
-class Field(NamedTuple):
+class TableField(NamedTuple):
     """A column of a table of documents, and what a row has in it."""
 
     column: Column
     cell: Callable[[Any], object]
 
 
-def field(title: str, of: str | Callable[[Any], object], *, drop: int = 0, wide: bool = False) -> Field:
+def field(title: str, of: str | Callable[[Any], object], *, drop: int = 0, wide: bool = False) -> TableField:
     """`title`: with `>` at its end right-aligned, for numbers. `of`: a path in a document such as
     `reason.message`, or a function of the document. `drop`, `wide`: see Column."""
     column = Column(title.removesuffix(">"), right=title.endswith(">"), drop=drop, wide=wide)
-    return Field(column, (lambda document: part(document, of)) if isinstance(of, str) else of)
+    return TableField(column, (lambda document: part(document, of)) if isinstance(of, str) else of)
 
 
 def part(document: Any, path: str) -> Any:
@@ -117,7 +117,7 @@ def columns_of(*titles: str) -> tuple[Column, ...]:
     return tuple(Column(title.removesuffix(">"), right=title.endswith(">")) for title in titles)
 
 
-def table_of(fields: Sequence[Field], documents: Iterable[Any], *, wide: bool = False) -> None:
+def table_of(fields: Sequence[TableField], documents: Iterable[Any], *, wide: bool = False) -> None:
     """As `table`, a row for each document."""
     rows = ([one.cell(document) for one in fields] for document in documents)
     table([one.column for one in fields], rows, wide=wide)

@@ -11,7 +11,7 @@ from queuectl.cli import printing
 from queuectl.cli.arguments import Since
 from queuectl.cli.operating import call
 from queuectl.cli.options import Options, with_options
-from queuectl.cli.printing import Field, field, quantity, shown, table_of
+from queuectl.cli.printing import TableField, field, quantity, shown, table_of
 from queuectl.screen.text import figure
 
 Document = dict[str, Any]
@@ -67,7 +67,7 @@ def _heading(text: str) -> None:
     click.echo(text)
 
 
-def _part(text: str, fields: Sequence[Field], rows: Sequence[Document]) -> None:
+def _part(text: str, fields: Sequence[TableField], rows: Sequence[Document]) -> None:
     if rows:
         _heading(text)
         table_of(fields, rows)

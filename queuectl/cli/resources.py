@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from queuectl.cli import decisions
 from queuectl.cli.arguments import meant
-from queuectl.cli.printing import Field, Lines, UsageBars, ago, amount, field, local, shown, table_of
+from queuectl.cli.printing import Lines, TableField, UsageBars, ago, amount, field, local, shown, table_of
 from queuectl.cli.rest import Document
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class ListedResource:
     """As in the paths of REST."""
     names: tuple[str, ...]
     """Other names, in lower case."""
-    fields: tuple[Field, ...]
+    fields: tuple[TableField, ...]
     """The cells of an item; its age is by the server's clock, which it has as field `now`."""
     key: Callable[[Document], Any]
     """The key of an item."""

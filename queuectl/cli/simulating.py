@@ -11,7 +11,7 @@ import click
 from queuectl.cli import printing
 from queuectl.cli.importing import policy_option, read_policies, texts
 from queuectl.cli.options import Failure, Options, with_options
-from queuectl.cli.printing import Field, field, quantity, shown, table_of
+from queuectl.cli.printing import TableField, field, quantity, shown, table_of
 from queuectl.cli.progress import done_of
 from queuectl.screen.text import figure
 
@@ -120,7 +120,7 @@ def _show(found: Document) -> None:
         _part("By priority", _PRIORITIES, found["priorities"])
 
 
-def _part(text: str, fields: Sequence[Field], documents: Sequence[Document]) -> None:
+def _part(text: str, fields: Sequence[TableField], documents: Sequence[Document]) -> None:
     click.echo()
     click.echo(text)
     table_of(fields, documents)

@@ -8,12 +8,15 @@ from typing import Any, Final
 from sqlalchemy import (
     ARRAY,
     BindParameter,
+    Insert,
     Select,
+    Table,
     Text,
     bindparam,
     cast,
     column,
     func,
+    insert,
     select,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -48,33 +51,42 @@ class Columns:
     def column(self, name: str) -> ColumnElement[Any]:
         return self.table.c[name]
 
+    def equal(self, table: FromClause, *names: str) -> list[ColumnElement[bool]]:
+        """Conditions: these columns are the same in a row of `table` and in a given one."""
+        return [table.c[name] == self.table.c[name] for name in names]
+
     def bind(self, rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
         """Parameters for these rows, each in the order of the columns."""
         by_column = list(zip(*rows, strict=True)) or [()] * len(self._columns)
         return {f"a_{name}": list(values) for (name, _), values in zip(self._columns, by_column, strict=True)}
 
 
-def columns_of(table: FromClause, *names: str) -> list[tuple[str, TypeEngine[Any]]]:
-    """Columns with their types in `table`; JSON is sent as text."""
-    return [(name, Text() if isinstance(table.c[name].type, JSONB) else table.c[name].type) for name in names]
+class TableRows(Columns):
+    """Rows with some columns of a table of the ledger, in its types; JSON is sent as text."""
 
+    def __init__(self, target: Table, *names: str) -> None:
+        columns = ((name, target.c[name].type) for name in names)
+        super().__init__(*((name, Text() if isinstance(kind, JSONB) else kind) for name, kind in columns))
+        self._target = target
+        self._names = names
 
-def rows_from(
-    table: FromClause,
-    given: Columns,
-    names: Sequence[str],
-    *,
-    where: ColumnElement[bool] | None = None,
-    **fixed: ColumnElement[Any],
-) -> tuple[list[str], Select[Any]]:
-    """What to insert into `table`: its columns, and the query for their values."""
-    values = {
-        name: cast(given.column(name), JSONB) if isinstance(table.c[name].type, JSONB) else given.column(name)
-        for name in names
-    }
-    values.update(fixed)
-    query = select(*values.values()).select_from(given.table)
-    return list(values), query if where is None else query.where(where)
+    def source(
+        self, *, where: ColumnElement[bool] | None = None, **fixed: ColumnElement[Any]
+    ) -> tuple[list[str], Select[Any]]:
+        """What to insert into the table: its columns, and the query for their values."""
+        values = {
+            name: cast(self.column(name), JSONB)
+            if isinstance(self._target.c[name].type, JSONB)
+            else self.column(name)
+            for name in self._names
+        }
+        values.update(fixed)
+        query = select(*values.values()).select_from(self.table)
+        return list(values), query if where is None else query.where(where)
+
+    def insert(self, *, where: ColumnElement[bool] | None = None, **fixed: ColumnElement[Any]) -> Insert:
+        """Insert the rows; `fixed`: further columns with the same value in each."""
+        return insert(self._target).from_select(*self.source(where=where, **fixed))
 
 
 CLOCK: Final = select(

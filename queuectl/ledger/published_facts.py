@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.alias_generators import to_camel
 from sqlalchemy import (
     ARRAY,
     BigInteger,
@@ -26,32 +28,25 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model.capacity import (
-    AwaitedLimit,
     ClusterQueueDemand,
     FlavorCapacity,
-    FlavorResourceCapacity,
-    FreeNodes,
     PodDemand,
-    QuotaWarning,
 )
 from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
-from queuectl.core.model.policy import CapacityMode, Node, Taint
+from queuectl.core.model.policy import Node, Taint
 from queuectl.core.model.workload import ForReaders, PendingLine, PodsReady
 from queuectl.ledger import tables as t
-from queuectl.ledger.arrays import CLUSTER, NOW, Columns, columns_of, rows_from
+from queuectl.ledger.arrays import CLUSTER, NOW, Columns, TableRows
 from queuectl.ledger.codec import cleaned, dump
 from queuectl.ports.reader import GONE_KEPT
 
 NUMBER: Final = bindparam("p_number", type_=BigInteger)
 """Of the batch."""
 
-PODS_READY_ROWS: Final = Columns(*columns_of(t.pods_ready, "workload", "attempt", "ready"))
+PODS_READY_ROWS: Final = TableRows(t.pods_ready, "workload", "attempt", "ready")
 _FRESH_PODS: Final = upsert(t.pods_ready)
 PODS_READY: Final = _FRESH_PODS.from_select(
-    *rows_from(
-        t.pods_ready,
-        PODS_READY_ROWS,
-        ("workload", "attempt", "ready"),
+    *PODS_READY_ROWS.source(
         where=exists().where(
             t.workload_open.c.cluster_id == CLUSTER,
             t.workload_open.c.id == PODS_READY_ROWS.table.c.workload,
@@ -74,11 +69,9 @@ class FactTable(NamedTuple):
 
 def _facts(table: Table, name: str, value: str) -> FactTable:
     """A row that would not change is not written."""
-    rows = Columns(*columns_of(table, name, value))
+    rows = TableRows(table, name, value)
     fresh = upsert(table)
-    statement = fresh.from_select(
-        *rows_from(table, rows, (name, value), cluster_id=CLUSTER, batch=NUMBER)
-    ).on_conflict_do_update(
+    statement = fresh.from_select(*rows.source(cluster_id=CLUSTER, batch=NUMBER)).on_conflict_do_update(
         index_elements=[table.c.cluster_id, table.c[name]],
         set_={column: fresh.excluded[column] for column in (value, "batch")},
         where=table.c[value].is_distinct_from(fresh.excluded[value]),
@@ -88,11 +81,9 @@ def _facts(table: Table, name: str, value: str) -> FactTable:
 
 def _history(table: Table, name: str, value: str) -> FactTable:
     """A row for each time; of two commits at one time the later one counts."""
-    rows = Columns(*columns_of(table, name, value))
+    rows = TableRows(table, name, value)
     fresh = upsert(table)
-    statement = fresh.from_select(
-        *rows_from(table, rows, (name, value), cluster_id=CLUSTER, at=NOW)
-    ).on_conflict_do_update(
+    statement = fresh.from_select(*rows.source(cluster_id=CLUSTER, at=NOW)).on_conflict_do_update(
         index_elements=[table.c.cluster_id, table.c[name], table.c.at],
         set_={value: fresh.excluded[value]},
     )
@@ -182,73 +173,26 @@ async def facts_after(connection: AsyncConnection, cluster: str, batch: int) -> 
 Json = dict[str, Any]
 
 
+_CAPACITY: Final = TypeAdapter(FlavorCapacity)
+_DEMAND: Final = TypeAdapter(tuple[PodDemand, ...], config=ConfigDict(alias_generator=to_camel))
+
+
 def capacity_to_json(value: FlavorCapacity) -> Json:
-    resources = [_resource_to_json(one) for one in value.resources]
-    return {"nodes": value.nodes, "resources": resources, "warnings": value.warnings}
+    found: Json = _CAPACITY.dump_python(value, mode="json", exclude={"flavor"})
+    return found
 
 
 def capacity_from_json(flavor: str, value: Json) -> FlavorCapacity:
-    resources = tuple(_resource_from_json(one) for one in value["resources"])
-    warnings = tuple(QuotaWarning(*one) for one in value["warnings"])
-    return FlavorCapacity(flavor=flavor, nodes=_pairs(value["nodes"]), resources=resources, warnings=warnings)
-
-
-def _resource_to_json(value: FlavorResourceCapacity) -> Json:
-    return {
-        "resource": value.resource,
-        "mode": value.mode.value,
-        "allocatable": value.allocatable,
-        "used": value.used,
-        "unmanaged": value.unmanaged,
-        "expected": value.expected,
-        "free": value.free,
-        "shapes": value.shapes,
-    }
-
-
-def _resource_from_json(value: Json) -> FlavorResourceCapacity:
-    return FlavorResourceCapacity(
-        resource=value["resource"],
-        mode=CapacityMode(value["mode"]),
-        allocatable=_pairs(value["allocatable"]),
-        used=value["used"],
-        unmanaged=_pairs(value["unmanaged"]),
-        expected=value["expected"],
-        free=value["free"],
-        shapes=tuple(FreeNodes(*shape) for shape in value["shapes"]),
-    )
+    return _CAPACITY.validate_python({**value, "flavor": flavor})
 
 
 def demand_to_json(value: Iterable[PodDemand]) -> list[Json]:
-    return [
-        {
-            "flavor": one.flavor,
-            "awaits": one.awaits.value,
-            "workloads": one.workloads,
-            "pods": one.pods,
-            "requests": one.requests,
-            "nodeSelector": one.node_selector,
-        }
-        for one in value
-    ]
+    found: list[Json] = _DEMAND.dump_python(tuple(value), mode="json", by_alias=True)
+    return found
 
 
 def demand_from_json(value: Iterable[Json]) -> tuple[PodDemand, ...]:
-    return tuple(
-        PodDemand(
-            flavor=one["flavor"],
-            awaits=AwaitedLimit(one["awaits"]),
-            workloads=one["workloads"],
-            pods=one["pods"],
-            requests=_pairs(one["requests"]),
-            node_selector=_pairs(one["nodeSelector"]),
-        )
-        for one in value
-    )
-
-
-def _pairs(value: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
-    return tuple(tuple(pair) for pair in value)
+    return _DEMAND.validate_python(value)
 
 
 def facts_to_json(value: NodeFacts) -> Json:

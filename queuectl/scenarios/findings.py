@@ -1,16 +1,20 @@
-"""What became of the workloads of a document, and why: shown for those that a difference is about."""
+"""Differences between expected and actual decisions, and what became of the workloads that they are about."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel
 
 from queuectl.core.model.reasons import Reason, RejectedCandidate
 from queuectl.core.model.resources import format_amount
 from queuectl.core.model.workload import Assignment, PodSetAssignment
-from queuectl.scenarios.comparison import Difference
+from queuectl.scenarios.documents import Expect
+from queuectl.scenarios.fields import ScenarioPart
 
 _NOT_EVALUATED: Final = "not evaluated: each cycle takes at most the head of its ClusterQueue"
 
@@ -95,3 +99,90 @@ def concerned(differences: Sequence[Difference], findings: Mapping[str, Finding]
         if re.search(rf"(?<![\w-]){re.escape(workload)}(?![\w-])", named)
         or (victims and finding.state is WorkloadState.PENDING)
     )
+
+
+_ASKED_FOR: Final = {"reasons": None, "skipped_preemptions": 0}
+"""Fields in which only expected workloads are compared, with the value for a missing one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One value that is not as expected. None: no value."""
+
+    path: str
+    """Such as `admitted.team-a/train.podSets.main.flavors.cpu`."""
+    expected: str | None
+    observed: str | None
+
+    def lines(self) -> list[str]:
+        """As in a diff: the expected value with a minus, the actual one with a plus."""
+        told = [("-", self.expected)] if self.expected is not None else []
+        told += [("+", self.observed)] if self.observed is not None else []
+        return [f"{sign} {self.path}: {value}" for sign, value in told]
+
+
+def differences(expected: ScenarioPart, observed: ScenarioPart, path: str = "") -> list[Difference]:
+    """Sorted by path."""
+    found: list[Difference] = []
+    ours = _sets(observed)
+    for name, value in _sets(expected).items():
+        given = ours.get(name, {})
+        if name in _ASKED_FOR:
+            given = {key: given.get(key, _ASKED_FOR[name]) for key in value}
+        field = type(expected).model_fields.get(name)
+        found += _between(value, given, f"{path}{field.alias if field else name}")
+    return sorted(found, key=lambda one: one.path)
+
+
+def _sets(part: ScenarioPart) -> dict[str, Any]:
+    """Its fields that are set; lists as sets."""
+    found = {name: getattr(part, name) for name in part.model_fields_set}
+    found = {name: value for name, value in found.items() if value is not None}
+    if isinstance(part, Expect) and ("pending" in found or "inadmissible" in found):
+        # Which pending workloads are inadmissible differs from the reference: compare both together.
+        found["pending"] = _united(found.get("pending") or {}, found.pop("inadmissible", None) or {})
+    return {name: _keyed(value) for name, value in found.items()}
+
+
+def _united(*waiting: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, str]]:
+    names: dict[str, dict[str, str]] = {}
+    for part in waiting:
+        for queue, workloads in part.items():
+            if workloads:
+                names.setdefault(queue, {}).update(dict.fromkeys(workloads, "waits"))
+    return names
+
+
+def _keyed(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return {getattr(one, "workload", one): one for one in value}
+    return value
+
+
+def _between(expected: Any, observed: Any, path: str) -> Iterator[Difference]:
+    if isinstance(expected, Mapping) and isinstance(observed, Mapping):
+        for key in expected.keys() | observed.keys():
+            inner = f"{path}.{key}"
+            if key in expected and key in observed:
+                yield from _between(expected[key], observed[key], inner)
+            else:
+                yield Difference(inner, _shown(expected.get(key), key), _shown(observed.get(key), key))
+    elif isinstance(expected, BaseModel) and isinstance(observed, BaseModel):
+        for name in expected.model_fields_set:
+            alias = type(expected).model_fields[name].alias
+            wanted = getattr(expected, name)
+            if wanted is not None:
+                yield from _between(wanted, getattr(observed, name), f"{path}.{alias}")
+    elif expected != observed:
+        resource = path.rpartition("usage.")[2]
+        yield Difference(path, _shown(expected, resource), _shown(observed, resource))
+
+
+def _shown(value: Any, resource: str) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, BaseModel):
+        return value.model_dump_json(by_alias=True, exclude_none=True)
+    if isinstance(value, Mapping):
+        return ", ".join(sorted(map(str, value))) or "nothing"
+    return format_amount(resource, value) if isinstance(value, int) else str(value)

@@ -11,9 +11,8 @@ from pathlib import Path
 from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from queuectl.kinds.json_fields import clean
-from queuectl.scenarios.comparison import Difference, differences
 from queuectl.scenarios.documents import Cycle, Expect, PreemptionExpect, ScenarioPreemption
-from queuectl.scenarios.findings import Finding, concerned
+from queuectl.scenarios.findings import Difference, Finding, concerned, differences
 from queuectl.scenarios.preemption import preempted
 from queuectl.scenarios.reader import Scenario
 from queuectl.scenarios.run import ScenarioRun

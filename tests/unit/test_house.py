@@ -45,7 +45,7 @@ def test_a_module_counts_as_imported_by_its_name_in_a_table_of_its_package() -> 
     product = [
         module("queuectl.cli.commands", 'COMMANDS = {"quote": "quoting"}\nfrom queuectl.core import model\n'),
         module("queuectl.cli.quoting", ""),
-        module("queuectl.core.model", ""),
+        module("queuectl.core.model.workload", ""),
         module("queuectl.core.unused", ""),
     ]
     assert house.not_imported(product) == ["core.unused"]

@@ -11,6 +11,7 @@ from sqlalchemy import (
     ARRAY,
     BigInteger,
     Boolean,
+    Table,
     Text,
     and_,
     case,
@@ -18,7 +19,6 @@ from sqlalchemy import (
     delete,
     exists,
     func,
-    insert,
     or_,
     select,
     true,
@@ -30,9 +30,14 @@ from sqlalchemy.sql.dml import Insert, Update
 from sqlalchemy.sql.elements import ColumnElement
 
 from queuectl.ledger import tables as t
-from queuectl.ledger.arrays import CLUSTER, NOW, Columns, columns_of, parameter, rows_from
+from queuectl.ledger.arrays import CLUSTER, NOW, Columns, TableRows, parameter
 
 _TEXT, _INT, _BOOL = Text(), BigInteger(), Boolean()
+
+
+def _open(table: Table, rows: Columns, *names: str) -> ColumnElement[bool]:
+    """An open row of the cluster that equals a given one in these columns."""
+    return and_(table.c.cluster_id == CLUSTER, table.c.open, *rows.equal(table, *names))
 
 
 # --- leadership
@@ -81,40 +86,32 @@ FORGET_BATCHES: Final = delete(t.batch).where(
 
 # --- history
 
-_DECISION_NAMES: Final = (
+DECISION_ROWS: Final = TableRows(
+    t.decision,
     *("sequence", "verdict", "config_version", "workload"),
     *("namespace", "kind", "name", "uid", "attempt", "reason", "payload"),
 )
-DECISION_ROWS: Final = Columns(*columns_of(t.decision, *_DECISION_NAMES))
-DECISIONS: Final = insert(t.decision).from_select(
-    *rows_from(
-        t.decision,
-        DECISION_ROWS,
-        _DECISION_NAMES,
-        cluster_id=CLUSTER,
-        now=NOW,
-        epoch=parameter("epoch", _INT),
-        cycle=parameter("cycle", _INT),
-        payload_version=parameter("payload_version", t.decision.c.payload_version.type),
-        rules_version=parameter("rules_version", t.decision.c.rules_version.type),
-    )
+DECISIONS: Final = DECISION_ROWS.insert(
+    cluster_id=CLUSTER,
+    now=NOW,
+    epoch=parameter("epoch", _INT),
+    cycle=parameter("cycle", _INT),
+    payload_version=parameter("payload_version", t.decision.c.payload_version.type),
+    rules_version=parameter("rules_version", t.decision.c.rules_version.type),
 )
 
 # --- workloads
 
-_SEEN_NAMES: Final = (
+_SEEN_AGAIN: Final = (*("queue", "cluster_queue", "priority", "labels", "shape", "past", "options"),)
+SEEN_ROWS: Final = TableRows(
+    t.workload_open,
     *("id", "namespace", "kind", "name", "uid", "queue", "cluster_queue", "priority", "created_at"),
     *("arrival", "submitter", "labels", "shape", "past", "options", "queued_seq"),
 )
-_SEEN_AGAIN: Final = (*("queue", "cluster_queue", "priority", "labels", "shape", "past", "options"),)
-SEEN_ROWS: Final = Columns(*columns_of(t.workload, *_SEEN_NAMES))
 
 
 def _seen() -> Insert:
-    source = rows_from(
-        t.workload_open,
-        SEEN_ROWS,
-        _SEEN_NAMES,
+    source = SEEN_ROWS.source(
         cluster_id=CLUSTER,
         phase=cast("Pending", Text),
         attempts=cast(0, BigInteger),
@@ -135,10 +132,10 @@ def _seen() -> Insert:
 
 SEEN: Final = _seen()
 
-SHAPE_ROWS: Final = Columns(*columns_of(t.shape, "id", "pod_sets"))
+SHAPE_ROWS: Final = TableRows(t.shape, "id", "pod_sets")
 SHAPES: Final = (
     upsert(t.shape)
-    .from_select(*rows_from(t.shape, SHAPE_ROWS, ("id", "pod_sets"), cluster_id=CLUSTER, queued_at=NOW))
+    .from_select(*SHAPE_ROWS.source(cluster_id=CLUSTER, queued_at=NOW))
     .on_conflict_do_update(
         index_elements=[t.shape.c.cluster_id, t.shape.c.id],
         set_={"queued_at": NOW},
@@ -147,19 +144,10 @@ SHAPES: Final = (
 )
 """A row is written at most once a month."""
 
-OBJECT_ROWS: Final = Columns(*columns_of(t.workload_object, "uid", "workload", "kind"))
+OBJECT_ROWS: Final = TableRows(t.workload_object, "uid", "workload", "kind")
 OBJECTS: Final = (
     upsert(t.workload_object)
-    .from_select(
-        ["cluster_id", "uid", "workload", "kind", "role"],
-        select(
-            CLUSTER,
-            OBJECT_ROWS.table.c.uid,
-            OBJECT_ROWS.table.c.workload,
-            OBJECT_ROWS.table.c.kind,
-            cast("whole", Text),
-        ),
-    )
+    .from_select(*OBJECT_ROWS.source(cluster_id=CLUSTER, role=cast("whole", Text)))
     .on_conflict_do_nothing()
 )
 NO_OBJECTS: Final = delete(t.workload_object).where(
@@ -188,9 +176,7 @@ def _changes() -> Update:
     return (
         update(t.workload)
         .where(
-            row.cluster_id == CLUSTER,
-            row.open,
-            row.id == new.id,
+            _open(t.workload, CHANGE_ROWS, "id"),
             or_(new.held.is_(None), new.held == (row.phase != "Pending")),
             or_(new.opened.is_(None), row.attempts < new.opened),
         )
@@ -213,21 +199,16 @@ CHANGES: Final = _changes()
 
 # --- attempts and holds
 
-_ATTEMPT_NAMES: Final = (
-    *("workload", "number", "cluster_queue", "admitted_at", "sequence", "debt", "pod_sets"),
+ATTEMPT_ROWS: Final = TableRows(
+    t.attempt, *("workload", "number", "cluster_queue", "admitted_at", "sequence", "debt", "pod_sets")
 )
-ATTEMPT_ROWS: Final = Columns(*columns_of(t.attempt, *_ATTEMPT_NAMES))
-ATTEMPTS: Final = insert(t.attempt).from_select(
-    *rows_from(t.attempt, ATTEMPT_ROWS, _ATTEMPT_NAMES, cluster_id=CLUSTER, state=cast("Admitted", Text))
-)
+ATTEMPTS: Final = ATTEMPT_ROWS.insert(cluster_id=CLUSTER, state=cast("Admitted", Text))
 
-HOLD_NAMES: Final = (
+HOLD_ROWS: Final = TableRows(
+    t.hold_line,
     *("workload", "attempt", "cluster_queue", "pod_set", "count", "flavor", "resource", "amount", "from_seq"),
 )
-HOLD_ROWS: Final = Columns(*columns_of(t.hold_line, *HOLD_NAMES))
-HOLDS: Final = insert(t.hold_line).from_select(
-    *rows_from(t.hold_line, HOLD_ROWS, HOLD_NAMES, cluster_id=CLUSTER, from_at=NOW)
-)
+HOLDS: Final = HOLD_ROWS.insert(cluster_id=CLUSTER, from_at=NOW)
 
 MOVE_ROWS: Final = Columns(
     ("workload", _TEXT), ("number", _INT), ("state", _TEXT), ("seq", _INT), ("closes", _BOOL)
@@ -239,10 +220,7 @@ def _moves() -> Update:
     return (
         update(t.attempt)
         .where(
-            row.cluster_id == CLUSTER,
-            row.open,
-            row.workload == new.workload,
-            row.number == new.number,
+            _open(t.attempt, MOVE_ROWS, "workload", "number"),
             or_(new.closes, row.state != "Evicting"),
         )
         .values(
@@ -259,102 +237,61 @@ MOVES: Final = _moves()
 END_ROWS: Final = Columns(("workload", _TEXT), ("attempt", _INT), ("seq", _INT))
 END_HOLDS: Final = (
     update(t.hold_line)
-    .where(
-        t.hold_line.c.cluster_id == CLUSTER,
-        t.hold_line.c.open,
-        t.hold_line.c.workload == END_ROWS.table.c.workload,
-        t.hold_line.c.attempt == END_ROWS.table.c.attempt,
-    )
+    .where(_open(t.hold_line, END_ROWS, "workload", "attempt"))
     .values(open=~true(), to_seq=END_ROWS.table.c.seq, closed_at=NOW)
 )
 WITHDRAW: Final = (
     update(t.effect)
-    .where(
-        t.effect.c.cluster_id == CLUSTER,
-        t.effect.c.open,
-        t.effect.c.workload == END_ROWS.table.c.workload,
-        t.effect.c.attempt == END_ROWS.table.c.attempt,
-    )
+    .where(_open(t.effect, END_ROWS, "workload", "attempt"))
     .values(open=~true(), closed_at=NOW)
 )
 """Withdraws the open effects of attempts that ended or are to be stopped."""
 
 # --- effects
 
-_EFFECT_NAMES: Final = ("sequence", "workload", "attempt", "verb")
-EFFECT_ROWS: Final = Columns(*columns_of(t.effect, *_EFFECT_NAMES))
-EFFECTS: Final = insert(t.effect).from_select(
-    *rows_from(t.effect, EFFECT_ROWS, _EFFECT_NAMES, cluster_id=CLUSTER)
-)
+EFFECT_ROWS: Final = TableRows(t.effect, "sequence", "workload", "attempt", "verb")
+EFFECTS: Final = EFFECT_ROWS.insert(cluster_id=CLUSTER)
 
-ACKNOWLEDGED_ROWS: Final = Columns(*columns_of(t.effect, "workload", "attempt", "verb"))
+ACKNOWLEDGED_ROWS: Final = TableRows(t.effect, "workload", "attempt", "verb")
 ACKNOWLEDGE: Final = (
     update(t.effect)
-    .where(
-        t.effect.c.cluster_id == CLUSTER,
-        t.effect.c.open,
-        t.effect.c.workload == ACKNOWLEDGED_ROWS.table.c.workload,
-        t.effect.c.attempt == ACKNOWLEDGED_ROWS.table.c.attempt,
-        t.effect.c.verb == ACKNOWLEDGED_ROWS.table.c.verb,
-    )
+    .where(_open(t.effect, ACKNOWLEDGED_ROWS, "workload", "attempt", "verb"))
     .values(open=~true(), acknowledged_at=NOW, closed_at=NOW)
 )
 
 # --- policy
 
-_CONFIG_NAMES: Final = ("kind", "namespace", "name", "from_seq", "spec", "author")
-CONFIG_ROWS: Final = Columns(*columns_of(t.config_revision, *_CONFIG_NAMES))
-CONFIGS: Final = insert(t.config_revision).from_select(
-    *rows_from(t.config_revision, CONFIG_ROWS, _CONFIG_NAMES, cluster_id=CLUSTER, from_at=NOW)
-)
+CONFIG_ROWS: Final = TableRows(t.config_revision, "kind", "namespace", "name", "from_seq", "spec", "author")
+CONFIGS: Final = CONFIG_ROWS.insert(cluster_id=CLUSTER, from_at=NOW)
 
-CONFIG_END_ROWS: Final = Columns(*columns_of(t.config_revision, "kind", "namespace", "name", "to_seq"))
+CONFIG_END_ROWS: Final = TableRows(t.config_revision, "kind", "namespace", "name", "to_seq")
 END_CONFIGS: Final = (
     update(t.config_revision)
     .where(
-        and_(
-            t.config_revision.c.cluster_id == CLUSTER,
-            t.config_revision.c.to_seq.is_(None),
-            *(
-                t.config_revision.c[name] == CONFIG_END_ROWS.column(name)
-                for name in ("kind", "namespace", "name")
-            ),
-        )
+        t.config_revision.c.cluster_id == CLUSTER,
+        t.config_revision.c.to_seq.is_(None),
+        *CONFIG_END_ROWS.equal(t.config_revision, "kind", "namespace", "name"),
     )
     .values(to_seq=CONFIG_END_ROWS.table.c.to_seq, to_at=NOW)
 )
 
+# --- attempts that hold less: larger hold lines end, smaller ones replace them
 
-RESIZE_ROWS: Final = Columns(*columns_of(t.attempt, "workload", "number", "pod_sets"))
+RESIZE_ROWS: Final = TableRows(t.attempt, "workload", "number", "pod_sets")
 RESIZE: Final = (
     update(t.attempt)
-    .where(
-        t.attempt.c.cluster_id == CLUSTER,
-        t.attempt.c.open,
-        t.attempt.c.state != "Evicting",
-        t.attempt.c.workload == RESIZE_ROWS.table.c.workload,
-        t.attempt.c.number == RESIZE_ROWS.table.c.number,
-    )
+    .where(_open(t.attempt, RESIZE_ROWS, "workload", "number"), t.attempt.c.state != "Evicting")
     .values(pod_sets=cast(RESIZE_ROWS.table.c.pod_sets, JSONB))
 )
-
-
-def _same_line() -> ColumnElement[bool]:
-    """An open hold line of the same podset and resource as a given one."""
-    row, new = t.hold_line.c, HOLD_ROWS.table.c
-    return and_(
-        row.cluster_id == CLUSTER,
-        row.open,
-        *(row[name] == new[name] for name in ("workload", "attempt", "pod_set", "resource")),
-    )
-
+_SAME_LINE: Final = _open(t.hold_line, HOLD_ROWS, "workload", "attempt", "pod_set", "resource")
+"""An open hold line of the same podset and resource as a given one."""
 
 NO_SMALLER: Final = (
     select(func.count())
     .select_from(HOLD_ROWS.table)
     .where(
         ~exists().where(
-            _same_line(),
+            _SAME_LINE,
             t.hold_line.c.count >= HOLD_ROWS.table.c.count,
             t.hold_line.c.flavor == HOLD_ROWS.table.c.flavor,
             t.hold_line.c.amount == HOLD_ROWS.table.c.amount,
@@ -365,16 +302,7 @@ NO_SMALLER: Final = (
 
 END_LARGER: Final = (
     update(t.hold_line)
-    .where(_same_line(), t.hold_line.c.count > HOLD_ROWS.table.c.count)
+    .where(_SAME_LINE, t.hold_line.c.count > HOLD_ROWS.table.c.count)
     .values(open=~true(), to_seq=HOLD_ROWS.table.c.from_seq, closed_at=NOW)
 )
-SMALLER_HOLDS: Final = insert(t.hold_line).from_select(
-    *rows_from(
-        t.hold_line,
-        HOLD_ROWS,
-        HOLD_NAMES,
-        where=~exists().where(_same_line()),
-        cluster_id=CLUSTER,
-        from_at=NOW,
-    )
-)
+SMALLER_HOLDS: Final = HOLD_ROWS.insert(where=~exists().where(_SAME_LINE), cluster_id=CLUSTER, from_at=NOW)

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from queuectl.app.tls import serving_tls
 from queuectl.certificates.renewal import Lifetimes
-from queuectl.certificates.serving import Serving
-from queuectl.certificates.sources import SelfMade
+from queuectl.certificates.serving import SelfMade, Serving, serving_tls
 from queuectl.kube.secrets import BundleConfigMap, SecretVault, WebhookConfiguration
 from queuectl.kube.session import api_path
 from queuectl.ports.cluster import ClusterUnavailable

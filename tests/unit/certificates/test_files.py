@@ -15,8 +15,7 @@ import pytest
 from cryptography import x509
 
 from queuectl.certificates.checking import CertificateError
-from queuectl.certificates.serving import Serving
-from queuectl.certificates.sources import FromFiles
+from queuectl.certificates.serving import FromFiles, Serving
 from tests.unit.certificates.issuing import DAY, NOW, Mounted, issue, key_pem, new_key, pem
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from queuectl.core.model.reasons import Code
-from queuectl.scenarios.comparison import Difference
+from queuectl.scenarios.findings import Difference
 
 FOLDER: Final = Path(__file__).parent / "data"
 DELIBERATE: Final = {
