@@ -30,8 +30,7 @@ from queuectl.answers.queue_states import (
 from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.entries import Shape
 from queuectl.core.features.nodes.capacity import told_capacities
-from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, PodDemand
-from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts, PodDemand
 from queuectl.core.model.policy import (
     DEFAULT_CONFIGURATION,
     ClusterQueue,

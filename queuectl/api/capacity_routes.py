@@ -16,7 +16,7 @@ from queuectl.api.requests import CLUSTER_QUEUES, FLAVORS, WORKLOADS, Endpoint, 
 from queuectl.api.schemas import AMOUNT, Amounts, Committed, Document, Labels, Page
 from queuectl.api.view import AnswerSource, committed, detail, may_get, page, shallow
 from queuectl.core.features.nodes.inventory import NodeState
-from queuectl.core.features.nodes.warnings import WarningCode
+from queuectl.core.features.nodes.promises import WarningCode
 from queuectl.core.model import capacity
 from queuectl.core.model.capacity import AwaitedLimit, FlavorCapacity
 from queuectl.core.model.policy import CapacityMode, ResourceFlavor

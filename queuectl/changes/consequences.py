@@ -16,7 +16,7 @@ from queuectl.changes.edit import (
     still_running,
 )
 from queuectl.changes.fit import NotPermitted
-from queuectl.core.features.nodes.modes import is_device
+from queuectl.core.features.nodes.inventory import is_device
 from queuectl.core.model.workload import PodSet
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.pod_sizes import CannotFit, Fitted

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Retire
-from queuectl.core.features.nodes.predictions import Miss
+from queuectl.core.features.nodes.expected import Miss
 from queuectl.core.features.slow_stops import SlowStop
 from queuectl.core.model.reasons import Reason, redacted
 from queuectl.core.model.workload import Assignment, ObjectRef, WorkloadId

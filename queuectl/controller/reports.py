@@ -10,9 +10,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
-from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, PodDemand
+from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts, PodDemand
 from queuectl.core.model.events import Result
-from queuectl.core.model.node_facts import NodeFacts
 from queuectl.core.model.policy import Condition, LocalQueueName
 from queuectl.core.model.workload import EffectKey, ForReaders, PendingLine, PodsReady
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport

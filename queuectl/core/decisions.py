@@ -25,7 +25,7 @@ from queuectl.core.model.workload import (
     WorkloadOutcome,
 )
 from queuectl.core.preemption.claims import PreemptionClaim
-from queuectl.core.preemption.sides import EvictionShares
+from queuectl.core.preemption.fair import EvictionShares
 
 
 class Verdict(StrEnum):

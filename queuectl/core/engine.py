@@ -16,10 +16,9 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.directory import Directory
 from queuectl.core.feature import Features, Number
-from queuectl.core.features import feature_set
-from queuectl.core.features.nodes.facts import ToldNodes, take_facts
-from queuectl.core.features.nodes.predictions import Predicted
-from queuectl.core.features.nodes.report import capacities
+from queuectl.core.features.feature_set import feature_set
+from queuectl.core.features.nodes.expected import Predicted
+from queuectl.core.features.nodes.facts import ToldNodes, capacities, take_facts
 from queuectl.core.features.ownership.strays import judge
 from queuectl.core.forking import fork
 from queuectl.core.model.capacity import FlavorCapacity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from queuectl.core.entries import Entry
-from queuectl.core.features.nodes.warnings import CapacityWarning
+from queuectl.core.features.nodes.promises import CapacityWarning
 from queuectl.core.model.resources import Amounts
 from queuectl.core.model.workload import Effect, EffectKey, Eviction, PodsReady, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder

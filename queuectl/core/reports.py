@@ -9,8 +9,7 @@ from datetime import datetime
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.feature import QueueUsage
-from queuectl.core.features.nodes.promises import Promises
-from queuectl.core.features.nodes.warnings import CapacityWarning
+from queuectl.core.features.nodes.promises import CapacityWarning, Promises
 from queuectl.core.model.capacity import PodDemand
 from queuectl.core.model.policy import ClusterQueue, Condition, LocalQueueName
 from queuectl.core.model.reasons import Code, Reason

@@ -17,10 +17,9 @@ from queuectl.core.entries import Entry, Shape
 from queuectl.core.feature import Features
 from queuectl.core.features.devices.pods import Devices
 from queuectl.core.features.namespace_quota.room import NamespaceRoom
-from queuectl.core.features.nodes.predictions import Predictions
-from queuectl.core.features.nodes.promises import Promises
+from queuectl.core.features.nodes.expected import Predictions
+from queuectl.core.features.nodes.promises import Promises, StockOuts
 from queuectl.core.features.nodes.room import NodeRoom
-from queuectl.core.features.nodes.stock_outs import StockOuts
 from queuectl.core.features.ownership.children import Children
 from queuectl.core.features.ownership.pod_owners import PodOwners
 from queuectl.core.lifecycle import Resend, Step, may_have_pods, next_time, step

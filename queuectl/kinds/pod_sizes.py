@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from queuectl.core.features.nodes.modes import is_device
+from queuectl.core.features.nodes.inventory import is_device
 from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.workload import PodSet
 from queuectl.kinds.jobs import JobKind

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from queuectl.core.features.nodes.modes import mode_of
+from queuectl.core.features.nodes.inventory import mode_of
 from queuectl.core.model.events import PolicyInvalid, PolicyObserved
 from queuectl.core.model.policy import (
     ANY_NODES,

@@ -6,9 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from queuectl.core.model.charging import ResourceForms, Transformation
 from queuectl.core.model.policy import NODE_RULES, NodeRules
-from queuectl.core.model.resources import PODS, BadQuantity, parse_quantity
+from queuectl.core.model.resources import PODS, BadQuantity, ResourceForms, Transformation, parse_quantity
 from queuectl.kinds.invalid import Section
 
 MAX_RULES: Final = 256

@@ -30,9 +30,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuectl.core.model.capacity import (
     ClusterQueueDemand,
     FlavorCapacity,
+    NodeFacts,
     PodDemand,
+    PodsOnNode,
 )
-from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import Node, Taint
 from queuectl.core.model.workload import ForReaders, PendingLine, PodsReady
 from queuectl.ledger import tables as t

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
+from queuectl.core.model.capacity import NodeFacts
 from queuectl.core.model.events import PolicyGone, PolicyObserved
-from queuectl.core.model.node_facts import NodeFacts
 from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.what_if import Counterfactuals, PlannedPolicy

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from queuectl.core.features.usage_history.decay import UsageHistory
+from queuectl.core.model.capacity import NodeFacts
 from queuectl.core.model.events import (
     ContextObserved,
     Event,
@@ -16,7 +17,6 @@ from queuectl.core.model.events import (
     PolicyObserved,
     WorkloadObserved,
 )
-from queuectl.core.model.node_facts import NodeFacts
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import (
     AdmissionFairSharing,

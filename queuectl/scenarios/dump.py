@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from queuectl.core.directory import GATE
-from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.model.capacity import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueue, Node, Policy, SchedulingConfiguration
 from queuectl.core.model.resources import Amounts, format_amount
 from queuectl.core.model.workload import (

@@ -18,6 +18,7 @@ from typing import Final
 from queuectl.core.directory import GATE
 from queuectl.core.engine import Engine
 from queuectl.core.features.nodes.facts import pods_of_facts
+from queuectl.core.model.capacity import NodeFacts
 from queuectl.core.model.devices import PodClaim
 from queuectl.core.model.events import (
     ConfigurationObserved,
@@ -29,7 +30,6 @@ from queuectl.core.model.events import (
     TimeCame,
     WorkloadObserved,
 )
-from queuectl.core.model.node_facts import NodeFacts
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, Gate, SchedulingConfiguration
 from queuectl.core.model.reasons import Code, Reason

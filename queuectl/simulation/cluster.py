@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from queuectl.core.features.namespace_quota.charges import PodCharges
-from queuectl.core.features.nodes.modes import is_device
+from queuectl.core.features.nodes.inventory import is_device
 from queuectl.core.features.nodes.room import NodeRoom
 from queuectl.core.flavors.pods import pods_of
 from queuectl.core.model.events import ContextGone, ContextObserved, Event, PodGone, PodObserved

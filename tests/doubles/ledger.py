@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from queuectl.core.decisions import Plan, Verdict
 from queuectl.core.features.usage_history.decay import UsageHistory
-from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity
-from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts
 from queuectl.core.model.policy import LocalQueueName, SchedulingConfiguration
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import (

@@ -13,8 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity
-from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity, NodeFacts
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import (
     Assignment,

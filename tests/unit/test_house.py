@@ -43,9 +43,9 @@ def test_a_function_with_eight_parameters_is_over_the_limit_and_self_does_not_co
 
 def test_a_module_counts_as_imported_by_its_name_in_a_table_of_its_package() -> None:
     product = [
-        module("queuectl.cli.commands", 'COMMANDS = {"quote": "quoting"}\nfrom queuectl.core import model\n'),
+        module("queuectl.cli.commands", 'COMMANDS = {"quote": "quoting"}\nfrom queuectl.core import plain\n'),
         module("queuectl.cli.quoting", ""),
-        module("queuectl.core.model.workload", ""),
+        module("queuectl.core.plain", ""),
         module("queuectl.core.unused", ""),
     ]
     assert house.not_imported(product) == ["core.unused"]

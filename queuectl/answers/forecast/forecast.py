@@ -16,7 +16,7 @@ from queuectl.answers.what_if.trials import PLANS
 from queuectl.core.decisions import Keep
 from queuectl.core.engine import Engine
 from queuectl.core.features.nodes.facts import pods_of_facts, with_unmanaged
-from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.capacity import NodeFacts
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.model.reasons import Family
 from queuectl.core.model.workload import LedgerSnapshot, Phase, StoredWorkload, WorkloadId

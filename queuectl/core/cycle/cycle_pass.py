@@ -17,8 +17,8 @@ from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason, waits_for_victims
 from queuectl.core.model.workload import Place, WorkloadId
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, Victim
+from queuectl.core.preemption.fair import EvictionShares, ShareChange, reported_share, sides
 from queuectl.core.preemption.search import Snapshot, Target, terminating
-from queuectl.core.preemption.sides import EvictionShares, ShareChange, reported_share, sides
 from queuectl.core.quota.tree import Cells, QuotaNode
 
 

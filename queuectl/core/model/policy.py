@@ -10,11 +10,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from queuectl.core.model.charging import NO_FORMS, ResourceForms
 from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.model.reasons import PreemptionCause
-from queuectl.core.model.resources import Amounts
+from queuectl.core.model.resources import NO_FORMS, Amounts, ResourceForms
 from queuectl.core.model.values import value
 
 

@@ -10,9 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
-from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity
+from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts
 from queuectl.core.model.devices import PodClaim
-from queuectl.core.model.node_facts import NodeFacts
 from queuectl.core.model.policy import (
     LocalQueueName,
     Requirement,

@@ -10,6 +10,7 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from queuectl.core.entries import Entry
 from queuectl.core.limits import Hold, Trial
@@ -18,7 +19,7 @@ from queuectl.core.model.reasons import PreemptionCause
 from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.search import PreemptionSearch, Target, held_by
 from queuectl.core.quota.shares import Share, dominant_share
-from queuectl.core.quota.tree import QuotaNode
+from queuectl.core.quota.tree import QuotaNode, QuotaTree
 
 Queues = dict[QuotaNode, deque[Entry]]
 """Candidates by ClusterQueue, in order of preemption (P5)."""
@@ -213,3 +214,35 @@ class _Chooser:
 def _comes_before(one: Entry, other: Entry) -> bool:
     """Return whether `one` is ahead of `other` by priority, then by creation time (O1)."""
     return (-one.priority, one.order[1]) < (-other.priority, other.order[1])
+
+
+class ShareChange(NamedTuple):
+    """The dominant share of a node in thousandths, rounded up; None: infinite (S3)."""
+
+    node: str
+    """Such as `ClusterQueue/team-a`."""
+    before: int | None
+    """Without the preemptor, and with its victims."""
+    after: int | None
+    """With the preemptor, and without its victims."""
+
+
+class EvictionShares(NamedTuple):
+    """The children of the nearest common ancestor, which a strategy compares (P8)."""
+
+    preemptor: ShareChange
+    victim: ShareChange
+
+
+def sides(one: QuotaNode, other: QuotaNode) -> tuple[QuotaNode, QuotaNode] | None:
+    """Return the children of the nearest common ancestor, that of `one` first; None for one queue."""
+    above = {node.parent: node for node in one.path()}
+    for node in other.path():
+        if node.parent is not None and node.parent in above:
+            return None if above[node.parent] is node else (above[node.parent], node)
+    return None
+
+
+def reported_share(tree: QuotaTree, node: QuotaNode) -> int | None:
+    """Return the share as in ShareMove."""
+    return dominant_share(tree, node).reported

@@ -10,7 +10,7 @@ import pytest
 
 from queuectl.app.past import dumped
 from queuectl.core.decisions import Plan
-from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.capacity import NodeFacts
 from queuectl.core.model.policy import Node
 from queuectl.core.model.workload import ForReaders
 from queuectl.ledger.write.postgres import PostgresLedger

@@ -17,10 +17,11 @@ from queuectl.core.model.capacity import (
     FlavorCapacity,
     FlavorResourceCapacity,
     FreeNodes,
+    NodeFacts,
     PodDemand,
+    PodsOnNode,
     QuotaWarning,
 )
-from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import CapacityMode, Node, Taint
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import (

@@ -27,7 +27,7 @@ from queuectl.answers.forecast.forecast import (
 )
 from queuectl.answers.forecast.forward import Forward
 from queuectl.answers.forecast.samples import Calendar, RunTimes, known_at
-from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.model.capacity import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import Node
 from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, Phase, StoredWorkload
 from queuectl.ports.reader import PastLife

@@ -7,8 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from queuectl.core.model.capacity import NO_FLAVOR, ClusterQueueDemand, FlavorCapacity
-from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.capacity import NO_FLAVOR, ClusterQueueDemand, FlavorCapacity, NodeFacts
 from queuectl.core.model.reasons import Code, Limit, Reason
 from queuectl.core.model.workload import (
     Assignment,

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from queuectl.answers.state import CommittedState
 from queuectl.api.view import View
-from queuectl.core.model.node_facts import NodeFacts
+from queuectl.core.model.capacity import NodeFacts
 from queuectl.core.model.policy import AdmissionFairSharing, Node, Policy, SchedulingConfiguration
 from queuectl.core.model.workload import ConfigKey, PendingLine, Phase, PodsReady, WorkloadId
 from queuectl.kinds.policy import parse_policy

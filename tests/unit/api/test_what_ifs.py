@@ -14,7 +14,7 @@ from queuectl.answers import trial_snapshot as basis
 from queuectl.answers.state import CommittedState
 from queuectl.api import what_if_routes
 from queuectl.api.what_if_routes import message
-from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.model.capacity import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import Node
 from queuectl.core.model.what_if import Change, ChangeKind, Start, Tried
 from queuectl.core.model.workload import ConfigKey, Phase, PodSet

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 import queuectl
 from queuectl.core.model import policy
-from queuectl.core.model.charging import ResourceForms, Transformation
+from queuectl.core.model.resources import ResourceForms, Transformation
 from queuectl.importers.kueue import import_kueue
 from queuectl.settings import Address, ConfigurationError, Settings, load
 from tests.job_kinds import JOB_KINDS

@@ -15,8 +15,8 @@ from queuectl.controller import loop
 from queuectl.controller import quarantine as set_aside
 from queuectl.controller.reports import PendingFacts
 from queuectl.core.decisions import Admit, Plan
+from queuectl.core.model.capacity import NodeFacts
 from queuectl.core.model.events import ContextGone, ContextObserved
-from queuectl.core.model.node_facts import NodeFacts
 from queuectl.core.model.policy import Node
 from queuectl.core.model.workload import ForReaders, PodsReady, WorkloadId
 from queuectl.ports.ledger import LedgerRefused, PlanFailed

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuectl.core.features.nodes.modes import mode_of
+from queuectl.core.features.nodes.inventory import mode_of
 from queuectl.core.model.events import ContextGone, ContextObserved, Event, PodGone, PodObserved
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import (

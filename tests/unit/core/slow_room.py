@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 
-from queuectl.core.features.nodes.modes import is_device
+from queuectl.core.features.nodes.inventory import is_device
 from queuectl.core.model.pods import Pods
 from queuectl.core.model.policy import CapacityMode
 from queuectl.core.model.workload import Attempt, WorkloadId

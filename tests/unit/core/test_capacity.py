@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.features.nodes.report import MOST_NAMESPACES
+from queuectl.core.features.nodes.facts import MOST_NAMESPACES
 from queuectl.core.model.capacity import (
     AwaitedLimit,
     FlavorCapacity,

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from queuectl.core.decisions import Admit, Keep
 from queuectl.core.engine import Engine
-from queuectl.core.model.charging import Charging, ResourceForms, Transformation
 from queuectl.core.model.events import ContextObserved, Listed
 from queuectl.core.model.policy import Namespace, RuntimeClass, SchedulingConfiguration
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.resources import CPU, MAX_AMOUNT, amounts
+from queuectl.core.model.resources import CPU, MAX_AMOUNT, Charging, ResourceForms, Transformation, amounts
 from queuectl.core.model.workload import Attempt, LedgerSnapshot, Phase, StoredWorkload
 from tests.builders import (
     GPU,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from queuectl.core.decisions import Admit, Evict, Keep
-from queuectl.core.model.charging import ResourceForms
 from queuectl.core.model.devices import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model.events import ContextGone, ContextObserved
 from queuectl.core.model.policy import Namespace, RuntimeClass, SchedulingConfiguration
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.resources import CPU, PODS
+from queuectl.core.model.resources import CPU, PODS, ResourceForms
 from queuectl.core.model.workload import Assignment, PodSet, Workload
 from tests.builders import (
     GPU,

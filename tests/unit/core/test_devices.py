@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from queuectl.core.features.devices.claims import DeviceClaims
 from queuectl.core.features.devices.pods import PodDevices
-from queuectl.core.features.nodes.devices import NodeDevices
-from queuectl.core.model.charging import ResourceForms
+from queuectl.core.features.devices.slices import NodeDevices
 from queuectl.core.model.devices import (
     Device,
     DeviceRequest,
@@ -26,7 +25,7 @@ from queuectl.core.model.events import ContextGone, ContextObserved, Event, PodG
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Context, Node, NodeRules, SchedulingConfiguration
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.resources import amounts
+from queuectl.core.model.resources import ResourceForms, amounts
 from tests.builders import GPU, admitted, pod_set, workload
 from tests.doubles import engine_state
 from tests.doubles.invariants import violations

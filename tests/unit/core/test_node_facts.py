@@ -13,8 +13,8 @@ from queuectl.core.decisions import Configure, Plan
 from queuectl.core.engine import Engine
 from queuectl.core.features.nodes.facts import take_facts, with_unmanaged
 from queuectl.core.features.nodes.inventory import NodeState
+from queuectl.core.model.capacity import NodeFacts, PodsOnNode
 from queuectl.core.model.events import ContextObserved, PodGone, PodObserved, PolicyObserved, TimeCame
-from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Namespace
 from queuectl.core.model.resources import amounts

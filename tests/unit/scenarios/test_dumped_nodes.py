@@ -15,8 +15,8 @@ import pytest
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
 from queuectl.core.features.namespace_quota.charges import PodCharges
+from queuectl.core.model.capacity import NodeFacts, PodsOnNode
 from queuectl.core.model.events import ContextObserved, Event, PodObserved, PolicyObserved, TimeCame
-from queuectl.core.model.node_facts import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import Node, ResourceFlavor
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.resources import amounts

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from queuectl.core.features.devices.claims import Claims, DeviceClaims, Key, key_of
-from queuectl.core.features.nodes.devices import NodeDevices
+from queuectl.core.features.devices.slices import NodeDevices
 from queuectl.core.model.devices import PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import SchedulingConfiguration

@@ -11,12 +11,21 @@ from queuectl.core.features.devices.claims import DeviceClaims
 from queuectl.core.features.namespace_quota.limit_ranges import LimitRanges
 from queuectl.core.features.namespace_quota.resource_quotas import EqualPods, ResourceQuotas
 from queuectl.core.flavors.queue_flavors import Charge
-from queuectl.core.model.charging import NO_FORMS, Charging, ResourceForms
 from queuectl.core.model.devices import ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.model.policy import Context, OfNamespace, PriorityClass, RuntimeClass
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.resources import MAX_AMOUNT, Amounts, PodResources, amounts, format_amount, requested
+from queuectl.core.model.resources import (
+    MAX_AMOUNT,
+    NO_FORMS,
+    Amounts,
+    Charging,
+    PodResources,
+    ResourceForms,
+    amounts,
+    format_amount,
+    requested,
+)
 from queuectl.core.model.workload import CLAIM, Assignment, PodSet, Workload
 
 NO_LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import eq, ge, itemgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from queuectl.core.features.nodes.binding import not_bound
 from queuectl.core.features.nodes.bound import BoundPods
-from queuectl.core.features.nodes.inventory import Inventory
+from queuectl.core.features.nodes.inventory import Inventory, Vector
 from queuectl.core.features.nodes.matching import Match, Matcher
 from queuectl.core.features.nodes.placing import Spots, expect_all, place, replace_spots, take_away
-from queuectl.core.model.pods import Pods, PodShape
+from queuectl.core.model.pods import Pod, PodGroup, Pods, PodShape
 from queuectl.core.model.resources import Amounts
-from queuectl.core.model.workload import WorkloadId
+from queuectl.core.model.workload import ObjectRef, WorkloadId
 
 NOTHING: Final[Mapping[WorkloadId, Pods]] = MappingProxyType({})
 
@@ -257,3 +257,93 @@ def _same(before: Sequence[tuple[PodShape, int]], wanted: Sequence[tuple[PodShap
     """Return how many are the same, from the first on."""
     pairs = enumerate(zip(before, wanted, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(before), len(wanted)))
+
+
+Kind = tuple[Vector, tuple[int, ...]]
+"""Of bound pods: what they take, and the numbers of the shapes that ask for labels that their node has."""
+
+_PASSES: Final = ((eq, True), (eq, False), (ge, True), (ge, False))
+"""How requests compare, and whether the node must have the labels that the shape asks for."""
+
+
+def not_bound(pods: Pods, bound: Iterable[Pod], matcher: Matcher, inventory: Inventory) -> Pods:
+    """Return the pods that nodes limit and that are not among `bound`. `pods`: all those of a workload.
+
+    A pod does not say of which podset it is. It stands for a pod that requests exactly as much, if possible
+    one that asks for the labels of its node. A pod that requests more than any podset, such as with a
+    container that was added to it, stands for one that requests less.
+    """
+    left: Counter[PodShape] = Counter()
+    for group in pods:
+        left[group.shape] += group.count
+    matches = dict(zip(left, matcher.match_all(left), strict=True))
+    shapes = [(inventory.vector(shape.requests), number, shape) for number, shape in enumerate(left)]
+    shapes.sort(key=itemgetter(0), reverse=True)
+    there = Counter(_kinds(bound, list(matches.values()), inventory))
+    exact = {vector for vector, _, _ in shapes}
+    for like, on_its_nodes in _PASSES:
+        kinds = [kind for kind in sorted(there) if (kind[0] in exact) is (like is eq)]
+        for vector, number, shape in shapes:
+            for kind in kinds:
+                if (number in kind[1] or not on_its_nodes) and all(map(like, kind[0], vector)):
+                    found = min(left[shape], there[kind])
+                    left[shape] -= found
+                    there[kind] -= found
+    return tuple(PodGroup(shape, count) for shape, count in left.items() if count and matches[shape].limits)
+
+
+def _kinds(bound: Iterable[Pod], matches: Sequence[Match], inventory: Inventory) -> Iterator[Kind]:
+    for pod in bound:
+        record = inventory.records.get(pod.node) if pod.node is not None else None
+        group = record.group if record is not None and len(matches) > 1 else None
+        numbers = tuple(number for number, match in enumerate(matches) if group in match.labelled)
+        yield inventory.vector(pod.requests), numbers
+
+
+class Miss(NamedTuple):
+    """The first pod of an attempt that kube-scheduler found no node for."""
+
+    ref: ObjectRef
+    """Of the workload."""
+    workload: WorkloadId
+    attempt: int
+    pod: str
+    message: str
+    """What kube-scheduler says."""
+
+
+class Predicted(NamedTuple):
+    """Since the last look."""
+
+    admissions: int
+    """Those for which nodes limit something: room was found for all their pods."""
+    misses: tuple[Miss, ...]
+    """At most one for each of these admissions."""
+
+
+class Predictions:
+    def __init__(self) -> None:
+        self._open: dict[WorkloadId, tuple[ObjectRef, int]] = {}
+        """Attempts that this process has admitted with room, and that no pod has missed."""
+        self._admissions = 0
+        self._misses: list[Miss] = []
+
+    def admitted(self, workload: WorkloadId, ref: ObjectRef, attempt: int) -> None:
+        """Room was found for all pods of this attempt."""
+        self._open[workload] = (ref, attempt)
+        self._admissions += 1
+
+    def ended(self, workload: WorkloadId) -> None:
+        """The open attempt is over. Nothing happens if it was not admitted with room."""
+        self._open.pop(workload, None)
+
+    def observe(self, pod: Pod) -> None:
+        if pod.unschedulable is None or pod.workload is None or pod.workload not in self._open:
+            return
+        ref, attempt = self._open.pop(pod.workload)
+        self._misses.append(Miss(ref, pod.workload, attempt, pod.name, pod.unschedulable))
+
+    def take(self) -> Predicted:
+        found = Predicted(self._admissions, tuple(self._misses))
+        self._admissions, self._misses = 0, []
+        return found

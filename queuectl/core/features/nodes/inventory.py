@@ -14,8 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from queuectl.core.features.nodes.modes import is_device
-from queuectl.core.model.policy import Node, NodeRules, Taint
+from queuectl.core.model.policy import CapacityMode, FlavorNodes, Node, NodeRules, Taint
 from queuectl.core.model.resources import Amounts
 
 Vector = tuple[int, ...]
@@ -321,3 +320,23 @@ class Inventory:
 def _told_apart(node: Node) -> tuple[object, ...]:
     """Return what a change of moves a node to another group, or changes what its group has."""
     return node.labels, node.taints, node.allocatable
+
+
+def is_device(resource: str) -> bool:
+    """Return whether a resource is an extended one, such as `nvidia.com/gpu`: pods take whole units of it."""
+    return "/" in resource
+
+
+def mode_of(rules: FlavorNodes, resource: str, *, offered: bool) -> CapacityMode:
+    """Return the mode of one resource. `offered`: nodes of the flavor have some of it (M2)."""
+    for name, mode in rules.modes:
+        if name == resource:
+            return mode
+    if rules.mode is not None:
+        return rules.mode
+    return CapacityMode.ENFORCE if is_device(resource) and offered else CapacityMode.OBSERVE
+
+
+def limited_by_spec(rules: FlavorNodes) -> bool:
+    """Return whether the spec of a flavor has the mode Enforce, for all its resources or for one."""
+    return CapacityMode.ENFORCE in (rules.mode, *(mode for _, mode in rules.modes))

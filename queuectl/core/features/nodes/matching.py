@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from queuectl.core.features.nodes.inventory import Inventory, NodeGroup, Vector
-from queuectl.core.features.nodes.modes import mode_of
+from queuectl.core.features.nodes.inventory import Inventory, NodeGroup, Vector, mode_of
 from queuectl.core.model.matching import meets, tolerated
 from queuectl.core.model.pods import PodGroup, Pods, PodShape
 from queuectl.core.model.policy import ANY_NODES, CapacityMode, ResourceFlavor, Toleration

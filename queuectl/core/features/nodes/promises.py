@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+
 from queuectl.core.directory import Directory
 from queuectl.core.features.nodes.room import NodeRoom
-from queuectl.core.features.nodes.stock_outs import StockOuts
-from queuectl.core.features.nodes.warnings import CapacityWarning, WarningCode, capacity_warnings
 from queuectl.core.flavors.queue_flavors import is_elastic
+from queuectl.core.model.reasons import utc
+from queuectl.core.model.resources import FlavorResource, format_amount
+from queuectl.core.model.values import value
+from queuectl.core.model.workload import PastAttempts
 from queuectl.core.quota.shortage import promised, share_out, shares_out
 from queuectl.core.quota.tree import QuotaNode
 
@@ -79,3 +85,124 @@ class Promises:
             for one in self.warnings
             if one.flavor in flavors and (one.resource is None or (one.flavor, one.resource) in cells)
         )
+
+
+class WarningCode(StrEnum):
+    FLAVOR_WITHOUT_NODES = "FlavorWithoutNodes"
+    """No node has the labels of a flavor whose spec says that nodes limit it."""
+    QUOTA_BEYOND_NODES = "QuotaBeyondNodes"
+    """More quota is promised than usable nodes have."""
+    STOCKED_OUT = "StockedOut"
+    """Nodes of an Elastic flavor did not come in time: it is not used for a while (M20)."""
+    NODES_WITHOUT_FLAVOR = "NodesWithoutFlavor"
+    """Nodes have the labels of no flavor: no workload of a queue is sent there."""
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class CapacityWarning:
+    """Amounts are in base units of `resource`."""
+
+    code: WarningCode
+    flavor: str | None = None
+    resource: str | None = None
+    promised: int | None = None
+    """Sum of the nominal quotas of all ClusterQueues and Cohorts."""
+    capacity: int | None = None
+    """What usable nodes have (core/features/nodes/capacity)."""
+    nodes: int | None = None
+    """Number of nodes without a flavor."""
+    until: datetime | None = None
+    """When a flavor is used again."""
+
+    @property
+    def message(self) -> str:
+        match self.code:
+            case WarningCode.FLAVOR_WITHOUT_NODES:
+                return f"no node has the labels of ResourceFlavor {self.flavor}"
+            case WarningCode.STOCKED_OUT:
+                assert self.until is not None
+                until = f"it is not used until {utc(self.until)}"
+                return f"nodes of ResourceFlavor {self.flavor} did not come in time: {until}"
+            case WarningCode.NODES_WITHOUT_FLAVOR:
+                nodes = "1 node has" if self.nodes == 1 else f"{self.nodes} nodes have"
+                return f"{nodes} the labels of no ResourceFlavor"
+            case WarningCode.QUOTA_BEYOND_NODES:
+                assert self.resource is not None
+                there, promised = (
+                    format_amount(self.resource, amount or 0) for amount in (self.capacity, self.promised)
+                )
+                return f"{promised} {self.resource} of {self.flavor} are promised, usable nodes have {there}"
+
+
+def capacity_warnings(
+    promised: Mapping[FlavorResource, int],
+    capacity: Mapping[FlavorResource, int],
+    without_nodes: Iterable[str],
+    stray_nodes: int,
+) -> Iterator[CapacityWarning]:
+    """Yield all warnings, by flavor and resource.
+
+    `capacity`: of the cells that quota is compared with. `without_nodes`: flavors of which nodes limit
+    something by their spec, and that no node has the labels of. `stray_nodes`: nodes with the labels of none.
+    """
+    missing = set(without_nodes)
+    for name in sorted(missing):
+        yield CapacityWarning(code=WarningCode.FLAVOR_WITHOUT_NODES, flavor=name)
+    for cell in sorted(promised):
+        there = capacity.get(cell)
+        if there is not None and there < promised[cell] and cell.flavor not in missing:
+            yield CapacityWarning(
+                code=WarningCode.QUOTA_BEYOND_NODES,
+                flavor=cell.flavor,
+                resource=cell.resource,
+                promised=promised[cell],
+                capacity=there,
+            )
+    if stray_nodes:
+        yield CapacityWarning(code=WarningCode.NODES_WITHOUT_FLAVOR, nodes=stray_nodes)
+
+
+class StockOuts:
+    """`seconds`: how long a flavor is not used; 0: none is ever left out.
+
+    Of any flavor, whatever its mode: only those whose nodes come on demand are left out for it.
+    """
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
+        self.until: dict[str, datetime] = {}
+        """By flavor: when it may be used again."""
+        self.version = 0
+        """Changes with `until`."""
+        self._changed: set[str] = set()
+
+    def note(self, past: PastAttempts, now: datetime) -> None:
+        """Take from the record of a workload for which flavors nodes did not come, and when."""
+        if not self._seconds or past.missed_at is None:
+            return
+        until = past.missed_at + timedelta(seconds=self._seconds)
+        for flavor in past.missed:
+            known = self.until.get(flavor)
+            if until > max(now, known or now):
+                self._set(flavor, until)
+
+    def time_came(self, now: datetime) -> None:
+        for flavor in [name for name, until in self.until.items() if until <= now]:
+            self._set(flavor, None)
+
+    @property
+    def due_at(self) -> datetime | None:
+        return min(self.until.values(), default=None)
+
+    def take_changed(self) -> list[str]:
+        """Return the flavors that are left out or used again since the last call."""
+        changed, self._changed = sorted(self._changed), set()
+        return changed
+
+    def _set(self, flavor: str, until: datetime | None) -> None:
+        if until is None:
+            del self.until[flavor]
+        else:
+            self.until[flavor] = until
+        self.version += 1
+        self._changed.add(flavor)

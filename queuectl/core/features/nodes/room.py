@@ -13,13 +13,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from queuectl.core.features.nodes.bound import BoundPods
-from queuectl.core.features.nodes.capacity import CellCapacity, capacities
+from queuectl.core.features.nodes.capacity import CellCapacity, Headroom, capacities
 from queuectl.core.features.nodes.expected import ExpectedHolder, ExpectedPods
-from queuectl.core.features.nodes.headroom import Headroom
-from queuectl.core.features.nodes.inventory import Inventory
+from queuectl.core.features.nodes.inventory import Inventory, is_device, limited_by_spec
 from queuectl.core.features.nodes.losses import NodeLosses
 from queuectl.core.features.nodes.matching import Matcher
-from queuectl.core.features.nodes.modes import is_device, limited_by_spec
 from queuectl.core.features.nodes.placing import Spots, place_all, put_back, room_for, take_away, ways_on
 from queuectl.core.features.nodes.usage import NodeUsage
 from queuectl.core.flavors.pods import KnownPods
