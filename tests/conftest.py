@@ -85,9 +85,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int | None:
-    """For `-n auto`; None: as xdist counts. A real control plane takes what more of them would use."""
-    return None if find_assets() else workers(os.cpu_count() or 1)
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n auto`."""
+    return workers(os.cpu_count() or 1)
 
 
 @pytest.hookimpl(wrapper=True)

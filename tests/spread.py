@@ -104,7 +104,7 @@ def import_in_turn(arguments: Sequence[str], root: Path, worker: int, count: int
 
 
 def workers(cores: int) -> int:
-    """How many run the tests where there is no real control plane: many tests wait for what they start."""
+    """How many run the tests: half as many more than cores, because many tests wait for what they start."""
     return cores + (cores + 1) // 2
 
 

@@ -27,7 +27,7 @@ def test_needs_what_is_missing():
 """
 
 
-def test_without_a_control_plane_half_as_many_more_processes_than_cores_run() -> None:
+def test_half_as_many_more_processes_than_cores_run() -> None:
     assert [workers(cores) for cores in (1, 2, 3, 8)] == [2, 3, 5, 12]
 
 

@@ -58,7 +58,7 @@ from tests.unit.controller.site import Silent
 Json = dict[str, Any]
 POOLS = ("left", "right")
 """Flavors with different label keys and taints, such as `left.example.com/pool`, each with its node."""
-SECONDS = 60.0
+SECONDS = 120.0
 """Until when a condition must be true: many tests share two cores."""
 _RBAC = "rbac.authorization.k8s.io"
 TENANTS: Json = {

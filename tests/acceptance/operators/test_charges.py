@@ -13,7 +13,7 @@ from tests.acceptance.operators.shapes import SHAPES, Shape
 from tests.acceptance.operators.site import Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-AT_ONCE = 24
+AT_ONCE = 12
 
 
 @pytest.mark.parametrize("site", PROGRAMS, ids=lambda name: f"site={name}", indirect=True, scope="session")

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from typing import Final
+
+PAUSE: Final = 0.03
+"""Seconds between two looks: many conditions are requests to a server that has work to do."""
 
 
 async def eventually(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
@@ -17,6 +21,6 @@ async def eventually(condition: Callable[[], object], what: str, seconds: float 
                     value = await value
                 if value:
                     return
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(PAUSE)
     except TimeoutError:
         raise AssertionError(f"waited {seconds} s in vain for {what}") from None

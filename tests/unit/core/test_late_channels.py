@@ -21,7 +21,7 @@ CHECKED = (
 )
 
 
-@settings(max_examples=5 * settings().max_examples // 2)
+@settings(max_examples=5 * settings().max_examples // 4)
 @given(DATA, st.binary(min_size=20, max_size=20), st.lists(DATA, min_size=20, max_size=40))
 def test_whatever_happens_workloads_wait_and_run_by_the_rules(
     policy: bytes, table: bytes, script: list[bytes]
