@@ -10,11 +10,11 @@ import click
 
 from queuectl.cli import completion, printing, rest
 from queuectl.cli.arguments import Since
+from queuectl.cli.completion import NAMESPACE
 from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.printing import Column, printable
 from queuectl.cli.reading import AS_OF, WORKLOAD, When, workload_of
 from queuectl.cli.rest import Document, Server
-from queuectl.cli.writing import NAMESPACE
 from queuectl.core.model.resources import CPU, format_amount
 from queuectl.screen.text import figure
 

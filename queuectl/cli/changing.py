@@ -50,7 +50,7 @@ _TIMEOUT = click.option(
 
 @click.command("hold")
 @kind_and_name("workload", completion.workloads)
-@writing.NAMESPACE
+@completion.NAMESPACE
 @writing.YES
 @REASON
 @_WAIT
@@ -76,7 +76,7 @@ def hold(
 
 @click.command("release")
 @kind_and_name("workload", completion.workloads)
-@writing.NAMESPACE
+@completion.NAMESPACE
 @REASON
 @_WAIT
 @_TIMEOUT
@@ -90,7 +90,7 @@ def release(
 
 @click.command("force-release")
 @kind_and_name("workload", completion.workloads)
-@writing.NAMESPACE
+@completion.NAMESPACE
 @writing.YES
 @click.option(
     "--reason", required=True, metavar="TEXT", callback=_one_line, help="Kept in the ledger with your name."
@@ -128,7 +128,7 @@ def force_release(
 
 @click.command("stop")
 @kind_and_name("queue", completion.queues)
-@writing.NAMESPACE
+@completion.NAMESPACE
 @click.option("--drain", is_flag=True, help="Evict its admitted workloads too.")
 @REASON
 @_WAIT
@@ -150,7 +150,7 @@ def stop(
 
 @click.command("resume")
 @kind_and_name("queue", completion.queues)
-@writing.NAMESPACE
+@completion.NAMESPACE
 @REASON
 @_WAIT
 @_TIMEOUT
@@ -319,7 +319,7 @@ async def _until(look: Callable[[], Awaitable[str | None]], told: Callable[[str]
     help="The LocalQueue of its namespace in which it is to wait.",
     shell_complete=completion.local_queues,
 )
-@writing.NAMESPACE
+@completion.NAMESPACE
 @REASON
 @with_options
 def move(options: Options, workload: str, queue: str, namespace: str | None, reason: str | None) -> None:
@@ -347,7 +347,7 @@ def move(options: Options, workload: str, queue: str, namespace: str | None, rea
 @kind_and_name("workload", completion.workloads)
 @click.option("--class", "name", metavar="NAME", help="The WorkloadPriorityClass that it is to have.")
 @click.option("--unset", is_flag=True, help="Remove its class: that of its pods counts, if they have one.")
-@writing.NAMESPACE
+@completion.NAMESPACE
 @REASON
 @with_options
 def priority(

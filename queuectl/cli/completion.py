@@ -106,6 +106,14 @@ cohorts: Final = _parts("cohorts")
 flavors: Final = _parts("resourceflavors")
 
 
+NAMESPACE: Final = click.option(
+    "-n",
+    "--namespace",
+    help="Its namespace.  [default: the kubeconfig's]",
+    shell_complete=namespaces,
+)
+
+
 def _where(context: click.Context) -> dict[str, str]:
     """In the given namespace, if one is given."""
     return {"namespace": context.params["namespace"]} if context.params.get("namespace") else {}

@@ -50,7 +50,7 @@ _NUMBER: Final = click.IntRange(min=1, max=MAX_COUNT)
     help="Change the completions of an Indexed Job to the number of its pods too.",
 )
 @click.option("--dry-run", is_flag=True, help="Have the API server check the patch, and write nothing.")
-@writing.NAMESPACE
+@completion.NAMESPACE
 @REASON
 @with_options
 def fit(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from queuectl.cli import printing, rest, writing
+from queuectl.cli import completion, printing, rest
 from queuectl.cli.explain import change_text, named, pod_set_text
 from queuectl.cli.importing import texts
 from queuectl.cli.options import Failure, Options, with_options
@@ -106,7 +106,7 @@ _STARTS = {
 @click.option(
     "-p", "--priority-class", "priority", help="WorkloadPriorityClass.  [default: that of its label, if any]"
 )
-@writing.NAMESPACE
+@completion.NAMESPACE
 @with_options
 def quote(
     options: Options, file: str, queue: str | None, priority: str | None, namespace: str | None

@@ -12,11 +12,11 @@ import click
 
 from queuectl.cli import completion, contexts, decisions, following, printing, rest
 from queuectl.cli.arguments import Duration, Since, Word, kind_and_name, meant
+from queuectl.cli.completion import NAMESPACE
 from queuectl.cli.options import SELECTIONS, Failure, Options, with_options
 from queuectl.cli.resources import RESOURCES, ListedResource, NamedResource, ResourceName, split
 from queuectl.cli.rest import Document, NoAnswer, NotThere, Server
 from queuectl.cli.selecting import Show
-from queuectl.cli.writing import NAMESPACE
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import Phase
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "-p", "--priority-class", "priority", help="WorkloadPriorityClass.  [default: that of its label, if any]"
 )
-@writing.NAMESPACE
+@completion.NAMESPACE
 @click.option(
     "-f",
     "--follow",
@@ -134,7 +134,7 @@ def _follow(reader: Reader, made: Document, options: Options) -> None:
 
 @click.command("cancel")
 @kind_and_name("workload", completion.workloads)
-@writing.NAMESPACE
+@completion.NAMESPACE
 @writing.YES
 @with_options
 def cancel(options: Options, workload: str, namespace: str | None, yes: bool) -> None:

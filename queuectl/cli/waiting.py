@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from queuectl.cli import completion, contexts, decisions, printing, writing
+from queuectl.cli import completion, contexts, decisions, printing
 from queuectl.cli.arguments import Duration, kind_and_name
 from queuectl.cli.following import Reader
 from queuectl.cli.operating import call
@@ -26,7 +26,7 @@ _OVER: Final = ("Finished", "Deleted")
 
 @click.command("wait")
 @kind_and_name("workload", completion.workloads)
-@writing.NAMESPACE
+@completion.NAMESPACE
 @click.option(
     "--for",
     "condition",

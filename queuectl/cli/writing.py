@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from queuectl.cli import completion, contexts
+from queuectl.cli import contexts
 from queuectl.cli.arguments import meant
 from queuectl.cli.options import Failure, NotGood, Options
 from queuectl.cli.printing import printable
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from queuectl.changes.edit import EditTarget
     from queuectl.kube.session import Session
 
-NAMESPACE: Final = click.option(
-    "-n",
-    "--namespace",
-    help="Its namespace.  [default: the kubeconfig's]",
-    shell_complete=completion.namespaces,
-)
 YES: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 Aimed = TypeVar("Aimed", bound="EditTarget")
 
