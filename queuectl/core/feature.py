@@ -28,7 +28,7 @@ UsageValue = int | float
 """Usage over weight: the smaller comes first; `math.inf` for weight 0."""
 
 
-class QueueUsage(Protocol):
+class UsageOrder(Protocol):
     """Usage of LocalQueues, by which a ClusterQueue may order them (U1)."""
 
     def growing(
@@ -100,7 +100,7 @@ class Feature:
     # --- what others get
 
     @property
-    def usage(self) -> QueueUsage | None:
+    def usage(self) -> UsageOrder | None:
         """Usage by which ClusterQueues that say so order their LocalQueues; None: it orders nothing."""
         return None
 
@@ -123,7 +123,7 @@ class Features:
         self.active = tuple(feature for feature in self._all if feature.active)
 
     @property
-    def usage(self) -> QueueUsage | None:
+    def usage(self) -> UsageOrder | None:
         return next((feature.usage for feature in self.active if feature.usage is not None), None)
 
     @property

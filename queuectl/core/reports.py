@@ -8,7 +8,7 @@ from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.feature import QueueUsage
+from queuectl.core.feature import UsageOrder
 from queuectl.core.features.nodes.promises import CapacityWarning, Promises
 from queuectl.core.model.capacity import PodDemand
 from queuectl.core.model.policy import ClusterQueue, Condition, LocalQueueName
@@ -109,7 +109,7 @@ class ReportBuilder:
         members: Mapping[LocalQueueName, Mapping[WorkloadId, Entry]],
         holders: Mapping[str, Mapping[WorkloadId, Entry]],
         pending: Mapping[str, PendingQueue],
-        past: QueueUsage | None,
+        past: UsageOrder | None,
         promises: Promises,
         now: datetime,
     ) -> None:

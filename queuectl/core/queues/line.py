@@ -13,7 +13,7 @@ from typing import Final
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.feature import QueueUsage, UsageValue
+from queuectl.core.feature import UsageOrder, UsageValue
 from queuectl.core.flavors.assignment import with_pods
 from queuectl.core.model.policy import NORMAL_WEIGHT, LocalQueueName
 from queuectl.core.model.reasons import Code, Family, Reason, waits_for_victims
@@ -40,7 +40,7 @@ _OUTSIDE: Final = frozenset(
 
 
 def line(
-    queue: PendingQueue, directory: Directory, past: QueueUsage | None, now: datetime
+    queue: PendingQueue, directory: Directory, past: UsageOrder | None, now: datetime
 ) -> Sequence[Entry]:
     """Return the workloads of a pending queue in order. `now`: the time for past usage."""
     found = queue.in_order()
@@ -53,7 +53,7 @@ def line(
 
 
 def _in_turns(
-    entries: Sequence[Entry], cluster_queue: str, directory: Directory, past: QueueUsage, now: datetime
+    entries: Sequence[Entry], cluster_queue: str, directory: Directory, past: UsageOrder, now: datetime
 ) -> list[Entry]:
     """Return `entries`, which are in the order of O1 and O2, in the order of U1.
 
