@@ -24,7 +24,6 @@ from queuectl.core.decisions import (
     Evict,
     Keep,
     Plan,
-    PodOwnerToRead,
     PodsToCount,
     Release,
     Retire,
@@ -134,10 +133,7 @@ def apply_plan(state: EngineState, plan: Plan, first: int) -> None:
         entry = changed[counted.workload] = state.entries[counted.workload]
         entry.counting_pods, entry.count_void = True, False
     for check in plan.checks:
-        if isinstance(check, PodOwnerToRead):
-            state.pod_owners.ask(check)
-        else:
-            state.children.ask(check.workload)
+        state.features.asked(check)
     for entry in changed.values():
         state.refresh(entry)
     wake(state)

@@ -19,7 +19,6 @@ from queuectl.core.feature import Features, Number
 from queuectl.core.features.feature_set import feature_set
 from queuectl.core.features.nodes.expected import Predicted
 from queuectl.core.features.nodes.facts import ToldNodes, capacities, take_facts
-from queuectl.core.features.ownership.strays import judge
 from queuectl.core.forking import fork
 from queuectl.core.model.capacity import FlavorCapacity
 from queuectl.core.model.events import Event
@@ -55,9 +54,9 @@ class Engine:
     def __init__(
         self, sources: frozenset[str], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
     ) -> None:
-        directory = Directory(configuration)
-        self.features = feature_set(configuration, directory.queues)
-        self._state = EngineState(sources, directory, Features(self.features))
+        self._state = EngineState(sources, Directory(configuration))
+        self.features = feature_set(self._state)
+        self._state.features = Features(self.features)
         self._version = 0
         self._cycle = 0
         self._reported = -1
@@ -98,7 +97,7 @@ class Engine:
     def handle(self, events: Iterable[Event]) -> None:
         """Fold events into the state. To pass an event again is harmless."""
         fold(self._state, events)
-        judge(self._state)
+        self._state.features.settle()
         self._state.requeuer.requeue()
         forget_unused(self._state)
         self._version += 1
@@ -147,7 +146,7 @@ class Engine:
         if plan.version != self._version:
             raise StalePlan(f"plan is for version {plan.version}, the state is at {self._version}")
         applying.apply_plan(self._state, plan, first)
-        judge(self._state)
+        self._state.features.settle()
         self._state.requeuer.requeue()
         prune(self._state)
         forget_unused(self._state)

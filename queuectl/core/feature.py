@@ -9,11 +9,20 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import datetime
 from typing import ClassVar, NamedTuple, Protocol
 
-from queuectl.core.decisions import Decision, Evict
+from queuectl.core.decisions import ChildToCheck, Decision, Evict, PodOwnerToRead
+from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.model.events import Event
+from queuectl.core.model.events import Event, PodObserved, WorkloadObserved
+from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import LocalQueueName
-from queuectl.core.model.workload import Attempt, LedgerSnapshot, PastAttempts, WorkloadId
+from queuectl.core.model.workload import (
+    Attempt,
+    LedgerSnapshot,
+    Observation,
+    PastAttempts,
+    Workload,
+    WorkloadId,
+)
 
 
 class Number(NamedTuple):
@@ -37,6 +46,27 @@ class UsageOrder(Protocol):
         """Return usage over `weight` (thousandths) at `now`, as a function of what else is admitted."""
 
 
+class Kernel(Protocol):
+    """What features see of the kernel, and may have done by it."""
+
+    directory: Directory
+    entries: dict[WorkloadId, Entry]
+    """All workloads that are not over."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether all sources have been listed."""
+
+    def entered(self, workload: Workload, observation: Observation) -> Entry:
+        """Return the new entry of an object that was observed before."""
+
+    def route(self, entry: Entry) -> None:
+        """Put it where it belongs: something that decides this changed."""
+
+    def refresh(self, entry: Entry) -> None:
+        """Find what is due: something about it changed."""
+
+
 class Feature:
     """One subject beside quota."""
 
@@ -47,6 +77,8 @@ class Feature:
     active = False
     """It has something to do. The kernel asks no other feature about workloads. A feature that is not active
     learns of its events and decisions alone."""
+    owned_only: ClassVar = False
+    """Of observed workloads, it takes those that have an owner, and all while it is active."""
     counts_bound = False
     """How many pods of a workload are bound to nodes matters to it."""
 
@@ -69,6 +101,39 @@ class Feature:
 
     def released(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
         """`entry` holds nothing any more for this attempt."""
+
+    def entered(self, workload: WorkloadId) -> None:
+        """The workload is known from now on."""
+
+    def changed(self, workload: WorkloadId) -> None:
+        """What the workload holds may have changed, or it is over."""
+
+    def settle(self) -> None:
+        """A batch of events or decisions was applied."""
+
+    # --- pods
+
+    def judged(self, pod: Pod) -> Pod:
+        """Return the pod, which was observed, with the workload that it belongs to."""
+        return pod
+
+    def judged_again(self) -> Iterable[Pod]:
+        """Return the pods that may belong to another workload than when they were observed."""
+        return ()
+
+    # --- what it asks of drivers
+
+    @property
+    def due(self) -> bool:
+        """Whether it has checks for drivers."""
+        return False
+
+    def checks(self) -> Iterable[ChildToCheck | PodOwnerToRead]:
+        """Return what drivers are to read. Each is returned until it is `asked`."""
+        return ()
+
+    def asked(self, check: ChildToCheck | PodOwnerToRead) -> None:
+        """Drivers have been asked."""
 
     # --- what it decides
 
@@ -140,10 +205,46 @@ class Features:
         self._activate()
 
     def observe(self, event: Event) -> None:
-        if of_event := self._of_event.get(type(event)):
-            for feature in of_event:
-                feature.observe(event)
-            self._activate()
+        of_event = self._of_event.get(type(event))
+        if of_event is None:
+            return
+        if isinstance(event, WorkloadObserved) and event.workload.owner is None:
+            of_event = [feature for feature in of_event if feature.active or not feature.owned_only]
+        for feature in of_event:
+            feature.observe(event)
+        self._activate()
+
+    def judged(self, pod: Pod) -> Pod:
+        for feature in self._of_event.get(PodObserved, ()):
+            pod = feature.judged(pod)
+        self._activate()
+        return pod
+
+    def judged_again(self) -> list[Pod]:
+        return [pod for feature in self.active for pod in feature.judged_again()]
+
+    def entered(self, workload: WorkloadId) -> None:
+        for feature in self.active:
+            feature.entered(workload)
+
+    def changed(self, workload: WorkloadId) -> None:
+        for feature in self.active:
+            feature.changed(workload)
+
+    def settle(self) -> None:
+        for feature in self.active:
+            feature.settle()
+
+    @property
+    def due(self) -> bool:
+        return any(feature.due for feature in self.active)
+
+    def checks(self) -> list[ChildToCheck | PodOwnerToRead]:
+        return [check for feature in self.active for check in feature.checks()]
+
+    def asked(self, check: ChildToCheck | PodOwnerToRead) -> None:
+        for feature in self.active:
+            feature.asked(check)
 
     def decided(self, decision: Decision, entry: Entry) -> None:
         if of_decision := self._of_decision.get(type(decision)):

@@ -29,8 +29,8 @@ from queuectl.core.model.events import (
     WorkloadObserved,
 )
 from queuectl.core.model.policy import Gate
-from queuectl.core.model.workload import Observation, WorkloadId
-from queuectl.core.observing import Rules, outdated, precedes
+from queuectl.core.model.workload import Observation, WorkloadId, precedes
+from queuectl.core.observing import Rules
 
 WorkloadEvent = WorkloadObserved | WorkloadGone | EffectSettled | PodsCounted | OwnerRead | PodOwnerRead
 
@@ -101,7 +101,7 @@ class Inbox:
             self._end(WorkloadGone(workload))  # the list before did not have it
             self._known(workload, kind)
         there = self._workloads.setdefault(workload, [])
-        if there and isinstance(last := there[-1], WorkloadObserved) and outdated(seen, last.observation):
+        if there and isinstance(last := there[-1], WorkloadObserved) and seen.outdated_by(last.observation):
             return
         if there and isinstance(last := there[-1], WorkloadGone):
             if precedes(seen.resource_version, last.resource_version):

@@ -42,6 +42,7 @@ from queuectl.core.model.workload import (
     Verb,
     Workload,
     WorkloadId,
+    precedes,
 )
 from queuectl.core.pod_numbers import Resized, grown, larger
 from queuectl.core.queues.inadmissible import queues_below
@@ -98,11 +99,9 @@ def fold(state: EngineState, events: Iterable[Event]) -> None:
 def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
     match event:
         case WorkloadObserved(workload, observation):
-            _observe_child(state, workload, observation)
             if workload.id in state.entries or workload.owner is None:
                 _observe(state, workload, observation, batch)
         case WorkloadGone(workload_id, version):
-            state.children.forget(workload_id)
             _mark_gone(state, state.entries.get(workload_id), batch, version)
         case Listed():
             _list(state, event, batch)
@@ -110,10 +109,10 @@ def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
             _settle(state, event, batch)
         case PodsCounted():
             _count(state, event, batch)
-        case OwnerRead():
-            state.children.read(event)
-        case PodObserved() | PodGone() | PodOwnerRead():
+        case PodObserved() | PodGone():
             _observe_pod(state, event)
+        case OwnerRead() | PodOwnerRead():
+            pass
         case TimeCame(now):
             _time_came(state, now, batch)
         case _:
@@ -121,16 +120,12 @@ def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
     state.features.observe(event)
 
 
-def _observe_pod(state: EngineState, event: PodObserved | PodGone | PodOwnerRead) -> None:
-    if isinstance(event, PodOwnerRead):
-        state.pod_owners.read(event)
-        return
+def _observe_pod(state: EngineState, event: PodObserved | PodGone) -> None:
     if isinstance(event, PodObserved):
-        pod = state.pod_owners.observe(event.pod)
+        pod = state.features.judged(event.pod)
         changed = state.devices.pods.observe(pod)
         state.predictions.observe(pod)
     else:
-        state.pod_owners.forget(event.uid)
         state.nodes.forget_pod(event.uid)
         changed = state.devices.pods.forget(event.uid)
     for pod in changed:
@@ -318,7 +313,7 @@ def _observe(state: EngineState, workload: Workload, observation: Observation, b
     if entry.gone:
         if precedes(observation.resource_version, entry.gone_at):
             return
-    elif last is not None and outdated(observation, last):
+    elif last is not None and observation.outdated_by(last):
         return
     if entry.gone or not (observation.suspended or observation.finished):
         entry.pods_gone, entry.count_void = False, entry.counting_pods
@@ -342,14 +337,6 @@ def _observe(state: EngineState, workload: Workload, observation: Observation, b
 def _mark_of_unknown_age(entry: Entry, observation: Observation) -> ForcedRelease | None:
     """Return the mark that its object may have had before it was adopted: no start of ours has removed it."""
     return observation.release if entry.attempt is not None and entry.attempt.debt else None
-
-
-def _observe_child(state: EngineState, workload: Workload, observation: Observation) -> None:
-    known = state.children.get(workload.id)
-    if workload.owner is None:
-        state.children.forget(workload.id)
-    elif known is None or not outdated(observation, known.observation):
-        state.children.observe(workload, observation, workload.owner)
 
 
 def _note_size(entry: Entry, workload: Workload, now: Observation) -> None:
@@ -392,7 +379,6 @@ def _list(state: EngineState, event: Listed, batch: _Batch) -> None:
     for entry in state.entries.values():
         if entry.ref.kind == event.source and entry.id not in event.workloads:
             _mark_gone(state, entry, batch)
-    state.children.forget_unlisted(event.source, event.workloads)
 
 
 def _settle(state: EngineState, event: EffectSettled, batch: _Batch) -> None:
@@ -436,19 +422,3 @@ def _count(state: EngineState, event: PodsCounted, batch: _Batch) -> None:
 def _first_sight(entry: Entry) -> tuple[datetime, ObjectRef]:
     assert entry.workload is not None
     return (entry.workload.created_at, entry.ref)
-
-
-def outdated(observation: Observation, last: Observation) -> bool:
-    """Return whether `observation` is older than `last`: a read may overtake a watch event."""
-    if observation.generation != last.generation:
-        return observation.generation < last.generation
-    if last.finished is not None and observation.finished is None:
-        return True
-    return precedes(observation.resource_version, last.resource_version)
-
-
-def precedes(version: str, other: str) -> bool:
-    """Return whether a resourceVersion is known to be older: numbers are ordered (since Kubernetes 1.35)."""
-    if not (version.isascii() and version.isdigit() and other.isascii() and other.isdigit()):
-        return False
-    return (len(version), version) < (len(other), other)

@@ -47,14 +47,9 @@ def settle_nodes(state: EngineState) -> None:
 
 def _settle_owners(state: EngineState) -> None:
     """Pods belong to other workloads than before, or to none (M21)."""
-    for judged in state.pod_owners.take_changed():
+    for judged in state.features.judged_again():
         for pod in state.devices.pods.observe(judged):
             state.nodes.observe_pod(pod, state.clock)
-    for workload, loose in state.pod_owners.take_loose():
-        entry = state.entries[workload]
-        if entry.loose_pods != loose:
-            entry.loose_pods = loose
-            state.refresh(entry)
 
 
 def settle_flavors(state: EngineState) -> None:

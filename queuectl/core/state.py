@@ -20,9 +20,7 @@ from queuectl.core.features.namespace_quota.room import NamespaceRoom
 from queuectl.core.features.nodes.expected import Predictions
 from queuectl.core.features.nodes.promises import Promises, StockOuts
 from queuectl.core.features.nodes.room import NodeRoom
-from queuectl.core.features.ownership.children import Children
-from queuectl.core.features.ownership.pod_owners import PodOwners
-from queuectl.core.lifecycle import Resend, Step, may_have_pods, next_time, step
+from queuectl.core.lifecycle import Resend, Step, may_have_pods, next_time, remaining, step
 from queuectl.core.limits import Limits
 from queuectl.core.model.policy import (
     LocalQueueName,
@@ -34,6 +32,7 @@ from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     ConfigKey,
+    Observation,
     Place,
     Workload,
     WorkloadId,
@@ -48,9 +47,10 @@ K = TypeVar("K")
 
 class EngineState:
     def __init__(  # noqa: PLR0915 (a line per field)
-        self, sources: frozenset[str], directory: Directory, features: Features
+        self, sources: frozenset[str], directory: Directory
     ) -> None:
-        self.directory, self.features = directory, features
+        self.directory = directory
+        self.features = Features()
         self.configuration = configuration = directory.configuration
         self.clock = datetime.min.replace(tzinfo=UTC)
         """The latest time that was observed."""
@@ -69,13 +69,10 @@ class EngineState:
         self.limits = Limits(self.tree, self.nodes)
         """What limits admissions."""
         self.entries: dict[WorkloadId, Entry] = {}
-        self.pod_owners = PodOwners(self.entries)
         self.members: dict[LocalQueueName, dict[WorkloadId, Entry]] = {}
         """All entries, by the LocalQueue that they name."""
         self.holders: dict[str, dict[WorkloadId, Entry]] = {}
         """Entries with an open attempt, by the ClusterQueue that is charged."""
-        self.children = Children()
-        """Objects whose owners queue. Only those that no owner holds quota for are entries too."""
         self.pending: dict[str, PendingQueue] = {}
         """By ClusterQueue."""
         self.claims = PreemptionClaims()
@@ -121,12 +118,7 @@ class EngineState:
     @property
     def due(self) -> bool:
         return bool(
-            self.due_steps
-            or self.unreported
-            or self.due_queues
-            or self.due_configs
-            or self.children.doubtful
-            or self.pod_owners
+            self.due_steps or self.unreported or self.due_queues or self.due_configs or self.features.due
         )
 
     def unrecorded_configs(self) -> Iterator[tuple[ConfigKey, str | None]]:
@@ -155,7 +147,7 @@ class EngineState:
 
         To be called once for each entry that a batch of events or decisions changed.
         """
-        self.children.touch(entry.id)
+        self.features.changed(entry.id)
         if entry.id not in self.entries:
             return
         if self.is_frozen(entry):
@@ -200,16 +192,26 @@ class EngineState:
 
     def enter(self, entry: Entry) -> None:
         self.entries[entry.id] = entry
-        self.pod_owners.entered(entry.id)
+        self.features.entered(entry.id)
         entry.local_queue = LocalQueueName(entry.ref.namespace, entry.queue)
         self.members.setdefault(entry.local_queue, {})[entry.id] = entry
+
+    def entered(self, workload: Workload, observation: Observation) -> Entry:
+        """Return the new entry of an object that was observed before."""
+        entry = Entry(workload.id, workload.ref)
+        entry.queue = workload.queue
+        entry.workload, entry.observation = remaining(workload, observation), observation
+        self.arrival += 1
+        entry.arrival = self.arrival
+        self.enter(entry)
+        return entry
 
     def drop(self, entry: Entry) -> None:
         self._waits_no_more(entry)
         self.leave(entry)
         self.note_change(entry)
         del self.entries[entry.id]
-        self.children.touch(entry.id)
+        self.features.changed(entry.id)
         _take_out(self.members, entry.local_queue, entry)
         self.due_steps.set(entry, None)
         self.outbox.pop(entry.id, None)

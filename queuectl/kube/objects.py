@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from queuectl.core.decisions import ChildToCheck
-from queuectl.core.features.ownership.strays import MAX_OWNERS
+from queuectl.core.features.ownership import MAX_OWNERS
 from queuectl.core.model.events import Event, OwnerRead, WorkloadGone
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.jobs import JobKind

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from queuectl.core.applying import restore
 from queuectl.core.directory import Directory
-from queuectl.core.feature import Features
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import FlavorResource, Usage
 from queuectl.core.observing import fold
@@ -29,7 +28,7 @@ def preempted(scenario: Scenario) -> tuple[PreemptionExpect, Finding]:
     document = scenario.document
     assert isinstance(document, ScenarioPreemption)
     start = beginning(scenario)
-    state = EngineState(frozenset({SOURCE}), Directory(settings(document.config)), Features())
+    state = EngineState(frozenset({SOURCE}), Directory(settings(document.config)))
     restore(state, start.snapshot)
     for events in start.batches:
         fold(state, events)

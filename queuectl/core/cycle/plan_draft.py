@@ -14,7 +14,6 @@ from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.decisions import (
     Admit,
     Amend,
-    ChildToCheck,
     Configure,
     Decision,
     Enqueue,
@@ -22,7 +21,6 @@ from queuectl.core.decisions import (
     Evict,
     Keep,
     Plan,
-    PodOwnerToRead,
     PodsToCount,
     Release,
     Retire,
@@ -411,20 +409,12 @@ class PlanDraft:
             now=now,
             decisions=decided,
             probes=tuple(self.probes),
-            checks=tuple(_to_check(state)),
+            checks=tuple(state.features.checks()),
             more=self.more,
             work=self.work,
             apart=frozenset(str(root) for root in self.deferred),
             left=tuple(self.left),
         )
-
-
-def _to_check(state: EngineState) -> Iterator[ChildToCheck | PodOwnerToRead]:
-    yield from state.pod_owners.to_read()
-    children = state.children
-    for child in children.doubtful.values():
-        family = (one.workload.ref for one in children.family(child.holder) if one.runs)
-        yield ChildToCheck(child.workload.id, child.workload.ref, tuple(family))
 
 
 def admissions_turn(state: EngineState) -> frozenset[str]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
+from queuectl.core.feature import Kernel
+from queuectl.core.features.ownership import Ownership
 from queuectl.core.features.pods_ready import PodsReadyClocks
 from queuectl.core.features.slow_stops import SlowStops
 from queuectl.core.features.usage_history import PastUsage
-from queuectl.core.model.policy import ClusterQueue, SchedulingConfiguration
 
 
 class FeatureSet(NamedTuple):
     """All features. The first that asks for a decision about a workload gets it."""
 
+    ownership: Ownership
+    """Charges or stops what runs without its owner's quota, and tells whose pods are whose."""
     pods_ready: PodsReadyClocks
     """Evicts workloads whose pods are not ready in time."""
     slow_stops: SlowStops
@@ -22,10 +24,12 @@ class FeatureSet(NamedTuple):
     """Orders LocalQueues of a ClusterQueue by what they have used."""
 
 
-def feature_set(configuration: SchedulingConfiguration, queues: Mapping[str, ClusterQueue]) -> FeatureSet:
-    """Return the features of one engine. `queues`: the ClusterQueues in force."""
+def feature_set(kernel: Kernel) -> FeatureSet:
+    """Return the features of one engine."""
+    configuration = kernel.directory.configuration
     return FeatureSet(
-        PodsReadyClocks(configuration, queues),
+        Ownership(kernel),
+        PodsReadyClocks(configuration, kernel.directory.queues),
         SlowStops(configuration.terminating_alarm),
         PastUsage(configuration.usage_sharing),
     )

@@ -227,6 +227,21 @@ class Observation:
     release: ForcedRelease | None = None
     """In its reserved-release annotation."""
 
+    def outdated_by(self, last: Observation) -> bool:
+        """Return whether it is older than `last`: a read may overtake a watch event."""
+        if self.generation != last.generation:
+            return self.generation < last.generation
+        if last.finished is not None and self.finished is None:
+            return True
+        return precedes(self.resource_version, last.resource_version)
+
+
+def precedes(version: str, other: str) -> bool:
+    """Return whether a resourceVersion is known to be older: numbers are ordered (since Kubernetes 1.35)."""
+    if not (version.isascii() and version.isdigit() and other.isascii() and other.isdigit()):
+        return False
+    return (len(version), version) < (len(other), other)
+
 
 class Phase(StrEnum):
     PENDING = "Pending"

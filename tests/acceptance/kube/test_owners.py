@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from queuectl.core.decisions import ChildToCheck
-from queuectl.core.features.ownership.strays import MAX_OWNERS
+from queuectl.core.features.ownership import MAX_OWNERS
 from queuectl.core.model.events import Event, OwnerRead, WorkloadGone, WorkloadObserved
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.jobs import QUEUE_LABEL

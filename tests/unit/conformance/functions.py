@@ -12,7 +12,6 @@ from typing import Any, Final
 from queuectl.core.cycle.nomination import PreemptionSimulation
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.feature import Features
 from queuectl.core.flavors.assignment import assign
 from queuectl.core.flavors.queue_flavors import (
     Charge,
@@ -63,7 +62,6 @@ def _state(vector: Vector) -> EngineState:
     state = EngineState(
         frozenset(),
         Directory(settings(documents.Config.model_validate(document(vector)["config"]))),
-        Features(),
     )
     fold(state, read_manifests([obj for obj in vector["objects"] if not _overlaps(obj)]).events)
     fold(state, [_in_parts(obj) for obj in vector["objects"] if _overlaps(obj)])
@@ -374,7 +372,7 @@ def _without_nothing(expect: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def candidate_order(vector: Vector) -> list[str]:
-    state = EngineState(frozenset(), Directory(), Features())
+    state = EngineState(frozenset(), Directory())
     usage: dict[LocalQueueName, float] = {}
     entries = []
     for given in vector["candidates"]:

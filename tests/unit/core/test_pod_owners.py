@@ -116,7 +116,7 @@ def test_what_is_read_of_owners_is_forgotten_with_the_last_pod() -> None:
     found.run()
     found.tell(PodOwnerRead(GANG, JOB.uid, belongs=True), PodGone("a"))
     found.tell(PodOwnerRead(GANG, JOB.uid, belongs=True))
-    owners = engine_state.state(found.engine).pod_owners
+    owners = found.engine.features.ownership.pod_owners
     assert (owners._labelled, owners._by_uid, owners._doubtful) == ({}, {}, {})
     assert not found.engine.due
 

@@ -41,8 +41,10 @@ class Children:
         self.doubtful: dict[WorkloadId, OwnedChild] = {}
         """Those of which the owners are to be read."""
 
-    def __contains__(self, workload: WorkloadId) -> bool:
-        return workload in self._children
+    @property
+    def known(self) -> bool:
+        """Whether there is any, or one that is gone is to be noticed."""
+        return bool(self._children or self._changed)
 
     def get(self, workload: WorkloadId) -> OwnedChild | None:
         return self._children.get(workload)

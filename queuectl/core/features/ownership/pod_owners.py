@@ -49,6 +49,11 @@ class PodOwners:
         self._loose: set[WorkloadId] = set()
         """Workloads of whose label pods without a controller came or went."""
 
+    @property
+    def known(self) -> bool:
+        """Whether any pod has the label of a workload, or one that is gone is to be noticed."""
+        return bool(self._labelled or self._changed or self._loose)
+
     def __bool__(self) -> bool:
         """Whether any owner is to be read."""
         return bool(self._doubtful)
