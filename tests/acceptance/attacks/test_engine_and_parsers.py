@@ -25,9 +25,9 @@ from queuectl.kinds.workloads import observe
 from tests.builders import GPU, World, admitted, local_queue, observed, queue, workload
 from tests.doubles import engine_state
 from tests.job_kinds import JOB_KINDS
+from tests.unit.core.features.ownership.test_pod_owners import GANG, bound, evicted, pod, reads, runs, world
 from tests.unit.core.test_observed_attempts import A, attempt
 from tests.unit.core.test_pod_numbers import Running
-from tests.unit.core.test_pod_owners import GANG, bound, evicted, pod, reads, runs, world
 from tests.unit.kinds.job_objects import container, job
 
 Json = dict[str, Any]

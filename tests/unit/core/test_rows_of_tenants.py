@@ -25,7 +25,7 @@ from queuectl.ledger.shapes import shape_of
 from queuectl.ledger.write.plan_rows import Fold
 from tests.builders import GPU, World, flavor, group, local_queue, policy, queue
 from tests.job_kinds import JOB_KINDS
-from tests.unit.core.test_device_claims import MAPPED
+from tests.unit.core.features.devices.test_device_claims import MAPPED
 from tests.unit.kinds.job_objects import container, job
 
 KIB = 1024

@@ -89,7 +89,7 @@ def test_an_engine_from_the_ledger_decides_as_a_controller_that_starts_then() ->
     played = hour()
     what_if: list[Event] = [policy_event(cluster_queue("research", 40))]
     differing = 0
-    for when in some_of(played, 50):
+    for when in some_of(played, 25):
         now = when + timedelta(seconds=1)
         rebuilt, live = engine_of(wait_for(played.ledger.at(when)), played.settings), started(played, when)
         assert violations(rebuilt) == []
@@ -99,7 +99,7 @@ def test_an_engine_from_the_ledger_decides_as_a_controller_that_starts_then() ->
         decided = moves(rebuilt.decide(now, MANY))
         assert decided == moves(live.decide(now, MANY)), when
         differing += bool(decided)
-    assert 2 * differing > len(some_of(played, 50)), "the plans that are compared are almost all empty"
+    assert 2 * differing > len(some_of(played, 25)), "the plans that are compared are almost all empty"
 
 
 def test_an_engine_from_the_newest_state_shares_a_shortage_as_a_controller_that_starts_then() -> None:

@@ -15,8 +15,8 @@ from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.ledger.shapes import shape_of
 from queuectl.scenarios.rebuilt_engine import claiming, requested
 from tests.builders import GPU, World, pending_row, pod_set, workload
-from tests.unit.core.test_device_claims import ONE_GPU, OWN, PATH, SHARED, asks, held, world
-from tests.unit.core.test_device_claims import claiming as claims
+from tests.unit.core.features.devices.test_device_claims import ONE_GPU, OWN, PATH, SHARED, asks, held, world
+from tests.unit.core.features.devices.test_device_claims import claiming as claims
 
 TWO_GPUS = ResourceClaimTemplate("ns/one-gpu", (asks(("gpu.nvidia.com", 2)),))
 DATA = ResourceClaim("ns/data", (asks(("gpu.nvidia.com", 3)),))

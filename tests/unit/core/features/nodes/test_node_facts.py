@@ -27,11 +27,18 @@ from tests.doubles.invariants import violations
 from tests.unit.core import profiles
 from tests.unit.core.actions import JOBS, SCRIPT_ON_NODES, SETUP, on_nodes, play, random_event, submit_some
 from tests.unit.core.driver import Driver, wait_for
+from tests.unit.core.features.devices.test_devices import OWN, gpus, other, slice_
+from tests.unit.core.features.devices.test_devices import world as devices_on_two_nodes
+from tests.unit.core.features.nodes.test_node_loss import (
+    RULES,
+    SETTINGS,
+    UNHEALTHY,
+    evictions,
+    nodes_with_two,
+    runs,
+)
 from tests.unit.core.node_worlds import NodeWorld, gang, node
 from tests.unit.core.plans import Law, When, meaning, moves
-from tests.unit.core.test_devices import OWN, gpus, other, slice_
-from tests.unit.core.test_devices import world as devices_on_two_nodes
-from tests.unit.core.test_node_loss import RULES, SETTINGS, UNHEALTHY, evictions, nodes_with_two, runs
 from tests.unit.core.trees import Dice
 
 profiles.load()
