@@ -196,7 +196,7 @@ class Engine:
         return outgoing.unacknowledged(self._state)
 
     def take_capacities(self) -> list[FlavorCapacity] | None:
-        """Return what the nodes of each flavor have (core/features/nodes/report); None: as returned last.
+        """Return what the nodes of each flavor have (core/features/nodes/facts); None: as returned last.
 
         Costs some ten microseconds for each node. None, too, until all sources are listed.
         """
