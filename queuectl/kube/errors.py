@@ -10,6 +10,8 @@ import orjson
 from queuectl.ports.cluster import ClusterUnavailable
 
 MAX_MESSAGE: Final = 500
+_END: Final = 200
+"""Characters of a longer message that are its end."""
 _MAX_RETRY_AFTER: Final = 300.0
 """Seconds; a longer Retry-After of a server is cut to this."""
 
@@ -88,7 +90,14 @@ def from_answer(request: str, status: int, headers: Mapping[str, str], body: byt
 def from_status(request: str, status: int, message: str, wait: float | None = None) -> ApiError:
     """The exception for a Status object in a watch."""
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 or status < 400 else BadRequest)
-    return kind(f"{request}: {status} {message[:MAX_MESSAGE]}", status=status, retry_after=wait)
+    return kind(f"{request}: {status} {_shortened(message)}", status=status, retry_after=wait)
+
+
+def _shortened(message: str) -> str:
+    """Return the begin and the end of a long message: what is wrong stands behind the value that is."""
+    if len(message) <= MAX_MESSAGE:
+        return message
+    return f"{message[: MAX_MESSAGE - _END]} ... {message[-_END:]}"
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

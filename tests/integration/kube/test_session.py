@@ -53,6 +53,14 @@ async def test_each_error_status_has_its_exception(status: int, kind: type[error
     assert "because" in str(caught.value)
 
 
+def test_a_long_message_keeps_its_end_where_what_is_wrong_stands() -> None:
+    message = f"spec.template: Invalid value: {'x' * 5000}: field is immutable"
+    error = str(errors.from_status("PATCH /x", 422, message))
+    assert error.startswith("PATCH /x: 422 spec.template: Invalid value: xxx")
+    assert error.endswith("xxx: field is immutable")
+    assert len(error) < 600
+
+
 @pytest.mark.parametrize("body", [b"<html>bad gateway</html>", b"[1]", b"", b"\xff\xfe"])
 async def test_an_invalid_answer_counts_as_no_answer(body: bytes) -> None:
     async def handle(_: web.Request) -> web.Response:
