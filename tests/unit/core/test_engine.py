@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuectl.core.decisions import Admit, Evict, Keep, Release, Retire
+from queuectl.core.decisions import Admit, Amend, Evict, Keep, Release, Retire
 from queuectl.core.engine import StalePlan
 from queuectl.core.model.events import EffectSettled, PodsCounted, Result, TimeCame, WorkloadGone
 from queuectl.core.model.policy import Cohort, QueueingStrategy, StopPolicy, Taint
@@ -275,6 +275,23 @@ def test_a_denied_start_is_repeated_after_the_backoff() -> None:
     assert admitted(world.run()) == ["a"]
     (again,) = world.engine.take_effects()
     assert again.key.attempt == 2
+
+
+def test_pods_that_are_ready_after_a_denied_start_reset_its_failures() -> None:
+    """L16, also where no clock is configured, and in the process that counted the failure."""
+    world = World(queue("cq", 1), LQ)
+    world.submit(workload("a"))
+    world.run()
+    (effect,) = world.engine.take_effects()
+    world.tell(EffectSettled(effect.key, Result.DENIED, detail="policy x says no"))
+    world.run()
+    world.tell(TimeCame(T0 + timedelta(seconds=60)))
+    assert admitted(world.run()) == ["a"]
+    world.settle()
+    world.tell(observed(workload("a"), suspended=False, generation=2, ready=True))
+    (amend,) = world.run()
+    assert isinstance(amend, Amend)
+    assert (amend.past.failures, amend.past.ready) == (0, 2)
 
 
 def test_a_flavor_with_an_untolerated_taint_is_skipped() -> None:

@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar, Final, NamedTuple
 
-from queuectl.core.decisions import Amend, Decision, Evict
+from queuectl.core.decisions import Amend, Decision, Evict, Release
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature
 from queuectl.core.model.events import Event, PolicyObserved
 from queuectl.core.model.policy import ClusterQueue, SchedulingConfiguration
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.values import value
-from queuectl.core.model.workload import Attempt, LedgerSnapshot, PastAttempts, WorkloadId
+from queuectl.core.model.workload import Attempt, LedgerSnapshot, PastAttempts, Phase, WorkloadId
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,10 @@ def running_clock(
 
 
 class PodsReadyClocks(Feature):
+    """Is active where any clock is set, or a failed start is remembered that ready pods reset (L16)."""
+
     events: ClassVar = frozenset({PolicyObserved})
+    decisions: ClassVar = frozenset({Release})
 
     def __init__(self, configuration: SchedulingConfiguration, queues: Mapping[str, ClusterQueue]) -> None:
         """`queues`: the ClusterQueues in force."""
@@ -128,6 +131,9 @@ class PodsReadyClocks(Feature):
             rules = readiness_rules(self._configuration, event.value)
             self.active |= rules.any
             self.counts_bound |= rules.counts_bound
+
+    def decided(self, decision: Decision, entry: Entry) -> None:
+        self.active |= entry.past.failures > 0
 
     def _rules(self, attempt: Attempt) -> ReadinessRules:
         return readiness_rules(self._configuration, self._queues.get(attempt.assignment.cluster_queue))
@@ -149,7 +155,9 @@ class PodsReadyClocks(Feature):
     def _clock(self, entry: Entry, now: datetime) -> ReadyClock | None:
         """Return the clock that runs; None also where its status does not say that pods are not ready."""
         attempt, seen = entry.attempt, entry.observation
-        if attempt is None or seen is None or seen.ready is not False or not entry.runs:
+        if attempt is None or entry.phase is not Phase.ADMITTED:
+            return None
+        if seen is None or seen.ready is not False or not entry.runs:
             return None
         rules = self._rules(attempt)
         if not rules.any:
