@@ -11,6 +11,7 @@ import click
 
 from queuectl.cli import contexts
 from queuectl.cli.arguments import meant
+from queuectl.cli.operating import call
 from queuectl.cli.options import Failure, NotGood, Options
 from queuectl.cli.printing import printable
 
@@ -56,8 +57,6 @@ def answer(loss: str) -> str | None:
 
 def run(options: Options, of: EditTarget, work: Callable[[Session], Awaitable[None]]) -> None:
     """Run `work` with a session to the cluster of the kubeconfig; `of`: the object that errors are about."""
-    from queuectl.cli.operating import call
-
     kubeconfig = contexts.announced(options)
 
     async def session() -> None:

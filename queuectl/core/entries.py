@@ -220,8 +220,8 @@ class Entry:
         return seen is not None and (self.generation is None or seen.generation >= self.generation)
 
     @property
-    def charged_to(self) -> str | None:
-        """The ClusterQueue that its open attempt is charged to, or that it waits in."""
+    def ruled_by(self) -> str | None:
+        """The ClusterQueue whose rules apply: the one that its open attempt is charged to, or it waits in."""
         return self.attempt.assignment.cluster_queue if self.attempt is not None else self.cluster_queue
 
     @property

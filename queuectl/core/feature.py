@@ -57,7 +57,7 @@ class Kernel(Protocol):
     def synced(self) -> bool:
         """Whether all sources have been listed."""
 
-    def entered(self, workload: Workload, observation: Observation) -> Entry:
+    def new_entry(self, workload: Workload, observation: Observation) -> Entry:
         """Return the new entry of an object that was observed before."""
 
     def route(self, entry: Entry) -> None:
@@ -181,11 +181,10 @@ class Features:
         self._all = tuple(features)
         self._of_event = _by_class(self._all, "events")
         self._of_decision = _by_class(self._all, "decisions")
-        self.active = self._all
         self._activate()
 
     def _activate(self) -> None:
-        self.active = tuple(feature for feature in self._all if feature.active)
+        self.active = [feature for feature in self._all if feature.active]
 
     @property
     def usage(self) -> UsageOrder | None:
@@ -205,14 +204,13 @@ class Features:
         self._activate()
 
     def observe(self, event: Event) -> None:
-        of_event = self._of_event.get(type(event))
-        if of_event is None:
-            return
+        of_event = self._of_event.get(type(event), [])
         if isinstance(event, WorkloadObserved) and event.workload.owner is None:
             of_event = [feature for feature in of_event if feature.active or not feature.owned_only]
         for feature in of_event:
             feature.observe(event)
-        self._activate()
+        if of_event:
+            self._activate()
 
     def judged(self, pod: Pod) -> Pod:
         for feature in self._of_event.get(PodObserved, ()):
@@ -268,12 +266,13 @@ class Features:
 
     def step(self, entry: Entry, now: datetime) -> Evict | None:
         """Return the first eviction that a feature asks for."""
-        steps = (feature.step(entry, now) for feature in self.active)
-        return next((step for step in steps if step is not None), None)
+        for feature in self.active:
+            if (step := feature.step(entry, now)) is not None:
+                return step
+        return None
 
     def next_times(self, entry: Entry, now: datetime) -> list[datetime]:
-        times = (feature.next_time(entry, now) for feature in self.active)
-        return [when for when in times if when is not None]
+        return [when for one in self.active if (when := one.next_time(entry, now)) is not None]
 
     def noted(self, past: PastAttempts, entry: Entry, now: datetime) -> PastAttempts:
         for feature in self.active:

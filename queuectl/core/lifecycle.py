@@ -134,13 +134,13 @@ def accounted(
             admitted_at = entry.attempt.admitted_at if entry.attempt is not None else now
             past = ran(entry.past, admitted_at, now)
             if decision.reason.code is Code.PODS_READY_TIMEOUT:
-                rules = directory.requeueing(entry.charged_to)
+                rules = directory.requeueing(entry.ruled_by)
                 past = failed(past, workload, now, rules, decision.reason.detail or "")
             return replace(decision, past=features.accounted(past, decision, entry, now))
         case Release(workload) if (denied := entries[workload].start_denied) is not None:
             why = f"its start was denied: {denied}"
             entry = entries[workload]
-            past = failed(entry.past, workload, now, directory.requeueing(entry.charged_to), why)
+            past = failed(entry.past, workload, now, directory.requeueing(entry.ruled_by), why)
             return replace(decision, past=past)
         case _:
             return decision

@@ -112,7 +112,7 @@ def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
         case PodObserved() | PodGone():
             _observe_pod(state, event)
         case OwnerRead() | PodOwnerRead():
-            pass
+            pass  # features alone take these
         case TimeCame(now):
             _time_came(state, now, batch)
         case _:

@@ -196,7 +196,7 @@ class EngineState:
         entry.local_queue = LocalQueueName(entry.ref.namespace, entry.queue)
         self.members.setdefault(entry.local_queue, {})[entry.id] = entry
 
-    def entered(self, workload: Workload, observation: Observation) -> Entry:
+    def new_entry(self, workload: Workload, observation: Observation) -> Entry:
         """Return the new entry of an object that was observed before."""
         entry = Entry(workload.id, workload.ref)
         entry.queue = workload.queue
@@ -288,7 +288,7 @@ class EngineState:
     def place(self, entry: Entry, created_at: datetime) -> Place:
         """Return its place in the order of O1, O2 and O6."""
         requeued_at = entry.past.until
-        if requeued_at is not None and not self.directory.requeueing(entry.charged_to).loses_place:
+        if requeued_at is not None and not self.directory.requeueing(entry.ruled_by).loses_place:
             requeued_at = None
         return queue_place(entry.priority, created_at, entry.arrival, entry.id, requeued_at=requeued_at)
 

@@ -138,7 +138,7 @@ class Ownership(Feature):
                 children.doubt(child)
             else:
                 stray = _stray(child, held=room is not None)
-                self._set_stray(entry or self._kernel.entered(child.workload, child.observation), stray)
+                self._set_stray(entry or self._kernel.new_entry(child.workload, child.observation), stray)
 
     def _room(self, holder: WorkloadId, child: OwnedChild, hops: int) -> dict[str, int] | None:
         """Return the amounts that `holder` holds, in base units, with `pods`; None: it holds no quota."""

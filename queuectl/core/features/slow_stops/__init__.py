@@ -40,7 +40,7 @@ class SlowStops(Feature):
 
     def __init__(self, seconds: int) -> None:
         self._seconds = seconds
-        self._evicting: dict[WorkloadId, Entry] = {}
+        self._evicting: set[WorkloadId] = set()
         self._late: dict[WorkloadId, None] = {}
         self._fresh: dict[WorkloadId, Entry] = {}
         """Those of `_late` that no driver has been told of."""
@@ -50,17 +50,18 @@ class SlowStops(Feature):
         return self._late.keys()
 
     def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
-        self._evicting = {entry.id: entry for entry in entries.values() if entry.phase is Phase.EVICTING}
+        self._evicting = {entry.id for entry in entries.values() if entry.phase is Phase.EVICTING}
         self.active = bool(self._evicting)
 
     def decided(self, decision: Decision, entry: Entry) -> None:
-        self._evicting[entry.id] = entry
+        self._evicting.add(entry.id)
         self.active = True
 
     def released(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
-        if self._evicting.pop(entry.id, None) is not None:
-            self._late.pop(entry.id, None)
-            self._fresh.pop(entry.id, None)
+        self._evicting.discard(entry.id)
+        self._late.pop(entry.id, None)
+        self._fresh.pop(entry.id, None)
+        self.active = bool(self._evicting)
 
     def next_time(self, entry: Entry, now: datetime) -> datetime | None:
         """Return when its eviction is late."""
