@@ -50,7 +50,7 @@ from queuectl.core.model.workload import (
 from queuectl.core.pod_numbers import NOT_RESIZED
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.queues.pending import is_refusal, wanted
-from queuectl.core.settling import prune, settle_flavors, settle_nodes, wake
+from queuectl.core.settling import prune, settle_flavors, settle_nodes
 from queuectl.core.state import EngineState
 from queuectl.core.transitions import transition
 
@@ -136,7 +136,6 @@ def apply_plan(state: EngineState, plan: Plan, first: int) -> None:
         state.features.asked(check)
     for entry in changed.values():
         state.refresh(entry)
-    wake(state)
     settle_nodes(state)
     settle_flavors(state)
 
@@ -251,9 +250,9 @@ def _keep(state: EngineState, entry: Entry, decision: Keep) -> None:
     if group is None:
         state.unreported.pop(entry.id, None)
         return
-    if decision.evaluation is not None and decision.evaluation.no_room:
+    if decision.evaluation is not None and decision.evaluation.must_wait:
         group.nominated()
-        entry.no_room = decision.reason
+        state.features.must_wait(entry, decision.reason)
         state.route(entry)
         return
     queue, evaluation = state.pending[group.cluster_queue], decision.evaluation

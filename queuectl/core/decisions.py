@@ -81,8 +81,8 @@ class Evaluation:
     """When it is nominated again in any case: a protection ends."""
     lacking: tuple[Pods, ...] = ()
     """Pods that did not fit on nodes, with one of the flavors each: room for any of them helps it (W6)."""
-    no_room: bool = False
-    """A ResourceQuota has no room for it: it leaves its pending queue until there is some (N6)."""
+    must_wait: bool = False
+    """A start check does not admit it: it leaves its pending queue until that feature lets it (N6)."""
 
 
 @value(frozen=True, slots=True)

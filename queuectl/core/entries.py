@@ -104,7 +104,6 @@ class Entry:
         "loose_pods",
         "lost",
         "marked_before",
-        "no_room",
         "observation",
         "order",
         "past",
@@ -188,8 +187,6 @@ class Entry:
         self.start_denied: str | None = None
         """Why the API server denies the start; until the workload is released for that."""
         self.past = NO_PAST_ATTEMPTS
-        self.no_room: Reason | None = None
-        """Which ResourceQuota had no room for it when it was to be admitted (N6)."""
         self.held_known = False
         """What its pods take is counted as its object, its attempt, policy and context are now."""
         self.generation: int | None = None

@@ -15,7 +15,9 @@ from queuectl.core.entries import Entry
 from queuectl.core.model.events import Event, PodObserved, WorkloadObserved
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import LocalQueueName
+from queuectl.core.model.reasons import Reason
 from queuectl.core.model.workload import (
+    Assignment,
     Attempt,
     LedgerSnapshot,
     Observation,
@@ -44,6 +46,39 @@ class UsageOrder(Protocol):
         self, local_queue: LocalQueueName, weight: int, now: datetime
     ) -> Callable[[Mapping[str, int]], UsageValue]:
         """Return usage over `weight` (thousandths) at `now`, as a function of what else is admitted."""
+
+
+class StartCheck(Protocol):
+    """What an admission needs beside limits, while one plan is made."""
+
+    def lacking(self, entry: Entry, gone: Iterable[WorkloadId], *, observed: bool) -> Reason | None:
+        """Return why `entry`, which limits would admit, must wait; None: it need not.
+
+        `gone`: workloads that are to end before it starts. `observed`: False: what the cluster says may be
+        older than that, and does not count.
+        """
+
+    def admit(self, entry: Entry, assignment: Assignment) -> None:
+        """The plan admits `entry`."""
+
+
+class StartChecks:
+    """Those of all active features."""
+
+    def __init__(self, checks: Iterable[StartCheck]) -> None:
+        self._checks = tuple(checks)
+
+    def __bool__(self) -> bool:
+        return bool(self._checks)
+
+    def lacking(self, entry: Entry, gone: Iterable[WorkloadId], *, observed: bool) -> Reason | None:
+        gone = tuple(gone)
+        found = (check.lacking(entry, gone, observed=observed) for check in self._checks)
+        return next((reason for reason in found if reason is not None), None)
+
+    def admit(self, entry: Entry, assignment: Assignment) -> None:
+        for check in self._checks:
+            check.admit(entry, assignment)
 
 
 class Kernel(Protocol):
@@ -95,6 +130,9 @@ class Feature:
 
     def charged(self, entry: Entry, attempt: Attempt) -> None:
         """`entry` holds quota for this attempt from now on."""
+
+    def recharged(self, entry: Entry, attempt: Attempt) -> None:
+        """What the pods of this attempt follow from may have changed: counts, its object, policy, context."""
 
     def resized(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
         """`entry` holds less for the same attempt from now on."""
@@ -152,6 +190,23 @@ class Feature:
     def accounted(self, past: PastAttempts, decision: Decision, entry: Entry, now: datetime) -> PastAttempts:
         """Return `past`, which `decision` records, with the time of the plan and what an attempt leaves."""
         return past
+
+    def start_check(self) -> StartCheck | None:
+        """Return what it asks of admissions in a plan that begins now; None: nothing."""
+        return None
+
+    def must_wait(self, entry: Entry, reason: Reason) -> None:
+        """A plan that is committed would have admitted `entry`, but for `reason` of a start check."""
+
+    def waits(self, entry: Entry, *, eligible: bool) -> Reason | None:
+        """Return why `entry` stays out of its pending queue for now; None: it need not.
+
+        `eligible`: it is pending, and nothing else keeps it out; if not, it does not wait for this any more.
+        """
+        return None
+
+    def revised(self, workload: WorkloadId) -> None:
+        """It asks for something else, or objects of its namespace changed: it need not wait any more."""
 
     def gives_up(self, entry: Entry, now: datetime) -> bool:
         """Return whether the end of an evicted workload is not waited for any more, from now on (C14)."""
@@ -254,6 +309,10 @@ class Features:
         for feature in self.active:
             feature.charged(entry, attempt)
 
+    def recharged(self, entry: Entry, attempt: Attempt) -> None:
+        for feature in self.active:
+            feature.recharged(entry, attempt)
+
     def resized(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
         for feature in self.active:
             feature.resized(entry, attempt, now)
@@ -283,6 +342,26 @@ class Features:
         for feature in self.active:
             past = feature.accounted(past, decision, entry, now)
         return past
+
+    def start_checks(self) -> StartChecks:
+        checks = [feature.start_check() for feature in self.active]
+        return StartChecks(check for check in checks if check is not None)
+
+    def must_wait(self, entry: Entry, reason: Reason) -> None:
+        for feature in self.active:
+            feature.must_wait(entry, reason)
+
+    def waits(self, entry: Entry, *, eligible: bool) -> Reason | None:
+        """Return the reason of the first for which it waits. The others are told that it does not."""
+        reason = None
+        for feature in self.active:
+            found = feature.waits(entry, eligible=eligible and reason is None)
+            reason = reason or found
+        return reason
+
+    def revised(self, workload: WorkloadId) -> None:
+        for feature in self.active:
+            feature.revised(workload)
 
     def gives_up(self, entry: Entry, now: datetime) -> bool:
         given_up = [feature.gives_up(entry, now) for feature in self.active]

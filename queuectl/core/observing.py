@@ -32,7 +32,6 @@ from queuectl.core.model.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model.pod_limits import NamespaceQuota, namespace_of
 from queuectl.core.model.policy import Context, Gate, LocalQueue, LocalQueueName, Node, ResourceFlavor
 from queuectl.core.model.workload import (
     ConfigKey,
@@ -47,7 +46,7 @@ from queuectl.core.model.workload import (
 from queuectl.core.pod_numbers import Resized, grown, larger
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
-from queuectl.core.settling import prune, settle_flavors, settle_nodes, settle_quota, wake
+from queuectl.core.settling import prune, settle_flavors, settle_nodes, settle_quota
 from queuectl.core.state import EngineState
 
 CONFIGURATION = ConfigKey("Configuration", "", "queuectl")
@@ -87,7 +86,6 @@ def fold(state: EngineState, events: Iterable[Event]) -> None:
     for entry in sorted(batch.entries.values(), key=lambda entry: (entry.arrival, entry.id)):
         state.route(entry)
         state.refresh(entry)
-    wake(state)
     settle_nodes(state)
     settle_quota(state)
     settle_flavors(state)
@@ -207,8 +205,6 @@ def _observe_context(state: EngineState, event: ContextObserved, affected: Affec
     if (key := state.contexts.observe(event)) is not None:
         state.specs[key] = event.spec
         state.due_configs.add(key)
-    if isinstance(value, NamespaceQuota):
-        state.room.changed.add(namespace_of(value.name))
     if isinstance(value, Gate):
         gate = ConfigKey(GATE, "", value.name)
         state.specs[gate] = json.dumps({"installedAt": value.installed_at.isoformat()})
@@ -277,8 +273,8 @@ def _under_other_rules(state: EngineState, namespaces: Set[str]) -> set[LocalQue
     """Objects of these namespaces changed: return the LocalQueues whose workloads this affects."""
     found = {local for local in state.members if local.namespace in namespaces}
     for local in found:
-        for entry in state.members[local].values():
-            entry.no_room = None
+        for workload in state.members[local]:
+            state.features.revised(workload)
     return found
 
 
@@ -351,7 +347,7 @@ def _note_size(entry: Entry, workload: Workload, now: Observation) -> None:
 
 def _note_changes(state: EngineState, entry: Entry, workload: Workload, now: Observation) -> None:
     if entry.workload is not None and entry.workload.pod_sets != workload.pod_sets:
-        entry.no_room = None  # it asks for something else
+        state.features.revised(entry.id)
     known = entry.recorded_pods
     if entry.attempt is None and known and known != state.directory.recorded(workload):
         entry.reason = None  # its numbers are about what it asked for: the next one is recorded (L29)

@@ -11,14 +11,6 @@ from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.state import EngineState
 
 
-def wake(state: EngineState) -> None:
-    """Queue the workloads for which a ResourceQuota has room again (N6)."""
-    for entry in state.room.woken():
-        entry.no_room = None
-        state.route(entry)
-        state.refresh(entry)
-
-
 def settle_nodes(state: EngineState) -> None:
     """Nodes, their pods, or what is held changed: bring the room on nodes up to date."""
     nodes, limited = state.nodes, bool(state.nodes)

@@ -16,7 +16,6 @@ from queuectl.core.due import DueSteps
 from queuectl.core.entries import Entry, Shape
 from queuectl.core.feature import Features
 from queuectl.core.features.devices.pods import Devices
-from queuectl.core.features.namespace_quota.room import NamespaceRoom
 from queuectl.core.features.nodes.expected import Predictions
 from queuectl.core.features.nodes.promises import Promises, StockOuts
 from queuectl.core.features.nodes.room import NodeRoom
@@ -58,7 +57,6 @@ class EngineState:
         """Time of the plan that was applied last."""
         self.timers: Timers[WorkloadId] = Timers()
         """When the next decision about a workload may change by time alone."""
-        self.room = NamespaceRoom(self.directory.pods)
         self.tree = self.directory.tree
         self.nodes = NodeRoom(self.directory.flavors, configuration.nodes)
         self.devices = Devices(configuration, self.directory.pods.claims)
@@ -207,7 +205,7 @@ class EngineState:
         return entry
 
     def drop(self, entry: Entry) -> None:
-        self._waits_no_more(entry)
+        self.features.waits(entry, eligible=False)
         self.leave(entry)
         self.note_change(entry)
         del self.entries[entry.id]
@@ -225,7 +223,7 @@ class EngineState:
         if entry.attempt is not None or workload is None or entry.gone:
             if entry.attempt is not None and not entry.held_known:
                 self._hold(entry, entry.attempt)
-            self._waits_no_more(entry)
+            self.features.waits(entry, eligible=False)
             self.leave(entry)
             return
         if workload.queue != entry.queue:
@@ -241,11 +239,8 @@ class EngineState:
         kept = kept_out(entry.past, entry.run_limit, self.clock)
         if kept is not None and workload.hold:  # L20
             entry.past, kept = NO_PAST_ATTEMPTS, None
-        entry.ineligible = entry.ineligible or kept or entry.no_room
-        if entry.no_room is not None and entry.ineligible is entry.no_room:
-            self.room.wait(entry)
-        else:
-            self._waits_no_more(entry)
+        entry.ineligible = entry.ineligible or kept
+        entry.ineligible = self.features.waits(entry, eligible=entry.ineligible is None) or entry.ineligible
         if self.is_frozen(entry):
             if entry.recorded is None:
                 self.leave(entry)
@@ -262,10 +257,6 @@ class EngineState:
             self.unreported.pop(entry.id, None)
             self._queue(entry, workload, entry.cluster_queue)
         self.note_change(entry)
-
-    def _waits_no_more(self, entry: Entry) -> None:
-        entry.no_room = None
-        self.room.leave(entry.id, entry.ref.namespace)
 
     def leave(self, entry: Entry) -> None:
         """Remove it from its pending queue, or from the ineligible."""
@@ -305,7 +296,6 @@ class EngineState:
         entry.cells = self.tree.numbered(attempt.assignment.usage())
         queue = attempt.assignment.cluster_queue
         self.tree.add(self.tree.queue(queue), entry.cells)
-        self.room.hold(entry)
         if self.nodes:
             # What it was nominated with: its charges need not be computed again.
             self.hold_pods(entry, attempt, entry.shape if entry.workload is not None else ())
@@ -319,7 +309,7 @@ class EngineState:
 
     def _hold(self, entry: Entry, attempt: Attempt) -> None:
         """The counts of its open attempt changed, or what else its pods follow from."""
-        self.room.hold(entry)
+        self.features.recharged(entry, attempt)
         entry.held_known = True
         if self.nodes:
             self.hold_pods(entry, attempt, self.charges(entry))
@@ -358,7 +348,6 @@ class EngineState:
         queue = attempt.assignment.cluster_queue
         node = self.tree.queue(queue)
         self.tree.remove(node, entry.cells)
-        self.room.drop(entry.id)
         self.nodes.drop(entry.id)
         self.predictions.ended(entry.id)
         _take_out(self.holders, queue, entry)

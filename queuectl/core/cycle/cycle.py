@@ -18,7 +18,7 @@ from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.reserved_room import ReservedRoom
 from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.features.namespace_quota.room import PlannedRoom
+from queuectl.core.feature import StartChecks
 from queuectl.core.features.nodes.findings import no_room_left
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult
 from queuectl.core.flavors.findings import reserved_for_others
@@ -43,8 +43,8 @@ class CycleOutcome:
     """Head and finding of each group that becomes inadmissible."""
     waiting: list[tuple[Entry, Reason, PreemptionClaim]] = field(default_factory=list)
     """Preemptors that do not fit before their victims are gone, with what they claim (C13)."""
-    no_room: list[tuple[Entry, Reason]] = field(default_factory=list)
-    """Heads that would be admitted or preempt, were there room in a ResourceQuota (N6)."""
+    must_wait: list[tuple[Entry, Reason]] = field(default_factory=list)
+    """Heads that would be admitted or preempt, but for a start check (N6)."""
     unfinished: list[tuple[Entry, Reason, Evaluation]] = field(default_factory=list)
     """Heads that the next cycle would have nominated again, had there been one."""
     work: int = 0
@@ -63,7 +63,7 @@ class Cycles:
         trial: Trial,
         nominator: Nominator,
         claims: Iterable[PreemptionClaim],
-        room: PlannedRoom,
+        checks: StartChecks,
         budget: int,
         limit: int | None = None,
         first: Sequence[str] = (),
@@ -77,7 +77,7 @@ class Cycles:
         self._snapshot = snapshot
         self._tree = snapshot.tree
         self._nominator = nominator
-        self._room = room
+        self._checks = checks
         self._budget = budget
         self._limit = limit
         self._helped = helped
@@ -163,14 +163,14 @@ class Cycles:
         """
         if borrows_for_now(self._snapshot, head.nomination, claim):
             return False
-        if self._room.lacking(head.entry, (), observed=True) is not None:
+        if self._checks and self._checks.lacking(head.entry, (), observed=True) is not None:
             return False
         others = [one for one in (*self._granted.get(root, ()), *self._claims[root]) if one is not claim]
         with self._snapshot.limits.trying() as trial:
             cycle_pass = CyclePass(self._snapshot, trial, self._nominator, others, self._reserved_room)
             fits = cycle_pass.process(head) is Mode.FIT
             if fits:
-                self._room.admit(*_admission(cycle_pass))
+                self._checks.admit(*_admission(cycle_pass))
             self._take_over(root, cycle_pass)
         return fits
 
@@ -210,8 +210,8 @@ class Cycles:
         with self._snapshot.limits.trying() as trial:
             cycle_pass = CyclePass(self._snapshot, trial, self._nominator, claims, self._reserved_room)
             for head in self._in_order(nominated):
-                without = self._without_room(head)
-                match Mode.FIT if without else cycle_pass.process(head):
+                must_wait = bool(self._checks) and self._must_wait(head)
+                match Mode.FIT if must_wait else cycle_pass.process(head):
                     case None:
                         skipped.append(head)
                     case Mode.NO_CANDIDATES:
@@ -219,8 +219,8 @@ class Cycles:
                     case verdict:
                         progress = True
                         (head.heads.preempt if verdict is Mode.PREEMPT else head.heads.admit)()
-                        if verdict is Mode.FIT and not without:
-                            self._room.admit(*_admission(cycle_pass))
+                        if self._checks and verdict is Mode.FIT and not must_wait:
+                            self._checks.admit(*_admission(cycle_pass))
             self._take_over(root, cycle_pass)
         for head in skipped:
             if progress:
@@ -230,17 +230,17 @@ class Cycles:
                 self._refuse(head, again, self._reserved(head))
         return again
 
-    def _without_room(self, head: NominatedHead) -> bool:
-        """Note a head for which a ResourceQuota has no room; its next one takes its place (N6).
+    def _must_wait(self, head: NominatedHead) -> bool:
+        """Note a head that a start check does not admit; its next one takes its place (N6).
 
-        The victims of a preemptor are gone: what its ResourceQuota says is used may be older than that.
+        The victims of a preemptor are gone: what the cluster says is used may be older than that.
         """
         if not head.nomination.promising:
             return False
         gone = (target.entry.id for target in head.nomination.victims)
-        reason = self._room.lacking(head.entry, gone, observed=not head.preempted)
+        reason = self._checks.lacking(head.entry, gone, observed=not head.preempted)
         if reason is not None:
-            self.outcome.no_room.append((head.entry, reason))
+            self.outcome.must_wait.append((head.entry, reason))
         return reason is not None
 
     def _nominate_all(

@@ -29,7 +29,6 @@ from queuectl.core.decisions import (
 from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.feature import UsageValue
-from queuectl.core.features.namespace_quota.room import PlannedRoom
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.lifecycle import (
     Adopt,
@@ -94,7 +93,7 @@ class PlanDraft:
         """Workloads that the ledger has, once the plan is committed."""
         state.nodes.settle()
         self.trial = trial
-        self.room = PlannedRoom(state.room)
+        self.checks = state.features.start_checks()
         self.snapshot = Snapshot(
             tree=state.tree,
             limits=state.limits,
@@ -134,7 +133,7 @@ class PlanDraft:
         """The plan adopts `entry`."""
         self.moved.add(entry.id)
         self.snapshot.admit(entry, found.assignment)
-        self.room.admit(entry, found.assignment)
+        self.checks.admit(entry, found.assignment)
         self.trial.add(Hold(self._state.tree.queue(found.assignment.cluster_queue), found.cells))
 
     def release(self, entry: Entry, *, pending_again: bool) -> None:
@@ -341,7 +340,7 @@ class PlanDraft:
             self.trial,
             Nominator(self.snapshot, state.directory, state.claims),
             plan_heads.claims,
-            self.room,
+            self.checks,
             self._cycle_budget,
             limit,
             state.left,
@@ -363,7 +362,7 @@ class PlanDraft:
         # Heads that were nominated get their reason in any case: it makes their groups inadmissible.
         decisions += [_keep(*found) for found in outcome.refused.values()]
         decisions += [_keep(*found) for found in outcome.unfinished]
-        decisions += [_keep(*found, Evaluation(no_room=True)) for found in outcome.no_room]
+        decisions += [_keep(*found, Evaluation(must_wait=True)) for found in outcome.must_wait]
         self._queued = {entry.id for entry, _ in self.due}
         first = [
             step
@@ -432,7 +431,7 @@ def unreported(
 ) -> Iterator[tuple[Entry, Reason]]:
     """Yield the workloads, other than refused heads, whose reason is to be reported, group by group (R2)."""
     moved = {entry.id for entry, _ in outcome.admitted} | {one.entry.id for one in outcome.preempting}
-    moved |= {entry.id for entry, _ in outcome.no_room}
+    moved |= {entry.id for entry, _ in outcome.must_wait}
     preempting = {one.claim.cluster_queue: one.claim for one in outcome.preempting}
     with_requeued = {group.cluster_queue for group in requeued}
     groups = dict.fromkeys(outcome.refused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from queuectl.core.feature import Kernel
+from queuectl.core.features.namespace_quota.quotas import NamespaceQuotas
 from queuectl.core.features.ownership import Ownership
 from queuectl.core.features.pods_ready import PodsReadyClocks
 from queuectl.core.features.slow_stops import SlowStops
@@ -16,6 +17,8 @@ class FeatureSet(NamedTuple):
 
     ownership: Ownership
     """Charges or stops what runs without its owner's quota, and tells whose pods are whose."""
+    namespace_quota: NamespaceQuotas
+    """Lets a workload wait until the ResourceQuotas of its namespace have room for its pods."""
     pods_ready: PodsReadyClocks
     """Evicts workloads whose pods are not ready in time."""
     slow_stops: SlowStops
@@ -29,6 +32,7 @@ def feature_set(kernel: Kernel) -> FeatureSet:
     configuration = kernel.directory.configuration
     return FeatureSet(
         Ownership(kernel),
+        NamespaceQuotas(kernel),
         PodsReadyClocks(configuration, kernel.directory.queues),
         SlowStops(configuration.terminating_alarm),
         PastUsage(configuration.usage_sharing),

@@ -36,10 +36,6 @@ class NamespaceRoom:
         self.changed: set[str] = set()
         """Namespaces in which more may fit than before."""
 
-    def __bool__(self) -> bool:
-        """Whether there is any ResourceQuota, or anything is left of one."""
-        return bool(self._pods.quotas or self._held or self._waiting)
-
     # --- what is held
 
     def hold(self, entry: Entry) -> None:
@@ -163,12 +159,12 @@ class PlannedRoom:
 
     def lacking(self, entry: Entry, gone: Iterable[WorkloadId], *, observed: bool) -> Reason | None:
         """See `NamespaceRoom.lacking`."""
-        if not self._room or entry.workload is None:
+        if entry.workload is None:
             return None
         return self._room.lacking(entry.workload, self._added, gone, observed=observed)
 
     def admit(self, entry: Entry, assignment: Assignment) -> None:
-        if self._room and entry.workload is not None:
+        if entry.workload is not None:
             _add(self._added, self._room.of(entry.workload, assignment))
 
 
