@@ -19,7 +19,7 @@ from queuectl.app import kueue
 from queuectl.app.kinds import Kinds, job_kinds
 from queuectl.app.process import stop_on_signals
 from queuectl.app.verifier import comparisons
-from queuectl.controller.loop import Controller
+from queuectl.controller.loop import Controller, LoopOptions
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import ConfigurationObserved, Event
 from queuectl.kube.cluster import KubeCluster
@@ -230,11 +230,13 @@ async def _run_parts(
         engine=core,
         observer=Counting(metrics),
         holder=_holder(),
-        budget=settings.controller.budget,
-        workers=settings.controller.effects,
-        status_seconds=settings.controller.status_seconds,
-        event_seconds=settings.controller.event_seconds,
-        step_down_seconds=None if isinstance(parts.lease, NoElection) else STEP_DOWN_SECONDS,
+        options=LoopOptions(
+            budget=settings.controller.budget,
+            workers=settings.controller.effects,
+            status_seconds=settings.controller.status_seconds,
+            event_seconds=settings.controller.event_seconds,
+            step_down_seconds=None if isinstance(parts.lease, NoElection) else STEP_DOWN_SECONDS,
+        ),
     )
     controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
     reflecting = reflectors(session, parts.receiver(controller.emit), watched)

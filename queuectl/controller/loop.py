@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
 
+from queuectl.controller.commits import Commits, SteppedDown, Stopped
 from queuectl.controller.effects import WORKERS, Lanes
 from queuectl.controller.notices import PATIENCE, Notices, missed, slow_stops
 from queuectl.controller.quarantine import SetAside
@@ -18,37 +18,40 @@ from queuectl.core.decisions import Plan, Release, Retire, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.inbox import Inbox
 from queuectl.core.model.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
-from queuectl.core.model.workload import NOTHING_FOR_READERS, EffectKey, ForReaders
+from queuectl.core.model.workload import EffectKey
 from queuectl.core.transitions import IllegalTransition
 from queuectl.ports.cluster import Cluster
-from queuectl.ports.ledger import Ledger, LedgerRefused, LedgerUnavailable, PlanFailed
+from queuectl.ports.ledger import Ledger, LedgerRefused, PlanFailed
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-_GATHER, _GATHER_TIMES, _LONGEST_GATHER = 0.02, 4.0, 0.1
-"""From the end of one transaction to the next: the least seconds; if that is longer, so many times the
-duration of the last transaction, so that they take at most a fifth of the time; and the most seconds. After
-a pause an event is handled at once."""
-_ALONE = 0.5
-"""Seconds after which acknowledged writes are stored even if nothing is decided. Until then they are stored
-with the next plan. If the process dies before, the next leader sends them again, which changes nothing."""
-_FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
 _LONGEST_SLEEP = 3600.0
 """Seconds until the ledger's clock is read again if nothing is due before: the two clocks may drift."""
 _SAY_EVERY, _MOST_SAID = 1.0, 20
 """Seconds between two looks at which reasons are to be Events, and the most of them at a time: where
 thousands of workloads begin to wait together, Events must cost the API server less than their starts."""
-_SAME_FAILURES, _MOST_FAILURES = 3, 64
-"""Equal failures of a plan after which it is stored in parts; of parts, after which it is decided again."""
+_MOST_FAILURES = 64
+"""Failures of parts of a plan after which it is decided again."""
 
 
-class _Stopped(Exception):
-    """Asked to stop while the ledger is unavailable."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOptions:
+    budget: int = DEFAULT_BUDGET
+    """Workloads evaluated in one plan."""
+    workers: int = WORKERS
+    """Kubernetes writes under way at one time."""
+    status_seconds: float = 5.0
+    """Least time between two writes of one queue's status."""
+    event_seconds: float = PATIENCE
+    """How long a workload waits before an Event says why."""
+    confirm_seconds: float = 10.0
+    """Between two commits if there is nothing to decide, so that a deposed leader finds out."""
+    step_down_seconds: float | None = None
+    """How long the ledger may be unavailable before `run` returns, so that another controller leads; None:
+    there is no other."""
 
 
-class _SteppedDown(_Stopped):
-    """The ledger was unavailable for too long."""
+DEFAULT_OPTIONS = LoopOptions()
 
 
 class Controller:
@@ -62,61 +65,39 @@ class Controller:
         engine: Engine,
         observer: LoopObserver,
         holder: str,
-        budget: int = DEFAULT_BUDGET,
-        workers: int = WORKERS,
-        status_seconds: float = 5.0,
-        event_seconds: float = PATIENCE,
-        confirm_seconds: float = 10.0,
-        step_down_seconds: float | None = None,
+        options: LoopOptions = DEFAULT_OPTIONS,
     ) -> None:
-        """`budget`: workloads evaluated in one plan; `workers`: Kubernetes writes under way at one time;
-        `status_seconds`: least time between two writes of one queue's status; `event_seconds`: how long a
-        workload waits before an Event says why; `confirm_seconds`: between two commits if there is nothing to
-        decide, so that a deposed leader finds out; `step_down_seconds`: how long the ledger may be
-        unavailable before `run` returns, so that another controller leads; None: there is no other."""
-        self._ledger = ledger
-        self._cluster = cluster
+        """`holder` names this process in the ledger."""
         self._engine = engine
         self._observer = observer
         self._holder = holder
-        self._budget = budget
-        self._notices = Notices(event_seconds)
-        self._confirm_seconds = confirm_seconds
-        self._step_down_seconds = step_down_seconds
+        self._options = options
+        self._notices = Notices(options.event_seconds)
         self.stepped_down = False
         """`run` has returned because the ledger was unavailable for too long."""
-        self._confirm = False
-        """Commit even if nothing is decided: to store what is acknowledged, or to check the epoch."""
         self._tell = False
         """Store what readers are to be told."""
-        self._epoch = 0
-        self._batch = 0
-        self._committed_at = float("-inf")
-        self._commit_seconds = 0.0
-        """Duration of the last transaction."""
         self._inbox = Inbox()
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._acknowledged: list[EffectKey] = []
-        self._acknowledge: asyncio.TimerHandle | None = None
-        """When acknowledged writes are stored by themselves."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: datetime | None = None
         """By the ledger's clock."""
         self._rang = False
+        self._commits = Commits(ledger, observer, self._stopping, self._wake.set, options.step_down_seconds)
         self._aside = SetAside(engine, observer, self._wake.set)
-        self._reports = Reports(engine, cluster, observer, status_seconds, self._ask_to_tell)
+        self._reports = Reports(engine, cluster, observer, options.status_seconds, self._ask_to_tell)
         self._lanes = Lanes(
             cluster,
             self.emit,
             observer.settled,
-            workers=workers,
+            workers=options.workers,
             unreachable=lambda: engine.unreachable_nodes,
         )
 
     @property
     def leads(self) -> bool:
-        return self._epoch > 0
+        return self._commits.epoch > 0
 
     def unsettled(self) -> tuple[int, float]:
         """Number of committed Kubernetes writes that are not done, and age of the oldest in seconds."""
@@ -125,7 +106,7 @@ class Controller:
     @property
     def ready(self) -> bool:
         """Whether it leads and has read all sources once."""
-        return self._epoch > 0 and self._engine.synced
+        return self.leads and self._engine.synced
 
     def emit(self, events: Iterable[Event]) -> None:
         """Add events."""
@@ -144,18 +125,16 @@ class Controller:
         """
         try:
             await self._lead()
-        except _SteppedDown:
-            self._epoch, self.stepped_down = 0, not self._stopping.is_set()
-            log.error("ledger unavailable for %.0f s: stepping down", self._step_down_seconds)
-        except _Stopped:
+        except SteppedDown:
+            self._commits.epoch, self.stepped_down = 0, not self._stopping.is_set()
+            log.error("ledger unavailable for %.0f s: stepping down", self._options.step_down_seconds)
+        except Stopped:
             log.warning("stopped without the ledger: the next leader sends what is not acknowledged")
 
     async def _lead(self) -> None:
-        self._epoch = await self._reach(lambda: self._ledger.take_epoch(self._holder))
-        self._observer.took_epoch(self._epoch)
-        snapshot = await self._reach(self._ledger.load)
+        snapshot = await self._commits.lead(self._holder)
         self._engine.restore(snapshot)
-        log.info("leading with epoch %d from sequence %d", self._epoch, snapshot.sequence)
+        log.info("leading with epoch %d from sequence %d", self._commits.epoch, snapshot.sequence)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lanes.run(), name="effects")
             works = (self._reports.publish(), self._say(), self._ask_to_confirm())
@@ -163,24 +142,25 @@ class Controller:
             away = None
             try:
                 await self._decide_until_stopped()
-            except _Stopped as stopped:
+            except Stopped as stopped:
                 away = stopped
             for task in beside:
                 task.cancel()
             await self._lanes.stop()
         if away is not None:
             raise away
-        await self._commit_acknowledged()
+        self._drain()
+        await self._commits.commit_acknowledged()
 
     async def _decide_until_stopped(self) -> None:
         while not self._stopping.is_set():
             await self._wake.wait()
             self._wake.clear()
             while not self._stopping.is_set():
-                await self._gather()
+                await self._commits.gather()
                 self._drain()
                 if self._aside.due:
-                    self._aside.thaw(await self._reach(self._ledger.load) if self._aside.roots else None)
+                    self._aside.thaw(await self._commits.load() if self._aside.roots else None)
                 if self._tell:
                     await self._tell_readers()
                 if not await self._decide_once() and not self._inbox:
@@ -196,7 +176,7 @@ class Controller:
             self._alarm.cancel()
         self._alarm, self._alarm_at = None, due
         if due is not None and not self._stopping.is_set():
-            wait = (due - await self._reach(self._ledger.now)).total_seconds()
+            wait = (due - await self._commits.now()).total_seconds()
             loop = asyncio.get_running_loop()
             self._alarm = loop.call_later(min(max(wait, 0.0), _LONGEST_SLEEP), self._ring)
 
@@ -204,30 +184,19 @@ class Controller:
         self._alarm_at, self._rang = None, True
         self._wake.set()
 
-    async def _gather(self) -> None:
-        """Collect more events if a transaction has just ended: ten workloads cost as much as one."""
-        wait = self._committed_at + self._pause - asyncio.get_running_loop().time()
-        if wait > 0:
-            await asyncio.sleep(wait)
-
-    @property
-    def _pause(self) -> float:
-        """Least seconds from the end of the last transaction to the next."""
-        return min(max(_GATHER, _GATHER_TIMES * self._commit_seconds), _LONGEST_GATHER)
-
     def _drain(self) -> None:
         inbox, self._inbox = self._inbox, Inbox()
         events = inbox.events()
+        acknowledged: list[EffectKey] = []
         for event in events:
             match event:
                 case EffectSettled(result=Result.DONE | Result.GONE):
-                    self._acknowledged.append(event.key)
+                    acknowledged.append(event.key)
                 case WorkloadObserved(workload):
                     self._lanes.changed(workload.id)
                 case WorkloadGone(id):
                     self._lanes.changed(id)
-        if self._acknowledged and self._acknowledge is None:
-            self._acknowledge = asyncio.get_running_loop().call_later(_ALONE, self._ask_to_commit)
+        self._commits.acknowledge(acknowledged)
         if events:
             self._engine.handle(events)
 
@@ -235,17 +204,13 @@ class Controller:
         self._tell = True
         self._wake.set()
 
-    def _ask_to_commit(self) -> None:
-        self._confirm = True
-        self._wake.set()
-
     async def _decide_once(self) -> bool:
         """One plan, if there is anything to plan. Returns whether there was."""
-        wanted = self._confirm
+        wanted = self._commits.due
         if not self._engine.due and not wanted and not self._rang:
             self._lanes.add_effects(self._engine.take_effects())
             return False
-        now = await self._reach(self._ledger.now)
+        now = await self._commits.now()
         self._rang = False
         if (due_at := self._engine.due_at) is not None and due_at <= now:
             self._engine.handle([TimeCame(now)])
@@ -253,7 +218,7 @@ class Controller:
                 slow_stops(self._engine.features.slow_stops.take_late(self._engine.bound_pods))
             )
         try:
-            plan = self._engine.decide(now, self._budget)
+            plan = self._engine.decide(now, self._options.budget)
         except IllegalTransition as error:
             self._aside.add(error.workload, error)
             return True
@@ -261,7 +226,7 @@ class Controller:
             self._lanes.add_effects(self._engine.take_effects())
             return False
         try:
-            first = await self._commit(plan) if plan.recorded or wanted else 0
+            first = await self._commits.commit(plan) if plan.recorded or wanted else 0
         except (LedgerRefused, PlanFailed) as error:
             await self._commit_in_parts(plan, error)
             return True
@@ -288,7 +253,7 @@ class Controller:
         while parts and failures < _MOST_FAILURES:
             root, part = parts.popleft()
             try:
-                first = await self._commit(part, tries=1)
+                first = await self._commits.commit(part, tries=1)
             except LedgerRefused as refusal:
                 self._aside.freeze(root, refusal)
             except PlanFailed as failure:
@@ -307,100 +272,26 @@ class Controller:
             self._engine.reconsider()  # decisions that were left out may have had effects on others
             if self._aside.full or not failed:
                 log.error("the ledger stores nothing of this kind, no workload is set aside: %s", error)
-                await self._wait(_LAST_RETRY)
+                await self._commits.back_off()
 
     async def _tell_readers(self) -> None:
         """Store facts for readers, without decisions: no decision waits for those that cannot be stored."""
         self._tell = False
         facts, time = self._reports.facts, asyncio.get_running_loop().time
         while (part := facts.take(begun := time())) is not None:
-            now = await self._reach(self._ledger.now)
+            now = await self._commits.now()
             try:
-                await self._commit(Plan(version=0, cycle=0, now=now), tries=1, for_readers=part.told)
+                await self._commits.commit(Plan(version=0, cycle=0, now=now), tries=1, for_readers=part.told)
             except (LedgerRefused, PlanFailed) as error:
                 log.warning("facts for readers not stored, will be again: %s", error)
-                facts.failed(part, begun, time(), self._committed_at)
+                facts.failed(part, begun, time(), self._commits.ended_at)
                 return
-
-    async def _commit(
-        self, plan: Plan, tries: int = _SAME_FAILURES, for_readers: ForReaders = NOTHING_FOR_READERS
-    ) -> int:
-        """Store the plan, however long the ledger is unavailable; nothing else is decided meanwhile.
-
-        Raises PlanFailed after that number of equal failures.
-        """
-        self._batch += 1
-        self._confirm = False
-        if self._acknowledge is not None:
-            self._acknowledge.cancel()
-            self._acknowledge = None
-        batch = f"{self._epoch}-{self._batch}"
-        done, self._acknowledged = self._acknowledged, []
-        started = asyncio.get_running_loop().time()
-        try:
-            first = await self._reach(
-                lambda: self._ledger.commit(
-                    plan, done, epoch=self._epoch, batch=batch, for_readers=for_readers
-                ),
-                tries,
-            )
-        except (LedgerRefused, PlanFailed):
-            self._acknowledged = done + self._acknowledged
-            raise
-        self._committed_at = asyncio.get_running_loop().time()
-        seconds = self._commit_seconds = self._committed_at - started
-        last = first + len(plan.recorded) - 1
-        self._observer.committed(plan, seconds=seconds, sequence=last)
-        return first
-
-    async def _commit_acknowledged(self) -> None:
-        """At the end: otherwise the next leader would send again what was done since the last commit."""
-        self._drain()
-        if self._acknowledged:
-            now = await self._reach(self._ledger.now)
-            with contextlib.suppress(PlanFailed):
-                await self._commit(Plan(version=0, cycle=0, now=now))
-
-    async def _reach(self, call: Callable[[], Awaitable[T]], tries: int = _SAME_FAILURES) -> T:
-        """Repeat a call until the ledger answers; meanwhile nothing is admitted, and running work goes on.
-
-        Raises PlanFailed after `tries` equal failures, and _Stopped when asked to stop meanwhile, or when the
-        database was silent for too long: the next leader finds out what was stored, and sends again what was
-        not acknowledged.
-        """
-        delay = _FIRST_RETRY
-        failures: list[str] = []
-        time = asyncio.get_running_loop().time
-        heard = time()
-        while True:
-            try:
-                return await call()
-            except LedgerUnavailable as error:
-                self._observer.ledger_unavailable()
-                log.warning("ledger unavailable, admitting nothing: %s", error)
-                state = error.state if isinstance(error, PlanFailed) else None
-                failures = [one for one in failures if one == state] + [state or ""]
-                if state is not None:
-                    heard = time()
-                    if len(failures) >= tries:
-                        raise
-                if self._step_down_seconds is not None and time() - heard >= self._step_down_seconds:
-                    raise _SteppedDown from error
-            await self._wait(delay)
-            delay = min(delay * 2, _LAST_RETRY)
-
-    async def _wait(self, seconds: float) -> None:
-        """Raises _Stopped when asked to stop meanwhile."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-            raise _Stopped
 
     async def _ask_to_confirm(self) -> None:
         """Commit at least every `confirm_seconds`, even if nothing happened."""
         while True:
-            await asyncio.sleep(self._confirm_seconds)
-            self._ask_to_commit()
+            await asyncio.sleep(self._options.confirm_seconds)
+            self._commits.ask()
 
     async def _say(self) -> None:
         """Send the Events of waiting workloads whose turn it is."""

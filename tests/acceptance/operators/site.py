@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from queuectl.controller.loop import Controller
+from queuectl.controller.loop import Controller, LoopOptions
 from queuectl.core.engine import Engine
 from queuectl.core.model.workload import ObjectRef
 from queuectl.kinds.jobs import JobKind
@@ -228,7 +228,9 @@ def _controller(site: Site, session: Session) -> tuple[Controller, Reflectors]:
         engine=Engine(frozenset(source.name for source in watched)),
         observer=Silent(),
         holder="operators",
-        event_seconds=3600,
+        options=LoopOptions(
+            event_seconds=3600,
+        ),
     )
     reflecting = reflectors(session, controller.emit, watched)
     _run(site, reflecting.run())

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from queuectl.app.controller import lead
-from queuectl.controller.loop import Controller
+from queuectl.controller.loop import Controller, LoopOptions
 from queuectl.core.engine import Engine
 from queuectl.ledger.admin import schema
 from queuectl.ledger.admin.verify import verify
@@ -143,8 +143,10 @@ class Plant:
             engine=Engine(SOURCES),
             observer=Silent(),
             holder=name,
-            confirm_seconds=0.1,
-            step_down_seconds=STEP_DOWN,
+            options=LoopOptions(
+                confirm_seconds=0.1,
+                step_down_seconds=STEP_DOWN,
+            ),
         )
         held = Held(self.lease, name)
         try:

@@ -8,7 +8,7 @@ import math
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 
-from queuectl.controller.loop import Controller
+from queuectl.controller.loop import Controller, LoopOptions
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import ContextObserved, Event, Listed
 from queuectl.core.model.policy import Namespace, Policy, SchedulingConfiguration
@@ -72,9 +72,11 @@ class Site:
             engine=Engine(SOURCES, self.settings),
             observer=Silent(),
             holder="test",
-            status_seconds=0.01,
-            event_seconds=self.event_seconds,
-            confirm_seconds=self.confirm_seconds,
+            options=LoopOptions(
+                status_seconds=0.01,
+                event_seconds=self.event_seconds,
+                confirm_seconds=self.confirm_seconds,
+            ),
         )
         self.cluster.emit = controller.emit
         return controller

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.controller import loop
+from queuectl.controller import commits
 from queuectl.controller import quarantine as set_aside
 from queuectl.controller.reports import PendingFacts
 from queuectl.core.decisions import Admit, Plan
@@ -192,7 +192,7 @@ def known(store: MemoryStore) -> dict[str, Any]:
 async def test_readers_know_what_a_new_leader_would_tell_them(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((loop, "_FIRST_RETRY"), (loop, "_LAST_RETRY"), (set_aside, "_SUSPECTED")):
+    for module, name in ((commits, "_FIRST_RETRY"), (commits, "_LAST_RETRY"), (set_aside, "_SUSPECTED")):
         monkeypatch.setattr(module, name, 0.002)
     for name in ("_FIRST_THAW", "_LAST_THAW"):
         monkeypatch.setattr(set_aside, name, 0.005)

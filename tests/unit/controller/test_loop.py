@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from queuectl.controller import effects, loop
+from queuectl.controller import commits, effects, loop
 from queuectl.core.model.capacity import NO_FLAVOR, AwaitedLimit, PodDemand
 from queuectl.core.model.events import ContextGone, ContextObserved, PodObserved, WorkloadGone
 from queuectl.core.model.pods import Pod
@@ -529,13 +529,13 @@ async def test_while_the_ledger_is_unavailable_only_the_latest_of_each_job_is_ke
 
 
 async def test_acknowledged_writes_are_stored_with_the_next_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_ALONE", 3600.0)
+    monkeypatch.setattr(commits, "_ALONE", 3600.0)
     site = Site()
     async with site.leading() as controller:
         await site.until(lambda: bool(site.store.capacities and site.store.demands))
         site.cluster.submit(workload("a"))
         await site.until(lambda: site.cluster.running() == ["a"])
-        await site.until(lambda: bool(controller._acknowledged))
+        await site.until(lambda: bool(controller._commits._acknowledged))
         before = site.crashes.passed.count("before commit")
         assert [key.workload for key in site.store.effects] == ["uid-a"]
         site.cluster.submit(workload("b"))
@@ -556,6 +556,6 @@ async def test_plans_are_further_apart_where_transactions_take_long() -> None:
     controller = Site().controller()
     pauses = []
     for seconds in (0.0, 0.01, 10.0):
-        controller._commit_seconds = seconds
-        pauses.append(controller._pause)
+        controller._commits._seconds = seconds
+        pauses.append(controller._commits._pause)
     assert pauses == [0.02, 0.04, 0.1]

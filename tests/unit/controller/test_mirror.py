@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from queuectl.controller.loop import Controller
-from queuectl.core.engine import Engine
+from queuectl.controller.loop import Controller, LoopOptions
+from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.model.events import (
     ContextGone,
     ContextObserved,
@@ -127,7 +127,7 @@ class Watched:
         return frozenset({row.workload for row in self.store.decisions if row.workload} & set(workloads))
 
     @contextlib.asynccontextmanager
-    async def observed(self) -> AsyncIterator[Controller]:
+    async def observed(self, budget: int = DEFAULT_BUDGET) -> AsyncIterator[Controller]:
         """An observer that has read all sources."""
         mirror = Mirror(lambda: LOOKED, self._recorded)
         memory = MemoryLedger(self._clock, self.store, beside=mirror.reality)
@@ -137,8 +137,10 @@ class Watched:
             engine=Engine(SOURCES),
             observer=Silent(),
             holder="test",
-            status_seconds=0.01,
-            confirm_seconds=3600.0,
+            options=LoopOptions(
+                status_seconds=0.01,
+                confirm_seconds=3600.0,
+            ),
         )
         mirror.show_to(controller.emit)
         mirror.see(self.listed())
@@ -360,8 +362,7 @@ async def test_a_job_that_loses_its_label_and_gets_it_back_is_observed_again() -
 async def test_each_job_is_decided_however_many_are_created_and_end_at_once(budget: int) -> None:
     site = Watched()
     names = [f"j{number:03}" for number in range(100)]
-    async with site.observed() as controller:
-        controller._budget = budget
+    async with site.observed(budget):
         for number, name in enumerate(names):
             site.create(workload(name, created=number))
             if number % 2:

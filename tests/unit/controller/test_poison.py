@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuectl.controller import loop
+from queuectl.controller import commits
 from queuectl.controller import quarantine as set_aside
 from queuectl.core.decisions import Admit, Configure, Decision, Enqueue, Keep, Plan, subject
 from queuectl.core.engine import Engine
@@ -21,8 +21,8 @@ POISON = WorkloadId("uid-poison")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_FIRST_RETRY", 0.001)
-    monkeypatch.setattr(loop, "_LAST_RETRY", 0.002)
+    monkeypatch.setattr(commits, "_FIRST_RETRY", 0.001)
+    monkeypatch.setattr(commits, "_LAST_RETRY", 0.002)
     monkeypatch.setattr(set_aside, "_SUSPECTED", 0.1)
     monkeypatch.setattr(set_aside, "_FIRST_THAW", 0.01)
     monkeypatch.setattr(set_aside, "_LAST_THAW", 0.02)
