@@ -166,22 +166,16 @@ class Observed(NamedTuple):
 
 
 _STAYS: Final = Course("stays")
-_ANSWER: Final = Course("waits for the answer to its stop (L11)")
-_AGAIN: Final = Course("is started again (L7)", sends=Verb.START)
-_DEBT: Final = Course("is charged as debt (L4)", (Verdict.ADMITTED,))
-_BY_IT: Final = Course("is charged for that attempt (L30)", (Verdict.ADMITTED,))
-_INSTEAD: Final = Course(
-    "is released, and charged for that attempt (L30)", (Verdict.RELEASED, Verdict.ADMITTED)
-)
-_BYPASSED: Final = Course("is evicted (L10)", (Verdict.EVICTED,), Verb.STOP)
-_REPLACED: Final = Course("is evicted (L30)", (Verdict.EVICTED,), Verb.STOP)
-_LEFT_OVER: Final = Course(
-    "is charged for that attempt until its pods are counted (L30)",
-    (Verdict.ADMITTED, Verdict.EVICTED),
-    Verb.STOP,
-)
-_STOPPED: Final = Course("is stopped again (L31)", sends=Verb.STOP)
-_COUNTED: Final = Course("its pods are counted (L12)", counts=True)
+_ANSWER: Final = Course("wait (L11)")
+_AGAIN: Final = Course("start again (L7)", sends=Verb.START)
+_DEBT: Final = Course("debt (L4)", (Verdict.ADMITTED,))
+_BY_IT: Final = Course("debt (L30)", (Verdict.ADMITTED,))
+_INSTEAD: Final = Course("release, debt (L30)", (Verdict.RELEASED, Verdict.ADMITTED))
+_BYPASSED: Final = Course("evict (L10)", (Verdict.EVICTED,), Verb.STOP)
+_REPLACED: Final = Course("evict (L30)", (Verdict.EVICTED,), Verb.STOP)
+_LEFT_OVER: Final = Course("debt, count (L30)", (Verdict.ADMITTED, Verdict.EVICTED), Verb.STOP)
+_STOPPED: Final = Course("stop again (L31)", sends=Verb.STOP)
+_COUNTED: Final = Course("count (L12)", counts=True)
 
 OBSERVED: Final = (
     Observed(False, "none", _DEBT, _AGAIN, _STAYS, _ANSWER, _STOPPED, _DEBT),
@@ -196,23 +190,22 @@ OBSERVED: Final = (
 
 
 def observations() -> list[str]:
-    """The table of what follows from an observation, in Markdown, a string for each line."""
+    """The table of what follows from an observation, in Markdown. An empty cell: nothing."""
     lines = [
-        "| its object | with attempt | Pending | Admitted, its start is not acknowledged | Admitted "
-        "| Evicting, its stop is not acknowledged | Evicting | Finished or Deleted |",
+        "| its object | attempt | Pending | starting | Admitted | stopping | Evicting | over |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in OBSERVED:
         state = "is suspended" if row.suspended else "runs"
-        courses = row[2:]
-        lines.append(f"| {state} | {row.attempt} | {' | '.join(course.text for course in courses)} |")
+        cells = ("" if course is _STAYS else course.text for course in row[2:])
+        lines.append(f"| {state} | {row.attempt} | {' | '.join(cells)} |")
     return lines
 
 
 def table() -> list[str]:
-    """The table of section L in Markdown, a string for each line."""
+    """The table of section L in Markdown, a string for each line. An empty cell: nothing changes."""
     lines = ["| event | Pending | Admitted | Evicting |", "|---|---|---|---|"]
     for row in ROWS:
-        cells = ("stays" if cell is None else str(cell) for cell in row[1:])
+        cells = ("" if cell is None else str(cell) for cell in row[1:])
         lines.append(f"| {row.event} | {' | '.join(cells)} |")
     return lines
