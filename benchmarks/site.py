@@ -220,9 +220,8 @@ async def site(
     assert assets is not None, "the caller has looked for them"
     async with AsyncExitStack() as stack:
         postgres = await stack.enter_async_context(EmbeddedPostgres(folder / "postgres"))
-        plane = ControlPlane(
-            folder / "plane", assets, controllers=False, fsync=False, environment=tuned or {}
-        )
+        plane = ControlPlane(folder / "plane", assets, controllers=False, fsync=False)
+        plane.environment = tuned or {}
         await stack.enter_async_context(plane)
         plane.write_kubeconfig(folder / "kubeconfig")
         await schema.migrate(postgres.url)

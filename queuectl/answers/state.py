@@ -90,6 +90,16 @@ class Under:
     queues: list[QueueState] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """What was computed of a state because it was asked for."""
+
+    quota: dict[ConfigKey | None, QuotaTree] = field(default_factory=dict)
+    """By the object at the root; by None that of all trees."""
+    turns: dict[str, Mapping[WorkloadId, int]] = field(default_factory=dict)
+    """Positions, by ClusterQueue with usage-based order."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedState:
     """Read through its methods; the mappings are shared between states and must not be written to."""
@@ -127,10 +137,7 @@ class CommittedState:
     """By name, as told last. What uses them is not for tenants: no answer may show it."""
     trees: CohortTrees = field(default_factory=lambda: CohortTrees(()), compare=False, repr=False)
     """Of `policies`."""
-    _quota: dict[ConfigKey | None, QuotaTree] = field(default_factory=dict, compare=False, repr=False)
-    """By the object at the root, once it was asked for; by None that of all trees."""
-    _turns: dict[str, Mapping[WorkloadId, int]] = field(default_factory=dict, compare=False, repr=False)
-    """Positions by ClusterQueue with usage-based order, once they were asked for."""
+    _computed: _Computed = field(default_factory=_Computed, compare=False, repr=False)
 
     def tree_of(self, queue: str) -> QuotaTree:
         """The quota tree of a ClusterQueue, with the usage of this state.
@@ -144,9 +151,9 @@ class CommittedState:
 
     def _tree(self, root: ConfigKey) -> QuotaTree:
         key = None if self.trees.pro_rata else root
-        if key not in self._quota:
-            self._quota[key] = self._every_tree() if key is None else self._tree_at(key)
-        return self._quota[key]
+        if key not in self._computed.quota:
+            self._computed.quota[key] = self._every_tree() if key is None else self._tree_at(key)
+        return self._computed.quota[key]
 
     def _tree_at(self, root: ConfigKey) -> QuotaTree:
         alone = root.kind == "ClusterQueue"
@@ -276,7 +283,7 @@ class CommittedState:
 
     def _turns_of(self, queue: QueueState) -> Mapping[WorkloadId, int]:
         """Positions as the controller told them, without workloads that have left the pending queue since."""
-        found = self._turns.get(queue.name)
+        found = self._computed.turns.get(queue.name)
         if found is None:
             told = map(self.workloads.get, self.lines.get(queue.name, ()))
             line = (
@@ -286,7 +293,7 @@ class CommittedState:
                 and one.cluster_queue == queue.name
                 and queue.workloads.position(one) is not None
             )
-            found = self._turns[queue.name] = {id: place for place, id in enumerate(line, start=1)}
+            found = self._computed.turns[queue.name] = {id: place for place, id in enumerate(line, start=1)}
         return found
 
     def ahead(self, workload: StoredWorkload, count: int) -> list[StoredWorkload]:

@@ -59,21 +59,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     models: list[type[BaseModel]] = [*(endpoint.model for endpoint in endpoints), Problem, Health]
     references, definitions = _schemas(tuple(dict.fromkeys(models)))
     problem = {"content": {CONTENT_TYPE: {"schema": references[Problem, "serialization"]}}}
-    health = _answer(references[Health, "serialization"], "Good.")
-    paths: dict[str, Any] = {
-        path: {
-            "get": {
-                "summary": summary,
-                "operationId": path.strip("/"),
-                "security": [],
-                "responses": {"200": health, "503": {"description": "Not ready, or not alive.", **problem}},
-            }
-        }
-        for path, summary in (
-            ("/healthz", "Whether it is alive"),
-            ("/readyz", "Whether it has an answer to give"),
-        )
-    }
+    paths = _probe_paths(_answer(references[Health, "serialization"], "Good."), problem)
     for endpoint in endpoints:
         paths[endpoint.path] = {
             "post" if endpoint.body else "get": {
@@ -114,6 +100,24 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
                 }
             },
         },
+    }
+
+
+def _probe_paths(health: dict[str, Any], problem: dict[str, Any]) -> dict[str, Any]:
+    """The paths that kubelets ask."""
+    return {
+        path: {
+            "get": {
+                "summary": summary,
+                "operationId": path.strip("/"),
+                "security": [],
+                "responses": {"200": health, "503": {"description": "Not ready, or not alive.", **problem}},
+            }
+        }
+        for path, summary in (
+            ("/healthz", "Whether it is alive"),
+            ("/readyz", "Whether it has an answer to give"),
+        )
     }
 
 

@@ -77,8 +77,7 @@ class RestParts(TypedDict, total=False):
 async def serve(
     readings: Readings,
     *,
-    host: str,
-    port: int,
+    address: tuple[str, int],
     refresh_seconds: float = 0.5,
     started: Callable[[str], None] | None = None,
     reviewer: Reviewer | None = None,
@@ -86,12 +85,14 @@ async def serve(
     view: View | None = None,
     **parts: Unpack[RestParts],
 ) -> None:
-    """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL.
+    """Answer until cancelled. `address`: host and port, of which 0 takes a free one;
+    `started` gets the base URL.
 
     `view`: over these readings, if the caller uses it too. Without `reviewer` any client may read all, on a
     loopback address only. Raises OSError if it cannot listen there, and ValueError for an address that is not
     loopback without both `reviewer` and `tls`.
     """
+    host, port = address
     if not is_loopback(host) and reviewer is None:
         raise ValueError(f"{host} is not loopback: clients must authenticate there")
     if not is_loopback(host) and tls is None:

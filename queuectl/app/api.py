@@ -93,8 +93,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         await serve(
             readings,
             kinds=recorded,
-            host=wanted.listen.host,
-            port=wanted.listen.port,
+            address=(wanted.listen.host, wanted.listen.port),
             cursor_key=settings.cursor_key,
             refresh_seconds=wanted.refresh_seconds,
             started=_started,

@@ -360,14 +360,12 @@ class NoElection:
 def _lease(
     name: str, ledger: str, kubeconfig: Path | None, context: str | None, metrics: Metrics
 ) -> KubeLease:
-    namespace, _, name = name.partition("/")
-
     async def connect() -> Session:
         session = await open_session(kubeconfig, context)
         session.answered = metrics.kubernetes_answered
         return session
 
-    return KubeLease(connect, namespace=namespace, name=name, holder=_holder(), ledger=ledger)
+    return KubeLease(connect, name=name, holder=_holder(), ledger=ledger)
 
 
 async def _measure_lag(metrics: Metrics) -> None:

@@ -45,9 +45,8 @@ async def _show(url: str, folder: Path, lines: Sequence[str]) -> None:
     clients = await asyncio.to_thread(import_module, "queuectl.screen.poller")
     notes = ("Try in another terminal", *(f"  {line}" for line in lines))
     async with clients.local_client(url, _local_now) as ask:
-        await live.Screen(
-            ask, server=url, clock=_local_now, place=_short(folder), notes=notes, leave="stop"
-        ).run()
+        texts = live.ScreenTexts(place=_short(folder), notes=notes, leave="stop")
+        await live.Screen(ask, server=url, clock=_local_now, texts=texts).run()
 
 
 def _short(folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from queuectl.changes.edit import (
     EditedField,
@@ -18,6 +19,9 @@ from queuectl.kinds.labels import KUEUES_TOO
 from queuectl.kinds.workloads import REASON_ANNOTATION
 from queuectl.kube.session import Session
 
+_QUEUE: Final = ("move", KUEUES_TOO.queue)
+_PRIORITY: Final = ("priority", KUEUES_TOO.priority)
+
 Allowed = Callable[[Json], None]
 """Gets the object before it is changed, and raises if it must not be."""
 
@@ -32,7 +36,7 @@ async def move(
     now = await session.get(target.path)
     must_queue_itself(now, target, "a move would have no effect")
     await check_exists(session, "LocalQueue", target.namespace, queue)
-    return await _set(session, target, now, KUEUES_TOO.queue, queue, allowed, "move", reason)
+    return await _set(session, target, now, _QUEUE, queue, allowed, reason)
 
 
 async def set_priority(
@@ -46,19 +50,20 @@ async def set_priority(
     must_queue_itself(now, target, "a priority would have no effect")
     if name is not None:
         await check_exists(session, "WorkloadPriorityClass", None, name)
-    return await _set(session, target, now, KUEUES_TOO.priority, name, allowed, "priority", reason)
+    return await _set(session, target, now, _PRIORITY, name, allowed, reason)
 
 
 async def _set(
     session: Session,
     target: WorkloadTarget,
     now: Json,
-    labels: tuple[str, ...],
+    setting: tuple[str, tuple[str, ...]],
     value: str | None,
     allowed: Allowed,
-    verb: str,
     reason: str | None,
 ) -> EditedField:
+    """`setting`: the verb of the change, and the labels of which the first on the object counts."""
+    verb, labels = setting
     found = part(now, "metadata", "labels")
     label = _label(labels, found)
     before = found.get(label)

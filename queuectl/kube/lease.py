@@ -60,7 +60,6 @@ class KubeLease:
         self,
         connect: Callable[[], Awaitable[Session]],
         *,
-        namespace: str,
         name: str,
         holder: str,
         ledger: str | None = None,
@@ -68,13 +67,14 @@ class KubeLease:
         random: Random | None = None,
         end: Callable[[int], object] = os._exit,
     ) -> None:
-        """`connect` makes a session for the thread's own loop; `holder` names this process alone.
+        """`connect` makes a session for the thread's own loop; `name`: NAMESPACE/NAME; `holder` names this
+        process alone.
 
         `ledger` is the id of its database. It is written on the Lease; a Lease with another id is not taken.
         """
         self._connect = connect
-        self._name = f"{namespace}/{name}"
-        self._path = api_path("coordination.k8s.io", "v1", "leases", namespace, name)
+        self._name = name
+        self._path = api_path("coordination.k8s.io", "v1", "leases", *name.split("/"))
         self._holder = holder
         self._ledger = ledger
         self._foreign: str | None = None

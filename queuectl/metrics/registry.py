@@ -52,11 +52,12 @@ class Metrics(Requesting):
         )
         self._looked_at = self._counter("workloads_evaluated", "Workloads evaluated by admission cycles.")
         self._admissions = self._counter("admissions", "Workloads admitted.", "cluster_queue")
-        self._room_admissions = self._counter(
-            "room_admissions", "Workloads admitted for which nodes had room, where nodes limit admissions."
-        )
-        self._room_misses = self._counter(
-            "room_misses", "Those of which kube-scheduler found no node for a pod."
+        self._room = (
+            self._counter(
+                "room_admissions",
+                "Workloads admitted for which nodes had room, where nodes limit admissions.",
+            ),
+            self._counter("room_misses", "Those of which kube-scheduler found no node for a pod."),
         )
         self._waits = self._histogram(
             "admission_wait_seconds",
@@ -122,8 +123,8 @@ class Metrics(Requesting):
 
     def room_predicted(self, admissions: int, misses: int) -> None:
         """Of these admissions and of earlier ones, so many are not scheduled."""
-        self._room_admissions.inc(admissions)
-        self._room_misses.inc(misses)
+        for counter, number in zip(self._room, (admissions, misses), strict=True):
+            counter.inc(number)
 
     def flavor_capacity(self, flavors: Sequence[FlavorCapacity]) -> None:
         """What the nodes of each flavor have; replaces the figures before."""

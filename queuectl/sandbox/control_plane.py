@@ -96,6 +96,9 @@ def write_kubeconfig(path: Path, url: str, ca_file: Path, tokens: Mapping[str, s
     _write_private(path, dump(content).encode())
 
 
+_START_SECONDS: Final = 120.0
+
+
 class ControlPlane:
     """`async with ControlPlane(folder, assets) as plane:` serves until the block ends.
 
@@ -116,8 +119,6 @@ class ControlPlane:
         audit: bool | Mapping[str, object] = False,
         fsync: bool = True,
         port: int = 0,
-        environment: Mapping[str, str] | None = None,
-        start_seconds: float = 120.0,
     ) -> None:
         self.folder = folder
         self.kubectl = assets / "kubectl"
@@ -133,18 +134,18 @@ class ControlPlane:
         self._controllers = controllers
         self._fsync = fsync
         self._port = port
-        self._environment = environment or {}
-        self._start_seconds = start_seconds
+        self.environment: Mapping[str, str] = {}
+        """Of its programs, in addition to ours."""
         self._children: list[ChildProcess] = []
 
     async def __aenter__(self) -> Self:
         try:
-            async with asyncio.timeout(self._start_seconds):
+            async with asyncio.timeout(_START_SECONDS):
                 await self._start()
         except TimeoutError:
             tails = "\n".join(f"{child.name}, log {child.log}:\n{child.tail()}" for child in self._children)
             await self._kill()
-            raise ControlPlaneError(f"not ready within {self._start_seconds:g} s\n{tails}") from None
+            raise ControlPlaneError(f"not ready within {_START_SECONDS:g} s\n{tails}") from None
         except BaseException:
             await self._kill()
             raise
@@ -273,7 +274,7 @@ class ControlPlane:
 
     async def _spawn(self, name: str, arguments: Sequence[str]) -> None:
         log = self.folder / f"{name}.log"
-        environment = {**os.environ, **self._environment}
+        environment = {**os.environ, **self.environment}
         child = await spawn(
             [self._assets / name, *arguments], name=name, log=log, env=environment, cwd=self.folder
         )

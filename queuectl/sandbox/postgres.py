@@ -195,8 +195,7 @@ class EmbeddedPostgres:
             log=log_file,
             env={**inherited, "LC_ALL": "C", "TZ": "UTC", **(environment or {})},
             cwd=self.folder,
-            uid=account.uid if account else None,
-            gid=account.gid if account else None,
+            user=(account.uid, account.gid) if account else None,
             death_signal=death_signal,
         )
 

@@ -98,22 +98,19 @@ async def spawn(
     log: Path,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    uid: int | None = None,
-    gid: int | None = None,
+    user: tuple[int, int] | None = None,
     death_signal: signal.Signals = signal.SIGKILL,
 ) -> ChildProcess:
     """Start a program in a session of its own, so that Ctrl-C in the terminal reaches only this process.
 
-    `env` replaces the whole environment (None: ours). `uid` and `gid` only as root, and both. The kernel
-    sends it `death_signal` when this process ends. Call it from the event loop of the main thread: the kernel
-    sends the signal at the end of the thread that forked. A program that can't be executed exits with 127 and
-    an error in its log.
+    `env` replaces the whole environment (None: ours). `user`: its uid and gid, only as root; None: ours. The
+    kernel sends it `death_signal` when this process ends. Call it from the event loop of the main thread: the
+    kernel sends the signal at the end of the thread that forked. A program that can't be executed exits with
+    127 and an error in its log.
     """
-    if (uid is None) != (gid is None):
-        raise ValueError(f"{name}: uid and gid go together, got uid={uid} gid={gid}")
     log.parent.mkdir(parents=True, exist_ok=True)
     launcher = [sys.executable, "-I", "-S", str(_END_WITH_PARENT), str(os.getpid()), str(int(death_signal))]
-    launcher += [str(-1 if uid is None else uid), str(-1 if gid is None else gid)]
+    launcher += map(str, user or (-1, -1))
     with log.open("ab") as output:
         start = output.tell()  # from its first line on: the child moves this position
         process = await asyncio.create_subprocess_exec(

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -27,6 +27,18 @@ _SETTLE_SECONDS: Final = 0.03
 """Least time between frames: key repeat and window resizing do not redraw for every event."""
 
 
+class ScreenTexts(NamedTuple):
+    place: str = ""
+    """Where the data of the server are."""
+    notes: Sequence[str] = ()
+    """Lines for the help page."""
+    leave: str = "quit"
+    """For the key that leaves the screen."""
+
+
+_NO_TEXTS: Final = ScreenTexts()
+
+
 class Screen:
     """`await Screen(...).run()` until the user leaves or it is cancelled."""
 
@@ -38,22 +50,14 @@ class Screen:
         clock: Callable[[], datetime],
         interval: float = 1.0,
         view: ScreenView | None = None,
-        place: str = "",
-        notes: Sequence[str] = (),
-        leave: str = "quit",
+        texts: ScreenTexts = _NO_TEXTS,
     ) -> None:
-        """`clock`: this machine's, in the zone of the screen. `interval`: seconds between two polls.
-
-        `place`: where the data of the server are. `notes`: lines for the help page. `leave`: the text for the
-        key that leaves the screen.
-        """
+        """`clock`: this machine's, in the zone of the screen. `interval`: seconds between two polls."""
         self._ask = ask
         self._server = server
         self._clock = clock
         self._interval = interval
-        self._place = place
-        self._notes = notes
-        self._leave = leave
+        self._texts = texts
         self._view = view or ScreenView()
         self._console = Console(highlight=False, markup=False, emoji=False)
         self._seen: Poll | None = None
@@ -184,9 +188,9 @@ class Screen:
             problem=self._problem,
             explained=self._explained,
             unexplained=self._unexplained,
-            place=self._place,
-            notes=self._notes,
-            leave=self._leave,
+            place=self._texts.place,
+            notes=self._texts.notes,
+            leave=self._texts.leave,
             plain=self._console.options.ascii_only,
         )
 

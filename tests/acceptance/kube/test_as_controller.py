@@ -142,8 +142,7 @@ async def test_the_controller_may_acquire_the_shipped_lease(site: Site) -> None:
     kubeconfig = str(site.plane.folder / "kubeconfig")
     lease = KubeLease(
         lambda: Session.from_kubeconfig(kubeconfig, "controller"),
-        namespace="queuectl-system",
-        name="queuectl-controller",
+        name="queuectl-system/queuectl-controller",
         holder="us",
     )
     path = "/apis/coordination.k8s.io/v1/namespaces/queuectl-system/leases/queuectl-controller"

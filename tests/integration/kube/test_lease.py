@@ -75,8 +75,7 @@ async def _lease(
     end = (ended if ended is not None else []).append
     lease = KubeLease(
         connect,
-        namespace="n",
-        name="l",
+        name="n/l",
         holder=holder,
         ledger=ledger,
         times=times,

@@ -33,8 +33,7 @@ async def serving(readings: CannedReadings, **how: Any) -> AsyncIterator[str]:
                 readings,
                 kinds=JOB_KINDS,
                 what_ifs=TriedWhatIfs(),
-                host="127.0.0.1",
-                port=0,
+                address=("127.0.0.1", 0),
                 cursor_key=KEY,
                 refresh_seconds=0.01,
                 started=started.set_result,
@@ -50,18 +49,17 @@ async def test_beyond_loopback_the_server_listens_only_with_identity_and_tls(hos
     reviewer = Reviewer(CannedReviews(), ["queuectl"], Clock())
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with pytest.raises(ValueError, match="not loopback: clients must authenticate"):
-        await served(host=host, port=0, cursor_key=KEY)
+        await served(address=(host, 0), cursor_key=KEY)
     with pytest.raises(ValueError, match="not loopback: clients must authenticate"):
         await serve(
-            two_teams(), kinds=JOB_KINDS, what_ifs=TriedWhatIfs(), host=host, port=0, cursor_key=KEY, tls=tls
+            two_teams(), kinds=JOB_KINDS, what_ifs=TriedWhatIfs(), address=(host, 0), cursor_key=KEY, tls=tls
         )
     with pytest.raises(ValueError, match="without TLS"):
         await serve(
             two_teams(),
             kinds=JOB_KINDS,
             what_ifs=TriedWhatIfs(),
-            host=host,
-            port=0,
+            address=(host, 0),
             cursor_key=KEY,
             reviewer=reviewer,
         )
@@ -132,8 +130,7 @@ async def test_a_port_in_use_is_an_error_at_once() -> None:
                 two_teams(),
                 kinds=JOB_KINDS,
                 what_ifs=TriedWhatIfs(),
-                host="127.0.0.1",
-                port=port,
+                address=("127.0.0.1", port),
                 cursor_key=KEY,
             )
 
