@@ -121,7 +121,7 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
         watching = settings.compatibility.kueue_labels
         return ControllerParts(
             key=cluster,
-            ledger=PostgresLedger(pool, cluster, settings=settings.scheduling.configuration()),
+            ledger=PostgresLedger(pool, cluster, settings=settings.configuration()),
             cluster=KubeCluster(session, kinds.registry, honoured=kueue.honoured(settings)),
             receiver=lambda emit: emit,
             lease=lease,
@@ -144,9 +144,7 @@ async def run_observer(settings: Settings, kubeconfig: Path | None, context: str
             mirror.show_to(emit)
             return mirror.see
 
-        ledger = PostgresLedger(
-            pool, twin, beside=mirror.reality, settings=settings.scheduling.configuration()
-        )
+        ledger = PostgresLedger(pool, twin, beside=mirror.reality, settings=settings.configuration())
         return ControllerParts(
             key=twin,
             ledger=MirroredLedger(ledger, mirror),
@@ -220,7 +218,7 @@ async def _run_parts(
     startup: Startup,
 ) -> bool:
     """Lead once. Returns whether the controller has stepped down."""
-    scheduling = settings.scheduling.configuration()
+    scheduling = settings.configuration()
     devices = scheduling.resources.device_classes
     watched = sources(kinds.registry, kueue.honoured(settings), devices=devices, nodes=parts.nodes)
     core = Engine(frozenset(source.name for source in watched), scheduling)

@@ -17,6 +17,7 @@ from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     Assignment,
     Attempt,
+    Attribution,
     ConfigKey,
     ObjectRef,
     PastAttempts,
@@ -112,6 +113,8 @@ class Admit:
     verdict: Verdict = Verdict.ADMITTED
     created_at: datetime | None = None
     """Creation of its object, if it was pending before. The ledger has it already."""
+    attribution: Attribution | None = None
+    """Whom it is booked on (B1); None: unknown."""
 
 
 @value(frozen=True, slots=True)

@@ -298,6 +298,10 @@ class Directory:
         exists = queue.cluster_queue in self.queues
         return local_condition(queue, self.condition(queue.cluster_queue) if exists else None)
 
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        """Return the labels of a namespace; none of one that is not known."""
+        return self._namespaces.get(namespace, {})
+
     def charges(self, workload: Workload) -> tuple[Charge, ...]:
         """Return the charge of one pod per podset (H1 to H9, N1)."""
         return self.pods.charges(workload)

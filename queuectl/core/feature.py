@@ -17,6 +17,7 @@ from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.workload import (
+    AccountValue,
     Assignment,
     Attempt,
     LedgerSnapshot,
@@ -219,6 +220,10 @@ class Feature:
 
     # --- what others get
 
+    def account(self, workload: Workload) -> tuple[AccountValue, ...]:
+        """Return the values of its account keys, on which an admission now is booked."""
+        return ()
+
     @property
     def usage(self) -> UsageOrder | None:
         """Usage by which ClusterQueues that say so order their LocalQueues; None: it orders nothing."""
@@ -366,6 +371,9 @@ class Features:
     def gives_up(self, entry: Entry, now: datetime) -> bool:
         given_up = [feature.gives_up(entry, now) for feature in self.active]
         return any(given_up)
+
+    def account(self, workload: Workload) -> tuple[AccountValue, ...]:
+        return tuple(value for feature in self.active for value in feature.account(workload))
 
     def numbers(self) -> list[Number]:
         return [number for feature in self._all for number in feature.numbers()]

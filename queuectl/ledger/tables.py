@@ -243,6 +243,20 @@ hold_line = Table(
     Column("open", Boolean, nullable=False),
     Column("to_seq", BigInteger),
     Column("closed_at", _Time),
+    Column("attribution", Text),  # null: an older version opened it
+)
+
+attribution = Table(
+    "attribution",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("id", Text, primary_key=True),  # hash of the other columns
+    Column("namespace", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("submitter", Text),  # null: unknown
+    Column("user_name", Text),  # whose usage it is; null: unknown
+    Column("priority_class", Text),
+    Column("account", JSONB, nullable=False),
 )
 
 effect = Table(

@@ -6,6 +6,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -21,10 +22,11 @@ from pydantic import (
     model_validator,
 )
 
-from queuectl.core.model.policy import HALF_LIVES
+from queuectl.core.model.policy import HALF_LIVES, SchedulingConfiguration
 from queuectl.files import BadFile, FileDocument, Places, documents, read
 from queuectl.kinds.invalid import InvalidValue, Section, problems_of
 from queuectl.kinds.json_fields import kind_of
+from queuectl.settings.accounting import AccountingSettings
 from queuectl.settings.notifications import MAX_SINKS, NotificationSettings
 from queuectl.settings.scheduling import DAY, SchedulingSettings
 
@@ -257,6 +259,7 @@ class Settings(Section):
     notifications: tuple[NotificationSettings, ...] = Field(default=(), max_length=MAX_SINKS, strict=False)
     """Where messages about decisions go. Read by `queuectl notifier` and `queuectl notifications` only."""
     scheduling: SchedulingSettings = SchedulingSettings()
+    accounting: AccountingSettings = AccountingSettings()
     compatibility: CompatibilitySettings = CompatibilitySettings()
     kinds: tuple[Any, ...] = Field(default=(), max_length=MAX_KINDS, strict=False)
     """Rows for further kinds of jobs. Each is read by itself: a malformed one costs no other."""
@@ -293,6 +296,10 @@ class Settings(Section):
                 f"{most} where database.keepMonths is {months}: {HALF_LIVES + 1} half-lives count"
             )
         return self
+
+    def configuration(self) -> SchedulingConfiguration:
+        """What the core needs of it."""
+        return replace(self.scheduling.configuration(), account_keys=self.accounting.account_keys())
 
     @property
     def database_url(self) -> str:

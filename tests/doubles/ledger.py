@@ -403,7 +403,7 @@ class MemoryLedger:
             if before is None or line.count > before.count:
                 raise LedgerRefused(f"{line} would not be a smaller line of the same as {before}")
             if line.count < before.count:
-                held[same] = line
+                held[same] = replace(line, attribution=before.attribution)
                 given_back.append(replace(before, count=before.count - line.count))
         # As if the remaining part had been a hold of its own from the start: the sums are equal.
         queue = LocalQueueName(workload.ref.namespace, workload.queue)

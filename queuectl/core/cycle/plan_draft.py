@@ -28,7 +28,7 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.feature import UsageValue
+from queuectl.core.feature import Features, UsageValue
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.lifecycle import (
     Adopt,
@@ -45,7 +45,7 @@ from queuectl.core.lifecycle import (
 from queuectl.core.limits import Hold, Trial
 from queuectl.core.model.policy import NORMAL_WEIGHT, LocalQueueName
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.workload import Attempt, AttemptState, WorkloadId
+from queuectl.core.model.workload import Attempt, AttemptState, Attribution, WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot, Target
 from queuectl.core.queues.chances import Chances
@@ -229,7 +229,7 @@ class PlanDraft:
         if entry.attempt is None and (unrecorded := to_be_queued(entry, state.directory)) is not None:
             yield unrecorded
         self.charge(entry, found)
-        yield Admit(attempt, entry.ref, step.detail)
+        yield Admit(attempt, entry.ref, step.detail, attribution=_attribution(entry, state.features))
         if step.stop is not None:
             yield Evict(entry.id, entry.ref, attempt.number, step.stop)
 
@@ -352,7 +352,12 @@ class PlanDraft:
     def add(self, outcome: CycleOutcome) -> None:
         """Add what the cycles came to. A workload that the ledger does not have yet is queued before."""
         decisions: list[Decision] = [
-            Admit(_attempt(entry, found, self.now), entry.ref, created_at=_created(entry))
+            Admit(
+                _attempt(entry, found, self.now),
+                entry.ref,
+                created_at=entry.workload.created_at if entry.workload else None,
+                attribution=_attribution(entry, self._state.features),
+            )
             for entry, found in outcome.admitted
         ]
         for one in outcome.preempting:
@@ -482,8 +487,18 @@ def _ineligible(entries: Iterable[Entry], moved: Set[WorkloadId]) -> Iterator[tu
             yield entry, entry.ineligible
 
 
-def _created(entry: Entry) -> datetime | None:
-    return entry.workload.created_at if entry.workload else None
+def _attribution(entry: Entry, features: Features) -> Attribution | None:
+    workload = entry.workload
+    if workload is None:
+        return None
+    return Attribution(
+        namespace=workload.ref.namespace,
+        queue=workload.queue,
+        submitter=workload.submitter,
+        user=workload.submitter,
+        priority_class=workload.priority_class,
+        account=features.account(workload) if features.active else (),
+    )
 
 
 def _attempt(entry: Entry, found: AssignmentResult, now: datetime) -> Attempt:

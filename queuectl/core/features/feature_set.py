@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from queuectl.core.feature import Kernel
+from queuectl.core.features.accounts import Accounts
 from queuectl.core.features.namespace_quota.quotas import NamespaceQuotas
 from queuectl.core.features.ownership import Ownership
 from queuectl.core.features.pods_ready import PodsReadyClocks
@@ -25,6 +26,8 @@ class FeatureSet(NamedTuple):
     """Waits no more for evicted workloads whose pods do not end in time, and says so."""
     usage_history: PastUsage
     """Orders LocalQueues of a ClusterQueue by what they have used."""
+    accounts: Accounts
+    """Reads the account keys that an admission is booked on."""
 
 
 def feature_set(kernel: Kernel) -> FeatureSet:
@@ -36,4 +39,5 @@ def feature_set(kernel: Kernel) -> FeatureSet:
         PodsReadyClocks(configuration, kernel.directory.queues),
         SlowStops(configuration.terminating_alarm),
         PastUsage(configuration.usage_sharing),
+        Accounts(configuration.account_keys, kernel.directory),
     )

@@ -168,6 +168,26 @@ class NodeRules:
 NODE_RULES = NodeRules()
 
 
+class AccountSource(StrEnum):
+    """The object whose label has the value of an account key."""
+
+    WORKLOAD = "Workload"
+    NAMESPACE = "Namespace"
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class AccountKey:
+    """An axis that usage is accounted by, such as `cost-center`."""
+
+    name: str
+    label: str
+    """Key of the label that has the value."""
+    sources: tuple[AccountSource, ...] = tuple(AccountSource)
+    """The first that has an allowed value counts."""
+    allowed: frozenset[str] | None = None
+    """None: all values are."""
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class SchedulingConfiguration:
     """Section `scheduling` of the component configuration."""
@@ -190,6 +210,8 @@ class SchedulingConfiguration:
     resources: ResourceForms = NO_FORMS
     """In which forms resources are charged (H8, H9)."""
     nodes: NodeRules = NODE_RULES
+    account_keys: tuple[AccountKey, ...] = ()
+    """What usage is accounted by, beside queues and users (B2)."""
 
     @property
     def preemptions_count_for(self) -> timedelta:

@@ -13,6 +13,7 @@ from typing import NamedTuple, NewType
 from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts
 from queuectl.core.model.devices import PodClaim
 from queuectl.core.model.policy import (
+    AccountSource,
     LocalQueueName,
     Requirement,
     ResourceFlavor,
@@ -168,6 +169,33 @@ class PodCount(NamedTuple):
     """Keys from the root of the object."""
     own: int
     """As its user wrote it."""
+
+
+class AccountValue(NamedTuple):
+    """The value of one account key, such as a cost center, and what it was read from."""
+
+    key: str
+    value: str | None
+    """None: nothing has an allowed value."""
+    source: AccountSource | None
+    """None: without a value."""
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """Whom an attempt is booked on, as it was at its admission: later changes of labels change nothing."""
+
+    namespace: str
+    queue: str
+    """Name of the LocalQueue."""
+    submitter: str | None = None
+    """The user that created the object; None: unknown."""
+    user: str | None = None
+    """The user whose usage it is."""
+    priority_class: str | None = None
+    """Name of its WorkloadPriorityClass."""
+    account: tuple[AccountValue, ...] = ()
+    """In the order of the configured account keys."""
 
 
 class ForcedRelease(NamedTuple):

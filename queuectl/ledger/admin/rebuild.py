@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Admit, Enqueue, Evict
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.workload import Attempt, Observation, Workload, WorkloadId
+from queuectl.core.model.workload import Attempt, Attribution, Observation, Workload, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.admin.partitions import add_partitions
 from queuectl.ledger.admin.schema import check_schema
@@ -115,7 +115,15 @@ def _admit(fold: Fold, one: Found, arrival: int) -> None:
     attempt = replace(_admission(one), workload=one.workload.id)
     cluster_queue = one.cluster_queue or attempt.assignment.cluster_queue
     fold.add(Enqueue(one.workload, cluster_queue, one.priority, arrival))
-    fold.add(Admit(attempt, one.workload.ref, _DETAIL), attempt_sequence=attempt.sequence)
+    attribution = Attribution(
+        namespace=one.workload.ref.namespace,
+        queue=one.workload.queue,
+        submitter=one.workload.submitter,
+        user=one.workload.submitter,
+        priority_class=one.workload.priority_class,
+    )
+    admit = Admit(attempt, one.workload.ref, _DETAIL, attribution=attribution)
+    fold.add(admit, attempt_sequence=attempt.sequence)
 
 
 def _admission(one: Found) -> Attempt:

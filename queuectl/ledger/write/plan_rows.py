@@ -40,6 +40,7 @@ from queuectl.core.model.workload import (
     WorkloadId,
     WorkloadOutcome,
 )
+from queuectl.ledger.attributions import StoredAttribution, stored_attribution
 from queuectl.ledger.codec import (
     Json,
     clean,
@@ -217,9 +218,14 @@ class Fold:
                 pod_sets=line.payload["podSets"],
             )
         )
-        segment.holds += _holds(
+        attribution = None if decision.attribution is None else stored_attribution(decision.attribution)
+        if attribution is not None:
+            segment.attributions[attribution.id] = attribution
+        for hold in _holds(
             attempt.assignment, attempt.workload, attempt.number, name=name, sequence=line.sequence
-        )
+        ):
+            hold.attribution = None if attribution is None else attribution.id
+            segment.holds.append(hold)
         if not attempt.debt and rebuilt_from is None:
             segment.effects.append((line.sequence, EffectKey(attempt.workload, attempt.number, Verb.START)))
 
@@ -408,6 +414,8 @@ class HoldLine:
     resource: str
     amount: int
     sequence: int
+    attribution: str | None = None
+    """Id of what it is booked on. Of a smaller line: that of the one that it replaces."""
 
 
 @dataclass(slots=True)
@@ -447,6 +455,8 @@ class Segment:
     changes: dict[WorkloadId, WorkloadChange] = field(default_factory=dict)
     opened: list[NewAttempt] = field(default_factory=list)
     holds: list[HoldLine] = field(default_factory=list)
+    attributions: dict[str, StoredAttribution] = field(default_factory=dict)
+    """By id: those of `holds`."""
     attempts: list[AttemptChange] = field(default_factory=list)
     resized: list[ResizedAttempt] = field(default_factory=list)
     effects: list[tuple[int, EffectKey]] = field(default_factory=list)

@@ -39,8 +39,9 @@ _LOAD_TIMEOUT = 120.0
 """Seconds in which the open workloads that were read become values, on a busy machine too."""
 
 
-_SHAPES_KEPT = 10_000
-"""Shapes that are known to be stored, at most: the rest is stored again, which changes nothing."""
+_IDS_KEPT = 10_000
+"""Shapes and attributions that are known to be stored, at most: the rest is stored again, which changes
+nothing."""
 
 
 class PostgresLedger:
@@ -64,6 +65,8 @@ class PostgresLedger:
         """The last decision that is known to be stored."""
         self._stored_shapes: set[str] = set()
         """Ids of shapes that are known to be stored, with `queued_at` in `_month`."""
+        self._stored_attributions: set[str] = set()
+        """Ids of those that are known to be stored."""
         self._month = (0, 0)
         """Year and month of the last commit, in UTC."""
 
@@ -152,7 +155,8 @@ class PostgresLedger:
     ) -> int:
         recorded = plan.recorded
         async with self._pool.begin() as connection:
-            writing = Writing(connection, self._cluster, plan.now, self._shapes_in(plan.now))
+            shapes = self._shapes_in(plan.now)
+            writing = Writing(connection, self._cluster, plan.now, shapes, self._stored_attributions)
             fence = await writing.fence(epoch, self._holder, len(recorded))
             if fence is None:
                 raise await self._refusal(connection, epoch, plan.now)
@@ -175,8 +179,10 @@ class PostgresLedger:
                 await writing.tell_readers(for_readers, fence.batches)
         self._stored = fence.sequence
         self._stored_shapes.update(writing.new_shapes)
-        if len(self._stored_shapes) > _SHAPES_KEPT:
-            self._stored_shapes.clear()
+        self._stored_attributions |= writing.new_attributions
+        for ids in (self._stored_shapes, self._stored_attributions):
+            if len(ids) > _IDS_KEPT:
+                ids.clear()
         return first
 
     def _shapes_in(self, month: datetime) -> set[str]:

@@ -207,8 +207,16 @@ ATTEMPTS: Final = ATTEMPT_ROWS.insert(cluster_id=CLUSTER, state=cast("Admitted",
 HOLD_ROWS: Final = TableRows(
     t.hold_line,
     *("workload", "attempt", "cluster_queue", "pod_set", "count", "flavor", "resource", "amount", "from_seq"),
+    "attribution",
 )
 HOLDS: Final = HOLD_ROWS.insert(cluster_id=CLUSTER, from_at=NOW)
+
+ATTRIBUTION_ROWS: Final = TableRows(
+    t.attribution, *("id", "namespace", "queue", "submitter", "user_name", "priority_class", "account")
+)
+ATTRIBUTIONS: Final = (
+    upsert(t.attribution).from_select(*ATTRIBUTION_ROWS.source(cluster_id=CLUSTER)).on_conflict_do_nothing()
+)
 
 MOVE_ROWS: Final = Columns(
     ("workload", _TEXT), ("number", _INT), ("state", _TEXT), ("seq", _INT), ("closes", _BOOL)
@@ -305,4 +313,18 @@ END_LARGER: Final = (
     .where(_SAME_LINE, t.hold_line.c.count > HOLD_ROWS.table.c.count)
     .values(open=~true(), to_seq=HOLD_ROWS.table.c.from_seq, closed_at=NOW)
 )
-SMALLER_HOLDS: Final = HOLD_ROWS.insert(where=~exists().where(_SAME_LINE), cluster_id=CLUSTER, from_at=NOW)
+_LARGER: Final = t.hold_line.alias("larger")
+SMALLER_HOLDS: Final = HOLD_ROWS.insert(
+    where=~exists().where(_SAME_LINE),
+    cluster_id=CLUSTER,
+    from_at=NOW,
+    attribution=select(func.max(_LARGER.c.attribution))
+    .where(
+        _LARGER.c.cluster_id == CLUSTER,
+        ~_LARGER.c.open,
+        _LARGER.c.to_seq == HOLD_ROWS.table.c.from_seq,
+        *HOLD_ROWS.equal(_LARGER, "workload", "attempt"),
+    )
+    .scalar_subquery(),
+)
+"""After END_LARGER: each is booked as the line that it replaces, as all lines of its attempt are."""

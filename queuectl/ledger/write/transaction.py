@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Delete, Executable, Insert, Row, Update
@@ -12,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuectl.core.model.workload import AttemptState, EffectKey, ForReaders, PastAttempts
 from queuectl.ledger import published_facts as for_readers
 from queuectl.ledger.arrays import Columns
+from queuectl.ledger.attributions import StoredAttribution
 from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json
 from queuectl.ledger.shapes import shape_of
 from queuectl.ledger.write import statements as s
@@ -45,11 +47,19 @@ class Writing:
     """Writes of one transaction on `connection`. Raises LedgerRefused if a row differs from memory."""
 
     def __init__(
-        self, connection: AsyncConnection, cluster: str, now: datetime, shapes: Collection[str] = ()
+        self,
+        connection: AsyncConnection,
+        cluster: str,
+        now: datetime,
+        shapes: Collection[str] = (),
+        attributions: Collection[str] = (),
     ) -> None:
-        """`shapes`: ids of those that are known to be stored."""
+        """`shapes`, `attributions`: ids of those that are known to be stored."""
         self._connection = connection
         self._shapes = shapes
+        self._attributions = attributions
+        self.new_attributions: set[str] = set()
+        """Ids of those that this transaction stores."""
         self.new_shapes: dict[str, str] = {}
         """JSON by id, of those that this transaction stores."""
         self._fixed: dict[str, Any] = {"cluster": cluster, "now": now}
@@ -144,6 +154,16 @@ class Writing:
             await self._bulk(s.SHAPES, s.SHAPE_ROWS, sorted(found.items()))
             self.new_shapes |= found
 
+    async def _store_attributions(self, ones: Iterable[StoredAttribution]) -> None:
+        rows = [
+            (*one[:-1], dump(one.account))
+            for one in ones
+            if one.id not in self._attributions and one.id not in self.new_attributions
+        ]
+        if rows:
+            await self._bulk(s.ATTRIBUTIONS, s.ATTRIBUTION_ROWS, sorted(rows, key=itemgetter(0)))
+            self.new_attributions |= {row[0] for row in rows}
+
     async def _attempts(self, segment: Segment) -> None:
         if segment.attempts:
             moves = segment.attempts
@@ -165,6 +185,7 @@ class Writing:
             ]
             await self._bulk(s.ATTEMPTS, s.ATTEMPT_ROWS, rows)
         if segment.holds:
+            await self._store_attributions(segment.attributions.values())
             await self._bulk(s.HOLDS, s.HOLD_ROWS, map(_hold_row, segment.holds))
         if segment.effects:
             await self._bulk(s.EFFECTS, s.EFFECT_ROWS, [(seq, *key) for seq, key in segment.effects])
@@ -222,7 +243,7 @@ def _decision_row(line: NewDecision) -> tuple[Any, ...]:
 def _hold_row(line: HoldLine) -> tuple[Any, ...]:
     return (
         *(line.workload, line.attempt, line.cluster_queue, line.pod_set, line.count),
-        *(line.flavor, line.resource, line.amount, line.sequence),
+        *(line.flavor, line.resource, line.amount, line.sequence, line.attribution),
     )
 
 

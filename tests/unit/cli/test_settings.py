@@ -218,6 +218,36 @@ def _exists(path: str) -> bool:
     return True
 
 
+def test_account_keys_are_passed_to_the_core(write: Write) -> None:
+    path = write(
+        "accounting:\n  keys:\n"
+        "  - {name: cost-center, label: example.com/cost-center, sources: [Namespace]}\n"
+        "  - {name: project, label: project, allowed: [blue, red]}\n"
+    )
+    assert load(path, environ={}).configuration().account_keys == (
+        policy.AccountKey(
+            name="cost-center", label="example.com/cost-center", sources=(policy.AccountSource.NAMESPACE,)
+        ),
+        policy.AccountKey(name="project", label="project", allowed=frozenset({"blue", "red"})),
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("{name: user, label: a}", "user is accounted in any case: choose another name"),
+        ("{name: a, label: a, sources: [Namespace, Namespace]}", "names an object twice"),
+        ("{name: a, label: a, sources: [Pod]}", "'Pod': must be 'Workload' or 'Namespace'"),
+        ("{name: A, label: a}", "'A': must match"),
+        ("{name: a, label: 'a b'}", "'a b': must match"),
+        ("{name: a, label: a, allowed: []}", "must have at least 1 entries"),
+        ("{name: a, label: a}, {name: a, label: b}", "keys: the name a is used twice"),
+    ],
+)
+def test_account_keys_that_make_no_sense_are_refused(write: Write, keys: str, problem: str) -> None:
+    assert problem in problems(write(f"accounting: {{keys: [{keys}]}}"))[0]
+
+
 def test_without_a_section_scheduling_has_the_defaults_of_the_core() -> None:
     assert load(environ={}).scheduling.configuration() == policy.SchedulingConfiguration()
 
