@@ -27,8 +27,8 @@ from queuectl.answers.queue_states import (
     queue_states,
     quota_tree,
 )
-from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.entries import Shape
+from queuectl.core.features.feature_set import directory_with
 from queuectl.core.features.nodes.capacity import told_capacities
 from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts, PodDemand
 from queuectl.core.model.policy import (
@@ -545,12 +545,13 @@ class _Shapes:
     """What workloads request, computed once for those of a namespace with the same podsets."""
 
     def __init__(self, state: CommittedState) -> None:
-        self._directory = Directory(state.configuration)
-        self._known: dict[tuple[str, tuple[PodSet, ...]], Shape] = {}
+        context = []
         for key, spec in state.specs.items():
             if is_kept(key.kind):
                 with contextlib.suppress(ValueError):  # of another version
-                    self._directory.observe_context(kept_context(key, spec).value, AffectedObjects())
+                    context.append(kept_context(key, spec))
+        self._directory = directory_with(context, state.configuration)
+        self._known: dict[tuple[str, tuple[PodSet, ...]], Shape] = {}
 
     def of(self, stored: StoredWorkload) -> Shape:
         key = (stored.ref.namespace, stored.pod_sets)

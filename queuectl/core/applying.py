@@ -136,6 +136,7 @@ def apply_plan(state: EngineState, plan: Plan, first: int) -> None:
         state.features.asked(check)
     for entry in changed.values():
         state.refresh(entry)
+    state.features.settle()
     settle_nodes(state)
     settle_flavors(state)
 

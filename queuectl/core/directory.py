@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar
 
-from queuectl.core.features.namespace_quota.charges import PodCharges
+from queuectl.core.charges import PodCharges
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
-from queuectl.core.model.devices import DeviceTaintRule, ResourceSlice
 from queuectl.core.model.matching import selects
 from queuectl.core.model.pod_limits import namespace_of
 from queuectl.core.model.policy import (
@@ -24,7 +23,6 @@ from queuectl.core.model.policy import (
     LocalQueue,
     LocalQueueName,
     Namespace,
-    Node,
     Policy,
     PriorityClass,
     RequeuingStrategy,
@@ -66,6 +64,13 @@ class AffectedObjects:
     cluster_queues: set[str] = field(default_factory=set)
     local_queues: set[LocalQueueName] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=set)
+    rules: bool = False
+    """Policy or context has changed."""
+
+    def add_namespace_of(self, name: str) -> None:
+        """What is allowed or charged in the namespace of `NAMESPACE/NAME` has changed."""
+        self.namespaces.add(namespace_of(name))
+        self.rules = True
 
 
 class Directory:
@@ -76,8 +81,9 @@ class Directory:
 
     def __init__(self, configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION) -> None:
         self.configuration = configuration
-        self._namespaces: dict[str, dict[str, str]] = {}
-        self.pods = PodCharges(configuration.resources, self._namespaces)
+        self.namespaces: dict[str, dict[str, str]] = {}
+        """The labels of each."""
+        self.pods = PodCharges(configuration.resources)
         self.tree = QuotaTree()
         self.queues: dict[str, ClusterQueue] = {}
         self.cohorts: dict[str, Cohort] = {}
@@ -165,14 +171,14 @@ class Directory:
     def observe_context(self, value: Context, affected: AffectedObjects) -> bool:
         """Set a context object and add what the change affects to `affected`.
 
-        Returns whether it has changed; False for objects of nodes, which are not kept here.
+        Returns whether it has changed; False for objects that are not kept here.
         """
         match value:
             case Namespace():
                 labels = dict(value.labels)
-                if self._namespaces.get(value.name) == labels:
+                if self.namespaces.get(value.name) == labels:
                     return False
-                self._namespaces[value.name] = labels
+                self.namespaces[value.name] = labels
                 affected.namespaces.add(value.name)
             case PriorityClass():
                 if self._pod_priorities.get(value.name) == value:
@@ -185,24 +191,20 @@ class Directory:
                     return False
                 self.pods.runtimes[value.name] = value
                 affected.everything = True
-            case Node() | ResourceSlice() | DeviceTaintRule():
-                return False
             case Gate():
                 before, self.gate, self.gate_since = self.gate, value, value.installed_at
                 return before != value
             case _:
-                if not self.pods.observe(value):
-                    return False
-                affected.namespaces.add(namespace_of(value.name))
+                return False  # features alone take it
         return True
 
     def forget_context(self, kind: type[Context], name: str, affected: AffectedObjects) -> bool:
         """Remove a context object and add what the change affects to `affected`.
 
-        Returns whether it was known; False for objects of nodes, which are not kept here.
+        Returns whether it was known; False for objects that are not kept here.
         """
         if kind is Namespace:
-            if known := self._namespaces.pop(name, None) is not None:
+            if known := self.namespaces.pop(name, None) is not None:
                 affected.namespaces.add(name)
         elif kind is PriorityClass:
             known = self._pod_priorities.pop(name, None) is not None
@@ -211,10 +213,9 @@ class Directory:
         elif kind is RuntimeClass:
             known = self.pods.runtimes.pop(name, None) is not None
             affected.everything |= known
-        elif kind is Gate:
-            known, self.gate = self.gate is not None, None
-        elif known := self.pods.forget(kind, name):
-            affected.namespaces.add(namespace_of(name))
+        else:
+            known = kind is Gate and self.gate is not None
+            self.gate = None if known else self.gate
         return known
 
     def _default_priority(self) -> None:
@@ -300,7 +301,7 @@ class Directory:
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         """Return the labels of a namespace; none of one that is not known."""
-        return self._namespaces.get(namespace, {})
+        return self.namespaces.get(namespace, {})
 
     def charges(self, workload: Workload) -> tuple[Charge, ...]:
         """Return the charge of one pod per podset (H1 to H9, N1)."""
@@ -308,7 +309,7 @@ class Directory:
 
     def recorded(self, workload: Workload) -> tuple[PodSet, ...]:
         """Return the podsets of a workload as the ledger has them."""
-        return self.pods.claims.recorded(workload)
+        return self.pods.recorded(workload)
 
     def route(self, workload: Workload) -> Route:
         """Evaluate the eligibility checks in order; the first that fails is the reason (G1 to G12)."""
@@ -367,7 +368,7 @@ class Directory:
         return self.pods.problem(workload) or above_ceiling(workload, local, queue)
 
     def _admits(self, selector: LabelSelector | None, namespace: str) -> bool:
-        labels = self._namespaces.get(namespace)
+        labels = self.namespaces.get(namespace)
         return selector is not None and labels is not None and selects(selector, labels)
 
     def priority(self, workload: Workload) -> int | Reason:

@@ -14,9 +14,8 @@ from queuectl.core.cycle.plan_draft import PlanDraft, admissions_turn
 from queuectl.core.decisions import (
     Plan,
 )
-from queuectl.core.directory import Directory
-from queuectl.core.feature import Features, Number
-from queuectl.core.features.feature_set import feature_set
+from queuectl.core.feature import Number
+from queuectl.core.features.feature_set import new_state
 from queuectl.core.features.nodes.expected import Predicted
 from queuectl.core.features.nodes.facts import ToldNodes, capacities, take_facts
 from queuectl.core.forking import fork
@@ -35,7 +34,6 @@ from queuectl.core.observing import fold
 from queuectl.core.quota.shortage import promised
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
 from queuectl.core.settling import forget_unused, prune
-from queuectl.core.state import EngineState
 
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
@@ -54,9 +52,7 @@ class Engine:
     def __init__(
         self, sources: frozenset[str], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
     ) -> None:
-        self._state = EngineState(sources, Directory(configuration))
-        self.features = feature_set(self._state)
-        self._state.features = Features(self.features)
+        self._state, self.features = new_state(sources, configuration)
         self._version = 0
         self._cycle = 0
         self._reported = -1
@@ -97,7 +93,6 @@ class Engine:
     def handle(self, events: Iterable[Event]) -> None:
         """Fold events into the state. To pass an event again is harmless."""
         fold(self._state, events)
-        self._state.features.settle()
         self._state.requeuer.requeue()
         forget_unused(self._state)
         self._version += 1
@@ -146,7 +141,6 @@ class Engine:
         if plan.version != self._version:
             raise StalePlan(f"plan is for version {plan.version}, the state is at {self._version}")
         applying.apply_plan(self._state, plan, first)
-        self._state.features.settle()
         self._state.requeuer.requeue()
         prune(self._state)
         forget_unused(self._state)

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import datetime
 from typing import ClassVar, NamedTuple, Protocol
 
+from queuectl.core.charges import PodRequests
 from queuectl.core.decisions import ChildToCheck, Decision, Evict, PodOwnerToRead
-from queuectl.core.directory import Directory
+from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.entries import Entry
-from queuectl.core.model.events import Event, PodObserved, WorkloadObserved
+from queuectl.core.model.events import Event, WorkloadObserved
 from queuectl.core.model.pods import Pod
-from queuectl.core.model.policy import LocalQueueName
+from queuectl.core.model.policy import LocalQueueName, Node
 from queuectl.core.model.reasons import Reason
+from queuectl.core.model.resources import PodResources
 from queuectl.core.model.workload import (
     AccountValue,
     Assignment,
@@ -23,6 +25,7 @@ from queuectl.core.model.workload import (
     LedgerSnapshot,
     Observation,
     PastAttempts,
+    PodSet,
     Workload,
     WorkloadId,
 )
@@ -82,10 +85,32 @@ class StartChecks:
             check.admit(entry, assignment)
 
 
+class PodReader(Protocol):
+    """What a feature tells of pods, with what it knows of them."""
+
+    def observe_pod(self, pod: Pod) -> None:
+        """Take a pod as it is now."""
+
+    def forget_pod(self, uid: str) -> None:
+        """The pod is gone, or has ended."""
+
+
+class NodeReader(PodReader, Protocol):
+    """What a feature tells of nodes and their pods."""
+
+    def observe_node(self, node: Node) -> bool:
+        """Take a node as it is now. Return whether it has changed."""
+
+    def forget_node(self, name: str) -> bool:
+        """The node is gone. Return whether it was known."""
+
+
 class Kernel(Protocol):
     """What features see of the kernel, and may have done by it."""
 
     directory: Directory
+    clock: datetime
+    """The latest time that was observed."""
     entries: dict[WorkloadId, Entry]
     """All workloads that are not over."""
 
@@ -115,6 +140,8 @@ class Feature:
     learns of its events and decisions alone."""
     owned_only: ClassVar = False
     """Of observed workloads, it takes those that have an owner, and all while it is active."""
+    charges_claims: ClassVar = False
+    """It charges the claims of pods for devices, or says why they cannot be."""
     counts_bound = False
     """How many pods of a workload are bound to nodes matters to it."""
 
@@ -123,8 +150,8 @@ class Feature:
     def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
         """The state of the ledger is in `entries`: at the start, and where a part of it was loaded again."""
 
-    def observe(self, event: Event) -> None:
-        """Take an event of `events`."""
+    def observe(self, event: Event, affected: AffectedObjects) -> None:
+        """Take an event of `events`, and add what it affects to `affected`."""
 
     def decided(self, decision: Decision, entry: Entry) -> None:
         """Take a decision of `decisions`, which `entry` has already."""
@@ -150,15 +177,23 @@ class Feature:
     def settle(self) -> None:
         """A batch of events or decisions was applied."""
 
-    # --- pods
+    # --- what pods are charged (core/charges)
 
-    def judged(self, pod: Pod) -> Pod:
-        """Return the pod, which was observed, with the workload that it belongs to."""
+    def completed(self, namespace: str, pod: PodResources) -> PodResources:
+        """Return the pod as the API server creates it."""
         return pod
 
-    def judged_again(self) -> Iterable[Pod]:
-        """Return the pods that may belong to another workload than when they were observed."""
-        return ()
+    def requests(self, workload: Workload, pods: list[PodRequests]) -> list[PodRequests]:
+        """Return `pods`, those of `workload`, with what is requested beside their containers."""
+        return pods
+
+    def problem(self, workload: Workload) -> Reason | None:
+        """Return why its pods cannot be created or charged; None: they can."""
+        return None
+
+    def recorded(self, workload: Workload, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+        """Return the podsets of a workload, so far `pod_sets`, as the ledger has them."""
+        return pod_sets
 
     # --- what it asks of drivers
 
@@ -255,6 +290,10 @@ class Features:
         return any(feature.counts_bound for feature in self.active)
 
     @property
+    def charges_claims(self) -> bool:
+        return any(feature.charges_claims for feature in self.active)
+
+    @property
     def set_aside(self) -> Set[WorkloadId]:
         return frozenset().union(*(feature.set_aside for feature in self.active))
 
@@ -263,23 +302,37 @@ class Features:
             feature.restored(snapshot, entries)
         self._activate()
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: Event, affected: AffectedObjects) -> None:
         of_event = self._of_event.get(type(event), [])
         if isinstance(event, WorkloadObserved) and event.workload.owner is None:
             of_event = [feature for feature in of_event if feature.active or not feature.owned_only]
         for feature in of_event:
-            feature.observe(event)
+            feature.observe(event, affected)
         if of_event:
             self._activate()
 
-    def judged(self, pod: Pod) -> Pod:
-        for feature in self._of_event.get(PodObserved, ()):
-            pod = feature.judged(pod)
-        self._activate()
+    def completed(self, namespace: str, pod: PodResources) -> PodResources:
+        for feature in self.active:
+            pod = feature.completed(namespace, pod)
         return pod
 
-    def judged_again(self) -> list[Pod]:
-        return [pod for feature in self.active for pod in feature.judged_again()]
+    def requests(self, workload: Workload, pods: list[PodRequests]) -> list[PodRequests]:
+        for feature in self.active:
+            pods = feature.requests(workload, pods)
+        return pods
+
+    def problem(self, workload: Workload) -> Reason | None:
+        """Return the first problem that a feature has with its pods."""
+        for feature in self.active:
+            if (problem := feature.problem(workload)) is not None:
+                return problem
+        return None
+
+    def recorded(self, workload: Workload) -> tuple[PodSet, ...]:
+        pod_sets = workload.pod_sets
+        for feature in self.active:
+            pod_sets = feature.recorded(workload, pod_sets)
+        return pod_sets
 
     def entered(self, workload: WorkloadId) -> None:
         for feature in self.active:

@@ -347,21 +347,11 @@ def _eviction(entry: Entry, directory: Directory) -> Reason | None:
         )
     if seen is not None and seen.by_child and entry.runs and (grown := _grown(entry)) is not None:  # L22
         return Reason(code=Code.BYPASS, detail=grown)
-    if entry.runs and (claimed := _claimed(entry, directory)) is not None:  # L22
-        return Reason(code=Code.BYPASS, detail=claimed)
     if entry.runs and entry.resized.grown is not None:  # L22
         return Reason(code=Code.BYPASS, detail=entry.resized.grown)
     if (lost := entry.lost) is not None and not (entry.attempt is not None and entry.attempt.debt):  # L23
         return Reason(code=Code.NODE_FAILURES, node=f"Node/{lost.node}", detail=lost.why)
     return None
-
-
-def _claimed(entry: Entry, directory: Directory) -> str | None:
-    """Return what its claims for devices give its pods beyond what it holds quota for; None: nothing."""
-    attempt, workload = entry.attempt, entry.workload
-    if attempt is None or attempt.debt or workload is None:
-        return None
-    return directory.pods.grown(workload, attempt.assignment, entry.recorded_pods)
 
 
 def _grown(entry: Entry) -> str | None:

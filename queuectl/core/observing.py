@@ -11,7 +11,6 @@ from typing import assert_never
 from queuectl.core.directory import GATE, AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.lifecycle import remaining
-from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from queuectl.core.model.events import (
     ConfigurationObserved,
     ContextGone,
@@ -32,7 +31,7 @@ from queuectl.core.model.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model.policy import Context, Gate, LocalQueue, LocalQueueName, Node, ResourceFlavor
+from queuectl.core.model.policy import Gate, LocalQueue, LocalQueueName, ResourceFlavor
 from queuectl.core.model.workload import (
     ConfigKey,
     ForcedRelease,
@@ -62,8 +61,6 @@ class _Batch:
     affected: AffectedObjects = field(default_factory=AffectedObjects)
     entries: dict[WorkloadId, Entry] = field(default_factory=dict)
     new: list[Entry] = field(default_factory=list)
-    policy_changed: bool = False
-    """An event of the batch has changed policy or context."""
 
 
 def fold(state: EngineState, events: Iterable[Event]) -> None:
@@ -78,7 +75,7 @@ def fold(state: EngineState, events: Iterable[Event]) -> None:
     for entry in _affected(state, batch.affected):
         entry.held_known = False
         batch.entries[entry.id] = entry
-    if batch.policy_changed:
+    if batch.affected.rules:
         # Due entries may depend on policy that their queues no longer refer to.
         for key in state.due_steps:
             entry = batch.entries[key] = state.entries[key]
@@ -86,10 +83,11 @@ def fold(state: EngineState, events: Iterable[Event]) -> None:
     for entry in sorted(batch.entries.values(), key=lambda entry: (entry.arrival, entry.id)):
         state.route(entry)
         state.refresh(entry)
+    state.features.settle()
     settle_nodes(state)
     settle_quota(state)
     settle_flavors(state)
-    state.may_forget |= batch.policy_changed
+    state.may_forget |= batch.affected.rules
     if state.synced:
         prune(state)
 
@@ -107,27 +105,13 @@ def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
             _settle(state, event, batch)
         case PodsCounted():
             _count(state, event, batch)
-        case PodObserved() | PodGone():
-            _observe_pod(state, event)
-        case OwnerRead() | PodOwnerRead():
+        case PodObserved() | PodGone() | OwnerRead() | PodOwnerRead():
             pass  # features alone take these
         case TimeCame(now):
             _time_came(state, now, batch)
         case _:
-            batch.policy_changed |= _apply_rules(state, event, batch.affected)
-    state.features.observe(event)
-
-
-def _observe_pod(state: EngineState, event: PodObserved | PodGone) -> None:
-    if isinstance(event, PodObserved):
-        pod = state.features.judged(event.pod)
-        changed = state.devices.pods.observe(pod)
-        state.predictions.observe(pod)
-    else:
-        state.nodes.forget_pod(event.uid)
-        changed = state.devices.pods.forget(event.uid)
-    for pod in changed:
-        state.nodes.observe_pod(pod, state.clock)
+            batch.affected.rules |= _apply_rules(state, event, batch.affected)
+    state.features.observe(event, batch.affected)
 
 
 def _time_came(state: EngineState, now: datetime, batch: _Batch) -> None:
@@ -167,8 +151,7 @@ def _apply_rules(state: EngineState, event: Rules, affected: AffectedObjects) ->
             if (kept := state.contexts.forget(event)) is not None:
                 state.specs.pop(kept, None)
                 state.due_configs.add(kept)
-            on_nodes = _forget_on_nodes(state, kind, name)
-            return state.directory.forget_context(kind, name, affected) or on_nodes
+            return state.directory.forget_context(kind, name, affected)
         case _:
             assert_never(event)
     return False
@@ -201,7 +184,6 @@ def _report(state: EngineState, key: ConfigKey) -> None:
 def _observe_context(state: EngineState, event: ContextObserved, affected: AffectedObjects) -> bool:
     value = event.value
     changed = state.directory.observe_context(value, affected)
-    changed |= _observe_on_nodes(state, value)
     if (key := state.contexts.observe(event)) is not None:
         state.specs[key] = event.spec
         state.due_configs.add(key)
@@ -209,39 +191,6 @@ def _observe_context(state: EngineState, event: ContextObserved, affected: Affec
         gate = ConfigKey(GATE, "", value.name)
         state.specs[gate] = json.dumps({"installedAt": value.installed_at.isoformat()})
         state.due_configs.add(gate)
-    return changed
-
-
-def _observe_on_nodes(state: EngineState, value: Context) -> bool:
-    """Return whether a node has changed."""
-    match value:
-        case Node():
-            return state.nodes.observe(state.devices.nodes.node(value), state.clock)
-        case ResourceSlice() | DeviceTaintRule():
-            return _observe_nodes(state, state.devices.nodes.observe(value))
-        case ResourceClaim() | ResourceClaimTemplate():
-            for pod in state.devices.pods.changed(type(value), value.name):
-                state.nodes.observe_pod(pod, state.clock)
-        case _:
-            pass
-    return False
-
-
-def _forget_on_nodes(state: EngineState, kind: type[Context], name: str) -> bool:
-    """Pods keep what they hold by claims that are deleted. Returns whether a node has changed."""
-    if kind is Node:
-        state.devices.nodes.forget_node(name)
-        return state.nodes.forget(name, state.clock)
-    if kind is ResourceSlice or kind is DeviceTaintRule:
-        return _observe_nodes(state, state.devices.nodes.forget(kind, name))
-    return False
-
-
-def _observe_nodes(state: EngineState, nodes: Iterable[Node]) -> bool:
-    """Return whether any of them has changed."""
-    changed = False
-    for node in nodes:
-        changed |= state.nodes.observe(node, state.clock)
     return changed
 
 

@@ -14,7 +14,6 @@ from queuectl.core.state import EngineState
 def settle_nodes(state: EngineState) -> None:
     """Nodes, their pods, or what is held changed: bring the room on nodes up to date."""
     nodes, limited = state.nodes, bool(state.nodes)
-    _settle_owners(state)
     nodes.note()
     if nodes and not limited:
         for entry in state.entries.values():
@@ -35,13 +34,6 @@ def settle_nodes(state: EngineState) -> None:
             affected.lost = lost
             state.refresh(affected)
     state.requeuer.room_changed(nodes)
-
-
-def _settle_owners(state: EngineState) -> None:
-    """Pods belong to other workloads than before, or to none (M21)."""
-    for judged in state.features.judged_again():
-        for pod in state.devices.pods.observe(judged):
-            state.nodes.observe_pod(pod, state.clock)
 
 
 def settle_flavors(state: EngineState) -> None:

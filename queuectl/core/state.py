@@ -15,7 +15,6 @@ from queuectl.core.directory import Directory
 from queuectl.core.due import DueSteps
 from queuectl.core.entries import Entry, Shape
 from queuectl.core.feature import Features
-from queuectl.core.features.devices.pods import Devices
 from queuectl.core.features.nodes.expected import Predictions
 from queuectl.core.features.nodes.promises import Promises, StockOuts
 from queuectl.core.features.nodes.room import NodeRoom
@@ -59,7 +58,6 @@ class EngineState:
         """When the next decision about a workload may change by time alone."""
         self.tree = self.directory.tree
         self.nodes = NodeRoom(self.directory.flavors, configuration.nodes)
-        self.devices = Devices(configuration, self.directory.pods.claims)
         self.stock_outs = StockOuts(configuration.nodes.stock_out_seconds)
         self.directory.out_until = self.stock_outs.until
         self.promises = Promises(self.directory, self.nodes, self.stock_outs)

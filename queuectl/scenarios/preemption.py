@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuectl.core.applying import restore
-from queuectl.core.directory import Directory
+from queuectl.core.features.feature_set import new_state
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import FlavorResource, Usage
 from queuectl.core.observing import fold
@@ -28,7 +28,7 @@ def preempted(scenario: Scenario) -> tuple[PreemptionExpect, Finding]:
     document = scenario.document
     assert isinstance(document, ScenarioPreemption)
     start = beginning(scenario)
-    state = EngineState(frozenset({SOURCE}), Directory(settings(document.config)))
+    state, _ = new_state(frozenset({SOURCE}), settings(document.config))
     restore(state, start.snapshot)
     for events in start.batches:
         fold(state, events)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from queuectl.core.features.namespace_quota.charges import PodCharges
+from queuectl.core.directory import Directory
 from queuectl.core.features.nodes.inventory import is_device
 from queuectl.core.features.nodes.room import NodeRoom
 from queuectl.core.flavors.pods import pods_of
@@ -106,14 +106,14 @@ class Level(NamedTuple):
 
 class SimulatedCluster:
     def __init__(
-        self, nodes: Iterable[Node], flavors: Iterable[ResourceFlavor], charges: PodCharges, now: datetime
+        self, nodes: Iterable[Node], flavors: Iterable[ResourceFlavor], directory: Directory, now: datetime
     ) -> None:
-        """`nodes`: all that there are at any time; `add` adds each."""
+        """`nodes`: all that there are at any time; `add` adds each. `directory`: for charges."""
         limiting = {one.name: replace(one, nodes=_LIMITING) for one in flavors}
         self._room = NodeRoom(
             {**limiting, _ANY: ResourceFlavor(name=_ANY, nodes=_LIMITING)}, NodeRules(settle_seconds=0)
         )
-        self._charges = charges
+        self._directory = directory
         self._offered = {resource for node in nodes for resource, amount in node.allocatable if amount}
         self._start = self._now = now
         self._nodes: dict[str, Node] = {}
@@ -204,7 +204,7 @@ class SimulatedCluster:
 
     def start(self, workload: Workload, attempt: Attempt, nodes: Sequence[str] = ()) -> None:
         """A workload starts: its pods are to be bound. `nodes`: those of the first pods, which are bound."""
-        found = pods_of(self._charges.charges(workload), attempt.assignment)
+        found = pods_of(self._directory.charges(workload), attempt.assignment)
         groups = [_Group(self._seen(one.shape), one.shape.requests, one.count) for one in found]
         ref = workload.ref
         gang = _Gang(ref.namespace, ref.name, workload.id, groups, attempt.number, given=list(nodes))

@@ -36,7 +36,7 @@ def violations(engine: Engine, plan: Plan | None = None) -> list[str]:
     `plan` was decided by `engine`, and is not committed yet. The time grows with the whole state.
     """
     state = engine_state.state(engine)
-    return [*_of_state(state), *(_of_plan(state, plan) if plan is not None else ())]
+    return [*_of_state(state), *_devices(engine), *(_of_plan(state, plan) if plan is not None else ())]
 
 
 @contextmanager
@@ -66,7 +66,6 @@ def _of_state(state: EngineState) -> list[str]:
         *(wrong for queue in state.pending.values() for wrong in _pending_queue(state, queue)),
         *_attempts(state),
         *_due(state),
-        *_devices(state),
         *_nodes(state),
         *_nominal(state),
     ]
@@ -126,9 +125,9 @@ def _nodes(state: EngineState) -> Iterator[str]:
             yield f"{entry.ref} has lost {lost}, its entry says {entry.lost}"
 
 
-def _devices(state: EngineState) -> Iterator[str]:
+def _devices(engine: Engine) -> Iterator[str]:
     """Devices of nodes are counted again from all slices."""
-    known = state.devices.nodes
+    known = engine.features.devices.nodes
     for name, (has, found) in _both({one: known.of(one) for one in known.nodes()}, known.again()):
         if has != found:
             yield f"node {name} has devices {has}, counted again {found}"

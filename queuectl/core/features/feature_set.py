@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from queuectl.core.feature import Kernel
+from queuectl.core.directory import Directory
+from queuectl.core.feature import Features
 from queuectl.core.features.accounts import Accounts
-from queuectl.core.features.namespace_quota.quotas import NamespaceQuotas
+from queuectl.core.features.devices import Devices
+from queuectl.core.features.namespace_quota import NamespaceLimits
+from queuectl.core.features.nodes.observed import Nodes
 from queuectl.core.features.ownership import Ownership
 from queuectl.core.features.pods_ready import PodsReadyClocks
 from queuectl.core.features.slow_stops import SlowStops
 from queuectl.core.features.usage_history import PastUsage
+from queuectl.core.model.events import ContextObserved
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
+from queuectl.core.observing import fold
+from queuectl.core.state import EngineState
 
 
 class FeatureSet(NamedTuple):
@@ -18,8 +26,12 @@ class FeatureSet(NamedTuple):
 
     ownership: Ownership
     """Charges or stops what runs without its owner's quota, and tells whose pods are whose."""
-    namespace_quota: NamespaceQuotas
-    """Lets a workload wait until the ResourceQuotas of its namespace have room for its pods."""
+    devices: Devices
+    """Charges the claims of pods for devices, and counts devices on nodes."""
+    nodes: Nodes
+    """Counts what nodes have free."""
+    namespace_quota: NamespaceLimits
+    """Adds what LimitRanges do to pods, and lets workloads wait until ResourceQuotas have room for theirs."""
     pods_ready: PodsReadyClocks
     """Evicts workloads whose pods are not ready in time."""
     slow_stops: SlowStops
@@ -30,14 +42,32 @@ class FeatureSet(NamedTuple):
     """Reads the account keys that an admission is booked on."""
 
 
-def feature_set(kernel: Kernel) -> FeatureSet:
-    """Return the features of one engine."""
-    configuration = kernel.directory.configuration
-    return FeatureSet(
-        Ownership(kernel),
-        NamespaceQuotas(kernel),
-        PodsReadyClocks(configuration, kernel.directory.queues),
+def new_state(
+    sources: frozenset[str], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
+) -> tuple[EngineState, FeatureSet]:
+    """Return the empty state of an engine, and its features. Pods and nodes go through those that add to
+    them: owners, then devices."""
+    state = EngineState(sources, Directory(configuration))
+    nodes = Nodes(state, state.nodes, state.predictions)
+    devices = Devices(state, nodes)
+    features = FeatureSet(
+        Ownership(state, devices),
+        devices,
+        nodes,
+        NamespaceLimits(state),
+        PodsReadyClocks(configuration, state.directory.queues),
         SlowStops(configuration.terminating_alarm),
         PastUsage(configuration.usage_sharing),
-        Accounts(configuration.account_keys, kernel.directory),
+        Accounts(configuration.account_keys, state.directory),
     )
+    state.features = state.directory.pods.rules = Features(features)
+    return state, features
+
+
+def directory_with(
+    context: Iterable[ContextObserved], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
+) -> Directory:
+    """Return the directory of an engine that has observed this context: what it charges workloads."""
+    state, _ = new_state(frozenset(), configuration)
+    fold(state, context)
+    return state.directory

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from queuectl.core.features.namespace_quota.charges import PodCharges
-from queuectl.core.features.namespace_quota.room import NamespaceRoom
+from queuectl.core.features.feature_set import new_state
+from queuectl.core.model.events import ContextObserved
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Workload
+from queuectl.core.observing import fold
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.requests import pod_requests
 from queuectl.kinds.workloads import observe
@@ -58,7 +59,8 @@ class Place:
     def __init__(self, session: Session, name: str) -> None:
         self.session = session
         self.name = name
-        self.charges = PodCharges()
+        self.state, self.features = new_state(frozenset())
+        self.charges = self.state.directory.pods
 
     def path(self, plural: str, name: str | None = None, group: str = "", version: str = "v1") -> str:
         return api_path(group, version, plural, self.name, name)
@@ -83,7 +85,7 @@ class Place:
     def _observe(self, kind: str, obj: Json) -> None:
         value = CONTEXT_KINDS[kind].read(obj)
         assert isinstance(value, LimitRange | NamespaceQuota)
-        self.charges.observe(value)
+        fold(self.state, [ContextObserved(value)])
 
     async def workload(self, spec: Json, **fields: Any) -> Workload:
         """A Job with pods of this spec, as the API server stores it."""
@@ -219,7 +221,7 @@ async def test_a_resource_quota_refuses_the_pods_that_we_say(place: Place, quota
 
 async def test_a_resource_quota_that_is_in_use_has_room_for_the_pods_that_we_say(place: Place) -> None:
     await place.quota(used={"requests.cpu": "2", "pods": "1"}, hard={"requests.cpu": "3", "pods": "2"})
-    room, found = NamespaceRoom(place.charges), set()
+    room, found = place.features.namespace_quota.room, set()
     for spec in (pod for name, pod in PODS.items() if name not in ("nothing named", "a limit alone")):
         workload = await place.workload(spec)
         if place.charges.problem(workload) is None:

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.cycle.nomination import PreemptionSimulation
-from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
+from queuectl.core.features.feature_set import new_state
 from queuectl.core.flavors.assignment import assign
 from queuectl.core.flavors.queue_flavors import (
     Charge,
@@ -59,10 +59,8 @@ _NOW: Final = datetime.fromisoformat("2024-01-01T00:00:00Z")
 
 def _state(vector: Vector) -> EngineState:
     """The vector's objects in force, with its usage added to the queues."""
-    state = EngineState(
-        frozenset(),
-        Directory(settings(documents.Config.model_validate(document(vector)["config"]))),
-    )
+    config = documents.Config.model_validate(document(vector)["config"])
+    state, _ = new_state(frozenset(), settings(config))
     fold(state, read_manifests([obj for obj in vector["objects"] if not _overlaps(obj)]).events)
     fold(state, [_in_parts(obj) for obj in vector["objects"] if _overlaps(obj)])
     for queue, usage in vector.get("usage", {}).items():
@@ -372,7 +370,7 @@ def _without_nothing(expect: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def candidate_order(vector: Vector) -> list[str]:
-    state = EngineState(frozenset(), Directory())
+    state, _ = new_state(frozenset())
     usage: dict[LocalQueueName, float] = {}
     entries = []
     for given in vector["candidates"]:

@@ -33,7 +33,6 @@ from queuectl.core.model.workload import ConfigKey
 from queuectl.core.queues.inadmissible import Requeuer
 from queuectl.core.state import EngineState
 from tests.builders import GPU, T0, World, flavor, local_queue, policy, queue, workload
-from tests.doubles import engine_state
 
 POLICIES: list[Policy] = [
     queue("cq", 2, cohort="all"),
@@ -165,5 +164,5 @@ def test_a_taint_rule_that_did_not_change_counts_no_devices_again(monkeypatch: p
         ContextObserved(ResourceSlice(name="s1", driver="d", pool="p", devices=devices)),
         ContextObserved(rule),
     )
-    nodes = engine_state.state(world.engine).devices.nodes
+    nodes = world.engine.features.devices.nodes
     assert nodes.observe(replace(rule)) == []

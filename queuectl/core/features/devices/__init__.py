@@ -1,1 +1,170 @@
 """Devices of dynamic resource allocation: what claims ask for, and what pods hold by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import ClassVar, TypeGuard
+
+from queuectl.core.charges import PodRequests, plus
+from queuectl.core.decisions import Evict
+from queuectl.core.directory import AffectedObjects
+from queuectl.core.entries import Entry
+from queuectl.core.feature import Feature, Kernel, NodeReader
+from queuectl.core.features.devices.claims import Claims, DeviceClaims
+from queuectl.core.features.devices.pods import PodDevices
+from queuectl.core.features.devices.slices import NodeDevices
+from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from queuectl.core.model.events import ContextGone, ContextObserved, Event
+from queuectl.core.model.pods import Pod
+from queuectl.core.model.policy import Context, Node
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import amounts, format_amount
+from queuectl.core.model.workload import CLAIM, LedgerSnapshot, PodSet, Workload, WorkloadId
+
+
+class Devices(Feature):
+    """Adds the devices of claims to what workloads are charged and pods request, and those of ResourceSlices
+    to nodes. Is active where claims can be charged, or were when a workload was recorded."""
+
+    charges_claims: ClassVar = True
+    events: ClassVar = frozenset({ContextObserved, ContextGone})
+
+    def __init__(self, kernel: Kernel, nodes: NodeReader) -> None:
+        """`nodes`: gets nodes and pods with their devices."""
+        configuration = kernel.directory.configuration
+        resources = dict(configuration.resources.device_classes)
+        self._kernel = kernel
+        self._readers = nodes
+        self.claims = DeviceClaims(resources, kernel.directory.namespaces)
+        self.nodes = NodeDevices(configuration.nodes, resources.values())
+        self.pods = PodDevices(self.claims)
+        self.active = bool(resources)
+
+    def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
+        pod_sets = (pod_set for entry in entries.values() for pod_set in entry.recorded_pods)
+        self.active |= any(pod_set.claims for pod_set in pod_sets)
+
+    # --- what is observed
+
+    def observe(self, event: Event, affected: AffectedObjects) -> None:
+        if isinstance(event, ContextObserved):
+            self._observe(event, affected)
+        elif isinstance(event, ContextGone):
+            self._forget(event, affected)
+
+    def _observe(self, event: ContextObserved, affected: AffectedObjects) -> None:
+        match event.value:
+            case Node() as node:
+                affected.rules |= self._readers.observe_node(self.nodes.node(node))
+            case ResourceSlice() | DeviceTaintRule() as value:
+                self._count_again(self.nodes.observe(value), affected)
+            case ResourceClaim() | ResourceClaimTemplate() as claim:
+                if self.claims.observe(claim):
+                    affected.add_namespace_of(claim.name)
+                self._tell(self.pods.changed(type(claim), claim.name))
+            case _:
+                pass
+
+    def _forget(self, event: ContextGone, affected: AffectedObjects) -> None:
+        """Pods keep what they hold by claims that are deleted."""
+        kind = event.kind
+        if kind is Node:
+            self.nodes.forget_node(event.name)
+            affected.rules |= self._readers.forget_node(event.name)
+        elif kind is ResourceSlice or kind is DeviceTaintRule:
+            self._count_again(self.nodes.forget(kind, event.name), affected)
+        elif _is_claim(kind) and self.claims.forget(kind, event.name):
+            affected.add_namespace_of(event.name)
+
+    def _count_again(self, nodes: Iterable[Node], affected: AffectedObjects) -> None:
+        for node in nodes:
+            affected.rules |= self._readers.observe_node(node)
+
+    def observe_pod(self, pod: Pod) -> None:
+        self._tell(self.pods.observe(pod))
+
+    def forget_pod(self, uid: str) -> None:
+        self._readers.forget_pod(uid)
+        self._tell(self.pods.forget(uid))
+
+    def _tell(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            self._readers.observe_pod(pod)
+
+    # --- what pods are charged
+
+    def requests(self, workload: Workload, pods: list[PodRequests]) -> list[PodRequests]:
+        """Add the devices of claims from templates to each pod, and each ResourceClaim by itself."""
+        if not _has_claims(workload):
+            return pods
+        namespace, shared = workload.ref.namespace, list(self.claims.shared(workload))
+        together = {pod_set.name for pod_set, _, _ in shared}
+        found = []
+        for pod_set, requests in pods:
+            if pod_set.claims:
+                requests = plus(requests, self.claims.of_each_pod(namespace, pod_set).items())
+            found.append(PodRequests(_grouped(pod_set) if pod_set.name in together else pod_set, requests))
+        for pod_set, name, devices in shared:
+            claim = replace(_grouped(pod_set), name=f"{pod_set.name}{CLAIM}{name}")
+            claim = replace(claim, count=1, min_count=None, requests=())
+            found.append(PodRequests(claim, amounts(devices)))
+        return found
+
+    def problem(self, workload: Workload) -> Reason | None:
+        return self.claims.problem(workload) if _has_claims(workload) else None
+
+    def recorded(self, workload: Workload, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+        return self.claims.recorded(workload) if _has_claims(workload) else pod_sets
+
+    # --- what it decides
+
+    def step(self, entry: Entry, now: datetime) -> Evict | None:
+        """Evict a workload whose claims give its pods more than it holds quota for (L22)."""
+        attempt, workload = entry.attempt, entry.workload
+        if attempt is None or attempt.debt or workload is None:
+            return None
+        if not entry.runs or not _has_claims(workload):
+            return None
+        more = self._more_than_held(entry, workload)
+        reason = Reason(code=Code.BYPASS, detail=more)
+        return None if more is None else Evict(entry.id, entry.ref, attempt.number, reason)
+
+    def _more_than_held(self, entry: Entry, workload: Workload) -> str | None:
+        """Return what its claims add beyond what its open attempt holds; None: nothing.
+
+        What else a charge follows from does not count: a LimitRange, a RuntimeClass.
+        """
+        assert entry.attempt is not None
+        charges, namespace = self._kernel.directory.pods, workload.ref.namespace
+        for recorded in entry.recorded_pods or workload.pod_sets:
+            if (why := self.claims.uncharged(namespace, recorded.claims)) is not None:
+                return why
+        pod_sets = {one.name: one for one in workload.pod_sets}
+        held = {one.name: dict(one.requests) for one in entry.attempt.assignment.pod_sets}
+        for charge in charges.charges(workload):
+            name, of_pods = charge.pod_set.name, pod_sets.get(charge.pod_set.name)
+            without = dict(charges.form(charges.of_pod(namespace, of_pods))) if of_pods else {}
+            asked = dict(charges.form(of_pods.requests)) if of_pods else {}
+            for resource, amount in charge.requests:
+                had = held.get(name, {}).get(resource, 0)
+                if amount - without.get(resource, 0) > max(0, had - asked.get(resource, 0)):
+                    now, before = (format_amount(resource, each) for each in (amount, had))
+                    return (
+                        f"podset {name} has {now} of {resource} with its claims, it holds quota for {before}"
+                    )
+        return None
+
+
+def _has_claims(workload: Workload) -> bool:
+    return any(pod_set.claims for pod_set in workload.pod_sets)
+
+
+def _is_claim(kind: type[Context]) -> TypeGuard[type[Claims]]:
+    return kind is ResourceClaim or kind is ResourceClaimTemplate
+
+
+def _grouped(pod_set: PodSet) -> PodSet:
+    """Return the podset so that it gets the same flavors as the claims that its pods share."""
+    return replace(pod_set, group=pod_set.group or pod_set.name)

@@ -7,20 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from queuectl.core.features.devices.claims import Claims, DeviceClaims, Key, key_of
-from queuectl.core.features.devices.slices import NodeDevices
 from queuectl.core.model.devices import PodClaim, ResourceClaim, ResourceClaimTemplate
 from queuectl.core.model.pods import Pod
-from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.core.model.resources import amounts
-
-
-class Devices:
-    """Devices that come to nodes and pods before the room on nodes counts them."""
-
-    def __init__(self, configuration: SchedulingConfiguration, claims: DeviceClaims) -> None:
-        resources = (resource for _, resource in configuration.resources.device_classes)
-        self.nodes = NodeDevices(configuration.nodes, resources)
-        self.pods = PodDevices(claims)
 
 
 class PodDevices:

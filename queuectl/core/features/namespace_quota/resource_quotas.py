@@ -30,10 +30,6 @@ class ResourceQuotas:
     def __init__(self) -> None:
         self._known = ByNamespace[NamespaceQuota]()
 
-    def __bool__(self) -> bool:
-        """Whether there is any."""
-        return bool(self._known)
-
     def observe(self, quota: NamespaceQuota) -> bool:
         """Return whether anything but what is used has changed."""
         before = self._known.put(quota)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from queuectl.core.entries import Entry
-from queuectl.core.features.namespace_quota.charges import PodCharges
-from queuectl.core.features.namespace_quota.resource_quotas import demand, matches
+from queuectl.core.features.namespace_quota.created import CreatedPods
+from queuectl.core.features.namespace_quota.resource_quotas import ResourceQuotas, demand, matches
 from queuectl.core.model.pod_limits import HardLimit
 from queuectl.core.model.reasons import Code, Limit, Reason
 from queuectl.core.model.workload import Assignment, Workload, WorkloadId
@@ -26,7 +26,8 @@ Demand = dict[Place, int]
 class NamespaceRoom:
     """What workloads hold of the ResourceQuotas of their namespaces, and which workloads wait for room."""
 
-    def __init__(self, pods: PodCharges) -> None:
+    def __init__(self, quotas: ResourceQuotas, pods: CreatedPods) -> None:
+        self._quotas = quotas
         self._pods = pods
         self._held: dict[WorkloadId, tuple[str, Demand]] = {}
         self._sums: dict[str, Demand] = {}
@@ -42,7 +43,7 @@ class NamespaceRoom:
         """`entry` has an open attempt, or its counts changed."""
         assert entry.attempt is not None
         namespace = entry.ref.namespace
-        if entry.id not in self._held and not self._pods.quotas.of(namespace):
+        if entry.id not in self._held and not self._quotas.of(namespace):
             return
         found = self.of(entry.workload, entry.attempt.assignment) if entry.workload is not None else {}
         if self._held.get(entry.id) != (namespace, found):
@@ -61,10 +62,10 @@ class NamespaceRoom:
     def of(self, workload: Workload, assignment: Assignment | None = None) -> Demand:
         """Return what the pods of a workload use, with the counts of `assignment` or the least counts."""
         namespace = workload.ref.namespace
-        quotas = self._pods.quotas.of(namespace)
+        quotas = self._quotas.of(namespace)
         if not quotas:
             return {}
-        groups = list(self._pods.pods(workload))
+        groups = list(self._pods.of(workload))
         if assignment is not None:
             counts = {one.name: one.count for one in assignment.pod_sets}
             groups = [replace(group, count=counts.get(group.name, 0)) for group in groups]
@@ -88,7 +89,7 @@ class NamespaceRoom:
         `observed`: False: only what workloads hold counts, not what the ResourceQuota says is used.
         """
         namespace = workload.ref.namespace
-        quotas = self._pods.quotas.of(namespace)
+        quotas = self._quotas.of(namespace)
         if not quotas:
             return None
         asked, sums, ended = self.of(workload), self._sums.get(namespace, {}), Demand()

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from queuectl.core.decisions import ChildToCheck, PodOwnerToRead
+from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry, Stray
-from queuectl.core.feature import Feature, Kernel
+from queuectl.core.feature import Feature, Kernel, PodReader
 from queuectl.core.features.ownership.children import Children, OwnedChild
 from queuectl.core.features.ownership.pod_owners import PodOwners
 from queuectl.core.lifecycle import remaining
@@ -21,7 +22,6 @@ from queuectl.core.model.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model.pods import Pod
 from queuectl.core.model.resources import PODS
 from queuectl.core.model.workload import WorkloadId
 
@@ -35,13 +35,15 @@ class Ownership(Feature):
     )
     owned_only: ClassVar = True
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, pods: PodReader) -> None:
+        """`pods`: gets each pod with the workload that it belongs to."""
         self._kernel = kernel
+        self._pods = pods
         self.children = Children()
         """Objects whose owners queue. Only those that no owner holds quota for are entries too."""
         self.pod_owners = PodOwners(kernel.entries)
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: Event, affected: AffectedObjects) -> None:
         match event:
             case WorkloadObserved():
                 self._observe_child(event)
@@ -51,7 +53,10 @@ class Ownership(Feature):
                 self.children.forget_unlisted(kind, workloads)
             case OwnerRead():
                 self.children.read(event)
+            case PodObserved(pod):
+                self._pods.observe_pod(self.pod_owners.observe(pod))
             case PodGone(uid):
+                self._pods.forget_pod(uid)
                 self.pod_owners.forget(uid)
             case PodOwnerRead():
                 self.pod_owners.read(event)
@@ -69,13 +74,10 @@ class Ownership(Feature):
 
     # --- pods
 
-    def judged(self, pod: Pod) -> Pod:
-        judged = self.pod_owners.observe(pod)
-        self.active |= self.pod_owners.known
-        return judged
-
-    def judged_again(self) -> Iterator[Pod]:
-        yield from self.pod_owners.take_changed()
+    def _judge_pods_again(self) -> None:
+        """Some may belong to another workload than when they were observed, or to none (M21)."""
+        for pod in self.pod_owners.take_changed():
+            self._pods.observe_pod(pod)
         for workload, loose in self.pod_owners.take_loose():
             entry = self._kernel.entries[workload]
             if entry.loose_pods != loose:
@@ -109,10 +111,12 @@ class Ownership(Feature):
         self.children.touch(workload)
 
     def settle(self) -> None:
-        """Find the children that run and for which no owner holds quota: their owners are to be read (K2).
+        """Find pods that belong to others than before, and the children that run and for which no owner holds
+        quota: their owners are to be read (K2).
 
         One of which they were read is charged as debt (K3).
         """
+        self._judge_pods_again()
         if self._kernel.synced:
             for holder in self.children.take_changed():
                 self._judge_family(holder)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import ClassVar, Final, NamedTuple
 
 from queuectl.core.decisions import Amend, Decision, Evict, Release
+from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature
 from queuectl.core.model.events import Event, PolicyObserved
@@ -126,7 +127,7 @@ class PodsReadyClocks(Feature):
     def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
         self.active |= any(entry.past.failures for entry in entries.values())
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: Event, affected: AffectedObjects) -> None:
         if isinstance(event, PolicyObserved) and isinstance(event.value, ClusterQueue):
             rules = readiness_rules(self._configuration, event.value)
             self.active |= rules.any

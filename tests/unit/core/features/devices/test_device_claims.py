@@ -23,7 +23,6 @@ from tests.builders import (
     queue,
     workload,
 )
-from tests.doubles import engine_state
 
 LQ = local_queue("lq", "cq")
 MAPPED = SchedulingConfiguration(
@@ -248,7 +247,7 @@ def test_a_template_that_gives_pods_no_more_evicts_nothing(now: ResourceClaimTem
 def test_a_mapping_that_is_taken_away_evicts_nothing() -> None:
     found = world(ONE_GPU)
     runs(found, OWN, cpu=1000)
-    engine_state.state(found.engine).directory.pods.claims._resources = {"mig.nvidia.com": "example.com/mig"}
+    found.engine.features.devices.claims._resources = {"mig.nvidia.com": "example.com/mig"}
     found.tell(ContextGone(ResourceClaimTemplate, ONE_GPU.name), ContextObserved(ONE_GPU))
     assert evictions(found) == []
 

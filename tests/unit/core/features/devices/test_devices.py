@@ -288,8 +288,8 @@ def test_devices_of_a_fork_are_its_own() -> None:
     found = world(slice_("a", *gpus(2)))
     fork = found.engine.fork()
     fork.handle([ContextGone(ResourceSlice, "a")])
-    assert engine_state.state(found.engine).devices.nodes.of("n") == {GPU: 2}
-    assert engine_state.state(fork).devices.nodes.of("n") == {}
+    assert found.engine.features.devices.nodes.of("n") == {GPU: 2}
+    assert fork.features.devices.nodes.of("n") == {}
     assert isinstance(engine_state.room(found.engine).inventory.records["n"].node, Node)
 
 

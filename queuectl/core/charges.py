@@ -1,0 +1,148 @@
+"""What the pods of a workload are charged, and why they cannot be created or charged (H1 to H9, G9).
+
+A pod is charged what its containers request, and the overhead of its RuntimeClass, in the form that is
+configured. Features add to that: defaults of a namespace, devices of claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from queuectl.core.flavors.queue_flavors import Charge
+from queuectl.core.model.policy import PriorityClass, RuntimeClass
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import (
+    MAX_AMOUNT,
+    NO_FORMS,
+    Amounts,
+    Charging,
+    PodResources,
+    ResourceForms,
+    amounts,
+    requested,
+)
+from queuectl.core.model.workload import PodSet, Workload, names_claim
+
+
+class PodRequests(NamedTuple):
+    """What one pod of a podset requests, or what a claim that its pods share does."""
+
+    pod_set: PodSet
+    requests: Amounts
+    """A sum may be above MAX_AMOUNT."""
+
+
+class ChargeRules(Protocol):
+    """What is added to the pods of workloads."""
+
+    @property
+    def charges_claims(self) -> bool:
+        """Whether claims are charged, or have a problem that says why not."""
+
+    def completed(self, namespace: str, pod: PodResources) -> PodResources:
+        """Return the pod as the API server creates it."""
+
+    def requests(self, workload: Workload, pods: list[PodRequests]) -> list[PodRequests]:
+        """Return `pods`, those of `workload`, with all that is requested beside their containers."""
+
+    def problem(self, workload: Workload) -> Reason | None:
+        """Return why its pods cannot be created or charged; None: they can."""
+
+    def recorded(self, workload: Workload) -> tuple[PodSet, ...]:
+        """Return its podsets as the ledger has them."""
+
+
+class PodCharges:
+    """Reads workloads with what the cluster adds to their pods."""
+
+    def __init__(self, forms: ResourceForms = NO_FORMS) -> None:
+        self._charging = Charging(forms)
+        self.runtimes: dict[str, RuntimeClass] = {}
+        self.default_priority: PriorityClass | None = None
+        """The PriorityClass of pods that name none."""
+        self.rules: ChargeRules | None = None
+        """Those of features; None: there are none."""
+
+    def charges(self, workload: Workload) -> tuple[Charge, ...]:
+        """Return the charge of one pod per podset, and that of each claim that pods share."""
+        found = []
+        for pod_set, requests in self.requests(workload):
+            pod = _cut(requests)
+            # Workloads with equal charges are alike: the podset is left without what its charge says.
+            if pod_set.pod is not None or pod_set.claims:
+                pod_set = replace(pod_set, pod=None, claims=())
+            charged = self._charging.of(pod) if self._charging else pod
+            found.append(Charge(pod_set, charged, () if names_claim(pod_set.name) else pod))
+        return tuple(found)
+
+    def form(self, requests: Amounts) -> Amounts:
+        """Return these requests in the form that is charged (H8)."""
+        return self._charging.of(_cut(requests))
+
+    def requests(self, workload: Workload) -> list[PodRequests]:
+        """Return what each pod requests with all that is added to it."""
+        namespace = workload.ref.namespace
+        pods = [PodRequests(pod_set, self.of_pod(namespace, pod_set)) for pod_set in workload.pod_sets]
+        return pods if self.rules is None else self.rules.requests(workload, pods)
+
+    def of_pod(self, namespace: str, pod_set: PodSet) -> Amounts:
+        """Return what the containers of a pod request, and its overhead."""
+        requests = pod_set.requests
+        if self.rules is not None and pod_set.pod is not None:
+            completed = self.rules.completed(namespace, pod_set.pod)
+            requests = requests if completed is pod_set.pod else requested(completed)
+        overhead = self.overhead(pod_set) if pod_set.runtime_class else ()
+        return plus(requests, overhead) if overhead else requests
+
+    def overhead(self, pod_set: PodSet) -> Amounts:
+        runtime = self.runtimes.get(pod_set.runtime_class) if pod_set.runtime_class else None
+        return runtime.overhead if runtime is not None else ()
+
+    def recorded(self, workload: Workload) -> tuple[PodSet, ...]:
+        """Return its podsets as the ledger has them."""
+        return workload.pod_sets if self.rules is None else self.rules.recorded(workload)
+
+    def problem(self, workload: Workload) -> Reason | None:
+        """Return why its pods cannot be created or charged; None: they can (G9 to G11)."""
+        for pod_set in workload.pod_sets:
+            if pod_set.runtime_class and pod_set.runtime_class not in self.runtimes:
+                detail = f"RuntimeClass {pod_set.runtime_class} of podset {pod_set.name} not found"
+                return Reason(code=Code.MISCONFIGURED, detail=detail)
+        for pod_set in workload.pod_sets:
+            for claim in pod_set.claims:
+                if self.rules is None or not self.rules.charges_claims:
+                    detail = f"{claim.path} cannot be charged to a quota"
+                    return Reason(code=Code.RESOURCE_NOT_COVERED, detail=detail)
+        return self._too_much(workload) or (self.rules.problem(workload) if self.rules is not None else None)
+
+    def _too_much(self, workload: Workload) -> Reason | None:
+        """Overhead, a default, a claim or a transformation can make a charge too large (H5)."""
+        for pod_set, requests in self.requests(workload):
+            for resource, amount in requests:
+                if amount > MAX_AMOUNT:
+                    detail = f"a pod of podset {pod_set.name} is charged more than {MAX_AMOUNT} of it"
+                    return Reason(code=Code.QUANTITY_OUT_OF_RANGE, resource=resource, detail=detail)
+        for charge in self.charges(workload) if self._charging else ():
+            for resource, amount in charge.requests:
+                if amount >= MAX_AMOUNT:
+                    detail = f"a pod of podset {charge.pod_set.name} is charged {MAX_AMOUNT} or more of it"
+                    return Reason(code=Code.QUANTITY_OUT_OF_RANGE, resource=resource, detail=detail)
+        return None
+
+
+def plus(one: Amounts, other: Iterable[tuple[str, int]]) -> Amounts:
+    """Return the sum of amounts."""
+    total = dict(one)
+    for resource, amount in other:
+        total[resource] = total.get(resource, 0) + amount
+    return amounts(total)
+
+
+def _cut(requests: Amounts) -> Amounts:
+    """Return `requests` with no amount above MAX_AMOUNT: as much as a row can hold is charged (H5)."""
+    for _, amount in requests:
+        if amount > MAX_AMOUNT:
+            return amounts({resource: min(amount, MAX_AMOUNT) for resource, amount in requests})
+    return requests
