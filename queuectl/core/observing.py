@@ -45,6 +45,7 @@ from queuectl.core.model.workload import (
 from queuectl.core.pod_numbers import Resized, grown, larger
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
+from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.settling import prune, settle_flavors, settle_nodes, settle_quota
 from queuectl.core.state import EngineState
 
@@ -199,8 +200,7 @@ def _affected(state: EngineState, affected: AffectedObjects) -> Iterator[Entry]:
     for name in affected.cluster_queues:
         _rebuild(state, name)
     for root in affected.trees:
-        for queue in queues_below(root, state.pending):
-            state.requeuer.renominate(queue)
+        _renominate(state, root)
     state.changed |= affected.local_queues
     for local in affected.local_queues:
         if known := state.directory.local_queues.get(local):
@@ -216,6 +216,14 @@ def _affected(state: EngineState, affected: AffectedObjects) -> Iterator[Entry]:
         names |= _under_other_rules(state, affected.namespaces)
     for local in names:
         yield from state.members.get(local, {}).values()
+
+
+def _renominate(state: EngineState, root: QuotaNode) -> None:
+    """Nominate all queues of a tree again, and report shares that may be others (S2)."""
+    for queue in queues_below(root, state.pending):
+        state.requeuer.renominate(queue)
+    if state.configuration.fair_sharing or root.sharing.enabled:
+        state.changed_queues.update(node.name for node in root.queues())
 
 
 def _under_other_rules(state: EngineState, namespaces: Set[str]) -> set[LocalQueueName]:

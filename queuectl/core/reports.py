@@ -19,6 +19,7 @@ from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.core.queues.demand import PendingRequest, demand
 from queuectl.core.queues.line import line
 from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.quota.shares import dominant_share, shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 
 
@@ -43,6 +44,8 @@ class LocalQueueReport:
     admitted: int
     first: tuple[Waiting, ...]
     """The first pending workloads in order, at most FIRST."""
+    used: tuple[tuple[FlavorResource, int], ...] = ()
+    """(cell, amount in base units) pairs, sorted: what its workloads hold of its ClusterQueue's quotas."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,9 @@ class ClusterQueueReport:
     """About its flavors and resources (M15)."""
     reasons: tuple[tuple[Code, int], ...] = ()
     """(code, number of its pending workloads with that reason) pairs."""
+    share: int | None = None
+    """Its dominant share in thousandths, rounded up (S2); BEYOND_ALL_SHARES: it borrows with weight 0. None:
+    its tree does not share fairly."""
     demand: tuple[PodDemand, ...] = ()
     line: tuple[WorkloadId, ...] | None = None
     """Its first LINE pending workloads in order, if past usage orders them. None: readers know the order."""
@@ -89,6 +95,7 @@ class ClusterReport:
     """All warnings about quota and nodes (M15)."""
 
 
+BEYOND_ALL_SHARES = 2**63 - 1
 FIRST = 50
 """Number of pending workloads in the status of a LocalQueue."""
 LINE = 1000
@@ -140,7 +147,34 @@ class ReportBuilder:
             pending=len(waiting),
             admitted=len(mine) - len(waiting),
             first=tuple(Waiting(entry.ref, position, _reason(entry)) for entry, position in ranked),
+            used=self._used(queue.cluster_queue, mine.values()),
         )
+
+    def _used(self, cluster_queue: str, entries: Iterable[Entry]) -> tuple[tuple[FlavorResource, int], ...]:
+        """Return what those of `entries` hold that are charged to a ClusterQueue."""
+        tree = self._directory.tree
+        used: Counter[int] = Counter({tree.cell(cell): 0 for cell, _ in self._nominal(cluster_queue)})
+        for entry in entries:
+            if entry.attempt is not None and entry.attempt.assignment.cluster_queue == cluster_queue:
+                used.update(dict(entry.cells))
+        return tuple(sorted((tree.names[cell], amount) for cell, amount in used.items()))
+
+    def _nominal(self, cluster_queue: str) -> list[tuple[FlavorResource, int]]:
+        """Return the nominal quotas of a ClusterQueue, sorted."""
+        queue = self._directory.queues.get(cluster_queue)
+        return sorted(
+            (FlavorResource(flavor.name, resource), quota.nominal)
+            for group in (queue.resource_groups if queue is not None else ())
+            for flavor in group.flavors
+            for resource, quota in flavor.resources
+        )
+
+    def _share(self, node: QuotaNode) -> int | None:
+        tree = self._directory.tree
+        if not shares_fairly(tree, node, self._directory.configuration):
+            return None
+        share = dominant_share(tree, node).reported
+        return BEYOND_ALL_SHARES if share is None else share
 
     def _first(self, cluster_queue: str) -> Mapping[LocalQueueName, list[tuple[Entry, int]]]:
         """Return the first pending workloads by LocalQueue, with their positions from 1."""
@@ -172,12 +206,7 @@ class ReportBuilder:
         tree = directory.tree
         node = tree.queue(name)
         queue = directory.queues.get(name)
-        cells: list[tuple[FlavorResource, int]] = sorted(
-            (FlavorResource(flavor.name, resource), quota.nominal)
-            for group in (queue.resource_groups if queue is not None else ())
-            for flavor in group.flavors
-            for resource, quota in flavor.resources
-        )
+        cells = self._nominal(name)
         reasons = _counted(self._entries(name))
         return ClusterQueueReport(
             name=name,
@@ -189,6 +218,7 @@ class ReportBuilder:
             reduced=_reduced(tree, node),
             warnings=self._promises.of_queue(name),
             reasons=reasons,
+            share=self._share(node),
             demand=demand(self._requests(name)),
             line=self._usage_line(queue),
         )

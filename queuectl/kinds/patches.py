@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -247,10 +247,13 @@ def event(
 def local_queue_status(report: LocalQueueReport) -> dict[str, Any]:
     """Status of a LocalQueue without its condition's time."""
     readable = (report.name.namespace,)
+    usage = _by_flavor((cell, {"total": amount}) for cell, amount in report.used)
     return {
         "pendingWorkloads": report.pending,
         "reservingWorkloads": report.admitted,
         "admittedWorkloads": report.admitted,
+        "flavorsReservation": usage,
+        "flavorsUsage": usage,
         "waiting": [
             {
                 "name": item.ref.name,
@@ -272,7 +275,15 @@ def cluster_queue_status(report: ClusterQueueReport) -> dict[str, Any]:
     """Status of a ClusterQueue without its condition's time."""
     nominal = dict(report.nominal)
     used = dict(report.used)
-    usage = _usage(sorted(nominal.keys() | used.keys()), nominal | dict(report.reduced), used)
+    counting = nominal | dict(report.reduced)
+    amounts = (
+        (cell, used.get(cell, 0), counting.get(cell, 0)) for cell in sorted(nominal.keys() | used.keys())
+    )
+    usage = _by_flavor(
+        (cell, {"total": total, "borrowed": max(0, total - quota), "effectiveQuota": quota})
+        for cell, total, quota in amounts
+    )
+    fair = {} if report.share is None else {"fairSharing": {"weightedShare": report.share}}
     return {
         "pendingWorkloads": report.pending,
         "reservingWorkloads": report.admitted,
@@ -280,6 +291,7 @@ def cluster_queue_status(report: ClusterQueueReport) -> dict[str, Any]:
         "flavorsReservation": usage,
         "flavorsUsage": usage,
         "conditions": [_active(report.condition), *_capacity_warning(report)],
+        **fair,
     }
 
 
@@ -294,21 +306,12 @@ def stamped(status: dict[str, Any], before: dict[str, Any] | None, at: str) -> d
     return {**status, "conditions": conditions}
 
 
-def _usage(
-    cells: Sequence[FlavorResource], nominal: dict[FlavorResource, int], used: dict[FlavorResource, int]
-) -> list[dict[str, Any]]:
+def _by_flavor(amounts: Iterable[tuple[FlavorResource, dict[str, int]]]) -> list[dict[str, Any]]:
+    """Amounts of cells in base units, as a list of flavors with their resources."""
     flavors: dict[str, list[dict[str, str]]] = {}
-    for cell in cells:
-        total = used.get(cell, 0)
-        borrowed = max(0, total - nominal.get(cell, 0))
-        flavors.setdefault(cell.flavor, []).append(
-            {
-                "name": cell.resource,
-                "total": format_amount(cell.resource, total),
-                "borrowed": format_amount(cell.resource, borrowed),
-                "effectiveQuota": format_amount(cell.resource, nominal.get(cell, 0)),
-            }
-        )
+    for cell, named in amounts:
+        texts = {name: format_amount(cell.resource, amount) for name, amount in named.items()}
+        flavors.setdefault(cell.flavor, []).append({"name": cell.resource, **texts})
     return [{"name": name, "resources": resources} for name, resources in flavors.items()]
 
 

@@ -68,7 +68,8 @@ class WeightedShare(ObjectPart):
     """Its share in fair sharing."""
 
     weighted_share: int | None = None
-    """Usage beyond its own quota in relation to its weight; larger is more."""
+    """The largest part, over all resources, of the cohort's lendable quota that it borrows, in thousandths,
+    divided by its weight. 9223372036854775807: it borrows with weight 0."""
 
 
 class ClusterQueueStatus(ObjectPart):
@@ -87,7 +88,7 @@ class ClusterQueueStatus(ObjectPart):
     admitted_workloads: Count | None = None
     """Number of workloads that hold quota: they run, are being started, or are terminating."""
     fair_sharing: WeightedShare | None = None
-    """Its share, in a tree with fair sharing. Not written yet."""
+    """Its share, in a tree with fair sharing."""
 
 
 class CohortStatus(ObjectPart):
@@ -96,7 +97,7 @@ class CohortStatus(ObjectPart):
     conditions: Conditions = ()
     """Active: whether it can admit workloads, and why not."""
     fair_sharing: WeightedShare | None = None
-    """Its share, in a tree with fair sharing. Not written yet."""
+    """Its share, in a tree with fair sharing. Not written."""
 
 
 class WaitingReason(ObjectPart):
@@ -129,9 +130,9 @@ class LocalQueueStatus(ObjectPart):
     conditions: Conditions = ()
     """Active: whether it can admit workloads, and why not."""
     flavors_reservation: Usages = ()
-    """Not written: see the status of its ClusterQueue."""
+    """Quota of its ClusterQueue that its workloads hold, by flavor and resource."""
     flavors_usage: Usages = ()
-    """Not written: see the status of its ClusterQueue."""
+    """The same as flavorsReservation: a workload that holds quota is admitted."""
     pending_workloads: Count | None = None
     """Number of pending workloads."""
     reserving_workloads: Count | None = None

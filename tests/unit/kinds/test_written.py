@@ -66,6 +66,7 @@ def test_the_status_of_a_local_queue_names_the_first_pending_workloads() -> None
         pending=60,
         admitted=2,
         first=waiting,
+        used=((FlavorResource("a100", "gpu"), 3),),
     )
     status = stamped(local_queue_status(report), None, "2026-11-21T10:00:00.000000Z")
     assert (status["pendingWorkloads"], status["admittedWorkloads"], len(status["waiting"])) == (60, 2, 50)
@@ -73,6 +74,7 @@ def test_the_status_of_a_local_queue_names_the_first_pending_workloads() -> None
     assert (first["name"], first["uid"], first["kind"], first["position"]) == ("train", "uid-1", "Job", 1)
     assert first["reason"]["code"] == "WaitingForQuota"
     assert "short by 3" in first["reason"]["message"]
+    assert status["flavorsUsage"] == [{"name": "a100", "resources": [{"name": "gpu", "total": "3"}]}]
     LocalQueueStatus.model_validate(status)
 
 
@@ -117,6 +119,7 @@ def test_the_status_of_a_cluster_queue_has_what_is_used_and_borrowed() -> None:
         admitted=2,
         nominal=((gpu, 8), (cpu, 4000)),
         used=((gpu, 12),),
+        share=250,
     )
     status = stamped(cluster_queue_status(report), None, "t")
     assert status["flavorsUsage"] == [
@@ -128,6 +131,7 @@ def test_the_status_of_a_cluster_queue_has_what_is_used_and_borrowed() -> None:
             ],
         }
     ]
+    assert status["fairSharing"] == {"weightedShare": 250}
     assert [(one["type"], one["status"]) for one in status["conditions"]] == [("Active", "False")]
     ClusterQueueStatus.model_validate(status)
 
