@@ -11,8 +11,9 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 from queuectl.app import kueue
@@ -77,10 +78,19 @@ class ControllerParts:
     receiver: Callable[[Emit], Emit]
     """From the controller's receiver of events, makes the one for the reflectors."""
     lease: Lease
+    holder: str = field(default_factory=lambda: _holder())
+    """Names this process alone."""
+    random: Random = field(default_factory=Random)
+    """Spreads requests in time."""
     nodes: bool = True
     """Nodes limit admissions. Not where it observes: pods do not tell to which workload they belong."""
     beside: tuple[Work, ...] = ()
     """Tasks that run while it leads."""
+
+    @property
+    def elected(self) -> bool:
+        """Another process may lead in its place."""
+        return not isinstance(self.lease, NoElection)
 
 
 class Startup:
@@ -96,6 +106,13 @@ class Startup:
     def begin(self) -> None:
         """Nothing was started yet, or all of it has stopped."""
         self.controller = self.reflecting = None
+
+    def stop(self, leading: asyncio.Task[Any]) -> None:
+        """Let the controller finish; where none leads there is nothing to finish."""
+        if self.controller is not None and self.controller.leads:
+            self.controller.stop()
+        else:
+            leading.cancel()
 
     def unready(self) -> str | None:
         """Why it is not ready; None: it is."""
@@ -171,53 +188,57 @@ async def run(
     """
     metrics, startup = Metrics(), Startup()
 
-    async def work() -> None:
-        while await turn():
-            log.warning("stepped down: waiting for the ledger, then for the lease")
-            startup.begin()
-            metrics.stepped_down()
-
     async def turn() -> bool:
         url = settings.database_url
-        await _patiently(startup, "the ledger", lambda: _checked(url))
+        await patiently(startup, "the ledger", lambda: _checked(url))
         async with session_to(kubeconfig, context) as session, connection_pool(url) as pool:
             session.answered = metrics.kubernetes_answered
-            cluster = await _patiently(startup, "the API server", lambda: cluster_id(session))
-            parts = await _patiently(
+            cluster = await patiently(startup, "the API server", lambda: cluster_id(session))
+            parts = await patiently(
                 startup, "ledger and API server", lambda: make_parts(pool, session, cluster, metrics)
             )
-            return await _run_parts(settings, kinds, parts, session, pool, metrics, startup)
+
+            async def upkeep() -> None:
+                await _keep_up(settings, pool)
+
+            async def verify() -> None:
+                await _verify(settings, parts.key, metrics)
+
+            all_parts = replace(parts, beside=(*parts.beside, upkeep, verify))
+            return await lead_once(settings, kinds, all_parts, session, metrics, startup)
 
     async with asyncio.TaskGroup() as tasks:
         beside = [
             tasks.create_task(_measure_lag(metrics)),
             tasks.create_task(_serve_metrics(settings, metrics, startup)),
         ]
-        leading = tasks.create_task(work())
-
-        def stop() -> None:
-            controller = startup.controller
-            if controller is not None and controller.leads:
-                controller.stop()
-            else:
-                leading.cancel()  # there is nothing to finish
-
-        stop_on_signals(stop)
+        leading = tasks.create_task(in_turns(turn, metrics, startup))
+        stop_on_signals(lambda: startup.stop(leading))
         await asyncio.wait([leading])
         for task in beside:
             task.cancel()
 
 
-async def _run_parts(
+async def in_turns(turn: Callable[[], Awaitable[bool]], metrics: Metrics, startup: Startup) -> None:
+    """Lead again each time the controller has stepped down."""
+    while await turn():
+        log.warning("stepped down: waiting for the ledger, then for the lease")
+        startup.begin()
+        metrics.stepped_down()
+
+
+async def lead_once(
     settings: Settings,
     kinds: Kinds,
     parts: ControllerParts,
     session: Session,
-    pool: Pool,
     metrics: Metrics,
     startup: Startup,
 ) -> bool:
-    """Lead once. Returns whether the controller has stepped down."""
+    """Wait for the Lease, then lead. Returns whether the controller has stepped down.
+
+    Raises LostLeadership, and ConfigurationError if the cluster is led from another ledger.
+    """
     scheduling = settings.configuration()
     devices = scheduling.resources.device_classes
     watched = sources(kinds.registry, kueue.honoured(settings), devices=devices, nodes=parts.nodes)
@@ -227,17 +248,17 @@ async def _run_parts(
         cluster=parts.cluster,
         engine=core,
         observer=Counting(metrics),
-        holder=_holder(),
+        holder=parts.holder,
         options=LoopOptions(
             budget=settings.controller.budget,
             workers=settings.controller.effects,
             status_seconds=settings.controller.status_seconds,
             event_seconds=settings.controller.event_seconds,
-            step_down_seconds=None if isinstance(parts.lease, NoElection) else STEP_DOWN_SECONDS,
+            step_down_seconds=STEP_DOWN_SECONDS if parts.elected else None,
         ),
     )
     controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
-    reflecting = reflectors(session, parts.receiver(controller.emit), watched)
+    reflecting = reflectors(session, parts.receiver(controller.emit), watched, random=parts.random)
     startup.controller, startup.reflecting = controller, reflecting
     metrics.observe(
         Sampled(
@@ -251,19 +272,13 @@ async def _run_parts(
         )
     )
 
-    async def upkeep() -> None:
-        await _keep_up(settings, pool)
-
-    async def verify() -> None:
-        await _verify(settings, parts.key, metrics)
-
     startup.stands_by = True
     try:
         await parts.lease.acquire()
     except ForeignLedger as error:
         raise ConfigurationError(f"database.url: {error}") from error
     startup.stands_by = False
-    await lead(parts.lease, controller, reflecting.run, upkeep, verify, *parts.beside)
+    await lead(parts.lease, controller, reflecting.run, *parts.beside)
     return controller.stepped_down
 
 
@@ -275,7 +290,7 @@ async def _checked(url: str) -> None:
         raise ConfigurationError(f"database.url: {error}") from error
 
 
-async def _patiently(startup: Startup, what: str, call: Callable[[], Awaitable[Found]]) -> Found:
+async def patiently(startup: Startup, what: str, call: Callable[[], Awaitable[Found]]) -> Found:
     """Repeat a call until it succeeds; nothing else can be done before."""
     delay = _FIRST_WAIT
     while True:

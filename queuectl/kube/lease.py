@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from random import Random
 from time import monotonic
@@ -31,6 +31,27 @@ LEDGER_ANNOTATION: Final = "queuectl.dev/ledger"
 
 EXIT_CODE: Final = 70
 """Exit status of a process that lost the lease and did not stop by itself."""
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+Apart = Callable[[Work], Awaitable[None]]
+"""Runs the work apart from the caller's tasks, whatever these do. Returns at once; what it returns ends with
+the work."""
+
+
+def on_a_thread(work: Work) -> Awaitable[None]:
+    """Run it on a daemon thread with an event loop of its own."""
+    main = asyncio.get_running_loop()
+    ended = main.create_future()
+
+    def run() -> None:
+        try:
+            asyncio.run(work())
+        except Exception:
+            _log.exception("the lease is not kept any more")
+        _call(main, lambda: ended.done() or ended.set_result(None))
+
+    threading.Thread(target=run, name="lease", daemon=True).start()
+    return ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +87,14 @@ class KubeLease:
         times: LeaseTimes | None = None,
         random: Random | None = None,
         end: Callable[[int], object] = os._exit,
+        clock: Callable[[], float] = monotonic,
+        apart: Apart = on_a_thread,
     ) -> None:
         """`connect` makes a session for the thread's own loop; `name`: NAMESPACE/NAME; `holder` names this
         process alone.
 
         `ledger` is the id of its database. It is written on the Lease; a Lease with another id is not taken.
+        `clock`: monotonic, in seconds.
         """
         self._connect = connect
         self._name = name
@@ -81,17 +105,23 @@ class KubeLease:
         self._times = times or LeaseTimes()
         self._random = random or Random()
         self._end = end
+        self._clock = clock
+        self._apart = apart
         self._record: tuple[str, object] = ("", None)
-        self._changed_at = monotonic()
+        self._changed_at = self._clock()
         self._trusted_until: float | None = None
         self._renewed_at: float | None = None
-        self._slow_until = monotonic()
+        self._slow_until = self._clock()
         self._held = False
         self._main: asyncio.AbstractEventLoop | None = None
         self._acquired = asyncio.Event()
         self._lost = asyncio.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="lease", daemon=True)
+        self._stopping = False
+        self._stop: Callable[[], object] | None = None
+        """Ends the wait of the thread; None: it has not begun."""
+        self._asked = asyncio.Event()
+        """On the thread's loop: to be released."""
+        self._ended: Awaitable[None] | None = None
 
     # --- on the main loop -------------------------------------------------------------------------------
 
@@ -99,7 +129,7 @@ class KubeLease:
         """Wait until the lease is ours. Raises ForeignLedger, also for one that is held."""
         if self._main is None:
             self._main = asyncio.get_running_loop()
-            self._thread.start()
+            self._ended = self._apart(self._work)
         await self._acquired.wait()
         if self._foreign is not None:
             raise ForeignLedger(
@@ -116,29 +146,35 @@ class KubeLease:
     def age(self) -> float | None:
         """Seconds since our last successful write of it; None while it is not ours."""
         renewed_at = self._renewed_at
-        return None if renewed_at is None or not self._held else monotonic() - renewed_at
+        return None if renewed_at is None or not self._held else self._clock() - renewed_at
 
     async def release(self) -> None:
         """All work has stopped: give the lease up if it is still ours."""
-        self._stopping.set()
-        if self._main is not None:
-            await asyncio.to_thread(self._thread.join)
+        self._stopping = True
+        if self._stop is not None:
+            self._stop()
+        if self._ended is not None:
+            await self._ended
 
     # --- on the thread ----------------------------------------------------------------------------------
 
     @property
     def _trusted(self) -> bool:
-        return self._trusted_until is not None and monotonic() < self._trusted_until
+        return self._trusted_until is not None and self._clock() < self._trusted_until
 
-    def _work(self) -> None:
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._stop = lambda: _call(loop, self._asked.set)
+        if self._stopping:  # before there was a way to say so
+            self._asked.set()
         try:
-            asyncio.run(self._keep())
+            await self._keep()
         except Exception:
             _log.exception("the lease is not kept any more")
-        if self._stopping.is_set():
+        if self._stopping:
             return
         self._tell(self._lost)
-        if self._held and not self._stopping.wait(self._times.patience):
+        if self._held and not await self._wait_for_release(self._times.patience):
             _log.critical("lease %s is lost and work goes on: ending the process", self._path)
             self._end(EXIT_CODE)
 
@@ -148,7 +184,7 @@ class KubeLease:
         if session is None:
             return
         try:
-            while not self._stopping.is_set():
+            while not self._stopping:
                 await self._try(session)
                 if self._foreign is not None:
                     self._tell(self._acquired)  # it is not: the waiting caller gets the reason
@@ -165,7 +201,7 @@ class KubeLease:
             await session.close()
 
     async def _connected(self) -> Session | None:
-        while not self._stopping.is_set():
+        while not self._stopping:
             try:
                 return await self._connect()
             except BadKubeconfig as error:
@@ -175,7 +211,7 @@ class KubeLease:
 
     async def _try(self, session: Session) -> None:
         """One read, and one write if it is free or ours, before the lease would be lost."""
-        begun = monotonic()
+        begun = self._clock()
         trusted_until = self._trusted_until if self._held else None
         left = self._times.duration if trusted_until is None else trusted_until - begun
         try:
@@ -197,7 +233,7 @@ class KubeLease:
 
     def _duration(self, begun: float) -> float:
         """For how long to ask, after a read that began then. Others wait as long as the Lease says."""
-        now = monotonic()
+        now = self._clock()
         if now - begun > self._times.slow_answer:
             self._slow_until = now + self._times.slow_for
         return self._times.slow_duration if now < self._slow_until else self._times.duration
@@ -215,13 +251,13 @@ class KubeLease:
             return True
         seconds = spec.get("leaseDurationSeconds")
         patience = float(seconds) if isinstance(seconds, int) else self._times.duration
-        return monotonic() - self._changed_at > patience
+        return self._clock() - self._changed_at > patience
 
     def _note(self, spec: Object) -> None:
         record = (str(spec.get("holderIdentity") or ""), spec.get("renewTime"))
         if record != self._record:
             self._record = record
-            self._changed_at = monotonic()
+            self._changed_at = self._clock()
 
     def _claimed(self, session: Session, lease: Object, duration: float) -> Object:
         before = lease.get("spec") or {}
@@ -258,14 +294,28 @@ class KubeLease:
 
     async def _wait(self) -> None:
         """Until the next try, the loss of the lease or the release, whichever comes first."""
-        until = monotonic() + self._random.uniform(self._times.renew / 2, self._times.renew)
+        until = self._clock() + self._random.uniform(self._times.renew / 2, self._times.renew)
         if self._held and self._trusted_until is not None:
             until = min(until, self._trusted_until)
-        await asyncio.to_thread(self._stopping.wait, max(0.0, until - monotonic()))
+        await self._wait_for_release(max(0.0, until - self._clock()))
+
+    async def _wait_for_release(self, seconds: float) -> bool:
+        """Wait at most so long. Returns whether the lease is to be released."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._asked.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _tell(self, event: asyncio.Event) -> None:
         assert self._main is not None
-        try:
-            self._main.call_soon_threadsafe(event.set)
-        except RuntimeError:
-            _log.debug("the main loop is closed")
+        _call(self._main, event.set)
+
+
+def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    """From another thread."""
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:
+        _log.debug("the other loop is closed")

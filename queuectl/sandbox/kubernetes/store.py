@@ -89,7 +89,8 @@ class ObjectStore:
         """By the owner's UID."""
         self._collections: dict[str, dict[Key, Stored]] = {}
         self._changes: deque[ObjectChange] = deque(maxlen=history)
-        self._subscriptions: dict[str, set[Subscription]] = {}
+        self._subscriptions: dict[str, dict[Subscription, None]] = {}
+        """In the order of their creation."""
         self._seed = seed or secrets.token_hex(16)
         self._database: sqlite3.Connection | None = None
         if folder is not None:
@@ -218,11 +219,11 @@ class ObjectStore:
         subscription = Subscription()
         if revision is not None:
             subscription.pending.extend(self.since(collection, revision))
-        self._subscriptions.setdefault(collection, set()).add(subscription)
+        self._subscriptions.setdefault(collection, {})[subscription] = None
         return subscription
 
     def unsubscribe(self, collection: str, subscription: Subscription) -> None:
-        self._subscriptions.get(collection, set()).discard(subscription)
+        self._subscriptions.get(collection, {}).pop(subscription, None)
 
     def watches(self, collection: str) -> list[Subscription]:
         return list(self._subscriptions.get(collection, ()))
