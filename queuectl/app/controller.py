@@ -67,6 +67,12 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 Emit = Callable[[Iterable[Event]], None]
 
 
+@functools.cache
+def own_name() -> str:
+    """Unlike that of every other process, also of one in another container with the same host name."""
+    return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerParts:
     """Parts of a controller: for the real cluster, or for an observed one."""
@@ -78,7 +84,7 @@ class ControllerParts:
     receiver: Callable[[Emit], Emit]
     """From the controller's receiver of events, makes the one for the reflectors."""
     lease: Lease
-    holder: str = field(default_factory=lambda: _holder())
+    holder: str = field(default_factory=own_name)
     """Names this process alone."""
     random: Random = field(default_factory=Random)
     """Spreads requests in time."""
@@ -378,7 +384,7 @@ def _lease(
         session.answered = metrics.kubernetes_answered
         return session
 
-    return KubeLease(connect, name=name, holder=_holder(), ledger=ledger)
+    return KubeLease(connect, name=name, holder=own_name(), ledger=ledger)
 
 
 async def _measure_lag(metrics: Metrics) -> None:
@@ -398,9 +404,3 @@ async def _serve_metrics(settings: Settings, metrics: Metrics, startup: Startup)
         ready=startup.unready,
         started=lambda url: log.info("metrics and probes at %s", url),
     )
-
-
-@functools.cache
-def _holder() -> str:
-    """Unlike that of every other process, also of one in another container with the same host name."""
-    return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"

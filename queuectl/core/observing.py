@@ -132,14 +132,16 @@ def _apply_rules(state: EngineState, event: Rules, affected: AffectedObjects) ->
     match event:
         case PolicyObserved():
             return _observe_policy(state, event, affected)
-        case PolicyInvalid(key, detail):
+        case PolicyInvalid(key, detail, bare):
             state.directory.invalid[key] = detail
             _report(state, key)
+            _observe_status(state, key, bare=bare)
         case PolicyGone(key):
             if key.kind == "ResourceFlavor":
                 state.nodes.flavors_changed()
             state.specs.pop(key, None)
             state.authors.pop(key, None)
+            state.without_status.discard(key)
             state.due_configs.add(key)
             state.directory.forget(key, affected)
             return True
@@ -159,6 +161,7 @@ def _apply_rules(state: EngineState, event: Rules, affected: AffectedObjects) ->
 
 
 def _observe_policy(state: EngineState, event: PolicyObserved, affected: AffectedObjects) -> bool:
+    _observe_status(state, event.key, bare=event.bare)
     if state.directory.invalid.pop(event.key, None) is not None:
         _report(state, event.key)
     if state.specs.get(event.key) == event.spec:
@@ -173,6 +176,18 @@ def _observe_policy(state: EngineState, event: PolicyObserved, affected: Affecte
     if isinstance(event.value, LocalQueue):
         state.due_configs.update(state.contexts.of(event.key.namespace))
     return True
+
+
+def _observe_status(state: EngineState, key: ConfigKey, *, bare: bool) -> None:
+    """A queue that has lost its status, as when it was deleted and made again, is to be reported again."""
+    if not bare:
+        state.without_status.discard(key)
+    elif key not in state.without_status:
+        state.without_status.add(key)
+        if key.kind == "LocalQueue":
+            state.changed.add(LocalQueueName(key.namespace, key.name))
+        else:
+            state.changed_queues.add(key.name)
 
 
 def _report(state: EngineState, key: ConfigKey) -> None:

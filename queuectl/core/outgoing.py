@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 
 from queuectl.core.entries import Entry
 from queuectl.core.features.nodes.promises import CapacityWarning
 from queuectl.core.model.resources import Amounts
-from queuectl.core.model.workload import Effect, EffectKey, Eviction, PodsReady, WorkloadId
+from queuectl.core.model.workload import ConfigKey, Effect, EffectKey, Eviction, PodsReady, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
 from queuectl.core.state import EngineState
 
@@ -76,9 +77,18 @@ def take_reports(state: EngineState) -> tuple[list[LocalQueueReport], list[Clust
     state.changed, state.changed_queues = set(), set()
     directory, known = state.directory, _known_queues(state)
     builder = survey(state)
+    bare = state.without_status
     return (
-        [builder.local_queue(name) for name in locals_ if name in directory.local_queues],
-        [builder.cluster_queue(name) for name in queues if name in known],
+        [
+            replace(builder.local_queue(name), without_status=ConfigKey("LocalQueue", *name) in bare)
+            for name in locals_
+            if name in directory.local_queues
+        ],
+        [
+            replace(builder.cluster_queue(name), without_status=ConfigKey("ClusterQueue", "", name) in bare)
+            for name in queues
+            if name in known
+        ],
         [name for name in queues if name not in known],
     )
 

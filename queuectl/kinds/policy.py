@@ -58,6 +58,7 @@ from queuectl.kinds.reserved_keys import AUTHOR_ANNOTATION
 from queuectl.kinds.workloads import MAX_NAME
 
 _DETAIL: Final = 500
+WITH_STATUS: Final = ("ClusterQueue", "LocalQueue")
 _DIVISIBLE: Final = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -87,9 +88,14 @@ def policy_event(obj: Json) -> PolicyObserved | PolicyInvalid:
     key = ConfigKey(obj["kind"], metadata.get("namespace") or "", metadata["name"])
     try:
         model = _validated(key, {name: obj[name] for name in ("spec", "value", "description") if name in obj})
-        return PolicyObserved(key, _kind(key).value(key, model), _canonical(model), _author(metadata))
+        value = _kind(key).value(key, model)
+        return PolicyObserved(key, value, _canonical(model), _author(metadata), _bare(obj))
     except BadPolicy as problem:
-        return PolicyInvalid(key, clean(str(problem), _DETAIL))
+        return PolicyInvalid(key, clean(str(problem), _DETAIL), _bare(obj))
+
+
+def _bare(obj: Json) -> bool:
+    return obj["kind"] in WITH_STATUS and not obj.get("status")
 
 
 def _author(metadata: Json) -> str | None:

@@ -318,16 +318,19 @@ class KubeCluster:
         name = report.name
         plural = POLICY_KINDS["LocalQueue"].plural
         path = api_path(GROUP, VERSION, plural, name.namespace, name.name, "status")
-        await self._publish(path, patches.local_queue_status(report))
+        await self._publish(path, patches.local_queue_status(report), anew=report.without_status)
 
     async def publish_cluster_queue(self, report: ClusterQueueReport) -> None:
         plural = POLICY_KINDS["ClusterQueue"].plural
         path = api_path(GROUP, VERSION, plural, None, report.name, "status")
-        await self._publish(path, patches.cluster_queue_status(report))
+        await self._publish(path, patches.cluster_queue_status(report), anew=report.without_status)
 
-    async def _publish(self, path: str, status: Object) -> None:
-        """Write a status if it differs from the one written last. A queue that is gone is no error."""
-        before = self._published.get(path)
+    async def _publish(self, path: str, status: Object, *, anew: bool) -> None:
+        """Write a status if it differs from the one written last. A queue that is gone is no error.
+
+        `anew`: the one written last is gone, as after a queue was deleted and made again.
+        """
+        before = None if anew else self._published.get(path)
         stamped = patches.stamped(status, before, rfc3339(self._now()))
         if stamped == before:
             return

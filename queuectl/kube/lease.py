@@ -41,14 +41,18 @@ the work."""
 def on_a_thread(work: Work) -> Awaitable[None]:
     """Run it on a daemon thread with an event loop of its own."""
     main = asyncio.get_running_loop()
-    ended = main.create_future()
+    ended: asyncio.Future[None] = main.create_future()
+
+    def end() -> None:
+        if not ended.done():
+            ended.set_result(None)
 
     def run() -> None:
         try:
             asyncio.run(work())
         except Exception:
             _log.exception("the lease is not kept any more")
-        _call(main, lambda: ended.done() or ended.set_result(None))
+        _call(main, end)
 
     threading.Thread(target=run, name="lease", daemon=True).start()
     return ended

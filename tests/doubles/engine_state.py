@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry
 from queuectl.core.features.nodes.room import NodeRoom
@@ -16,6 +17,11 @@ from queuectl.core.state import EngineState
 def state(engine: Engine) -> EngineState:
     """Return the whole state, for tests of core modules that take it."""
     return engine._state
+
+
+def engine_of(controller: Controller) -> Engine:
+    """Return the engine that a controller owns: only to be looked at."""
+    return controller._engine
 
 
 def entries(engine: Engine) -> Mapping[WorkloadId, Entry]:

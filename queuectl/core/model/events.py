@@ -23,6 +23,8 @@ class PolicyObserved:
     spec: str
     author: str | None = None
     """The user that wrote the spec; None: unknown."""
+    bare: bool = False
+    """A queue without a status: it is new, also under a name that was there before, or lost its status."""
 
 
 @value(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class PolicyInvalid:
 
     key: ConfigKey
     detail: str
+    bare: bool = False
 
 
 @value(frozen=True, slots=True)

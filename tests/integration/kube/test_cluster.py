@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,32 @@ async def test_a_status_is_written_when_it_changes_and_only_then(site: Site) -> 
     assert queue["status"]["pendingWorkloads"] == 1
     assert queue["status"]["waiting"][0]["reason"]["code"] == "WaitingForQuota"
     assert queue["status"]["conditions"][0]["status"] == "True"
+
+
+async def test_the_status_of_a_queue_that_was_made_again_is_written_again(site: Site) -> None:
+    queues = api_path("queuectl.dev", "v1beta1", "localqueues", NAMESPACE)
+    body = {
+        "apiVersion": "queuectl.dev/v1beta1",
+        "kind": "LocalQueue",
+        "metadata": {"name": "again", "namespace": NAMESPACE},
+        "spec": {"clusterQueue": "gpus"},
+    }
+    report = LocalQueueReport(
+        name=LocalQueueName(NAMESPACE, "again"),
+        cluster_queue="gpus",
+        condition=Condition(True, "Ready", "can admit"),
+        pending=0,
+        admitted=0,
+        first=(),
+    )
+    await site.create(queues, body)
+    cluster = site.cluster
+    await cluster.publish_local_queue(report)
+    await site.session.delete(f"{queues}/again")
+    await site.create(queues, body)
+    await cluster.publish_local_queue(replace(report, without_status=True))
+    queue = await site.session.get(f"{queues}/again")
+    assert queue["status"]["pendingWorkloads"] == 0
 
 
 async def test_a_queue_that_is_gone_is_no_error(site: Site) -> None:

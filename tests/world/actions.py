@@ -1,0 +1,286 @@
+"""The steps of a schedule, done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kube.errors import ApiError, NotFound
+from queuectl.kube.session import MERGE_PATCH, Session, api_path
+from queuectl.sandbox.kubernetes.wire import StatusError
+from queuectl.sandbox.players.api import Object
+from tests.acceptance.e2e.site import GPU, cluster_queue
+from tests.world import objects
+from tests.world.database import DatabaseFault
+from tests.world.network import NetworkFault
+from tests.world.replica import Replica
+from tests.world.schedule import TEAMS, Step
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+HOLD = "queuectl.dev/hold"
+_CRDS = api_path("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+
+
+class Actions:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.manifests: dict[tuple[str, str], Object] = {}
+        """The last manifest that was created under each name."""
+        self._defined: Object | None = None
+        self._do: dict[str, Callable[..., Awaitable[None]]] = {
+            "submit": self._submit,
+            "delete": self._delete,
+            "recreate": self._recreate,
+            "hold": self._hold,
+            "unhold": self._unhold,
+            "priority": self._priority,
+            "resize": self._resize,
+            "move": self._move,
+            "apply again": self._apply_again,
+            "tenant starts": self._tenant_starts,
+            "tenant suspends": self._tenant_suspends,
+            "quota": self._quota,
+            "stop queue": self._stop_queue,
+            "stop local queue": self._stop_local_queue,
+            "delete local queue": self._delete_local_queue,
+            "delete queue": self._delete_queue,
+            "leave cohort": self._cohort,
+            "delete pods": self._delete_pods,
+            "kill": self._kill,
+            "terminate": self._terminate,
+            "pause": self._pause,
+            "block loop": self._block,
+            "requests": self._requests,
+            "watches": self._watches,
+            "expire": self._expire,
+            "compact": self._compact,
+            "discovery": self._requests,
+            "definition gone": self._definition_gone,
+            "database": self._database,
+            "database clock": self._database_clock,
+        }
+
+    async def do(self, step: Step) -> None:
+        """Raises ApiError."""
+        await self._do[step.verb](*step.args)
+
+    # --- tenants
+
+    async def _submit(self, namespace: str, name: str, *rest: Any) -> None:
+        body = objects.workload(namespace, name, *rest)
+        await self._world.tenant.create(objects.path_of(body), body)
+        self.manifests[namespace, name] = body
+
+    def _path(self, namespace: str, name: str) -> str | None:
+        body = self.manifests.get((namespace, name))
+        return None if body is None else objects.workload_path(body["kind"], namespace, name)
+
+    async def _delete(self, namespace: str, name: str) -> None:
+        if path := self._path(namespace, name):
+            await self._world.tenant.delete(path, {"propagationPolicy": "Background"})
+
+    async def _recreate(self, namespace: str, name: str) -> None:
+        if path := self._path(namespace, name):
+            await self._world.tenant.delete(path, {"propagationPolicy": "Background"})
+            body = self.manifests[namespace, name]
+            await self._world.tenant.create(objects.path_of(body), body)
+
+    async def _merge(self, api: Session, path: str | None, patch: Object) -> None:
+        if path is not None:
+            await api.patch(path, patch, content_type=MERGE_PATCH)
+
+    async def _hold(self, namespace: str, name: str, value: str | None = "true") -> None:
+        patch = {"metadata": {"annotations": {HOLD: value}}}
+        await self._merge(self._world.tenant, self._path(namespace, name), patch)
+
+    async def _unhold(self, namespace: str, name: str) -> None:
+        await self._hold(namespace, name, None)
+
+    async def _priority(self, namespace: str, name: str, priority: str) -> None:
+        patch = {"metadata": {"labels": {PRIORITY_LABEL: priority}}}
+        await self._merge(self._world.tenant, self._path(namespace, name), patch)
+
+    async def _resize(self, namespace: str, name: str, gpus: int) -> None:
+        """Other requests, which only a suspended Job may be given."""
+        body = self.manifests.get((namespace, name))
+        if body is None or body["kind"] != "Job":
+            return
+        path = objects.workload_path("Job", namespace, name)
+        obj = await self._world.tenant.get(path)
+        limits = obj["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+        limits[GPU] = str(gpus)
+        await self._world.tenant.request("PUT", path, obj)
+
+    async def _move(self, namespace: str, name: str, queue: str) -> None:
+        patch = {"metadata": {"labels": {QUEUE_LABEL: queue}}}
+        await self._merge(self._world.tenant, self._path(namespace, name), patch)
+
+    async def _apply_again(self, namespace: str, name: str) -> None:
+        """As GitOps does: labels, annotations and spec of the manifest, by an admin."""
+        body = self.manifests.get((namespace, name))
+        if body is not None:
+            await self._merge(self._world.admin, self._path(namespace, name), body)
+
+    async def _tenant_starts(self, namespace: str, name: str, suspend: bool = False) -> None:
+        body = self.manifests.get((namespace, name))
+        if body is not None:
+            spec: Object = {"suspend": suspend}
+            spec = spec if body["kind"] == "Job" else {"runPolicy": spec}
+            await self._merge(self._world.tenant, self._path(namespace, name), {"spec": spec})
+
+    async def _tenant_suspends(self, namespace: str, name: str) -> None:
+        await self._tenant_starts(namespace, name, suspend=True)
+
+    async def _delete_pods(self, namespace: str, name: str) -> None:
+        pods = api_path("", "v1", "pods", namespace)
+        for pod in (await self._world.admin.get(pods))["items"]:
+            if any(owner["name"] == name for owner in pod["metadata"].get("ownerReferences") or ()):
+                await self._world.admin.delete(f"{pods}/{pod['metadata']['name']}")
+
+    # --- admins
+
+    async def _edit(self, plural: str, name: str, spec: Object, namespace: str | None = None) -> None:
+        scope = f"/namespaces/{namespace}" if namespace else ""
+        path = f"{objects.POLICY}{scope}/{plural}/{name}"
+        await self._world.admin.patch(path, {"spec": spec}, content_type=MERGE_PATCH)
+
+    async def _quota(self, team: str, gpus: int) -> None:
+        groups = cluster_queue("any", gpus)["spec"]["resourceGroups"]
+        await self._edit("clusterqueues", team, {"resourceGroups": groups})
+
+    async def _stop_queue(self, team: str, policy: str) -> None:
+        await self._edit("clusterqueues", team, {"stopPolicy": policy})
+
+    async def _stop_local_queue(self, team: str, policy: str) -> None:
+        await self._edit("localqueues", "main", {"stopPolicy": policy}, team)
+
+    async def _cohort(self, team: str, cohort: str) -> None:
+        await self._edit("clusterqueues", team, {"cohortName": cohort or None})
+
+    async def _delete_local_queue(self, team: str) -> None:
+        await self._world.admin.delete(f"{objects.POLICY}/namespaces/{team}/localqueues/main")
+
+    async def _delete_queue(self, team: str) -> None:
+        await self._world.admin.delete(f"{objects.POLICY}/clusterqueues/{team}")
+
+    # --- faults
+
+    def _meets(self, kind: str) -> None:
+        self._world.met_by(kind, "")
+
+    def _replica(self, name: str) -> Replica:
+        if name == "leader":
+            return self._world.leader or self._world.replicas["one"]
+        return self._world.replicas[name]
+
+    async def _kill(self, name: str) -> None:
+        self._meets("kill")
+        self._replica(name).kill()
+
+    async def _terminate(self, name: str) -> None:
+        self._meets("terminate")
+        self._replica(name).stop()
+
+    async def _pause(self, name: str, seconds: float, *, lease: bool = True) -> None:
+        self._meets("pause" if lease else "block loop")
+        replica = self._replica(name)
+        starts = replica.starts
+        replica.pause(lease=lease)
+        await asyncio.sleep(seconds)
+        if replica.starts == starts:
+            replica.resume()
+
+    async def _block(self, name: str, seconds: float) -> None:
+        await self._pause(name, seconds, lease=False)
+
+    async def _requests(
+        self, kind: str, client: str, seconds: float, rate: float, leases: bool = False
+    ) -> None:
+        await self._watches(kind, client, seconds, rate, leases)
+
+    async def _watches(
+        self, kind: str, client: str, seconds: float, rate: float, leases: bool = False
+    ) -> None:
+        """Faults concern the controllers alone: tenants and players would only have to try again."""
+        until = self._world.loop.time() + seconds
+        for name in [client] if client else self._world.replicas:
+            self._world.network.faults.append(NetworkFault(kind, name, until, rate, leases))
+
+    async def _expire(self, collection: str) -> None:
+        self._meets("expire")
+        gone = StatusError(410, "The resourceVersion for the provided watch is too old.")
+        self._world.objects.forget()
+        self._world.objects.close_watches(collection, gone)
+
+    async def _compact(self) -> None:
+        self._meets("compact")
+        self._world.objects.forget()
+        for collection, _ in self._world.objects.collections():
+            self._world.objects.close_watches(collection)
+
+    async def _definition_gone(self, seconds: float) -> None:
+        self._meets("definition gone")
+        path = f"{_CRDS}/{objects.TRAINING_CRD}"
+        await self._world.admin.delete(path)
+        await asyncio.sleep(seconds)
+        await self._define()
+
+    async def _define(self) -> None:
+        from queuectl.sandbox.example import pytorchjob_crd
+
+        try:
+            await self._world.admin.get(f"{_CRDS}/{objects.TRAINING_CRD}")
+        except NotFound:
+            await self._world.admin.create(_CRDS, pytorchjob_crd())
+
+    async def _database(self, kind: str, client: str, seconds: float, rate: float) -> None:
+        until = self._world.loop.time() + seconds
+        for name in [client] if client else self._world.replicas:
+            self._world.database.faults.append(DatabaseFault(kind, name, until, rate))
+
+    async def _database_clock(self, seconds: float) -> None:
+        self._meets("database clock")
+        self._world.jump += seconds
+
+    # --- after the schedule
+
+    async def heal(self) -> None:
+        """All faults are over; policy is as at the beginning, and nothing is held."""
+        world = self._world
+        world.network.faults.clear()
+        world.database.faults.clear()
+        for replica in world.replicas.values():
+            replica.resume()
+        await self._define()
+        for team in TEAMS:
+            for thing in objects.queues(team):
+                path = objects.path_of(thing)
+                try:
+                    await world.admin.create(path, thing)
+                except ApiError:
+                    spec = {"stopPolicy": "None", **thing["spec"]}
+                    name = thing["metadata"]["name"]
+                    await world.admin.patch(f"{path}/{name}", {"spec": spec}, content_type=MERGE_PATCH)
+        for namespace, name in self.manifests:
+            try:
+                await self._unhold(namespace, name)
+            except ApiError:
+                continue
+
+    async def end_the_long(self) -> None:
+        """Delete all workloads: some would run on for hours."""
+        for kind in objects.KINDS:
+            for team in TEAMS:
+                collection = objects.workload_path(kind, team)
+                for obj in (await self._world.admin.get(collection))["items"]:
+                    await self._delete_object(f"{collection}/{obj['metadata']['name']}")
+
+    async def _delete_object(self, path: str) -> None:
+        try:
+            await self._world.admin.delete(path, {"propagationPolicy": "Background"})
+        except NotFound:
+            return

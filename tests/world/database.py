@@ -1,0 +1,152 @@
+"""The database: the ledger's twin behind a connection that may break at any point of a transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
+from random import Random
+from typing import Any, Final, NamedTuple, TypeVar
+
+from queuectl.core.decisions import Plan
+from queuectl.core.model.workload import NOTHING_FOR_READERS, EffectKey, ForReaders, LedgerSnapshot
+from queuectl.ports.ledger import LedgerUnavailable, LostLeadership
+from queuectl.ports.reader import DecisionRow
+from tests.doubles.ledger import MemoryLedger
+from tests.world.loop import VirtualLoop
+
+T = TypeVar("T")
+DATABASE_FAULTS: Final = ("database away", "commit lost", "serialization", "connection lost", "commit late")
+_TIMEOUT: Final = 10.0
+"""Seconds after which the client of a transaction without an answer gives up."""
+
+
+class DatabaseFault(NamedTuple):
+    """From its start until `until`, in virtual seconds."""
+
+    kind: str
+    client: str
+    until: float
+    rate: float = 1.0
+
+
+class Database:
+    """One for all replicas."""
+
+    def __init__(
+        self, loop: VirtualLoop, memory: MemoryLedger, random: Random, on_fault: Callable[[str, str], None]
+    ) -> None:
+        self.memory = memory
+        self.faults: list[DatabaseFault] = []
+        self.closed = False
+        self.loop = loop
+        self.on_commit: Callable[[Sequence[DecisionRow]], None] = lambda rows: None
+        """Called with the decisions of each transaction that stored any."""
+        self._random = random
+        self._on_fault = on_fault
+        self._thread = loop.thread("database")
+
+    def _fault(self, client: str, what: str) -> str | None:
+        now = self.loop.time()
+        for one in self.faults:
+            if (
+                now < one.until
+                and client.startswith(one.client)
+                and (one.rate >= 1.0 or self._random.random() < one.rate)
+            ):
+                self._on_fault(one.kind, what)
+                return one.kind
+        return None
+
+    def call(self, client: str, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
+        """Run one transaction, at one moment after now; its answer comes later."""
+        answer: asyncio.Future[T] = self.loop.create_future()
+        kind = self._fault(client, what)
+        context, uniform = self._thread.context(), self._random.uniform
+        there, back = uniform(0.0005, 0.01), uniform(0.0005, 0.01)
+
+        def later(seconds: float, call: Callable[[], None]) -> None:
+            self.loop.call_later(seconds, call, context=context)
+
+        def fail(why: str) -> None:
+            _fail(answer, LedgerUnavailable(f"injected: {why}"))
+
+        if self.closed or kind in ("database away", "connection lost"):
+            later(0.01, lambda: fail("connection refused"))
+            return answer
+
+        def arrive() -> None:
+            if self.closed or kind == "serialization":
+                fail("could not serialize access (SQLSTATE 40001)")
+                return
+            try:
+                work().send(None)
+            except StopIteration as done:
+                value = done.value
+                if kind in ("commit lost", "commit late"):
+                    later(back, lambda: fail("connection closed in COMMIT"))
+                else:
+                    later(back, lambda: _set(answer, value))
+            except Exception as error:
+                refusal = error
+                later(back, lambda: _fail(answer, refusal))
+
+        if kind == "commit late":
+            # The client gives up, and the server goes on with what it was sent.
+            later(uniform(0.0, _TIMEOUT), lambda: fail("no answer in time"))
+            there = uniform(0.0, 3 * _TIMEOUT)
+        later(there, arrive)
+        return answer
+
+
+def _set(answer: asyncio.Future[T], value: T) -> None:
+    if not answer.done():
+        answer.set_result(value)
+
+
+def _fail(answer: asyncio.Future[T], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+
+
+class WorldLedger:
+    """ports.ledger.Ledger of one process."""
+
+    def __init__(self, database: Database, client: str) -> None:
+        self._database = database
+        self._memory = database.memory
+        self._client = client
+        self._holder = ""
+
+    async def take_epoch(self, holder: str) -> int:
+        self._holder = holder
+        return await self._database.call(self._client, "take_epoch", lambda: self._memory.take_epoch(holder))
+
+    async def load(self) -> LedgerSnapshot:
+        return await self._database.call(self._client, "load", self._memory.load)
+
+    async def now(self) -> datetime:
+        return await self._database.call(self._client, "now", self._memory.now)
+
+    async def commit(
+        self,
+        plan: Plan,
+        acknowledged: Sequence[EffectKey],
+        *,
+        epoch: int,
+        batch: str,
+        for_readers: ForReaders = NOTHING_FOR_READERS,
+    ) -> int:
+        async def commit() -> int:
+            if self._memory.store.holder != self._holder:
+                raise LostLeadership(f"epoch {epoch} is over: {self._memory.store.holder} leads")
+            rows = self._memory.store.decisions
+            before = len(rows)
+            first = await self._memory.commit(
+                plan, acknowledged, epoch=epoch, batch=batch, for_readers=for_readers
+            )
+            if len(rows) > before:
+                self._database.on_commit(rows[before:])
+            return first
+
+        return await self._database.call(self._client, "commit", commit)

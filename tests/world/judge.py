@@ -1,0 +1,199 @@
+"""After the faults: does all come to rest, is what is at rest right, and does all end?"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from queuectl.core.engine import Engine
+from queuectl.core.model.events import ConfigurationObserved, Event
+from queuectl.core.model.workload import AttemptState
+from queuectl.kinds import patches
+from queuectl.kinds.workloads import finished
+from queuectl.kube.reflectors import reflectors
+from queuectl.kube.sources import sources
+from queuectl.sandbox.players.api import Object
+from tests.acceptance.chaos.witness import attempt as attempt_on
+from tests.doubles import engine_state, invariants
+from tests.job_kinds import JOB_KINDS
+from tests.world.oracles import WORKLOADS
+from tests.world.replica import KINDS, SETTINGS
+
+if TYPE_CHECKING:
+    from tests.world.actions import Actions
+    from tests.world.world import World
+
+_STILL: Final = 45.0
+"""Seconds without a write, longer than every backoff."""
+_STILL_AFTER_SILENCE: Final = 120.0
+"""The same where watches may be silent: that is found out after 75 s."""
+_RESTS: Final = 600.0
+"""Seconds in which it must come to rest after the faults: silent watches, backoffs and a Lease that ends add
+up to some 200, and what fits then runs for up to 30 each."""
+
+
+class Judge:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._violated = world.safety.violated
+
+    async def judge(self, actions: Actions) -> None:
+        if await self._rests("after the faults"):
+            await self._equivalence()
+        await actions.end_the_long()
+        if await self._rests("after all was deleted"):
+            self._nothing_left()
+
+    async def _rests(self, when: str) -> bool:
+        """Wait until nothing is written any more. Returns whether that happened."""
+        world = self._world
+        begun = world.loop.time()
+        watches = any(step.verb == "watches" for step in world.schedule.steps)
+        still = _STILL_AFTER_SILENCE if watches else _STILL
+        while world.loop.time() - begun < _RESTS:
+            await asyncio.sleep(5.0)
+            since = max(world.last_write, begun)
+            if world.loop.time() - since >= still:
+                world.say(f"at rest {since - begun:.0f} s {when}")
+                return True
+        self._violated(f"{when}: writes do not end within {_RESTS:g} s")
+        return False
+
+    # --- at rest
+
+    async def _equivalence(self) -> None:
+        leader = self._world.leader
+        if leader is None or leader.controller is None:
+            self._violated("nobody leads")
+            return
+        live = engine_state.engine_of(leader.controller)
+        for text in invariants.violations(live):
+            self._violated(f"memory: {text}")
+        if live.frozen:
+            self._violated(f"set aside: {', '.join(sorted(live.frozen))}")
+        fresh = await self._restarted()
+        store = self._world.memory.store
+        plan = fresh.decide(await self._world.memory.now())
+        if plan.recorded:
+            told = "; ".join(map(self._told, plan.recorded[:5]))
+            self._violated(f"a restart decides what the leader does not: {told}")
+        if store.effects:
+            self._violated(f"writes are not acknowledged: {sorted(map(str, store.effects))[:3]}")
+        self._compare(live, fresh)
+        self._cluster()
+        self._statuses(fresh)
+
+    def _told(self, decision: Any) -> str:
+        of = getattr(decision, "workload", None)
+        stored = self._world.memory.store.workloads.get(getattr(of, "id", of))  # type: ignore[arg-type]
+        if stored is None:
+            return f"{decision.verdict} {getattr(of, 'ref', of)}"
+        reason = getattr(decision, "reason", None)
+        return (
+            f"{decision.verdict} {stored.ref.namespace}/{stored.ref.name} for {reason and reason.code}, "
+            f"where the ledger has {stored.phase} for {stored.reason and stored.reason.code}"
+        )
+
+    async def _restarted(self) -> Engine:
+        """An engine as the next leader would have it."""
+        world = self._world
+        scheduling = SETTINGS.scheduling.configuration()
+        watched = sources(KINDS.registry)
+        engine = Engine(frozenset(source.name for source in watched), scheduling)
+        engine.restore(await world.memory.load())
+        for spec in [text for key, text in world.memory._in_force() if key.kind == "Configuration"]:
+            engine.handle([ConfigurationObserved(spec)])
+        events: list[Event] = []
+        reading = world._spawn(
+            "restart", reflectors(world.session("controller"), events.extend, watched).run()
+        )
+        for _ in range(200):
+            await asyncio.sleep(0.2)
+            engine.handle(events)
+            events.clear()
+            if engine.synced:
+                break
+        reading.cancel()
+        return engine
+
+    def _compare(self, live: Engine, fresh: Engine) -> None:
+        mine, theirs = engine_state.entries(live), engine_state.entries(fresh)
+        if mine.keys() != theirs.keys():
+            self._violated(f"a restart knows other workloads: {sorted(mine.keys() ^ theirs.keys())[:3]}")
+        for id in mine.keys() & theirs.keys():
+            one, other = mine[id], theirs[id]
+            for what in ("phase", "attempts", "attempt"):
+                a, b = getattr(one, what, None), getattr(other, what, None)
+                if a != b:
+                    self._violated(f"{one.ref}: {what} is {a} in memory, and {b} after a restart")
+
+    def _objects(self) -> dict[str, Object]:
+        store = self._world.objects
+        found = {}
+        for collection in WORKLOADS:
+            for stored in store.collection(collection).values():
+                found[stored.uid] = stored.read()
+        return found
+
+    def _cluster(self) -> None:
+        """Each open attempt runs, each that runs is open, each that is not over is known."""
+        ledger, cluster = self._world.memory.store.workloads, self._objects()
+        for id, stored in ledger.items():
+            obj = cluster.get(str(id))
+            if obj is None:
+                self._violated(f"{stored.ref} is gone, and the ledger has it {stored.phase}")
+            elif stored.attempt is not None and stored.attempt.state is AttemptState.EVICTING:
+                self._violated(f"{stored.ref} is still being evicted")
+            elif stored.attempt is not None and JOB_KINDS[stored.ref.kind].suspended(obj):
+                self._violated(f"{stored.ref} is admitted, and suspended")
+        for uid, obj in cluster.items():
+            kind = JOB_KINDS[obj["kind"]]
+            known = ledger.get(uid)  # type: ignore[call-overload]
+            if finished(kind, obj) is not None:
+                if known is not None:
+                    self._violated(f"{known.ref} is over, and open in the ledger")
+            elif known is None:
+                self._violated(f"{obj['kind']} {obj['metadata']['name']} is not in the ledger")
+            elif not kind.suspended(obj) and (
+                known.attempt is None or known.attempt.number != attempt_on(obj)
+            ):
+                self._violated(f"{known.ref} runs, and the ledger has {known.attempt}")
+
+    def _statuses(self, fresh: Engine) -> None:
+        """The status of each queue is what a restart would write."""
+        local_queues, cluster_queues, _ = fresh.take_reports()
+        store = self._world.objects
+        for report in local_queues:
+            key = (report.name.namespace, report.name.name)
+            self._status("localqueues.queuectl.dev", key, patches.local_queue_status(report), store)
+        for found in cluster_queues:
+            self._status(
+                "clusterqueues.queuectl.dev", ("", found.name), patches.cluster_queue_status(found), store
+            )
+
+    def _status(self, collection: str, key: tuple[str, str], wanted: Any, store: Any) -> None:
+        stored = store.collection(collection).get(key)
+        if stored is None:
+            return
+        status = stored.read().get("status") or {}
+        for field, value in wanted.items():
+            if (
+                field in ("pendingWorkloads", "admittedWorkloads", "flavorsUsage")
+                and status.get(field) != value
+            ):
+                self._violated(f"status of {key}: {field} is {status.get(field)}, and should be {value}")
+            if field == "waiting":
+                told = [
+                    (one["uid"], one["position"], one["reason"]["code"]) for one in status.get(field) or ()
+                ]
+                due = [(one["uid"], one["position"], one["reason"]["code"]) for one in value]
+                if told != due:
+                    self._violated(f"status of {key}: waiting is {told}, and should be {due}")
+
+    # --- at the end
+
+    def _nothing_left(self) -> None:
+        store = self._world.memory.store
+        for name, rows in (("workloads", store.workloads), ("holds", store.holds), ("writes", store.effects)):
+            if rows:
+                self._violated(f"{len(rows)} {name} are left in the ledger: {sorted(map(str, rows))[:3]}")

@@ -1,0 +1,211 @@
+"""The network between processes and the small API: delays, refusals, answers that are lost, watches that lag.
+
+A request that was sent arrives, whatever becomes of its sender meanwhile. Everything here is within the
+contract of a Kubernetes API server and its network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import format_datetime
+from random import Random
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from queuectl.kube.errors import Unavailable
+from queuectl.kube.session import rbac_names
+from queuectl.sandbox.kubernetes.handler import RequestHandler
+from queuectl.sandbox.kubernetes.wire import Request, ServerResponse, StatusError
+from tests.world.loop import VirtualLoop
+
+REQUEST_FAULTS: Final = ("conflict", "forbidden", "throttled", "error", "lost", "slow", "hang", "away")
+WATCH_FAULTS: Final = ("lag", "silent", "cut")
+DISCOVERY_FAULTS: Final = ("discovery fails", "discovery misses")
+_CODES: Final = {"conflict": 409, "forbidden": 403, "throttled": 429, "error": 500}
+_LEASES: Final = "leases"
+_LONGEST: Final = 40.0
+"""Seconds after which a request that hangs arrives."""
+
+
+class NetworkFault(NamedTuple):
+    """From its start until `until`, in virtual seconds."""
+
+    kind: str
+    client: str
+    """Whose requests are concerned: the beginning of the name of a process."""
+    until: float
+    rate: float = 1.0
+    """Share of the requests."""
+    leases: bool = False
+    """Also requests for the Lease."""
+
+
+@dataclass(eq=False)
+class Network:
+    loop: VirtualLoop
+    api: RequestHandler
+    random: Random
+    clock: Callable[[], datetime]
+    """The API server's."""
+    on_request: Callable[[str, Request], None] = lambda client, request: None
+    """Called when a request arrives."""
+    on_fault: Callable[[str, str], None] = lambda kind, resource: None
+    """Called when a fault concerns a request for a resource."""
+
+    def __post_init__(self) -> None:
+        self.faults: list[NetworkFault] = []
+        self.closed = False
+        self.sender: str | None = None
+        """Whose request is being handled."""
+        self.sent = 0
+        self._thread = self.loop.thread("network")
+
+    def fault(self, client: str, resource: str, kinds: tuple[str, ...]) -> str | None:
+        """The fault that concerns this request, if any."""
+        now = self.loop.time()
+        for one in self.faults:
+            if one.kind not in kinds or now >= one.until or not client.startswith(one.client):
+                continue
+            if resource == _LEASES and not one.leases:
+                continue
+            if one.rate >= 1.0 or self.random.random() < one.rate:
+                self.on_fault(one.kind, resource)
+                return one.kind
+        return None
+
+    def close(self) -> None:
+        """Nothing is answered from now on."""
+        self.closed = True
+
+    def send(
+        self, client: str, request: Request, resource: str, watch: bool
+    ) -> asyncio.Future[ServerResponse]:
+        """Raises Unavailable, in the future, if there is no answer."""
+        answer: asyncio.Future[ServerResponse] = self.loop.create_future()
+        kinds: tuple[str, ...] = REQUEST_FAULTS
+        if watch:
+            kinds = ("forbidden", "throttled", "error", "slow", "hang", "away")
+        elif resource == "discovery":
+            kinds = (*REQUEST_FAULTS, *DISCOVERY_FAULTS)
+        kind = self.fault(client, resource, kinds)
+        self.sent += 1
+        uniform, context = self.random.uniform, self._thread.context()
+        if self.closed or kind == "away":
+            self._later(0.01, lambda: _fail(answer, "connection refused"), context)
+            return answer
+        there, back = uniform(0.001, 0.02), uniform(0.001, 0.02)
+        if kind == "slow":
+            there, back = uniform(0.0, 6.0), uniform(0.0, 6.0)
+        elif kind == "hang":
+            there = uniform(0.0, _LONGEST)
+
+        def arrive() -> None:
+            if self.closed:
+                _fail(answer, "connection refused")
+                return
+            response = self._refused(kind, request) or self._handled(client, request)
+            if kind == "lost":
+                self._later(back, lambda: _fail(answer, "connection reset by peer"), context)
+            elif kind != "hang":
+                self._later(back, lambda: _set(answer, response), context)
+
+        self._later(there, arrive, context)
+        return answer
+
+    def _later(self, seconds: float, call: Callable[[], None], context: object) -> None:
+        self.loop.call_later(seconds, call, context=context)  # type: ignore[arg-type]
+
+    def _refused(self, kind: str | None, request: Request) -> ServerResponse | None:
+        if kind == "discovery misses" or (kind == "conflict" and request.method in ("PUT", "PATCH")):
+            code = 404 if kind == "discovery misses" else 409
+            return StatusError(code, f"injected: {kind}").response()
+        if kind == "discovery fails":
+            return StatusError(503, "injected: discovery fails").response()
+        if kind in _CODES and kind != "conflict":
+            wait = self.random.choice((1, 3)) if kind == "throttled" else 0
+            return StatusError(_CODES[kind], f"injected: {kind}", retry_after=wait).response()
+        return None
+
+    def _handled(self, client: str, request: Request) -> ServerResponse:
+        self.sender = client
+        self.on_request(client, request)
+        try:
+            self.api.handle(request).send(None)
+        except StopIteration as done:
+            response: ServerResponse = done.value
+            return response
+        finally:
+            self.sender = None
+        raise AssertionError("the small API waits for something")
+
+
+def _set(answer: asyncio.Future[ServerResponse], response: ServerResponse) -> None:
+    if not answer.done():
+        answer.set_result(response)
+
+
+def _fail(answer: asyncio.Future[ServerResponse], why: str) -> None:
+    if not answer.done():
+        answer.set_exception(Unavailable(why))
+
+
+class WorldResponse:
+    """An answer; the chunks of a watch come with its own lag."""
+
+    def __init__(self, network: Network, client: str, resource: str, response: ServerResponse) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = {
+            **response.headers,
+            "Date": format_datetime(network.clock(), usegmt=True),
+        }
+        self._network = network
+        self._client = client
+        self._resource = resource
+        self._body = response.body
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        if isinstance(self._body, bytes):
+            yield self._body
+            return
+        network = self._network
+        silent = False
+        async for chunk in self._body:
+            fault = network.fault(self._client, self._resource, WATCH_FAULTS)
+            silent = silent or fault == "silent"
+            if silent:
+                continue
+            if network.closed or fault == "cut":
+                raise Unavailable("the answer broke off")
+            most = 20.0 if fault == "lag" else 0.03
+            await asyncio.sleep(network.random.uniform(0.0, most))
+            yield chunk
+
+    async def close(self) -> None:
+        if isinstance(self._body, AsyncGenerator):
+            await self._body.aclose()
+
+
+class WorldTransport:
+    """queuectl.kube.transport.Transport of one process."""
+
+    def __init__(self, network: Network, client: str) -> None:
+        self._network = network
+        self._client = client
+
+    async def request(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, *, stream: bool
+    ) -> WorldResponse:
+        parts = urlsplit(target)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        lower = {name.lower(): value for name, value in headers.items()}
+        _, resource = rbac_names(method, target)
+        resource = resource.partition("/")[0]
+        request = Request(method, unquote(parts.path), query, lower, body or b"")
+        response = await self._network.send(self._client, request, resource, stream)
+        return WorldResponse(self._network, self._client, resource, response)
+
+    async def close(self) -> None:
+        return None

@@ -1,0 +1,94 @@
+"""The objects of a schedule: what is installed before it, and what tenants and admins write."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from typing import Final
+
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kube.session import api_path
+from queuectl.sandbox.example import fake_node, pytorchjob_crd
+from queuectl.sandbox.install import read_kustomization
+from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.kubelet import RUN_SECONDS, TERMINATE_SECONDS
+from queuectl.shipped import shipped
+from tests.acceptance.e2e.site import GPU, cluster_queue, flavor, job, local_queue, pod_template, pytorchjob
+from tests.world.schedule import TEAMS
+
+PRIORITIES: Final = {"low": 1, "mid": 50, "high": 100}
+POLICY: Final = "/apis/queuectl.dev/v1beta1"
+TRAINING_CRD: Final = "pytorchjobs.kubeflow.org"
+_PATHS: Final = {"Job": ("batch", "v1", "jobs"), "PyTorchJob": ("kubeflow.org", "v1", "pytorchjobs")}
+KINDS: Final = tuple(_PATHS)
+_PLURALS: Final = {
+    "ClusterQueue": "clusterqueues",
+    "LocalQueue": "localqueues",
+    "ResourceFlavor": "resourceflavors",
+    "WorkloadPriorityClass": "workloadpriorityclasses",
+}
+
+
+@cache
+def _installed() -> tuple[Object, ...]:
+    manifests = shipped("manifests")
+    return (*read_kustomization(manifests), *read_kustomization(manifests / "mutating"), pytorchjob_crd())
+
+
+def installed() -> list[Object]:
+    """CRDs, gate and rights as they are shipped, and the training operator's CRD."""
+    return copy.deepcopy(list(_installed()))
+
+
+def policy() -> list[Object]:
+    """Flavor, priorities, a node, and for each team a namespace, a queue and two LocalQueues."""
+    found = [flavor("a100", {"example.com/accelerator": "a100"}), fake_node("node", "a100", gpus=64)]
+    for name, value in PRIORITIES.items():
+        head = {"apiVersion": "queuectl.dev/v1beta1", "kind": "WorkloadPriorityClass"}
+        found.append({**head, "metadata": {"name": name}, "value": value})
+    for name in TEAMS:
+        found.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        found += queues(name)
+    return found
+
+
+def queues(team: str) -> list[Object]:
+    preemption = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+    return [
+        cluster_queue(team, TEAMS[team], cohortName="research", preemption=preemption),
+        local_queue(team, "main", team),
+        local_queue(team, "other", "guests" if team != "guests" else "team-a"),
+    ]
+
+
+def path_of(thing: Object) -> str:
+    """Of its collection."""
+    kind, metadata = thing["kind"], thing["metadata"]
+    if kind in _PATHS:
+        return workload_path(kind, metadata["namespace"])
+    namespace = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+    return f"{POLICY}{namespace}/{_PLURALS[kind]}"
+
+
+def workload_path(kind: str, namespace: str, name: str | None = None) -> str:
+    return api_path(*_PATHS[kind], namespace, name)
+
+
+def workload(
+    namespace: str, name: str, kind: str, pods: int, gpus: int, seconds: float, ends: float, priority: str
+) -> Object:
+    """As its owner writes it. `seconds`: how long a pod runs; `ends`: how long it takes to be deleted."""
+    template = pod_template(gpus, seconds)
+    template["metadata"]["annotations"] = {RUN_SECONDS: str(seconds), TERMINATE_SECONDS: str(ends)}
+    if kind == "PyTorchJob":
+        body = pytorchjob(name, workers=1, template=template)
+    else:
+        body = job(name, template=template, parallelism=pods, completions=pods)
+    body["metadata"]["namespace"] = namespace
+    body["metadata"]["labels"] = {QUEUE_LABEL: "main", PRIORITY_LABEL: priority}
+    return body
+
+
+def gpus_of(pod: Object) -> int:
+    containers = pod["spec"]["containers"]
+    return sum(int(((one.get("resources") or {}).get("limits") or {}).get(GPU, 0)) for one in containers)

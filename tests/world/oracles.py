@@ -1,0 +1,204 @@
+"""What must hold after each write and each commit, whatever happens: each violation is one sentence."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from queuectl.core.decisions import Verdict
+from queuectl.core.model.workload import AttemptState, WorkloadId
+from queuectl.ledger.history.replay import Replay
+from queuectl.ports.reader import DecisionRow
+from queuectl.sandbox.kubernetes.store import ObjectStore, Stored
+from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.pods import controller_uid, ended
+from tests.acceptance.chaos.witness import attempt as attempt_on
+from tests.acceptance.e2e.site import GPU
+from tests.doubles.ledger import MemoryStore
+from tests.job_kinds import JOB_KINDS
+from tests.world.objects import gpus_of
+
+WORKLOADS: Final = {"jobs.batch": "Job", "pytorchjobs.kubeflow.org": "PyTorchJob"}
+PODS: Final = "pods"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A decision as `Replay` reads it."""
+
+    row: DecisionRow
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("namespace", "kind", "name"):
+            return getattr(self.row.ref, name, None)
+        return getattr(self.row, name)
+
+
+class Safety:
+    """Told of each write of the API server and of each transaction of the ledger, at their moment."""
+
+    def __init__(self, ledger: MemoryStore, objects: ObjectStore, say: Callable[[str], None]) -> None:
+        self.violations: list[str] = []
+        self.replay = Replay()
+        self.starts: Counter[tuple[str, int]] = Counter()
+        self._ledger = ledger
+        self._objects = objects
+        self._say = say
+        self._evicted: set[tuple[str, int]] = set()
+        self._closed: set[tuple[str, int]] = set()
+        self._before: dict[str, Object] = {}
+        """Objects of workloads and pods as last seen, by UID."""
+        self._pods: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        """GPUs of live pods by the UID of their workload and their own."""
+
+    def violated(self, text: str) -> None:
+        self.violations.append(text)
+        self._say(f"VIOLATION: {text}")
+
+    # --- the API server
+
+    def stored(self, collection: str, stored: Stored, sender: str | None, *, gone: bool) -> None:
+        if collection in WORKLOADS:
+            self._workload(JOB_KINDS[WORKLOADS[collection]], stored.read(), sender or "", gone=gone)
+        elif collection == PODS:
+            self._pod(stored.read(), gone=gone)
+
+    def _workload(self, kind: Any, obj: Object, sender: str, *, gone: bool) -> None:
+        uid = obj["metadata"]["uid"]
+        before = self._before.get(uid)
+        if gone:
+            self._before.pop(uid, None)
+            return
+        self._before[uid] = obj
+        was, now = before is None or kind.suspended(before), kind.suspended(obj)
+        if was and not now:
+            self._started(uid, obj, sender)
+        elif now and not was and before is not None and sender.startswith(("one", "two")):
+            self._stopped(uid, before)
+
+    def _started(self, uid: str, obj: Object, sender: str) -> None:
+        name, number = _named(obj), attempt_on(obj)
+        if number is None or not sender.startswith(("one", "two")):
+            self.violated(f"{name} was started by {sender or 'the API server'}, attempt {number}")
+            return
+        self.starts[uid, number] += 1
+        if self.starts[uid, number] > 1:
+            self.violated(f"{name} was started {self.starts[uid, number]} times by attempt {number}")
+        stored = self._ledger.workloads.get(WorkloadId(uid))
+        open_attempt = stored.attempt if stored is not None else None
+        if open_attempt is None or open_attempt.number != number:
+            is_open = None if open_attempt is None else open_attempt.number
+            self.violated(f"{name} runs by attempt {number}, and the ledger has {is_open} open")
+
+    def _stopped(self, uid: str, before: Object) -> None:
+        number = attempt_on(before)
+        if number is None or (uid, number) in self._evicted | self._closed:
+            return
+        self.violated(f"{_named(before)} was suspended, and no eviction of attempt {number} is recorded")
+
+    def _pod(self, pod: Object, *, gone: bool) -> None:
+        owner, uid = controller_uid(pod) or "", pod["metadata"]["uid"]
+        if gone or ended(pod):
+            self._pods[owner].pop(uid, None)
+            return
+        new = uid not in self._pods[owner]
+        self._pods[owner][uid] = gpus_of(pod)
+        stored = self._ledger.workloads.get(WorkloadId(owner))
+        if new and (stored is None or stored.attempt is None) and owner in self._before:
+            self.violated(f"pod {pod['metadata']['name']} was made, and its workload holds no quota")
+
+    # --- the ledger
+
+    def committed(self, rows: Sequence[DecisionRow]) -> None:
+        found = len(self.replay.findings)
+        for row in rows:
+            self.replay.apply(_Row(row))
+            self.replay.forget(_Row(row))
+            self._decided(row)
+        for finding in self.replay.findings[found:]:
+            self.violated(f"ledger: {finding}")
+        self._within_quota(rows)
+
+    def _decided(self, row: DecisionRow) -> None:
+        if row.workload is None or row.attempt is None:
+            return
+        key = (str(row.workload), row.attempt)
+        if row.verdict == Verdict.EVICTED:
+            self._evicted.add(key)
+        elif row.verdict in (Verdict.RELEASED, Verdict.RETIRED):
+            self._closed.add(key)
+            if self._pods.get(key[0]) and row.payload.get("forced") is None:
+                names = len(self._pods[key[0]])
+                self.violated(f"quota of {row.ref} was released while {names} of its pods were alive")
+
+    def _within_quota(self, rows: Iterable[DecisionRow]) -> None:
+        """After an admission, all that is held within the cohort is within what its queues have together."""
+        admitted = [row for row in rows if row.verdict == Verdict.ADMITTED and not row.payload.get("debt")]
+        if not admitted:
+            return
+        nominal, cohorts = quotas(self._ledger)
+        used: Counter[str] = Counter()
+        for stored in self._ledger.workloads.values():
+            if stored.attempt is not None:
+                queue = stored.attempt.assignment.cluster_queue
+                lines = self._ledger.holds[stored.id, stored.attempt.number]
+                used[queue] += sum(line.count * line.amount for line in lines if line.resource == GPU)
+        for row in admitted:
+            queue = str(row.payload["clusterQueue"])
+            cohort = cohorts.get(queue)
+            names = {**used, **nominal}
+            inside = [name for name in names if name == queue or (cohort and cohorts.get(name) == cohort)]
+            most = sum(nominal.get(name, 0) for name in inside)
+            # What a queue holds beyond its own quota is debt of a quota that was cut since.
+            held = sum(used[name] for name in inside)
+            if held > most:
+                self.violated(f"decision {row.sequence}: {held} GPUs are held, and {queue} can have {most}")
+
+
+def quotas(ledger: MemoryStore) -> tuple[Mapping[str, int], Mapping[str, str]]:
+    """GPUs of each ClusterQueue, and its cohort, by the configuration that the ledger has in force."""
+    import json
+
+    nominal: dict[str, int] = {}
+    cohorts: dict[str, str] = {}
+    for key, (_, spec) in ledger.configs.items():
+        if key.kind != "ClusterQueue" or spec is None:
+            continue
+        content = json.loads(spec)
+        if cohort := content.get("cohortName"):
+            cohorts[key.name] = cohort
+        nominal[key.name] = sum(
+            int(resource["nominalQuota"])
+            for group in content.get("resourceGroups", ())
+            for one in group["flavors"]
+            for resource in one["resources"]
+            if resource["name"] == GPU
+        )
+    return nominal, cohorts
+
+
+def phases(ledger: MemoryStore, objects: ObjectStore) -> Iterable[str]:
+    """The phase of the life of each workload: what a fault may meet."""
+    for stored in ledger.workloads.values():
+        attempt = stored.attempt
+        place = objects.uids.get(str(stored.id))
+        obj = objects.collection(place[0])[place[1]].read() if place else None
+        if obj is None:
+            yield "gone"
+        elif attempt is None:
+            yield "pending"
+        elif attempt.state is AttemptState.EVICTING:
+            yield "evicting"
+        elif JOB_KINDS[stored.ref.kind].suspended(obj):
+            yield "admitted"
+        else:
+            active = (obj.get("status") or {}).get("active") or (obj.get("status") or {}).get(
+                "replicaStatuses"
+            )
+            yield "running" if active else "started"
+
+
+def _named(obj: Object) -> str:
+    return f"{obj['kind']} {obj['metadata']['namespace']}/{obj['metadata']['name']}"

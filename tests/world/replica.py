@@ -1,0 +1,178 @@
+"""One replica of the controller, as a process: it starts, is killed, paused, stopped, and started again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Final
+
+from queuectl.app.controller import ControllerParts, Startup, in_turns, lead_once, patiently
+from queuectl.app.kinds import built_in
+from queuectl.controller.loop import Controller
+from queuectl.kube.account import Bearer
+from queuectl.kube.cluster import KubeCluster
+from queuectl.kube.lease import KubeLease, Work
+from queuectl.kube.session import Session, cluster_id
+from queuectl.metrics.registry import Metrics
+from queuectl.settings import Settings
+from tests.world.database import Database, WorldLedger
+from tests.world.loop import Thread, VirtualLoop
+from tests.world.network import Network, WorldTransport
+
+KINDS: Final = built_in()
+SETTINGS: Final = Settings.model_validate({"controller": {"lease": "queuectl-system/queuectl-controller"}})
+LEDGER: Final = "the-ledger"
+GRACE_SECONDS: Final = 30.0
+"""Between SIGTERM and SIGKILL."""
+
+
+class Replica:
+    """`start` it; whatever ends it, `ended` is called once."""
+
+    def __init__(
+        self,
+        name: str,
+        loop: VirtualLoop,
+        network: Network,
+        database: Database,
+        token: str,
+        random: Random,
+        ended: Callable[[Replica, str], None],
+    ) -> None:
+        self.name = name
+        self._loop = loop
+        self._network = network
+        self._database = database
+        self._token = token
+        self._random = random
+        self._ended = ended
+        self._main: Thread | None = None
+        self._apart: Thread | None = None
+        self._startup = Startup()
+        self._task: asyncio.Task[None] | None = None
+        self._turn = 0
+        self.starts = 0
+
+    # --- what others see
+
+    @property
+    def alive(self) -> bool:
+        return self._main is not None
+
+    @property
+    def controller(self) -> Controller | None:
+        """That which leads, if it does and is not paused."""
+        found = self._startup.controller
+        if found is None or not found.leads or self._main is None or self._main.paused:
+            return None
+        return found
+
+    # --- what happens to it
+
+    def start(self) -> None:
+        assert not self.alive
+        self.starts += 1
+        name = f"{self.name}.{self.starts}"
+        self._main = self._loop.thread(name)
+        self._apart = self._loop.thread(f"{name} lease")
+        self._startup = Startup()
+        self._task = self._loop.spawn(self._main, self._work(self._main), name)
+
+    def kill(self, why: str = "killed") -> None:
+        if self._main is None or self._apart is None:
+            return
+        self._loop.kill(self._main)
+        self._loop.kill(self._apart)
+        self._main = self._apart = None
+        self._ended(self, why)
+
+    def pause(self, *, lease: bool = True) -> None:
+        """As SIGSTOP does; without `lease`: the main loop is blocked, and the lease's thread runs."""
+        if self._main is not None and self._apart is not None:
+            self._main.paused = True
+            self._apart.paused = lease
+
+    def resume(self) -> None:
+        if self._main is not None and self._apart is not None:
+            self._main.paused = self._apart.paused = False
+
+    def stop(self) -> None:
+        """As SIGTERM does."""
+        if self._main is None or self._task is None:
+            return
+        main, task, startup = self._main, self._task, self._startup
+        self._loop.call_soon(startup.stop, task, context=main.context())
+
+        def end() -> None:
+            if self._main is main:
+                self.kill("killed after its grace period")
+
+        self._loop.call_later(GRACE_SECONDS, end)
+
+    # --- the process itself
+
+    async def _work(self, main: Thread) -> None:
+        why = "ended"
+        try:
+            await in_turns(self._lead, Metrics(), self._startup)
+        except asyncio.CancelledError:
+            why = "stopped"
+        except BaseException as error:
+            why = f"ended by {_named(error)}"
+        if self._main is main:
+            self.kill(why)
+
+    async def _lead(self) -> bool:
+        self._turn += 1
+        startup, client = self._startup, self.name
+        ledger = WorldLedger(self._database, client)
+        session = self._session()
+        await patiently(startup, "the ledger", ledger.now)
+        cluster = await patiently(startup, "the API server", lambda: cluster_id(session))
+        holder = f"{self.name}.{self.starts}.{self._turn}"
+
+        async def connect() -> Session:
+            return self._session()
+
+        lease = KubeLease(
+            connect,
+            namespace="queuectl-system",
+            name="queuectl-controller",
+            holder=holder,
+            ledger=LEDGER,
+            random=Random(self._random.random()),
+            end=self._end(self._main),
+            clock=self._loop.time,
+            apart=self._on_its_thread(self._apart),
+        )
+        parts = ControllerParts(
+            key=cluster,
+            ledger=ledger,
+            cluster=KubeCluster(session, KINDS.registry),
+            receiver=lambda emit: emit,
+            lease=lease,
+            holder=holder,
+            random=Random(self._random.random()),
+        )
+        return await lead_once(SETTINGS, KINDS, parts, session, Metrics(), startup)
+
+    def _session(self) -> Session:
+        return Session(WorldTransport(self._network, self.name), Bearer(self._token))
+
+    def _on_its_thread(self, thread: Thread | None) -> Callable[[Work], Awaitable[None]]:
+        assert thread is not None
+        return lambda work: self._loop.spawn(thread, work(), thread.name)
+
+    def _end(self, main: Thread | None) -> Callable[[int], object]:
+        def end(code: int) -> None:
+            if self._main is main:
+                self.kill(f"exited with {code}")
+
+        return end
+
+
+def _named(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"

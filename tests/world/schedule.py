@@ -1,0 +1,124 @@
+"""What happens in one schedule, as data: each step is of tenants, of admins, or a fault. A seed makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from tests.world.database import DATABASE_FAULTS
+from tests.world.network import DISCOVERY_FAULTS, REQUEST_FAULTS, WATCH_FAULTS
+
+TEAMS: Final = {"team-a": 8, "team-b": 8, "guests": 0}
+"""GPUs of the queue of each namespace; their cohort lends them to all."""
+REPLICAS: Final = ("one", "two")
+SECONDS: Final = 90.0
+"""Of virtual time in which steps happen."""
+_NAMES: Final = 5
+"""Names of workloads in a namespace: few, so that names are taken again."""
+
+
+class Step(NamedTuple):
+    at: float
+    """Virtual seconds after the start of the controllers."""
+    verb: str
+    args: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{self.at:6.1f} s  {self.verb} {' '.join(map(str, self.args))}".rstrip()
+
+
+@dataclass(frozen=True)
+class Schedule:
+    seed: int
+    steps: tuple[Step, ...]
+
+
+def schedule(seed: int) -> Schedule:
+    """The schedule of a seed: 8 to 30 steps, of which up to 9 are faults."""
+    random = Random(f"schedule {seed}")
+    steps = [_step(random, _ACTIONS) for _ in range(random.randint(8, 22))]
+    steps += [_step(random, _FAULTS) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 9)))]
+    return Schedule(seed, tuple(sorted(steps, key=lambda step: step.at)))
+
+
+Make = Callable[[Random], tuple[Any, ...]]
+
+
+def _step(random: Random, table: dict[str, tuple[int, Make]]) -> Step:
+    verb = random.choices(list(table), [weight for weight, _ in table.values()])[0]
+    return Step(round(random.uniform(0.0, SECONDS), 1), verb, table[verb][1](random))
+
+
+def _name(random: Random) -> tuple[Any, ...]:
+    return random.choice(list(TEAMS)), f"w{random.randrange(_NAMES)}"
+
+
+def _submit(random: Random) -> tuple[Any, ...]:
+    """Namespace, name, kind, pods, GPUs of each, seconds that it runs and that it takes to end, priority."""
+    kind = random.choice(("Job", "Job", "Job", "PyTorchJob"))
+    pods = random.choice((1, 1, 2, 4)) if kind == "Job" else 2
+    return (
+        *_name(random),
+        *(kind, pods, random.choice((1, 1, 2, 4)), random.choice((2, 5, 10, 30, 1000))),
+        *(random.choice((0, 0, 1, 5)), random.choice(("low", "low", "mid", "high"))),
+    )
+
+
+def _quota(random: Random) -> tuple[Any, ...]:
+    return random.choice(("team-a", "team-b")), random.choice((2, 4, 6, 8, 12))
+
+
+_ACTIONS: Final[dict[str, tuple[int, Make]]] = {
+    "submit": (14, _submit),
+    "delete": (3, _name),
+    "recreate": (1, _name),
+    "hold": (2, _name),
+    "unhold": (2, _name),
+    "priority": (1, lambda r: (*_name(r), r.choice(("low", "mid", "high")))),
+    "resize": (2, lambda r: (*_name(r), r.choice((1, 2, 3)))),
+    "move": (2, lambda r: (*_name(r), r.choice(("main", "other")))),
+    "apply again": (2, _name),
+    "tenant starts": (1, _name),
+    "tenant suspends": (1, _name),
+    "quota": (3, _quota),
+    "stop queue": (2, lambda r: (r.choice(list(TEAMS)), r.choice(("Hold", "HoldAndDrain", "None")))),
+    "stop local queue": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("Hold", "HoldAndDrain", "None")))),
+    "delete local queue": (1, lambda r: (r.choice(list(TEAMS)),)),
+    "delete queue": (1, lambda r: (r.choice(list(TEAMS)),)),
+    "leave cohort": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("", "research")))),
+    "delete pods": (1, _name),
+}
+
+
+def _window(kinds: tuple[str, ...], longest: float) -> Make:
+    return lambda r: (
+        r.choice(kinds),
+        r.choice(("", *REPLICAS)),
+        round(r.uniform(1.0, longest), 1),
+        r.choice((0.2, 0.5, 1.0)),
+    )
+
+
+def _replica(random: Random) -> tuple[Any, ...]:
+    return (random.choice(("leader", *REPLICAS)),)
+
+
+_FAULTS: Final[dict[str, tuple[int, Make]]] = {
+    "kill": (4, _replica),
+    "terminate": (2, _replica),
+    "pause": (3, lambda r: (*_replica(r), r.choice((3.0, 12.0, 40.0)))),
+    "block loop": (1, lambda r: (*_replica(r), r.choice((5.0, 15.0)))),
+    "requests": (5, lambda r: (*_window(REQUEST_FAULTS, 30.0)(r), r.random() < 0.3)),
+    "watches": (4, _window(WATCH_FAULTS, 60.0)),
+    "expire": (
+        2,
+        lambda r: (r.choice(("jobs.batch", "pytorchjobs.kubeflow.org", "clusterqueues.queuectl.dev")),),
+    ),
+    "compact": (1, lambda r: ()),
+    "discovery": (2, _window(DISCOVERY_FAULTS, 40.0)),
+    "definition gone": (1, lambda r: (round(r.uniform(1.0, 40.0), 1),)),
+    "database": (6, _window(DATABASE_FAULTS, 45.0)),
+    "database clock": (1, lambda r: (r.choice((-3600.0, -30.0, 30.0, 3600.0)),)),
+}

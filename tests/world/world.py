@@ -1,0 +1,270 @@
+"""One schedule: it is set up, played, healed, and judged."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from random import Random
+from typing import Any, Final
+from unittest.mock import patch
+
+from queuectl.kinds import gate
+from queuectl.kinds.labels import OWN
+from queuectl.kube.account import Bearer
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import Session
+from queuectl.sandbox.install import Installer
+from queuectl.sandbox.kubernetes.handler import RequestHandler
+from queuectl.sandbox.kubernetes.identities import Identities
+from queuectl.sandbox.kubernetes.store import ObjectStore, Stored
+from queuectl.sandbox.kubernetes.wire import Json
+from queuectl.sandbox.players import play
+from tests.doubles.ledger import MemoryLedger
+from tests.world import objects
+from tests.world.actions import Actions
+from tests.world.database import Database
+from tests.world.judge import Judge
+from tests.world.loop import Stuck, virtual_loop
+from tests.world.network import Network, WorldTransport
+from tests.world.oracles import Safety, phases
+from tests.world.replica import KINDS, Replica
+from tests.world.schedule import REPLICAS, SECONDS, Schedule, Step
+
+T0: Final = datetime(2026, 11, 21, 10, tzinfo=UTC)
+_STARTS_AGAIN: Final = (1.0, 5.0)
+"""Seconds from the end of a replica to its next start."""
+_UNSEEN: Final = ("leases.coordination.k8s.io", "events.events.k8s.io", "events", "nodes")
+
+
+class RecordedStore(ObjectStore):
+    """Begins with what a cluster has before a schedule, and tells of each write."""
+
+    def __init__(self, *, seed: str, history: int) -> None:
+        super().__init__(None, seed=seed, history=history)
+        before = _cluster()
+        for collection, stored in before.collections():
+            for one in stored.values():
+                self._index(collection, None, one)
+        self.revision = self.floor = before.revision
+
+    wrote: Callable[[str, Stored, bool], None] = staticmethod(lambda collection, stored, gone: None)
+
+    def put(self, collection: str, obj: Json) -> Stored:
+        stored = super().put(collection, obj)
+        self.wrote(collection, stored, False)
+        return stored
+
+    def remove(self, collection: str, obj: Json) -> Stored:
+        stored = super().remove(collection, obj)
+        self.wrote(collection, stored, True)
+        return stored
+
+
+@cache
+def _cluster() -> ObjectStore:
+    """CRDs, gate, rights, namespaces, queues and a node, as installed. Read only."""
+    loop, store, identities = (
+        virtual_loop(Random("cluster")),
+        ObjectStore(None, seed="cluster"),
+        Identities(None),
+    )
+    api = RequestHandler(store, identities, clock=lambda: T0)
+    network = Network(loop, api, Random("cluster"), lambda: T0)
+    admin = Session(WorldTransport(network, "admin"), Bearer(identities.tokens["admin"]))
+
+    async def install() -> None:
+        await Installer(admin).apply([*objects.installed(), *objects.policy()])
+
+    loop.run_until_complete(install())
+    loop.close()
+    return store
+
+
+@cache
+def _gate() -> dict[Any, Any]:
+    return gate.expected(KINDS.registry, OWN)
+
+
+@dataclass
+class Outcome:
+    schedule: Schedule
+    violations: list[str]
+    story: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    """Virtual."""
+    callbacks: int = 0
+    digest: str = ""
+    """Of all bytes that were written, with their times."""
+    met: set[tuple[str, str]] = field(default_factory=set)
+    """Kinds of faults, each with a phase of a workload's life that it met."""
+    starts: int = 0
+
+
+class World:
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        seed = schedule.seed
+        self.loop = virtual_loop(Random(f"order {seed}"))
+        self.story: list[str] = []
+        self.met: set[tuple[str, str]] = set()
+        self.digest = hashlib.sha256()
+        self.jump = 0.0
+        """Seconds by which the database's clock differs."""
+        self.last_write = 0.0
+        self.objects = RecordedStore(seed=str(seed), history=2_000)
+        identities = Identities(None)
+        api = RequestHandler(self.objects, identities, clock=self.api_clock)
+        self.network = Network(
+            self.loop, api, Random(f"network {seed}"), self.api_clock, on_fault=self.met_by
+        )
+        self.memory = MemoryLedger(self.database_clock)
+        self.database = Database(self.loop, self.memory, Random(f"database {seed}"), self.met_by)
+        self.safety = Safety(self.memory.store, self.objects, self.say)
+        self.objects.wrote = self._wrote
+        self.database.on_commit = self._committed
+        self._tokens = identities.tokens
+        self._random = Random(f"world {seed}")
+        self._judging = self.loop.thread("world")
+        self._closing = False
+        self.replicas = {
+            name: Replica(
+                *(name, self.loop, self.network, self.database, self._tokens["controller"]),
+                Random(f"{name} {seed}"),
+                self._ended,
+            )
+            for name in REPLICAS
+        }
+        self.admin = self.session("admin")
+        self.tenant = self.session("tenant")
+
+    # --- time, and what is written
+
+    def api_clock(self) -> datetime:
+        return T0 + timedelta(seconds=self.loop.time())
+
+    def database_clock(self) -> datetime:
+        return T0 + timedelta(seconds=self.loop.time() + self.jump)
+
+    def now(self) -> datetime:
+        """The clock of the players."""
+        return self.api_clock()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def say(self, text: str) -> None:
+        self.story.append(f"{self.loop.time():7.2f} s  {text}")
+
+    def _wrote(self, collection: str, stored: Stored, gone: bool) -> None:
+        if self._closing:
+            return
+        time = self.loop.time()
+        self.digest.update(f"{time:.6f} {collection} {gone} ".encode() + stored.raw)
+        if collection not in _UNSEEN:
+            self.last_write = time
+        self.safety.stored(collection, stored, self.network.sender, gone=gone)
+
+    def _committed(self, rows: Any) -> None:
+        if self._closing:
+            return
+        self.last_write = self.loop.time()
+        for row in rows:
+            self.digest.update(repr(row).encode())
+            if row.workload is not None:
+                reason = "" if row.reason is None else f" {row.reason.code}"
+                attempt = "" if row.attempt is None else f" attempt {row.attempt}"
+                place = row.ref and f"{row.ref.namespace}/{row.ref.name}"
+                self.say(
+                    f"    ledger {row.sequence}: {row.verdict}{reason} {place}{attempt} (epoch {row.epoch})"
+                )
+        self.safety.committed(rows)
+
+    def met_by(self, kind: str, _: str) -> None:
+        for phase in phases(self.memory.store, self.objects):
+            self.met.add((kind, phase))
+
+    def session(self, identity: str) -> Session:
+        return Session(WorldTransport(self.network, identity), Bearer(self._tokens[identity]))
+
+    # --- processes
+
+    def _ended(self, replica: Replica, why: str) -> None:
+        if self._closing:
+            return
+        self.say(f"replica {replica.name} {why}")
+        wait = self._random.uniform(*_STARTS_AGAIN)
+        context = self._judging.context()
+        self.loop.call_later(wait, lambda: self._closing or replica.alive or replica.start(), context=context)  # type: ignore[func-returns-value]
+
+    @property
+    def leader(self) -> Replica | None:
+        return next((one for one in self.replicas.values() if one.controller is not None), None)
+
+    # --- the schedule
+
+    def run(self) -> Outcome:
+        logging.disable(logging.CRITICAL)
+        gc.disable()
+        expected = _gate()
+        try:
+            # It is a function of the kinds, and reads forty files.
+            with patch.object(gate, "expected", lambda *_: expected):
+                self._run()
+        except Stuck as stuck:
+            self.safety.violated(f"stuck: {stuck}")
+        finally:
+            self._closing = True
+            self.network.close()
+            self.database.closed = True
+            self.loop.close()
+            gc.enable()
+            logging.disable(logging.NOTSET)
+        return Outcome(
+            self.schedule,
+            self.safety.violations,
+            self.story,
+            self.loop.time(),
+            self.loop.callbacks,
+            self.digest.hexdigest(),
+            self.met,
+            sum(self.safety.starts.values()),
+        )
+
+    def _run(self) -> None:
+        main = self.loop.spawn(self._judging, self._play(), "world")
+        self.loop.run_until_complete(main)
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return self.loop.spawn(self.loop.thread(name), work, name)
+
+    async def _play(self) -> None:
+        self._spawn("players", play(self.session("admin"), self, controller_manager=True))
+        for replica in self.replicas.values():
+            replica.start()
+        await asyncio.sleep(4.0)
+        actions = Actions(self)
+        begun = self.loop.time()
+        for step in self.schedule.steps:
+            await asyncio.sleep(max(0.0, begun + step.at - self.loop.time()))
+            self._spawn("step", self._step(actions, step))
+        await asyncio.sleep(max(0.0, begun + SECONDS - self.loop.time()))
+        self.say("the faults end")
+        await actions.heal()
+        await Judge(self).judge(actions)
+
+    async def _step(self, actions: Actions, step: Step) -> None:
+        self.say(str(step)[9:].strip())
+        try:
+            await actions.do(step)
+        except ApiError as error:
+            self.say(f"  {step.verb}: {error}")
+
+
+def play_schedule(schedule: Schedule) -> Outcome:
+    return World(schedule).run()
