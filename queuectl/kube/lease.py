@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from time import monotonic
 from typing import Any, Final
@@ -78,6 +78,19 @@ class LeaseTimes:
     """After the lease is lost, until the process is ended if its work has not stopped."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseProcess:
+    """What a lease uses of its process."""
+
+    random: Random = field(default_factory=Random)
+    """Spreads requests in time."""
+    end: Callable[[int], object] = os._exit
+    """Ends the process with an exit status."""
+    clock: Callable[[], float] = monotonic
+    """Seconds."""
+    apart: Apart = on_a_thread
+
+
 class KubeLease:
     """Acquired once, then held until it is lost or released. When it is lost the process ends."""
 
@@ -89,16 +102,12 @@ class KubeLease:
         holder: str,
         ledger: str | None = None,
         times: LeaseTimes | None = None,
-        random: Random | None = None,
-        end: Callable[[int], object] = os._exit,
-        clock: Callable[[], float] = monotonic,
-        apart: Apart = on_a_thread,
+        process: LeaseProcess | None = None,
     ) -> None:
         """`connect` makes a session for the thread's own loop; `name`: NAMESPACE/NAME; `holder` names this
         process alone.
 
         `ledger` is the id of its database. It is written on the Lease; a Lease with another id is not taken.
-        `clock`: monotonic, in seconds.
         """
         self._connect = connect
         self._name = name
@@ -107,10 +116,8 @@ class KubeLease:
         self._ledger = ledger
         self._foreign: str | None = None
         self._times = times or LeaseTimes()
-        self._random = random or Random()
-        self._end = end
-        self._clock = clock
-        self._apart = apart
+        self._process = process or LeaseProcess()
+        self._clock = self._process.clock
         self._record: tuple[str, object] = ("", None)
         self._changed_at = self._clock()
         self._trusted_until: float | None = None
@@ -133,7 +140,7 @@ class KubeLease:
         """Wait until the lease is ours. Raises ForeignLedger, also for one that is held."""
         if self._main is None:
             self._main = asyncio.get_running_loop()
-            self._ended = self._apart(self._work)
+            self._ended = self._process.apart(self._work)
         await self._acquired.wait()
         if self._foreign is not None:
             raise ForeignLedger(
@@ -180,7 +187,7 @@ class KubeLease:
         self._tell(self._lost)
         if self._held and not await self._wait_for_release(self._times.patience):
             _log.critical("lease %s is lost and work goes on: ending the process", self._path)
-            self._end(EXIT_CODE)
+            self._process.end(EXIT_CODE)
 
     async def _keep(self) -> None:
         """Try to get it, keep it; returns when it is lost or to be released."""
@@ -298,7 +305,7 @@ class KubeLease:
 
     async def _wait(self) -> None:
         """Until the next try, the loss of the lease or the release, whichever comes first."""
-        until = self._clock() + self._random.uniform(self._times.renew / 2, self._times.renew)
+        until = self._clock() + self._process.random.uniform(self._times.renew / 2, self._times.renew)
         if self._held and self._trusted_until is not None:
             until = min(until, self._trusted_until)
         await self._wait_for_release(max(0.0, until - self._clock()))

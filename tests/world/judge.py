@@ -97,7 +97,7 @@ class Judge:
     async def _restarted(self) -> Engine:
         """An engine as the next leader would have it."""
         world = self._world
-        scheduling = SETTINGS.scheduling.configuration()
+        scheduling = SETTINGS.configuration()
         watched = sources(KINDS.registry)
         engine = Engine(frozenset(source.name for source in watched), scheduling)
         engine.restore(await world.memory.load())

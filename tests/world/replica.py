@@ -12,7 +12,7 @@ from queuectl.app.kinds import built_in
 from queuectl.controller.loop import Controller
 from queuectl.kube.account import Bearer
 from queuectl.kube.cluster import KubeCluster
-from queuectl.kube.lease import KubeLease, Work
+from queuectl.kube.lease import KubeLease, LeaseProcess, Work
 from queuectl.kube.session import Session, cluster_id
 from queuectl.metrics.registry import Metrics
 from queuectl.settings import Settings
@@ -21,7 +21,8 @@ from tests.world.loop import Thread, VirtualLoop
 from tests.world.network import Network, WorldTransport
 
 KINDS: Final = built_in()
-SETTINGS: Final = Settings.model_validate({"controller": {"lease": "queuectl-system/queuectl-controller"}})
+LEASE: Final = "queuectl-system/queuectl-controller"
+SETTINGS: Final = Settings.model_validate({"controller": {"lease": LEASE}})
 LEDGER: Final = "the-ledger"
 GRACE_SECONDS: Final = 30.0
 """Between SIGTERM and SIGKILL."""
@@ -137,14 +138,15 @@ class Replica:
 
         lease = KubeLease(
             connect,
-            namespace="queuectl-system",
-            name="queuectl-controller",
+            name=LEASE,
             holder=holder,
             ledger=LEDGER,
-            random=Random(self._random.random()),
-            end=self._end(self._main),
-            clock=self._loop.time,
-            apart=self._on_its_thread(self._apart),
+            process=LeaseProcess(
+                random=Random(self._random.random()),
+                end=self._end(self._main),
+                clock=self._loop.time,
+                apart=self._on_its_thread(self._apart),
+            ),
         )
         parts = ControllerParts(
             key=cluster,

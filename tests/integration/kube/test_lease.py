@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.kube.lease import EXIT_CODE, LEDGER_ANNOTATION, KubeLease, LeaseTimes
+from queuectl.kube.lease import EXIT_CODE, LEDGER_ANNOTATION, KubeLease, LeaseProcess, LeaseTimes
 from queuectl.kube.session import Deadlines, Session
 from queuectl.ports.cluster import Lease
 from queuectl.ports.ledger import ForeignLedger
@@ -79,8 +79,7 @@ async def _lease(
         holder=holder,
         ledger=ledger,
         times=times,
-        random=Random(holder),
-        end=end,
+        process=LeaseProcess(random=Random(holder), end=end),
     )
     _: Lease = lease
     try:
