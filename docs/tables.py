@@ -12,6 +12,7 @@ from queuectl.core import transitions
 from queuectl.kinds import field_support
 from queuectl.kinds.builtin import BUILT_IN
 from queuectl.kinds.jobs import PodLabel
+from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
 
 FOLDER: Final = Path(__file__).parent
 KINDS: Final = FOLDER / "kinds.md"
@@ -40,14 +41,21 @@ def main() -> None:
 
 
 def with_counted_pods(text: str) -> str:
-    """`text` with the labels and owners by which the pods of each kind are counted."""
-    rows = ["| kind | labels of its pods, and their values | owners |", "|---|---|---|"]
+    """`text` with the labels and owners by which pods are counted: kinds with equal ones in one row.
+
+    Left out is the label with the UID of the workload, which all kinds have.
+    """
+    kinds: dict[str, list[str]] = {}
     for kind in BUILT_IN:
-        labels = ", ".join(f"`{label.key}`: {_value(label)}" for label in kind.pods)
-        between = [one.name for one in BUILT_IN.below(kind)]
+        own = (label for label in kind.pods if label.key != WORKLOAD_LABEL)
+        labels = ", ".join(f"`{label.key}`: {_value(label)}" for label in own)
+        between = [below.name for below in BUILT_IN.below(kind)]
         owners = "directly, or by " + ", ".join(between) if between else "directly"
-        sure = any(label.sure for label in kind.pods)
-        rows.append(f"| {kind.name} | {labels} | {'any: each pod with the label' if sure else owners} |")
+        if any(label.sure for label in kind.pods):
+            owners = "any: each pod with the label"
+        kinds.setdefault(f"{labels} | {owners}", []).append(kind.name)
+    rows = ["| kind | labels of its pods, and their values | owners |", "|---|---|---|"]
+    rows += [f"| {', '.join(names)} | {cells} |" for cells, names in kinds.items()]
     table = "\n".join(rows)
     return _COUNTED.sub(lambda _: f"<!-- counted pods -->\n{table}\n<!-- end -->", text)
 
@@ -62,6 +70,8 @@ def _value(label: PodLabel) -> str:
 def with_examples(text: str) -> str:
     """`text` with the current policy, and the names of its tests, between the marks of each example."""
 
+    earlier: set[str] = set()
+
     def current(mark: re.Match[str]) -> str:
         folder = POLICIES / mark[1]
         tests = yaml.safe_load_all((folder / "test.yaml").read_text())
@@ -69,7 +79,7 @@ def with_examples(text: str) -> str:
         return "\n".join(
             (
                 f"<!-- example {mark[1]} -->",
-                f"```yaml\n{_shown(mark[1], (folder / 'policy.yaml').read_text())}```\n",
+                f"```yaml\n{_shown(mark[1], (folder / 'policy.yaml').read_text(), earlier)}```\n",
                 f"Its {link}:\n",
                 *(f"- {test['name']}" for test in tests),
                 "<!-- end -->",
@@ -79,21 +89,20 @@ def with_examples(text: str) -> str:
     return _EXAMPLE.sub(current, text)
 
 
-def _shown(example: str, policy: str) -> str:
+def _shown(example: str, policy: str, earlier: set[str]) -> str:
     """The objects of `policy` that the page shows, with the comment at its beginning.
 
-    Left out are ResourceFlavors, LocalQueues, and ClusterQueues that differ from one before in name and
-    nominal quota only.
+    Left out are ResourceFlavors, LocalQueues, and ClusterQueues that differ from one of `earlier`, those that
+    the page has shown, in name and nominal quota only. What is shown is added to them.
     """
-    if example in COMPLETE:
-        return policy
     comment = "".join(line for line in policy.splitlines(keepends=True) if line.startswith("#"))
-    shown: dict[str, str] = {}
+    shown: list[str] = []
     for text in policy.removeprefix(comment).split("---\n"):
-        kind = yaml.safe_load(text)["kind"]
-        if kind not in LEFT_OUT:
-            shown.setdefault(_OWN.sub("", text) if kind == "ClusterQueue" else text, text)
-    return comment + "---\n".join(shown.values())
+        kind, shape = yaml.safe_load(text)["kind"], _OWN.sub("", text)
+        if kind not in LEFT_OUT and (kind != "ClusterQueue" or shape not in earlier):
+            shown.append(text)
+            earlier.add(shape)
+    return policy if example in COMPLETE else comment + "---\n".join(shown)
 
 
 if __name__ == "__main__":

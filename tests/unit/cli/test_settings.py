@@ -248,6 +248,12 @@ def test_account_keys_that_make_no_sense_are_refused(write: Write, keys: str, pr
     assert problem in problems(write(f"accounting: {{keys: [{keys}]}}"))[0]
 
 
+def test_the_page_of_operations_has_each_setting_with_its_default() -> None:
+    block = re.findall(r"```yaml\n(database:\n.*?)```", (DOCS / "operations.md").read_text(), re.DOTALL)[0]
+    required = {"scheduling": {"admissionFairSharing": {"usageHalfLifeSeconds": 604800}}}
+    assert yaml.safe_load(block) == Settings.model_validate(required).model_dump(mode="json", by_alias=True)
+
+
 def test_without_a_section_scheduling_has_the_defaults_of_the_core() -> None:
     assert load(environ={}).scheduling.configuration() == policy.SchedulingConfiguration()
 
