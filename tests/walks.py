@@ -3,7 +3,7 @@
 A line is `NAME CORE_MODULES CORE_FUNCTIONS MODULES`. The first two count what calls of the engine enter in
 `queuectl.core`. MODULES are those of all packages but the sandbox, which stands for the cluster; `-`: the
 walk does not leave the core.
-With `--write`, docs/architecture.md gets the tables of the modules that each walk enters.
+`--modules` prints the modules too. With `--write`, docs/architecture.md gets the table of these figures.
 """
 
 from __future__ import annotations
@@ -267,22 +267,22 @@ async def all_walks() -> list[Walk]:
     return [first, preemption(), cluster_queue(), await explain()]
 
 
-def tables(walks: list[Walk]) -> str:
-    """The walks in Markdown: for each the modules by package."""
-    parts = []
+def table(walks: list[Walk]) -> str:
+    """The figures of the walks in Markdown."""
+    lines = ["| walk | core modules | core functions | modules in all |", "|---|---|---|---|"]
     for walk in walks:
-        rows: dict[str, list[str]] = {}
-        for module in walk.all_modules:
-            package, _, name = module.rpartition("/")
-            rows.setdefault(package or "(top)", []).append(f"`{name}`")
-        figures = f"{len(walk.core)} core modules, {walk.core_functions} core functions"
-        if walk.beyond:
-            figures += f", {len(walk.all_modules)} modules in all"
-        lines = [f"**{walk.title}**: {figures}.", "", "| package | modules |", "|---|---|"]
-        parts.append(
-            "\n".join(lines + [f"| `{package}` | {', '.join(names)} |" for package, names in rows.items()])
-        )
-    return "\n\n".join(parts)
+        whole = str(len(walk.all_modules)) if walk.beyond else ""
+        lines.append(f"| {walk.title} | {len(walk.core)} | {walk.core_functions} | {whole} |")
+    return "\n".join(lines)
+
+
+def by_package(walk: Walk) -> str:
+    """The modules of a walk, a line for each package."""
+    rows: dict[str, list[str]] = {}
+    for module in walk.all_modules:
+        package, _, name = module.rpartition("/")
+        rows.setdefault(package or "(top)", []).append(name)
+    return "\n".join(f"  {package}: {', '.join(names)}" for package, names in rows.items())
 
 
 def write(page: Path, text: str) -> None:
@@ -296,13 +296,16 @@ def write(page: Path, text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.walks", description=__doc__.partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help=f"write the tables into docs/{PAGE.name}")
+    parser.add_argument("--modules", action="store_true", help="print the modules of each walk, by package")
+    parser.add_argument("--write", action="store_true", help=f"write the table into docs/{PAGE.name}")
     options = parser.parse_args()
     walks = asyncio.run(all_walks())
     for walk in walks:
         print(walk.line())
+        if options.modules:
+            print(by_package(walk))
     if options.write:
-        write(PAGE, tables(walks))
+        write(PAGE, table(walks))
 
 
 if __name__ == "__main__":

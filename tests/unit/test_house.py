@@ -62,9 +62,11 @@ def test_a_walk_counts_only_the_product_without_the_sandbox() -> None:
     assert not [name for name in walk.modules if not name.startswith("core/")]
     assert walk.line().startswith("preemption ")
     assert walk.line().endswith(" -")
+    assert "  core/preemption: " in walks.by_package(walk)
+    assert walks.table([walk]).splitlines()[-1].endswith(f"| {len(walk.core)} | {walk.core_functions} |  |")
 
 
-def test_the_tables_of_walks_replace_what_stands_between_the_marks(tmp_path: Path) -> None:
+def test_the_table_of_walks_replaces_what_stands_between_the_marks(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{walks._BEGIN}\nold\n{walks._END}\nafter\n")
     walks.write(page, "new")
