@@ -155,8 +155,7 @@ def _apply(state: EngineState, decision: Decision, sequence: int) -> Entry | Non
         entry.remember(state.now, decision.verdict, _detail(decision))
     match decision:
         case Enqueue():
-            entry.recorded, entry.recorded_pods = facts(entry), decision.workload.pod_sets
-            entry.recorded_options = decision.workload.options
+            _enqueue(state, entry, decision)
         case Keep():
             _keep(state, entry, decision)
         case Admit():
@@ -177,6 +176,14 @@ def _apply(state: EngineState, decision: Decision, sequence: int) -> Entry | Non
     state.features.decided(decision, entry)
     state.note_change(entry)
     return entry
+
+
+def _enqueue(state: EngineState, entry: Entry, decision: Enqueue) -> None:
+    first = entry.recorded is None
+    entry.recorded, entry.recorded_pods = facts(entry), decision.workload.pod_sets
+    entry.recorded_options = decision.workload.options
+    if first:
+        state.note_unreported(entry)
 
 
 def _detail(decision: Decision) -> Reason | int | None:

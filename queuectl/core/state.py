@@ -251,12 +251,20 @@ class EngineState:
         waits = waits and not may_have_pods(entry, self.directory)
         if entry.ineligible is not None or not waits or entry.cluster_queue is None:
             self.leave(entry)
-            if entry.ineligible is not None and entry.reason != entry.ineligible:
-                self.unreported[entry.id] = entry
+            if entry.recorded is not None:
+                self.note_unreported(entry)
         else:
             self.unreported.pop(entry.id, None)
             self._queue(entry, workload, entry.cluster_queue)
         self.note_change(entry)
+
+    def note_unreported(self, entry: Entry) -> None:
+        """Its reason is to be reported, now that the ledger has it."""
+        if entry.group is not None:
+            self.pending[entry.group.cluster_queue].mark_recorded(entry)
+            self.due_queues.add(entry.group.cluster_queue)
+        elif entry.ineligible is not None and entry.reason != entry.ineligible:
+            self.unreported[entry.id] = entry
 
     def leave(self, entry: Entry) -> None:
         """Remove it from its pending queue, or from the ineligible."""

@@ -357,6 +357,8 @@ def _group(queue: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
         yield "members and heap of an equivalence class differ"
     if not group.unreported.keys() <= group.members.keys():
         yield "a workload that left is marked as not yet reported"
+    if any(entry.recorded is None for entry in group.unreported.values()):
+        yield "a workload that the ledger does not have is marked as not yet reported"
     head = group.head()
     for entry in group.members.values():
         local_queue = entry.local_queue if queue.usage_based else None
@@ -364,6 +366,8 @@ def _group(queue: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
             yield f"{entry.ref} is in an equivalence class of another shape or priority"
         if group.inadmissible is None or group in queue.requeued or entry.id in group.unreported:
             continue  # its reason is not reported yet
+        if entry.recorded is None:
+            continue  # the ledger does not have it yet
         expected = queue.waiting_for_head() if queue.strict and entry is not head else group.inadmissible
         if entry.reason is None or entry.reason.key != expected.key:
             yield f"{entry.ref} has reason {entry.reason and entry.reason.code} instead of {expected.code}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, islice
@@ -386,15 +386,25 @@ class PlanDraft:
     def report(self, plan_heads: PlanHeads, outcome: CycleOutcome) -> None:
         """Report the reasons of other workloads that the ledger has, as far as the budget of cycles goes."""
         state = self._state
+        fresh = [entry for entry, step in self.due if isinstance(step, Enqueue) and entry.recorded is None]
         others = chain(
-            unreported(plan_heads.queues, state.pending, outcome, plan_heads.requeued),
-            _ineligible(state.unreported.values(), self.moved),
+            unreported(plan_heads, state.pending, outcome, self._by_group(fresh)),
+            _ineligible(chain(state.unreported.values(), fresh), self.moved),
         )
         known = (one for one in others if one[0].id in self._queued or not self._to_be_queued(one[0]))
         reported = list(islice(known, max(0, self._cycle_budget - outcome.work)))
         self.decisions += [_keep(entry, reason) for entry, reason in reported]
         self.work += len(reported)
         self.more |= bool(outcome.left or self.deferred) or next(known, None) is not None
+
+    def _by_group(self, entries: Iterable[Entry]) -> dict[EquivalenceGroup, list[Entry]]:
+        """Return those of `entries` that are in pending queues of which this plan decides."""
+        tree, groups = self._state.tree, dict[EquivalenceGroup, list[Entry]]()
+        for entry in entries:
+            group = entry.group
+            if group is not None and tree.root(tree.queue(group.cluster_queue)) not in self.deferred:
+                groups.setdefault(group, []).append(entry)
+        return groups
 
     def _to_be_queued(self, entry: Entry) -> bool:
         """Return whether the ledger does not have `entry` as it is now (L3)."""
@@ -429,19 +439,24 @@ def admissions_turn(state: EngineState) -> frozenset[str]:
 
 
 def unreported(
-    queues: Iterable[PendingQueue],
+    plan_heads: PlanHeads,
     pending: Mapping[str, PendingQueue],
     outcome: CycleOutcome,
-    requeued: Groups,
+    fresh: Mapping[EquivalenceGroup, Sequence[Entry]],
 ) -> Iterator[tuple[Entry, Reason]]:
-    """Yield the workloads, other than refused heads, whose reason is to be reported, group by group (R2)."""
+    """Yield the workloads, other than refused heads, whose reason is to be reported, group by group (R2).
+
+    `fresh`: those that the ledger has once the plan is committed.
+    """
+    requeued = plan_heads.requeued
     moved = {entry.id for entry, _ in outcome.admitted} | {one.entry.id for one in outcome.preempting}
     moved |= {entry.id for entry, _ in outcome.must_wait}
     preempting = {one.claim.cluster_queue: one.claim for one in outcome.preempting}
     with_requeued = {group.cluster_queue for group in requeued}
     groups = dict.fromkeys(outcome.refused)
-    for queue in queues:
+    for queue in plan_heads.queues:
         groups |= queue.unreported
+    groups |= dict.fromkeys(fresh)
     for group in groups:
         queue = pending[group.cluster_queue]
         known = None if group in requeued or group in queue.requeued else group.inadmissible
@@ -450,21 +465,21 @@ def unreported(
         claim = preempting.get(queue.name, queue.claim if queue.blocked else None)
         behind = claim is not None and (queue.strict or claim.owner in group.members)
         if reason is None and (behind or at_head):
-            for entry in group.unreported.values():
+            for entry in chain(group.unreported.values(), fresh.get(group, ())):
                 if entry.id not in moved and not queue.preempted(entry):
                     yield entry, queue.waiting_for_head()
             continue
         if reason is None:
             continue  # it will be nominated
         shown = queue.told(reason)
-        for entry in _unreported(group, shown):
+        for entry in _unreported(group, shown, fresh.get(group, ())):
             if entry is not head and entry.id not in moved:
                 yield entry, shown
 
 
-def _unreported(group: EquivalenceGroup, reason: Reason) -> Iterable[Entry]:
+def _unreported(group: EquivalenceGroup, reason: Reason, fresh: Sequence[Entry]) -> Iterable[Entry]:
     if group.reported == reason.key:
-        return group.unreported.values()
+        return chain(group.unreported.values(), fresh)
     return sorted(group.members.values(), key=lambda entry: entry.order)
 
 

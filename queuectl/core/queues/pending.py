@@ -91,7 +91,7 @@ class PendingQueue:
         self.requeued: dict[EquivalenceGroup, None] = {}
         """Inadmissible groups to be nominated again, if what became available for them still is (W1)."""
         self.unreported: dict[EquivalenceGroup, None] = {}
-        """Groups with members for which no reason has been reported yet."""
+        """Groups with members that the ledger has, and for which no reason has been reported yet."""
         self.by_missing: dict[FlavorResource, dict[EquivalenceGroup, int]] = {}
         """Inadmissible groups by what is missing, with the least amount that would have to be available."""
         self.may_preempt: dict[EquivalenceGroup, None] = {}
@@ -201,7 +201,8 @@ class PendingQueue:
         told = self.told(reason)
         if group.reported != told.key:
             group.reported = told.key
-            group.unreported = {e.id: e for e in sorted(group.members.values(), key=lambda e: e.order)}
+            known = (one for one in group.members.values() if one.recorded is not None)
+            group.unreported = {one.id: one for one in sorted(known, key=_order)}
             self.unreported[group] = None
         self.mark_reported(group, entry)
 
@@ -296,7 +297,14 @@ class PendingQueue:
         if not group.unreported:
             self.unreported.pop(group, None)
 
+    def mark_recorded(self, entry: Entry) -> None:
+        """The ledger has `entry` from now on: its reason is to be reported."""
+        if entry.group is not None:
+            self._mark_unreported(entry.group, entry)
+
     def _mark_unreported(self, group: EquivalenceGroup, entry: Entry) -> None:
+        if entry.recorded is None:
+            return  # the plan that queues it in the ledger reports its reason, or `mark_recorded` follows
         if not self.preempted(entry):  # it waits for its victims, whatever is queued before it meanwhile
             group.unreported[entry.id] = entry
             self.unreported[group] = None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from queuectl.core.decisions import Admit, Configure, Evict, Keep, Release, Retire
+from queuectl.core.due import DueSteps
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import (
     ContextGone,
@@ -15,7 +18,7 @@ from queuectl.core.model.events import (
 )
 from queuectl.core.model.policy import Namespace, PriorityClass, QueueingStrategy, RuntimeClass, StopPolicy
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, WorkloadOutcome
+from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, WorkloadId, WorkloadOutcome
 from tests.builders import (
     GPU,
     SOURCES,
@@ -230,3 +233,30 @@ def test_workloads_with_equal_order_are_ordered_by_identity() -> None:
     world.tell(policy(LQ), Listed("policies"), *(observed(one) for one in ones))
     world.tell(Listed("Job", frozenset(one.id for one in ones)))
     assert admitted(world.run()) == ["a"]
+
+
+def looks_at_arrivals(number: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often plans of 50 units of work ask what is due of `number` workloads that arrive together."""
+    world = World(queue("cq", 0), LQ)
+    world.submit(*(workload(f"w{n:04}", created=n) for n in range(number)))
+    looks = 0
+    get = DueSteps.get
+
+    def counted(steps: DueSteps, id: WorkloadId) -> object:
+        nonlocal looks
+        looks += 1
+        return get(steps, id)
+
+    while world.engine.due:
+        with monkeypatch.context() as patched:
+            patched.setattr(DueSteps, "get", counted)
+            plan = world.plan(budget=50)
+        world.commit(plan)
+    return looks
+
+
+def test_what_arrives_together_costs_each_workload_the_same_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few, many = (looks_at_arrivals(number, monkeypatch) / number for number in (100, 800))
+    assert many <= 1.5 * few
