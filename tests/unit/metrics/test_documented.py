@@ -15,7 +15,7 @@ RULES = yaml.safe_load((REPOSITORY / "manifests" / "monitoring" / "rules.yaml").
 
 
 def test_every_exported_metric_is_on_the_page_with_its_labels() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (counter|gauge|histogram) \| (.*?) ?\| \S.* \|$", PAGE, re.MULTILINE)
+    rows = re.findall(r"^- `(\w+)` \((counter|gauge|histogram)(.*?)\): \S.*$", PAGE, re.MULTILINE)
     described = {name: Family(kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert len(rows) == len(described)
     assert described == of(controller(), serving(), webhook(), notifier())
