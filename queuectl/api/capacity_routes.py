@@ -16,9 +16,8 @@ from queuectl.api.requests import CLUSTER_QUEUES, FLAVORS, WORKLOADS, Endpoint, 
 from queuectl.api.schemas import AMOUNT, Amounts, Committed, Document, Labels, Page
 from queuectl.api.view import AnswerSource, committed, detail, may_get, page, shallow
 from queuectl.core.features.nodes.inventory import NodeState
-from queuectl.core.features.nodes.promises import WarningCode
 from queuectl.core.model import capacity
-from queuectl.core.model.capacity import AwaitedLimit, FlavorCapacity
+from queuectl.core.model.capacity import AwaitedLimit, FlavorCapacity, WarningCode
 from queuectl.core.model.policy import CapacityMode, ResourceFlavor
 
 NAMESPACES = "Namespaces that the caller may not read, and those after the first 50, are one item with null."

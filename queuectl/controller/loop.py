@@ -92,7 +92,7 @@ class Controller:
             self.emit,
             observer.settled,
             workers=options.workers,
-            unreachable=lambda: engine.unreachable_nodes,
+            unreachable=lambda: engine.features.nodes.unreachable,
         )
 
     @property
@@ -215,7 +215,7 @@ class Controller:
         if (due_at := self._engine.due_at) is not None and due_at <= now:
             self._engine.handle([TimeCame(now)])
             self._lanes.add_notices(
-                slow_stops(self._engine.features.slow_stops.take_late(self._engine.bound_pods))
+                slow_stops(self._engine.features.slow_stops.take_late(self._engine.features.nodes.bound_pods))
             )
         try:
             plan = self._engine.decide(now, self._options.budget)
@@ -297,7 +297,7 @@ class Controller:
         """Send the Events of waiting workloads whose turn it is."""
         while True:
             await asyncio.sleep(_SAY_EVERY)
-            predicted = self._engine.take_predictions()
+            predicted = self._engine.features.nodes.take_predictions()
             self._observer.predicted(predicted.admissions, len(predicted.misses))
             self._lanes.add_notices(map(missed, predicted.misses[:_MOST_SAID]))
             self._lanes.add_notices(self._notices.due(asyncio.get_running_loop().time(), _MOST_SAID))

@@ -78,7 +78,7 @@ class Reports:
         while True:
             local_queues, cluster_queues, gone = self._engine.take_reports()
             self._observer.reported(local_queues, cluster_queues, gone)
-            if (capacities := self._engine.take_capacities()) is not None:
+            if (capacities := self._engine.features.nodes.take_capacities()) is not None:
                 self._observer.capacity(capacities)
                 self._tell_capacities(capacities)
             self._keep_capacities()
@@ -119,7 +119,7 @@ class Reports:
 
     def _tell_nodes(self) -> None:
         """Some each time. At the start, all: the ledger stores those that differ from what it has."""
-        if (found := self._engine.take_nodes()) is not None:
+        if (found := self._engine.features.nodes.take_facts()) is not None:
             if found.every is not None:
                 self.facts.tell_all_nodes(found.every)
             self.facts.tell("nodes", ((one.name, one) for one in found.changed))

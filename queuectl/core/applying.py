@@ -50,7 +50,7 @@ from queuectl.core.model.workload import (
 from queuectl.core.pod_numbers import NOT_RESIZED
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.queues.pending import is_refusal, wanted
-from queuectl.core.settling import prune, settle_flavors, settle_nodes
+from queuectl.core.settling import prune
 from queuectl.core.state import EngineState
 from queuectl.core.transitions import transition
 
@@ -77,9 +77,6 @@ def restore(state: EngineState, snapshot: LedgerSnapshot) -> None:
     state.features.restored(snapshot, state.entries)
     for entry in list(state.entries.values()):
         state.refresh(entry)
-    for one in snapshot.nodes:
-        if one.avoided_until is not None:
-            state.nodes.inventory.avoided[one.name] = one.avoided_until
 
 
 def restore_workload(
@@ -90,7 +87,6 @@ def restore_workload(
     entry.queue, entry.cluster_queue, entry.priority = stored.queue, stored.cluster_queue, stored.priority
     entry.arrival, entry.attempts, entry.reason = stored.arrival, stored.attempts, stored.reason
     entry.past = stored.past
-    state.stock_outs.note(stored.past, state.now)
     entry.refused = stored.phase is Phase.PENDING and stored.reason is not None and is_refusal(stored.reason)
     entry.local_queue = LocalQueueName(stored.ref.namespace, stored.queue)
     entry.preempted_at = stored.preempted_at
@@ -137,8 +133,6 @@ def apply_plan(state: EngineState, plan: Plan, first: int) -> None:
     for entry in changed.values():
         state.refresh(entry)
     state.features.settle()
-    settle_nodes(state)
-    settle_flavors(state)
 
 
 def _apply(state: EngineState, decision: Decision, sequence: int) -> Entry | None:
@@ -218,8 +212,6 @@ def _admit(state: EngineState, entry: Entry, attempt: Attempt) -> None:
     state.leave(entry)
     state.charge(entry, attempt)
     entry.held_known = queued  # by the shape that it was queued with; one that is adopted may have another
-    if state.nodes.limits(entry.id):
-        state.predictions.admitted(entry.id, entry.ref, attempt.number)
     entry.reason = entry.ineligible = entry.start_denied = entry.evicted_at = None
     entry.refused = False
     entry.cluster_queue = attempt.assignment.cluster_queue
@@ -240,10 +232,7 @@ def _evict(state: EngineState, entry: Entry, decision: Evict) -> None:
     entry.reason, entry.evicted_at, entry.start_denied = decision.reason, state.now, None
     if decision.reason.code is Code.PREEMPTED:
         entry.preempted_at = (*entry.preempted_at, state.now)[-16:]
-    if decision.reason.code is Code.NODE_FAILURES and decision.reason.node is not None:
-        state.nodes.failed(decision.reason.node.removeprefix("Node/"), state.now)
     _leave_behind(entry, decision.past)
-    state.stock_outs.note(entry.past, state.now)
 
 
 def _leave_behind(entry: Entry, past: PastAttempts | None) -> None:

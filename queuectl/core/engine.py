@@ -16,22 +16,16 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.feature import Number
 from queuectl.core.features.feature_set import new_state
-from queuectl.core.features.nodes.expected import Predicted
-from queuectl.core.features.nodes.facts import ToldNodes, capacities, take_facts
 from queuectl.core.forking import fork
-from queuectl.core.model.capacity import FlavorCapacity
 from queuectl.core.model.events import Event
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
-from queuectl.core.model.resources import Amounts
 from queuectl.core.model.workload import (
     Effect,
     EffectKey,
     LedgerSnapshot,
     PodsReady,
-    WorkloadId,
 )
 from queuectl.core.observing import fold
-from queuectl.core.quota.shortage import promised
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
 from queuectl.core.settling import forget_unused, prune
 
@@ -55,8 +49,6 @@ class Engine:
         self._state, self.features = new_state(sources, configuration)
         self._version = 0
         self._cycle = 0
-        self._reported = -1
-        """Version of the quota tree of the last report on capacity."""
 
     @property
     def synced(self) -> bool:
@@ -76,13 +68,8 @@ class Engine:
     def due_at(self) -> datetime | None:
         """When something becomes due by time alone: pass `TimeCame` then. None: nothing does."""
         state = self._state
-        times = (state.timers.earliest, state.requeuer.due_at, state.nodes.due_at(), state.stock_outs.due_at)
+        times = (state.timers.earliest, state.requeuer.due_at, state.features.due_at())
         return min((when for when in times if when is not None), default=None)
-
-    @property
-    def unreachable_nodes(self) -> frozenset[str]:
-        """Nodes on which pods that are being deleted count as gone (M13)."""
-        return self._state.nodes.losses.unreachable()
 
     def restore(self, snapshot: LedgerSnapshot) -> None:
         """Start from the open state of the ledger. Call once, before any event."""
@@ -189,34 +176,6 @@ class Engine:
         """Return all committed writes that are not acknowledged."""
         return outgoing.unacknowledged(self._state)
 
-    def take_capacities(self) -> list[FlavorCapacity] | None:
-        """Return what the nodes of each flavor have (core/features/nodes/facts); None: as returned last.
-
-        Costs some ten microseconds for each node. None, too, until all sources are listed.
-        """
-        state = self._state
-        tree, usage = state.tree, state.nodes.usage
-        if not state.synced or not (usage.changed or self._reported != tree.version):
-            return None
-        usage.changed, self._reported = False, tree.version
-        return capacities(state.nodes, state.directory.flavors, promised(tree), outgoing.warnings(state))
-
-    def take_nodes(self) -> ToldNodes | None:
-        """Return facts of nodes that changed since the last call; None until all sources are listed.
-
-        Costs some 0.1 us for each pod of the cluster if any node changed.
-        """
-        return take_facts(self._state.nodes) if self._state.synced else None
-
-    def take_predictions(self) -> Predicted:
-        """Return how often room was found since the last call, and where kube-scheduler did not find it."""
-        return self._state.predictions.take()
-
-    def expected(self, workload: WorkloadId) -> list[tuple[str, Amounts]]:
-        """Return the nodes where pods of an admitted workload are expected that are not bound (M7), each with
-        what the pod requests. Pods that find no node are not in it."""
-        return outgoing.expected(self._state, workload)
-
     def take_pods_ready(self) -> list[PodsReady]:
         """Return how many pods are ready, for admitted workloads where that changed since the last call."""
         return outgoing.take_pods_ready(self._state)
@@ -226,10 +185,6 @@ class Engine:
     ) -> tuple[Sequence[LocalQueueReport], Sequence[ClusterQueueReport], Sequence[str]]:
         """Return reports of queues that changed since the last call, and the ClusterQueues that are gone."""
         return outgoing.take_reports(self._state)
-
-    def bound_pods(self, workload: WorkloadId) -> tuple[str, ...]:
-        """Return the first pods of a workload that are bound, each with its node."""
-        return self._state.nodes.bound.named(workload)
 
     def numbers(self) -> list[Number]:
         """Return the numbers of features for metrics."""

@@ -7,7 +7,6 @@ from collections.abc import Hashable, Iterable
 from datetime import datetime
 from typing import ClassVar, NamedTuple
 
-from queuectl.core.features.nodes.losses import LostPods
 from queuectl.core.flavors.queue_flavors import Charge, LastTriedFlavors
 from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.reasons import Reason
@@ -102,7 +101,6 @@ class Entry:
         "last_tried",
         "local_queue",
         "loose_pods",
-        "lost",
         "marked_before",
         "observation",
         "order",
@@ -203,8 +201,6 @@ class Entry:
         """How many pods of it are known to be bound to nodes, without those that count as gone (M13)."""
         self.loose_pods = False
         """Pods with its label have no controller: its object may have let them go, and they may run on."""
-        self.lost: LostPods | None = None
-        """A node that is lost under its pods (M12)."""
         self.pods_gone = False
         """The driver counted, and none was alive."""
         self.resized = NOT_RESIZED

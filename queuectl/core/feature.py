@@ -13,6 +13,8 @@ from queuectl.core.charges import PodRequests
 from queuectl.core.decisions import ChildToCheck, Decision, Evict, PodOwnerToRead
 from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.entries import Entry
+from queuectl.core.limits import AdmissionLimit, Limits
+from queuectl.core.model.capacity import CapacityWarning
 from queuectl.core.model.events import Event, WorkloadObserved
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import LocalQueueName, Node
@@ -114,9 +116,22 @@ class Kernel(Protocol):
     entries: dict[WorkloadId, Entry]
     """All workloads that are not over."""
 
+    now: datetime
+    """Time of the plan that was applied last."""
+    limits: Limits
+    features: Features
+    changed_queues: set[str]
+    """ClusterQueues whose reports are to be made again."""
+
     @property
     def synced(self) -> bool:
         """Whether all sources have been listed."""
+
+    def renominate(self, cluster_queue: str) -> None:
+        """Nominate again all that waits in a ClusterQueue."""
+
+    def room_changed(self, limit: AdmissionLimit) -> None:
+        """Nominate again what waits for room, if there may be more of it."""
 
     def new_entry(self, workload: Workload, observation: Observation) -> Entry:
         """Return the new entry of an object that was observed before."""
@@ -133,8 +148,11 @@ class Feature:
 
     events: ClassVar[frozenset[type[Event]]] = frozenset()
     """Events that it observes."""
+    events_while_active: ClassVar[frozenset[type[Event]]] = frozenset()
+    """Further ones that it observes while it is active."""
     decisions: ClassVar[frozenset[type[Decision]]] = frozenset()
     """Decisions that it is told of, once the ledger has accepted them."""
+    decisions_while_active: ClassVar[frozenset[type[Decision]]] = frozenset()
     active = False
     """It has something to do. The kernel asks no other feature about workloads. A feature that is not active
     learns of its events and decisions alone."""
@@ -144,6 +162,11 @@ class Feature:
     """It charges the claims of pods for devices, or says why they cannot be."""
     counts_bound = False
     """How many pods of a workload are bound to nodes matters to it."""
+
+    @property
+    def limit(self) -> AdmissionLimit | None:
+        """What it limits while it is active, beside quota; None: nothing."""
+        return None
 
     # --- what happens
 
@@ -195,6 +218,10 @@ class Feature:
         """Return the podsets of a workload, so far `pod_sets`, as the ledger has them."""
         return pod_sets
 
+    def due_at(self) -> datetime | None:
+        """Return when something about it becomes due by time alone; None: nothing does."""
+        return None
+
     # --- what it asks of drivers
 
     @property
@@ -227,8 +254,8 @@ class Feature:
         """Return `past`, which `decision` records, with the time of the plan and what an attempt leaves."""
         return past
 
-    def start_check(self) -> StartCheck | None:
-        """Return what it asks of admissions in a plan that begins now; None: nothing."""
+    def begin_plan(self) -> StartCheck | None:
+        """A plan begins. Return what it asks of admissions in it beside its limit; None: nothing."""
         return None
 
     def must_wait(self, entry: Entry, reason: Reason) -> None:
@@ -268,18 +295,49 @@ class Feature:
         """Return its numbers for metrics."""
         return ()
 
+    def changed_warnings(self) -> Set[str]:
+        """Bring its warnings up to date. Return the ClusterQueues that have others than before."""
+        return frozenset()
+
+    @property
+    def warnings(self) -> tuple[CapacityWarning, ...]:
+        """All its warnings, as of the last call of `changed_warnings`."""
+        return ()
+
+    def warnings_of(self, cluster_queue: str) -> tuple[CapacityWarning, ...]:
+        """Return those about the flavors and resources that a ClusterQueue has quota for."""
+        return ()
+
 
 class Features:
     """All features in their order, and those of them that are active."""
 
-    def __init__(self, features: Iterable[Feature] = ()) -> None:
+    def __init__(self, features: Iterable[Feature] = (), limits: Limits | None = None) -> None:
+        """`limits`: gets the limits of those that are active."""
         self._all = tuple(features)
-        self._of_event = _by_class(self._all, "events")
-        self._of_decision = _by_class(self._all, "decisions")
+        self._limits = limits
+        self.active: list[Feature] = []
+        self._of_event = self._by_class("events")
+        self._of_decision = self._by_class("decisions")
         self._activate()
 
     def _activate(self) -> None:
-        self.active = [feature for feature in self._all if feature.active]
+        active = [feature for feature in self._all if feature.active]
+        if active != self.active:
+            self.active = active
+            self._of_event = self._by_class("events")
+            self._of_decision = self._by_class("decisions")
+            if self._limits is not None:
+                self._limits.others = [limit for one in active if (limit := one.limit) is not None]
+
+    def _by_class(self, names: str) -> dict[type, list[Feature]]:
+        """Return the features by the classes in their attributes `names`, and `names`_while_active."""
+        found: dict[type, list[Feature]] = {}
+        for feature in self._all:
+            more = getattr(feature, f"{names}_while_active") if feature.active else frozenset()
+            for kind in getattr(feature, names) | more:
+                found.setdefault(kind, []).append(feature)
+        return found
 
     @property
     def usage(self) -> UsageOrder | None:
@@ -388,6 +446,10 @@ class Features:
                 return step
         return None
 
+    def due_at(self) -> datetime | None:
+        times = [when for feature in self.active if (when := feature.due_at()) is not None]
+        return min(times, default=None)
+
     def next_times(self, entry: Entry, now: datetime) -> list[datetime]:
         return [when for one in self.active if (when := one.next_time(entry, now)) is not None]
 
@@ -401,8 +463,8 @@ class Features:
             past = feature.accounted(past, decision, entry, now)
         return past
 
-    def start_checks(self) -> StartChecks:
-        checks = [feature.start_check() for feature in self.active]
+    def begin_plan(self) -> StartChecks:
+        checks = [feature.begin_plan() for feature in self.active]
         return StartChecks(check for check in checks if check is not None)
 
     def must_wait(self, entry: Entry, reason: Reason) -> None:
@@ -431,11 +493,12 @@ class Features:
     def numbers(self) -> list[Number]:
         return [number for feature in self._all for number in feature.numbers()]
 
+    def changed_warnings(self) -> Set[str]:
+        return frozenset().union(*(feature.changed_warnings() for feature in self.active))
 
-def _by_class(features: Iterable[Feature], names: str) -> dict[type, list[Feature]]:
-    """Return the features by the classes in their attribute `names`."""
-    found: dict[type, list[Feature]] = {}
-    for feature in features:
-        for kind in getattr(feature, names):
-            found.setdefault(kind, []).append(feature)
-    return found
+    @property
+    def warnings(self) -> tuple[CapacityWarning, ...]:
+        return tuple(warning for feature in self.active for warning in feature.warnings)
+
+    def warnings_of(self, cluster_queue: str) -> tuple[CapacityWarning, ...]:
+        return tuple(one for feature in self.active for one in feature.warnings_of(cluster_queue))

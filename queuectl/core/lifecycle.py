@@ -349,8 +349,6 @@ def _eviction(entry: Entry, directory: Directory) -> Reason | None:
         return Reason(code=Code.BYPASS, detail=grown)
     if entry.runs and entry.resized.grown is not None:  # L22
         return Reason(code=Code.BYPASS, detail=entry.resized.grown)
-    if (lost := entry.lost) is not None and not (entry.attempt is not None and entry.attempt.debt):  # L23
-        return Reason(code=Code.NODE_FAILURES, node=f"Node/{lost.node}", detail=lost.why)
     return None
 
 

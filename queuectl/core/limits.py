@@ -1,21 +1,23 @@
-"""What limits an admission, as one interface, and trials: changes of limits that are rolled back.
+"""What limits admissions, and trials: changes of limits that are rolled back.
 
-Quota (`core/quota/tree.py`) and room on nodes (`core/features/nodes/room.py`) are its implementations; a
-topology can be a third. Admission cycles, preemption searches and claims use this interface only.
+Quota (`core/quota/tree.py`) comes first. Features may limit pods beside it, by an `AdmissionLimit` each.
+Admission cycles, preemption searches and claims ask `Limits` alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import Enum, auto
+from itertools import chain
 from typing import Protocol
 
-from queuectl.core.features.nodes.placing import Spots
-from queuectl.core.features.nodes.room import NodeRoom
-from queuectl.core.model.pods import Pods
+from queuectl.core.flavors.pods import KnownPods
+from queuectl.core.flavors.queue_flavors import Charge
+from queuectl.core.model.pods import Pods, Spots
+from queuectl.core.model.reasons import Reason
 from queuectl.core.model.values import value
-from queuectl.core.model.workload import WorkloadId
+from queuectl.core.model.workload import Assignment, WorkloadId
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 
 
@@ -43,59 +45,50 @@ class Hold:
 
 
 class AdmissionLimit(Protocol):
-    """Counts what admitted workloads use, and decides whether more fits."""
+    """What limits admissions beside quota, by the pods that they have: room on nodes."""
 
-    def fits(self, hold: Hold) -> bool:
-        """Return whether all of `hold` is available now."""
+    def __bool__(self) -> bool:
+        """Whether it limits anything now."""
 
-    def add(self, hold: Hold) -> None:
-        """Charge `hold`, whether it fits or not."""
+    def fits(self, pods: Pods) -> bool:
+        """Return whether all these pods fit now."""
 
-    def remove(self, hold: Hold) -> None:
-        """Undo `add`, exactly; or try without what a workload holds, which `add` undoes exactly."""
+    def fits_soon(self, pods: Pods) -> bool:
+        """Return whether they fit once those are gone that end already."""
 
+    def why_not(self, pods: Pods) -> Reason:
+        """Return why they do not fit."""
 
-class QuotaLimit:
-    """Quota of ClusterQueues and Cohorts as a limit."""
+    def why_reserved(self, pods: Pods) -> Reason:
+        """Return why pods that fitted when they were nominated do not: the room is reserved for others."""
 
-    def __init__(self, tree: QuotaTree) -> None:
-        self._tree = tree
+    def largest(self, pods: Pods) -> tuple[int, ...]:
+        """Return what the pod takes that takes most, to be compared with others."""
 
-    def fits(self, hold: Hold) -> bool:
-        return self._tree.fits(hold.node, hold.cells)
+    def place(self, pods: Pods) -> Spots:
+        """Return where they would be now."""
 
-    def add(self, hold: Hold) -> None:
-        self._tree.add(hold.node, hold.cells)
+    def ways_on(self, pods: Pods, nodes: Iterable[str]) -> Iterator[Spots]:
+        """Yield ways in which as many of them as possible may come to be on these nodes."""
 
-    def remove(self, hold: Hold) -> None:
-        self._tree.remove(hold.node, hold.cells)
+    def add(self, owner: WorkloadId, pods: Pods, spots: Spots | None) -> None:
+        """Charge the pods of `owner`, whether they fit or not; or undo `remove`, exactly."""
 
+    def remove(self, owner: WorkloadId, *, ended: bool) -> None:
+        """Undo `add`, exactly; or try without the pods of a workload that holds quota."""
 
-class RoomLimit:
-    """Room on nodes as a limit."""
-
-    def __init__(self, room: NodeRoom) -> None:
-        self._room = room
-
-    def fits(self, hold: Hold) -> bool:
-        return not hold.pods or self._room.fits(hold.pods)
-
-    def add(self, hold: Hold) -> None:
-        if hold.owner is not None and self._room:
-            self._room.add(hold.owner, hold.pods, hold.spots)
-
-    def remove(self, hold: Hold) -> None:
-        if hold.owner is not None and self._room:
-            self._room.remove(hold.owner, ended=hold.ended)
+    def take_grown(self) -> bool:
+        """Return whether more may fit than at the last call."""
 
 
 class Limits:
     """All limits together. Quota is asked first: it is cheaper, and binds more often."""
 
-    def __init__(self, tree: QuotaTree, room: NodeRoom) -> None:
-        self._quota: AdmissionLimit = QuotaLimit(tree)
-        self._nodes: AdmissionLimit = RoomLimit(room)
-        self._room = room
+    def __init__(self, tree: QuotaTree) -> None:
+        self._tree = tree
+        self.others: list[AdmissionLimit] = []
+        """Those of active features."""
+        self._known_pods = KnownPods()
         self.journal: list[Change] = []
         """The changes of all open trials, in order."""
         self.released: set[WorkloadId] = set()
@@ -103,15 +96,55 @@ class Limits:
 
     def fits(self, hold: Hold) -> bool:
         """Return whether all of `hold` is available now."""
-        return self._quota.fits(hold) and self._nodes.fits(hold)
+        return self._tree.fits(hold.node, hold.cells) and (not hold.pods or self.have_room(hold.pods))
 
-    def lacks_room(self, hold: Hold) -> bool:
-        """Return whether nodes alone prevent `hold`: quota is available."""
-        return self._quota.fits(hold) and not self._nodes.fits(hold)
+    # --- pods
+
+    @property
+    def limit_pods(self) -> bool:
+        """Whether anything but quota is limited."""
+        return any(self.others)
+
+    def pods_of(self, charges: Iterable[Charge], assignment: Assignment) -> Pods:
+        """Return the pods that an admission has; none where quota alone is limited."""
+        return self._known_pods.of(charges, assignment) if self.others and self.limit_pods else ()
+
+    def have_room(self, pods: Pods) -> bool:
+        """Return whether nothing but quota may prevent `pods`."""
+        return all(limit.fits(pods) for limit in self.others)
+
+    def have_room_soon(self, pods: Pods) -> bool:
+        """Return the same, once pods are gone that end already: no victim is needed (M9)."""
+        return all(limit.fits_soon(pods) for limit in self.others)
+
+    def lack_room(self, hold: Hold) -> bool:
+        """Return whether `hold` is prevented although quota is available."""
+        return self._tree.fits(hold.node, hold.cells) and bool(hold.pods) and not self.have_room(hold.pods)
+
+    def why_no_room(self, pods: Pods) -> Reason:
+        """Return why `pods`, which have no room, have none."""
+        return next(limit.why_not(pods) for limit in self.others if not limit.fits(pods))
+
+    def why_reserved(self, pods: Pods) -> Reason:
+        """Return why pods that had room when they were nominated have none: it is reserved for others."""
+        short = (limit for limit in self.others if not limit.fits(pods))
+        return next(short, self.others[0]).why_reserved(pods)
+
+    def largest(self, pods: Pods) -> tuple[int, ...]:
+        """Return what the pod takes that takes most."""
+        return max((limit.largest(pods) for limit in self.others), default=())
 
     def placed(self, hold: Hold) -> Hold:
         """Return `hold` with the nodes that its pods would get now."""
-        return replace(hold, spots=self._room.place(hold.pods)) if hold.pods else hold
+        if not (hold.pods and self.others):
+            return hold
+        return replace(hold, spots=self.others[0].place(hold.pods))
+
+    def ways_on(self, pods: Pods, nodes: Iterable[str]) -> Iterator[Spots]:
+        """Yield ways in which as many of `pods` as possible may come to be on these nodes."""
+        return chain.from_iterable(limit.ways_on(pods, nodes) for limit in self.others)
+
+    # --- trials
 
     def trying(self) -> Trial:
         """Return a trial, the only way to change limits: `with limits.trying() as trial:`. Trials nest."""
@@ -119,13 +152,19 @@ class Limits:
 
     def charge(self, hold: Hold) -> None:
         """For trials: charge `hold`, whether it fits or not."""
-        self._quota.add(hold)
-        self._nodes.add(hold)
+        self._tree.add(hold.node, hold.cells)
+        if hold.owner is not None:
+            for limit in self.others:
+                if limit:
+                    limit.add(hold.owner, hold.pods, hold.spots)
 
     def discharge(self, hold: Hold) -> None:
         """For trials: undo `charge`, exactly; or take away what a workload holds."""
-        self._quota.remove(hold)
-        self._nodes.remove(hold)
+        self._tree.remove(hold.node, hold.cells)
+        if hold.owner is not None:
+            for limit in self.others:
+                if limit:
+                    limit.remove(hold.owner, ended=hold.ended)
 
 
 class _Kind(Enum):

@@ -31,7 +31,7 @@ from queuectl.core.model.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model.policy import Gate, LocalQueue, LocalQueueName, ResourceFlavor
+from queuectl.core.model.policy import Gate, LocalQueue, LocalQueueName
 from queuectl.core.model.workload import (
     ConfigKey,
     ForcedRelease,
@@ -46,7 +46,7 @@ from queuectl.core.pod_numbers import Resized, grown, larger
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
 from queuectl.core.quota.tree import QuotaNode
-from queuectl.core.settling import prune, settle_flavors, settle_nodes, settle_quota
+from queuectl.core.settling import prune
 from queuectl.core.state import EngineState
 
 CONFIGURATION = ConfigKey("Configuration", "", "queuectl")
@@ -85,9 +85,6 @@ def fold(state: EngineState, events: Iterable[Event]) -> None:
         state.route(entry)
         state.refresh(entry)
     state.features.settle()
-    settle_nodes(state)
-    settle_quota(state)
-    settle_flavors(state)
     state.may_forget |= batch.affected.rules
     if state.synced:
         prune(state)
@@ -120,8 +117,6 @@ def _time_came(state: EngineState, now: datetime, batch: _Batch) -> None:
     for workload_id in state.timers.take(state.clock):
         batch.entries[workload_id] = state.entries[workload_id]
     state.requeuer.time_came(state.clock)
-    state.nodes.time_came(state.clock)
-    state.stock_outs.time_came(state.clock)
 
 
 # --- policy and context
@@ -137,8 +132,6 @@ def _apply_rules(state: EngineState, event: Rules, affected: AffectedObjects) ->
             _report(state, key)
             _observe_status(state, key, bare=bare)
         case PolicyGone(key):
-            if key.kind == "ResourceFlavor":
-                state.nodes.flavors_changed()
             state.specs.pop(key, None)
             state.authors.pop(key, None)
             state.without_status.discard(key)
@@ -171,8 +164,6 @@ def _observe_policy(state: EngineState, event: PolicyObserved, affected: Affecte
     state.due_configs.add(event.key)
     if not state.directory.observe(event.value, affected):
         return False
-    if isinstance(event.value, ResourceFlavor):
-        state.nodes.flavors_changed()
     if isinstance(event.value, LocalQueue):
         state.due_configs.update(state.contexts.of(event.key.namespace))
     return True
@@ -339,7 +330,6 @@ def _list(state: EngineState, event: Listed, batch: _Batch) -> None:
     if event.source in state.missing:
         state.missing.discard(event.source)
         if not state.missing:
-            state.nodes.losses.begin()
             state.changed |= state.directory.local_queues.keys()
             state.changed_queues |= state.directory.queues.keys()
     if event.workloads is None:

@@ -6,9 +6,8 @@ from collections.abc import Set
 from dataclasses import replace
 
 from queuectl.core.entries import Entry
-from queuectl.core.features.nodes.promises import CapacityWarning
-from queuectl.core.model.resources import Amounts
-from queuectl.core.model.workload import ConfigKey, Effect, EffectKey, Eviction, PodsReady, WorkloadId
+from queuectl.core.model.capacity import CapacityWarning
+from queuectl.core.model.workload import ConfigKey, Effect, EffectKey, Eviction, PodsReady
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
 from queuectl.core.state import EngineState
 
@@ -52,11 +51,6 @@ def take_effects(state: EngineState) -> list[Effect]:
     return effects
 
 
-def expected(state: EngineState, workload: WorkloadId) -> list[tuple[str, Amounts]]:
-    state.nodes.settle()
-    return list(state.nodes.expected.of(workload))
-
-
 def take_pods_ready(state: EngineState) -> list[PodsReady]:
     changed, state.pods_changed = state.pods_changed, set()
     return [
@@ -70,7 +64,7 @@ def take_pods_ready(state: EngineState) -> list[PodsReady]:
 def take_reports(state: EngineState) -> tuple[list[LocalQueueReport], list[ClusterQueueReport], list[str]]:
     if not state.synced:
         return [], [], []
-    state.changed_queues |= state.promises.compare()
+    state.changed_queues |= state.features.changed_warnings()
     # An admission changes the positions in all LocalQueues of its ClusterQueue.
     state.changed.update(*(state.directory.pointing_to(name) for name in state.changed_queues))
     locals_, queues = sorted(state.changed), sorted(state.changed_queues)
@@ -95,8 +89,8 @@ def take_reports(state: EngineState) -> tuple[list[LocalQueueReport], list[Clust
 
 def warnings(state: EngineState) -> tuple[CapacityWarning, ...]:
     """Return the warnings about quota and nodes as of now (M15)."""
-    state.changed_queues |= state.promises.compare()
-    return state.promises.warnings
+    state.changed_queues |= state.features.changed_warnings()
+    return state.features.warnings
 
 
 def cluster_report(state: EngineState) -> ClusterReport:
@@ -119,8 +113,7 @@ def survey(state: EngineState) -> ReportBuilder:
         state.members,
         state.holders,
         state.pending,
-        state.features.usage,
-        state.promises,
+        state.features,
         now,
     )
 

@@ -8,9 +8,8 @@ from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.feature import UsageOrder
-from queuectl.core.features.nodes.promises import CapacityWarning, Promises
-from queuectl.core.model.capacity import PodDemand
+from queuectl.core.feature import Features
+from queuectl.core.model.capacity import CapacityWarning, PodDemand
 from queuectl.core.model.policy import ClusterQueue, Condition, LocalQueueName
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import FlavorResource
@@ -110,8 +109,8 @@ class ReportBuilder:
     """Builds reports from one state of the queues.
 
     `members`: entries by LocalQueue. `holders`: entries with an open attempt by charged ClusterQueue.
-    `pending`: pending queues by ClusterQueue. None of them may change while the builder is in use. `past`, if
-    past usage counts, is taken at `now`.
+    `pending`: pending queues by ClusterQueue. None of them may change while the builder is in use. Past
+    usage, if it counts, is taken at `now`.
     """
 
     def __init__(
@@ -120,16 +119,15 @@ class ReportBuilder:
         members: Mapping[LocalQueueName, Mapping[WorkloadId, Entry]],
         holders: Mapping[str, Mapping[WorkloadId, Entry]],
         pending: Mapping[str, PendingQueue],
-        past: UsageOrder | None,
-        promises: Promises,
+        features: Features,
         now: datetime,
     ) -> None:
         self._directory = directory
         self._members = members
         self._holders = holders
         self._pending = pending
-        self._past = past
-        self._promises = promises
+        self._past = features.usage
+        self._features = features
         self._now = now
         self._lines: dict[str, Sequence[Entry]] = {}
         self._firsts: dict[str, dict[LocalQueueName, list[tuple[Entry, int]]]] = {}
@@ -220,7 +218,7 @@ class ReportBuilder:
             nominal=tuple(cells),
             used=tuple((cell, node.usage[tree.cell(cell)]) for cell, _ in cells),
             reduced=_reduced(tree, node),
-            warnings=self._promises.of_queue(name),
+            warnings=self._features.warnings_of(name),
             reasons=reasons,
             share=self._share(node),
             demand=demand(self._requests(name)),

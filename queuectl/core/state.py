@@ -13,13 +13,10 @@ from typing import TypeVar
 from queuectl.core.context_records import ContextRecords, namespace_of
 from queuectl.core.directory import Directory
 from queuectl.core.due import DueSteps
-from queuectl.core.entries import Entry, Shape
+from queuectl.core.entries import Entry
 from queuectl.core.feature import Features
-from queuectl.core.features.nodes.expected import Predictions
-from queuectl.core.features.nodes.promises import Promises, StockOuts
-from queuectl.core.features.nodes.room import NodeRoom
 from queuectl.core.lifecycle import Resend, Step, may_have_pods, next_time, remaining, step
-from queuectl.core.limits import Limits
+from queuectl.core.limits import AdmissionLimit, Limits
 from queuectl.core.model.policy import (
     LocalQueueName,
     QueueingStrategy,
@@ -57,12 +54,7 @@ class EngineState:
         self.timers: Timers[WorkloadId] = Timers()
         """When the next decision about a workload may change by time alone."""
         self.tree = self.directory.tree
-        self.nodes = NodeRoom(self.directory.flavors, configuration.nodes)
-        self.stock_outs = StockOuts(configuration.nodes.stock_out_seconds)
-        self.directory.out_until = self.stock_outs.until
-        self.promises = Promises(self.directory, self.nodes, self.stock_outs)
-        self.predictions = Predictions()
-        self.limits = Limits(self.tree, self.nodes)
+        self.limits = Limits(self.tree)
         """What limits admissions."""
         self.entries: dict[WorkloadId, Entry] = {}
         self.members: dict[LocalQueueName, dict[WorkloadId, Entry]] = {}
@@ -284,6 +276,15 @@ class EngineState:
         queue.add(entry, shape, place)
         self.requeuer.queued(entry, queue)
 
+    def renominate(self, cluster_queue: str) -> None:
+        """Nominate again all that waits in a ClusterQueue."""
+        if (queue := self.pending.get(cluster_queue)) is not None:
+            self.requeuer.renominate(queue)
+
+    def room_changed(self, limit: AdmissionLimit) -> None:
+        """Nominate again what waits for room, if there may be more of it."""
+        self.requeuer.room_changed(limit)
+
     def place(self, entry: Entry, created_at: datetime) -> Place:
         """Return its place in the order of O1, O2 and O6."""
         requeued_at = entry.past.until
@@ -304,10 +305,6 @@ class EngineState:
         entry.cells = self.tree.numbered(attempt.assignment.usage())
         queue = attempt.assignment.cluster_queue
         self.tree.add(self.tree.queue(queue), entry.cells)
-        if self.nodes:
-            # What it was nominated with: its charges need not be computed again.
-            self.hold_pods(entry, attempt, entry.shape if entry.workload is not None else ())
-        entry.lost = self.nodes.losses.lost_under(entry.id)
         self.holders.setdefault(queue, {})[entry.id] = entry
         if entry.workload is not None:
             entry.order = self.place(entry, entry.workload.created_at)
@@ -319,16 +316,6 @@ class EngineState:
         """The counts of its open attempt changed, or what else its pods follow from."""
         self.features.recharged(entry, attempt)
         entry.held_known = True
-        if self.nodes:
-            self.hold_pods(entry, attempt, self.charges(entry))
-
-    def charges(self, entry: Entry) -> Shape:
-        return self.directory.charges(entry.workload) if entry.workload is not None else ()
-
-    def hold_pods(self, entry: Entry, attempt: Attempt, charges: Shape) -> None:
-        # What ran before its admission has pods without our label, which count where they are.
-        pods = () if attempt.debt else self.nodes.pods_of(charges, attempt.assignment)
-        self.nodes.hold(entry.id, attempt.sequence, pods)
 
     def shrink(self, entry: Entry, assignment: Assignment) -> None:
         """It holds `assignment` from now on, which is no larger: the difference becomes available."""
@@ -356,8 +343,6 @@ class EngineState:
         queue = attempt.assignment.cluster_queue
         node = self.tree.queue(queue)
         self.tree.remove(node, entry.cells)
-        self.nodes.drop(entry.id)
-        self.predictions.ended(entry.id)
         _take_out(self.holders, queue, entry)
         self.changed_queues.add(queue)
         self.requeuer.free(node, (self.tree.names[cell] for cell, _ in entry.cells))

@@ -35,7 +35,6 @@ def preempted(scenario: Scenario) -> tuple[PreemptionExpect, Finding]:
     snapshot = Snapshot(
         tree=state.tree,
         limits=state.limits,
-        room=state.nodes,
         queues=state.directory.queues,
         entries=state.entries,
         holders=state.holders,

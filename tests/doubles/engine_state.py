@@ -52,10 +52,10 @@ def tree(engine: Engine) -> QuotaTree:
 
 
 def room(engine: Engine) -> NodeRoom:
-    return engine._state.nodes
+    return engine.features.nodes.room
 
 
 def free_on_nodes(engine: Engine) -> dict[str, tuple[int, ...]]:
     """Return what is free of each resource by node, after what is outstanding is settled."""
-    engine._state.nodes.settle()
-    return {record.name: record.free for record in engine._state.nodes.inventory.nodes()}
+    engine.features.nodes.room.settle()
+    return {record.name: record.free for record in engine.features.nodes.room.inventory.nodes()}

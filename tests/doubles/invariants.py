@@ -36,7 +36,13 @@ def violations(engine: Engine, plan: Plan | None = None) -> list[str]:
     `plan` was decided by `engine`, and is not committed yet. The time grows with the whole state.
     """
     state = engine_state.state(engine)
-    return [*_of_state(state), *_devices(engine), *(_of_plan(state, plan) if plan is not None else ())]
+    return [
+        *_of_state(state),
+        *_devices(engine),
+        *_nodes(engine),
+        *_nominal(engine),
+        *(_of_plan(state, plan) if plan is not None else ()),
+    ]
 
 
 @contextmanager
@@ -66,16 +72,14 @@ def _of_state(state: EngineState) -> list[str]:
         *(wrong for queue in state.pending.values() for wrong in _pending_queue(state, queue)),
         *_attempts(state),
         *_due(state),
-        *_nodes(state),
-        *_nominal(state),
     ]
 
 
-def _nominal(state: EngineState) -> Iterator[str]:
+def _nominal(engine: Engine) -> Iterator[str]:
     """What counts of each nominal quota is computed again from specs and nodes (M11)."""
-    tree = state.tree
+    tree = engine_state.tree(engine)
     total = promised(tree)
-    there = state.nodes.capacities(total)
+    there = engine_state.room(engine).capacities(total)
     for node in tree.nodes():
         pro_rata = tree.root(node).shortage is CapacityShortage.PRO_RATA
         for cell in node.named:
@@ -87,9 +91,9 @@ def _nominal(state: EngineState) -> Iterator[str]:
                 yield f"{node} counts {node.nominal[cell]} of its quota of {name}, must count {counts}"
 
 
-def _observed_again(state: EngineState) -> NodeRoom:
+def _observed_again(engine: Engine) -> NodeRoom:
     """The nodes and pods that are known, without holders."""
-    room = state.nodes
+    state, room = engine_state.state(engine), engine_state.room(engine)
     again = NodeRoom(state.directory.flavors, state.configuration.nodes)
     again.inventory.avoided = dict(room.inventory.avoided)
     for record in room.inventory.nodes():
@@ -102,10 +106,10 @@ def _observed_again(state: EngineState) -> NodeRoom:
     return again
 
 
-def _nodes(state: EngineState) -> Iterator[str]:
+def _nodes(engine: Engine) -> Iterator[str]:
     """What is free and expected on nodes is computed again from nodes, pods and holders."""
-    room = state.nodes
-    again = _observed_again(state)
+    state, room = engine_state.state(engine), engine_state.room(engine)
+    again = _observed_again(engine)
     again.settle()
     for entry in state.entries.values() if again else ():
         if entry.attempt is not None:
@@ -117,12 +121,13 @@ def _nodes(state: EngineState) -> Iterator[str]:
         if known != found:
             yield f"node {name} has {known} free, counted again {found}"
     yield from _pods_of_nodes(room)
+    lost_under = engine.features.nodes.lost
     for entry in state.entries.values():
         if entry.bound != (bound := again.bound.count(entry.id)):
             yield f"{entry.ref} has {bound} bound pods, its entry says {entry.bound}"
         lost = room.losses.lost_under(entry.id)
-        if entry.attempt is not None and entry.lost != lost:
-            yield f"{entry.ref} has lost {lost}, its entry says {entry.lost}"
+        if entry.attempt is not None and lost_under.get(entry.id) != lost:
+            yield f"{entry.ref} has lost {lost}, noted is {lost_under.get(entry.id)}"
 
 
 def _devices(engine: Engine) -> Iterator[str]:

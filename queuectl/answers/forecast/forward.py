@@ -153,7 +153,7 @@ class Forward(Resumed):
                 requests=requests,
                 workload=id,
             )
-            for number, (node, requests) in enumerate(self._engine.expected(id))
+            for number, (node, requests) in enumerate(self._engine.features.nodes.expected(id))
         ]
         if pods:
             self._pods[id] = [*self._pods.get(id, ()), *(pod.uid for pod in pods)]

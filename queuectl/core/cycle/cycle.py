@@ -19,7 +19,6 @@ from queuectl.core.cycle.reserved_room import ReservedRoom
 from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.feature import StartChecks
-from queuectl.core.features.nodes.findings import no_room_left
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult
 from queuectl.core.flavors.findings import reserved_for_others
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors, Mode
@@ -355,7 +354,7 @@ class Cycles:
     def _reserved(self, head: NominatedHead) -> Reason:
         """It would fit, but what is available is reserved for workloads that come first."""
         if head.lacks_room:
-            return no_room_left(self._snapshot.room, head.nomination.pods)
+            return self._snapshot.limits.why_reserved(head.nomination.pods)
         return reserved_for_others(self._tree, head.node, head.cells)
 
     def _leave_unfinished(self, nominated: Iterable[NominatedHead]) -> None:

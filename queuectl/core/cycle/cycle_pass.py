@@ -124,7 +124,7 @@ class CyclePass:
         gone = (self._terminating | own).values()
         with self._snapshot.without(gone):
             fits = self._limits.fits(nomination.hold)
-            head.lacks_room = not fits and self._limits.lacks_room(nomination.hold)
+            head.lacks_room = not fits and self._limits.lack_room(nomination.hold)
         if not fits or (fits_now and not self._fits_now(nomination.hold)):
             return None
         if fits_now and not self._leaves_claims(nomination.hold, granted=not head.preempted):
@@ -145,7 +145,7 @@ class CyclePass:
     def _admit(self, head: NominatedHead) -> Mode | None:
         """Nothing but admissions has been charged since it was nominated as a fit."""
         if not self._limits.fits(head.hold):
-            head.lacks_room = self._limits.lacks_room(head.hold)
+            head.lacks_room = self._limits.lack_room(head.hold)
             return None
         self._charge(head.hold)
         self.admitted.append(head.nomination)

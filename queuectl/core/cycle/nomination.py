@@ -8,7 +8,6 @@ from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.features.nodes.findings import lacking_resource, why_no_room
 from queuectl.core.flavors.assignment import (
     NOTHING,
     AssignmentResult,
@@ -149,7 +148,7 @@ class Nominator:
         if not last_tried and not pinned:
             fit = fitting(flavors, charges, self._snapshot.rules(flavors.node).enabled)
             pods = self._pods(charges, fit.assignment) if fit is not None else ()
-            if fit is not None and (not pods or self._snapshot.room.fits(pods)):
+            if fit is not None and (not pods or self._snapshot.limits.have_room(pods)):
                 return Nomination(entry, flavors, fit, pods=pods)
         simulation = PreemptionSimulation(self._snapshot, entry, flavors)
         waiting = self._waiting(entry, charges) if flavors.waits else None
@@ -177,9 +176,9 @@ class Nominator:
         return FlavorWait(waits_since(entry.order), self._snapshot.now, partly)
 
     def _pods(self, charges: Sequence[Charge], assignment: Assignment) -> Pods:
-        """Return the pods that an admission has; none where nodes limit nothing."""
-        room = self._snapshot.room
-        return room.pods_of(charges, assignment) if room else ()
+        """Return the pods that an admission has; none where quota alone is limited."""
+        limits = self._snapshot.limits
+        return limits.pods_of(charges, assignment) if limits.others else ()
 
 
 class PreemptionSimulation:
@@ -202,24 +201,20 @@ class PreemptionSimulation:
 
     def lacks_room(self, placed: Placed) -> str | None:
         """Return the resource for which nodes have no room (M1); None: there is room."""
-        pods = self._pods(placed)
-        return (
-            None
-            if not pods or self._snapshot.room.fits(pods)
-            else lacking_resource(self._snapshot.room, pods)
-        )
+        pods, limits = self._pods(placed), self._snapshot.limits
+        return None if not pods or limits.have_room(pods) else limits.why_no_room(pods).resource
 
     def explain_room(self, placed: Placed) -> Reason | None:
         """Return why nodes have no room for it, and remember it; None: there is room."""
         pods = self._pods(placed)
-        if not pods or self._snapshot.room.fits(pods):
+        if not pods or self._snapshot.limits.have_room(pods):
             return None
         if pods not in self.lacking:
             self.lacking.append(pods)
-        return why_no_room(self._snapshot.room, pods)
+        return self._snapshot.limits.why_no_room(pods)
 
     def _pods(self, placed: Placed) -> Pods:
-        if not self._snapshot.room:
+        if not self._snapshot.limits.limit_pods:
             return ()
         return tuple(group for charges, flavors in placed for group in with_flavors(charges, flavors))
 
@@ -231,7 +226,7 @@ class PreemptionSimulation:
         """
         pods = self._pods(placed)
         fits_quota = amount <= max(0, self._flavors.tree.available(self._flavors.node, cell))
-        if fits_quota and pods and self._snapshot.room.fits_soon(pods):
+        if fits_quota and pods and self._snapshot.limits.have_room_soon(pods):
             return GranularMode(Mode.NO_FIT, 0)
         tree, node = self._flavors.tree, self._flavors.node
         rules = self._snapshot.rules(node)
@@ -277,7 +272,7 @@ class PreemptionSimulation:
             if self._search(bold):
                 self.protected |= dict.fromkeys(search.needed, min(search.protected.values()))
                 self.lasting |= search.lasting
-        if not victims and pods and pods not in self.lacking and not snapshot.room.fits(pods):
+        if not victims and pods and pods not in self.lacking and not snapshot.limits.have_room(pods):
             by_quota = PreemptionSearch(snapshot, node, entry, cells, needed)
             if self._search(by_quota):
                 self.lacking.append(pods)  # with more room, these make room for it (W6)

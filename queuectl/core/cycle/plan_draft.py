@@ -91,13 +91,11 @@ class PlanDraft:
         self.work = 0
         self._queued: set[WorkloadId] = set()
         """Workloads that the ledger has, once the plan is committed."""
-        state.nodes.settle()
         self.trial = trial
-        self.checks = state.features.start_checks()
+        self.checks = state.features.begin_plan()
         self.snapshot = Snapshot(
             tree=state.tree,
             limits=state.limits,
-            room=state.nodes,
             queues=state.directory.queues,
             entries=state.entries,
             holders=state.holders,

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from queuectl.core.entries import Entry
-from queuectl.core.features.nodes.inventory import Vector
 from queuectl.core.limits import Hold, Trial
 from queuectl.core.model.values import value
 from queuectl.core.model.workload import WorkloadId
@@ -44,7 +43,7 @@ def leaves_claims(snapshot: Snapshot, hold: Hold, own: Sequence[Claimed], others
     nodes = {name for one in (*own, *others) for name in one.hold.nodes}
     if not hold.pods or not nodes:
         return True
-    for spots in snapshot.room.ways_on(hold.pods, nodes):
+    for spots in snapshot.limits.ways_on(hold.pods, nodes):
         with snapshot.limits.trying() as trial:
             if not _fit_beside(snapshot, trial, replace(hold, cells=[], spots=spots), own, others):
                 return False
@@ -95,10 +94,9 @@ class ReservedRoom:
         for root in sorted(claims, key=lambda root: self._largest(claims[root]), reverse=True):
             self.reserve(root, claims[root])
 
-    def _largest(self, claims: Iterable[PreemptionClaim]) -> Vector:
+    def _largest(self, claims: Iterable[PreemptionClaim]) -> tuple[int, ...]:
         """Return what the pod takes that takes most."""
-        needs = (self._snapshot.room.matcher.needs(claim.pods) for claim in claims)
-        return max((match.vector for one in needs for match, _ in one.room), default=())
+        return max((self._snapshot.limits.largest(claim.pods) for claim in claims), default=())
 
     def reserve(self, root: QuotaNode, claims: Iterable[PreemptionClaim]) -> None:
         """Other trees are decided next: reserve what `claims`, those of this tree, will have."""

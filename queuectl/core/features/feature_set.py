@@ -10,7 +10,7 @@ from queuectl.core.feature import Features
 from queuectl.core.features.accounts import Accounts
 from queuectl.core.features.devices import Devices
 from queuectl.core.features.namespace_quota import NamespaceLimits
-from queuectl.core.features.nodes.observed import Nodes
+from queuectl.core.features.nodes import Nodes
 from queuectl.core.features.ownership import Ownership
 from queuectl.core.features.pods_ready import PodsReadyClocks
 from queuectl.core.features.slow_stops import SlowStops
@@ -29,7 +29,7 @@ class FeatureSet(NamedTuple):
     devices: Devices
     """Charges the claims of pods for devices, and counts devices on nodes."""
     nodes: Nodes
-    """Counts what nodes have free."""
+    """Limits pods by the room on nodes, and evicts workloads that lose pods with a node."""
     namespace_quota: NamespaceLimits
     """Adds what LimitRanges do to pods, and lets workloads wait until ResourceQuotas have room for theirs."""
     pods_ready: PodsReadyClocks
@@ -48,7 +48,7 @@ def new_state(
     """Return the empty state of an engine, and its features. Pods and nodes go through those that add to
     them: owners, then devices."""
     state = EngineState(sources, Directory(configuration))
-    nodes = Nodes(state, state.nodes, state.predictions)
+    nodes = Nodes(state)
     devices = Devices(state, nodes)
     features = FeatureSet(
         Ownership(state, devices),
@@ -60,7 +60,7 @@ def new_state(
         PastUsage(configuration.usage_sharing),
         Accounts(configuration.account_keys, state.directory),
     )
-    state.features = state.directory.pods.rules = Features(features)
+    state.features = state.directory.pods.rules = Features(features, state.limits)
     return state, features
 
 

@@ -63,5 +63,8 @@ class PodGroup:
     count: int
 
 
+Spots = list[tuple[str, tuple[int, ...]]]
+"""For each pod: the name of its node, and what it takes there, by the number of the resource."""
+
 Pods = tuple[PodGroup, ...]
 """The pods of a workload, in the order of its podsets."""

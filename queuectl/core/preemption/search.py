@@ -11,7 +11,6 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from queuectl.core.entries import Entry
-from queuectl.core.features.nodes.room import NodeRoom
 from queuectl.core.limits import Hold, Limits
 from queuectl.core.model.pods import Pods
 from queuectl.core.model.policy import (
@@ -47,7 +46,6 @@ class Snapshot:
     """Borrowing and shares are read from it."""
     limits: Limits
     """What is tried is tried on them."""
-    room: NodeRoom
     queues: Mapping[str, ClusterQueue]
     entries: Mapping[WorkloadId, Entry]
     holders: Mapping[str, Mapping[WorkloadId, Entry]]

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.features.nodes.room import NodeRoom
+from queuectl.core.limits import AdmissionLimit
 from queuectl.core.model.pods import Pods
 from queuectl.core.model.policy import PreemptionPolicy, SchedulingConfiguration
 from queuectl.core.model.reasons import waits_for_victims
@@ -146,21 +146,20 @@ class Requeuer:
         queue.lacking[group] = pods
         self._lacking.add(queue.name)
 
-    def room_changed(self, room: NodeRoom) -> None:
-        """Requeue the groups that are helped if nodes have more room, or less of it is reserved (W6)."""
+    def room_changed(self, limit: AdmissionLimit) -> None:
+        """Requeue the groups that are helped if pods have more room, or less of it is reserved (W6)."""
         left, self._room_left = self._room_left, False
         preemptors = [one for one in self._claims.waiting if one.pods]
         if not (self._lacking or preemptors):
             return
-        room.settle()
-        if not (room.take_grown() or left):
+        if not (limit.take_grown() or left):
             return
         self._help(preemptors)
         known: dict[Pods, bool] = {}
 
         def fits(pods: Pods) -> bool:
             if pods not in known:
-                known[pods] = room.fits(pods)
+                known[pods] = limit.fits(pods)
             return known[pods]
 
         for name in sorted(self._lacking):

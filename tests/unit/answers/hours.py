@@ -245,9 +245,13 @@ class Hour(Play):
 
     def _tell(self) -> None:
         """Tell readers what nodes have, as the controller does; its history has each change here."""
-        now = {one.flavor: one for one in self._engine.take_capacities() or ()} if self.nodes else {}
+        now = (
+            {one.flavor: one for one in self._engine.features.nodes.take_capacities() or ()}
+            if self.nodes
+            else {}
+        )
         changed = tuple(one for name, one in now.items() if self._told.get(name) != one)
-        facts = self._engine.take_nodes() if self.nodes else None
+        facts = self._engine.features.nodes.take_facts() if self.nodes else None
         if not changed and (facts is None or not facts.changed):
             return
         self._told |= now

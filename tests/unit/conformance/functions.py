@@ -219,7 +219,6 @@ class _Oracle(PreemptionSimulation):
         snapshot = Snapshot(
             tree=state.tree,
             limits=state.limits,
-            room=state.nodes,
             queues=state.directory.queues,
             entries={},
             holders={},
@@ -392,7 +391,6 @@ def candidate_order(vector: Vector) -> list[str]:
     snapshot = Snapshot(
         tree=state.tree,
         limits=state.limits,
-        room=state.nodes,
         queues=state.directory.queues,
         entries={},
         holders={},

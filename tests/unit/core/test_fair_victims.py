@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.entries import Entry
-from queuectl.core.features.nodes.room import NodeRoom
 from queuectl.core.limits import Limits
 from queuectl.core.model.policy import (
-    NODE_RULES,
     STRATEGIES,
     ClusterQueue,
     Cohort,
@@ -91,11 +89,9 @@ class Arena:
     ) -> PreemptionSearch:
         names = {node.name for node in self.tree.nodes() if node.kind == "ClusterQueue"}
         rules = {name: preemption if name == queue else theirs for name in names}
-        room = NodeRoom({}, NODE_RULES)
         snapshot = Snapshot(
             tree=self.tree,
-            limits=Limits(self.tree, room),
-            room=room,
+            limits=Limits(self.tree),
             entries={},
             queues={name: ClusterQueue(name=name, preemption=rules[name]) for name in sorted(names)},
             holders=self.holders,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuectl.core.features.nodes.room import NodeRoom
 from queuectl.core.limits import Hold, Limits, Trial
-from queuectl.core.model.policy import NODE_RULES
 from queuectl.core.model.workload import WorkloadId
 from queuectl.core.quota.tree import QuotaTree
 from tests.builders import queue
@@ -21,7 +19,7 @@ class Site:
         self.tree = QuotaTree()
         for name in ("first", "second"):
             self.tree.set_queue(queue(name, 4, cohort="cohort"))
-        self.limits = Limits(self.tree, NodeRoom({}, NODE_RULES))
+        self.limits = Limits(self.tree)
         self.used = self.hold("first", 1)
         self.tree.add(self.used.node, self.used.cells)
         self.before = self.state()

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from queuectl.core.features.nodes.promises import CapacityWarning, WarningCode
+from queuectl.core.model.capacity import CapacityWarning, WarningCode
 from queuectl.core.model.policy import Condition, LocalQueueName, Namespace, Node, PriorityClass, RuntimeClass
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import FlavorResource

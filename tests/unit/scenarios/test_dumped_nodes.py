@@ -98,7 +98,7 @@ class OnNodes(Hour):
             self.now_stored[when] = wait_for(self.ledger.at(None))
 
     def _tell_nodes(self) -> None:
-        found = self._engine.take_nodes()
+        found = self._engine.features.nodes.take_facts()
         assert found is not None
         told = ForReaders(nodes=found.changed, all_nodes=found.every)
         plan, batch = Plan(version=0, cycle=0, now=self.ledger.store.now or START), f"told-{len(self.stored)}"

@@ -82,7 +82,7 @@ class NamespaceLimits(Feature):
 
     # --- what waits for room
 
-    def start_check(self) -> PlannedRoom:
+    def begin_plan(self) -> PlannedRoom:
         return PlannedRoom(self.room)
 
     def must_wait(self, entry: Entry, reason: Reason) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from queuectl.core.features.nodes.inventory import NodeState
-from queuectl.core.features.nodes.matching import Match
+from queuectl.core.features.nodes.capacity import Headroom
+from queuectl.core.features.nodes.inventory import Inventory, NodeState
+from queuectl.core.features.nodes.matching import Match, Matcher
 from queuectl.core.features.nodes.placing import room_for
-from queuectl.core.features.nodes.room import NodeRoom
 from queuectl.core.model.pods import PodGroup, Pods
 from queuectl.core.model.reasons import Code, NodeFinding, Reason
 
@@ -26,43 +26,33 @@ _WORDS: Final = {
 }
 
 
-def why_no_room(room: NodeRoom, pods: Pods) -> Reason:
+def why_no_room(inventory: Inventory, matcher: Matcher, headroom: Headroom, pods: Pods) -> Reason:
     """Return why `pods`, which do not fit, do not: about the first podset that binds.
 
     `CapacityMissing`: less is free than they request in all. `NoNodeFits`: enough is free, but in pieces that
     are too small.
     """
     for group in pods:
-        match = room.matcher.match(group.shape)
+        match = matcher.match(group.shape)
         if match.needs_room and room_for(match, group.count) < group.count:
-            return _finding(room, group, match)
+            return _finding(inventory, group, match)
     for group in pods:  # each podset fits by itself
-        match = room.matcher.match(group.shape)
-        if match.needs_room and not room.headroom.left(pods):
-            return _finding(room, group, match, "its ResourceFlavor keeps headroom free")
-    first = next(group for group in pods if room.matcher.match(group.shape).needs_room)
-    return _finding(
-        room, first, room.matcher.match(first.shape), "each of its podsets fits, but not all of them together"
-    )
+        match = matcher.match(group.shape)
+        if match.needs_room and not headroom.left(pods):
+            return _finding(inventory, group, match, "its ResourceFlavor keeps headroom free")
+    first = next(group for group in pods if matcher.match(group.shape).needs_room)
+    together = "each of its podsets fits, but not all of them together"
+    return _finding(inventory, first, matcher.match(first.shape), together)
 
 
-def lacking_resource(room: NodeRoom, pods: Pods) -> str:
-    """Return the resource that binds for `pods`, which do not fit."""
-    found = why_no_room(room, pods).resource
-    assert found is not None
-    return found
+def room_reserved(inventory: Inventory, matcher: Matcher, pods: Pods) -> Reason:
+    """Return why `pods`, which fit, have no room all the same: it is reserved for others."""
+    first = next(group for group in pods if matcher.match(group.shape).needs_room)
+    return replace(_finding(inventory, first, matcher.match(first.shape)), reserved=True)
 
 
-def no_room_left(room: NodeRoom, pods: Pods) -> Reason:
-    """Return why `pods`, which fit when they were nominated, do not: the room is reserved for others."""
-    if not room.fits(pods):
-        return replace(why_no_room(room, pods), reserved=True)
-    first = next(group for group in pods if room.matcher.match(group.shape).needs_room)
-    return replace(_finding(room, first, room.matcher.match(first.shape)), reserved=True)
-
-
-def _finding(room: NodeRoom, group: PodGroup, match: Match, detail: str | None = None) -> Reason:
-    resource, number, each = _binding(room, match)
+def _finding(inventory: Inventory, group: PodGroup, match: Match, detail: str | None = None) -> Reason:
+    resource, number, each = _binding(inventory, match)
     ready = [one for one in match.groups if one.state is NodeState.READY]
     free = (
         sum(max(0, free[number]) * len(names) for one in ready for free, names in one.by_free.items())
@@ -88,11 +78,11 @@ def _finding(room: NodeRoom, group: PodGroup, match: Match, detail: str | None =
     )
 
 
-def _binding(room: NodeRoom, match: Match) -> tuple[str, int, int]:
+def _binding(inventory: Inventory, match: Match) -> tuple[str, int, int]:
     """Return the resource of which fewest pods fit: its name, its number, and what one pod takes."""
     if match.missing is not None:
         return match.missing, 0, 1
-    names = {number: name for name, number in room.inventory.resources.items()}
+    names = {number: name for name, number in inventory.resources.items()}
 
     def pods_for(item: tuple[int, int]) -> tuple[int, int]:
         number, amount = item

@@ -13,10 +13,7 @@ from itertools import chain
 
 from queuectl.core.features.nodes.inventory import Inventory, NodeState, Vector
 from queuectl.core.features.nodes.matching import Match
-from queuectl.core.model.pods import PodShape
-
-Spots = list[tuple[str, Vector]]
-"""For each pod: the name of its node, and what it takes there."""
+from queuectl.core.model.pods import PodShape, Spots
 
 
 def room_for(match: Match, count: int) -> int:

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
 from queuectl.core.features.nodes.bound import BoundPods
 from queuectl.core.features.nodes.capacity import CellCapacity, Headroom, capacities
 from queuectl.core.features.nodes.expected import ExpectedHolder, ExpectedPods
-from queuectl.core.features.nodes.inventory import Inventory, is_device, limited_by_spec
+from queuectl.core.features.nodes.findings import room_reserved, why_no_room
+from queuectl.core.features.nodes.inventory import Inventory, Vector, is_device, limited_by_spec
 from queuectl.core.features.nodes.losses import NodeLosses
 from queuectl.core.features.nodes.matching import Matcher
-from queuectl.core.features.nodes.placing import Spots, place_all, put_back, room_for, take_away, ways_on
+from queuectl.core.features.nodes.placing import place_all, put_back, room_for, take_away, ways_on
 from queuectl.core.features.nodes.usage import NodeUsage
-from queuectl.core.flavors.pods import KnownPods
-from queuectl.core.flavors.queue_flavors import Charge
-from queuectl.core.model.pods import Pod, Pods
+from queuectl.core.model.pods import Pod, Pods, Spots
 from queuectl.core.model.policy import CapacityMode, Node, NodeRules, ResourceFlavor
+from queuectl.core.model.reasons import Reason
 from queuectl.core.model.resources import FlavorResource
-from queuectl.core.model.workload import Assignment, WorkloadId
+from queuectl.core.model.workload import WorkloadId
 
 _Kind = tuple[tuple[tuple[str, str], ...], frozenset[str]]
 """Labels of a node as far as flavors ask for them, and the resources that it has."""
@@ -52,7 +53,6 @@ class NodeRoom:
         self.usage = NodeUsage()
         self.bound = BoundPods(self.pods, self.losses)
         self.expected = ExpectedPods(self.inventory, self.matcher, self.bound)
-        self._known = KnownPods()
         self._unsettled = False
         """What nodes have, or what is bound to them, changed: what is expected is to be computed anew."""
         self._updated = False
@@ -161,6 +161,7 @@ class NodeRoom:
 
     def take_grown(self) -> bool:
         """Return whether more may fit than at the last call."""
+        self.settle()
         return self.inventory.take_grown()
 
     def _count_pod(self, pod: Pod, times: int) -> None:
@@ -185,10 +186,6 @@ class NodeRoom:
         self._recount = self._unsettled = True
 
     # --- what is held
-
-    def pods_of(self, charges: Iterable[Charge], assignment: Assignment) -> Pods:
-        """Return what `pods.pods_of` returns: the same object for the same assignment."""
-        return self._known.of(charges, assignment)
 
     def hold(self, owner: WorkloadId, sequence: int, pods: Pods) -> None:
         """`owner` has an open attempt with these pods, or their counts changed."""
@@ -278,6 +275,20 @@ class NodeRoom:
         fits = self.fits(pods)
         put_back(self.inventory, spots)
         return fits
+
+    def why_not(self, pods: Pods) -> Reason:
+        """Return why `pods`, which do not fit, do not (M10)."""
+        return why_no_room(self.inventory, self.matcher, self.headroom, pods)
+
+    def why_reserved(self, pods: Pods) -> Reason:
+        """Return why `pods`, which fit when they were nominated, do not: the room is reserved for others."""
+        if self.fits(pods):
+            return room_reserved(self.inventory, self.matcher, pods)
+        return replace(self.why_not(pods), reserved=True)
+
+    def largest(self, pods: Pods) -> Vector:
+        """Return what the pod takes that takes most."""
+        return max((match.vector for match, _ in self.matcher.needs(pods).room), default=())
 
     def place(self, pods: Pods) -> Spots:
         """Return where these pods would be now; those that do not fit have no place. Changes nothing."""

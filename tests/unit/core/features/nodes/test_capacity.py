@@ -22,7 +22,10 @@ from queuectl.core.model.resources import amounts
 from queuectl.core.model.workload import WorkloadId
 from tests.builders import GPU, flavor, group, local_queue, queue
 from tests.doubles.invariants import violations
+from tests.unit.core import profiles
 from tests.unit.core.node_worlds import NodeWorld, gang, node
+
+profiles.load()
 
 A100, H100 = {"gpu": "a100"}, {"gpu": "h100"}
 A100_FLAVOR = flavor("a100", labels=A100)
@@ -35,7 +38,7 @@ POLICIES = (
 
 
 def capacities(world: NodeWorld) -> dict[str, FlavorCapacity]:
-    found = world.engine.take_capacities()
+    found = world.engine.features.nodes.take_capacities()
     assert found is not None
     return {one.flavor: one for one in found}
 
@@ -123,9 +126,9 @@ def test_the_mode_of_each_resource_is_told() -> None:
 def test_nothing_is_told_again_that_did_not_change() -> None:
     world = NodeWorld(node("a", 8, A100), policies=POLICIES)
     capacities(world)
-    assert world.engine.take_capacities() is None
+    assert world.engine.features.nodes.take_capacities() is None
     world.nodes(node("a", 8, A100))
-    assert world.engine.take_capacities() is None
+    assert world.engine.features.nodes.take_capacities() is None
     world.nodes(node("a", 8, A100, cordoned=True))
     assert capacities(world)["a100"].nodes == (("Cordoned", 1),)
 
@@ -164,12 +167,12 @@ def test_a_pod_that_is_not_scheduled_is_a_miss_of_its_admission_once() -> None:
     world = NodeWorld(node("a", 8, A100), policies=POLICIES)
     world.asks(gang("job", 2, 2))
     world.tell(PodObserved(unscheduled("job")), PodObserved(replace(unscheduled("job"), uid="other")))
-    found = world.engine.take_predictions()
+    found = world.engine.features.nodes.take_predictions()
     assert found.admissions == 1
     assert [(one.ref.name, one.attempt, one.pod, one.message) for one in found.misses] == [
         ("job", 1, "job-0", "0/1 nodes fit")
     ]
-    assert world.engine.take_predictions() == (0, ())
+    assert world.engine.features.nodes.take_predictions() == (0, ())
 
 
 def test_an_admission_that_nodes_do_not_limit_predicts_nothing() -> None:
@@ -177,7 +180,7 @@ def test_an_admission_that_nodes_do_not_limit_predicts_nothing() -> None:
     world = NodeWorld(node("a", 8, A100), policies=(elastic, *POLICIES[1:]))
     world.asks(gang("job", 2, 2))
     world.tell(PodObserved(unscheduled("job")))
-    assert world.engine.take_predictions() == (0, ())
+    assert world.engine.features.nodes.take_predictions() == (0, ())
 
 
 def test_demand_is_summed_over_workloads_that_wait_for_the_same() -> None:

@@ -45,7 +45,7 @@ profiles.load()
 
 
 def told(world: NodeWorld) -> dict[str, NodeFacts]:
-    found = world.engine.take_nodes()
+    found = world.engine.features.nodes.take_facts()
     assert found is not None
     return {one.name: one for one in found.changed}
 
@@ -53,18 +53,18 @@ def told(world: NodeWorld) -> dict[str, NodeFacts]:
 def test_nothing_is_told_before_all_is_listed() -> None:
     engine = Engine(frozenset({"policies"}))
     engine.handle([ContextObserved(node("a"))])
-    assert engine.take_nodes() is None
+    assert engine.features.nodes.take_facts() is None
 
 
 def test_all_nodes_are_told_once_and_then_those_that_changed() -> None:
     world = NodeWorld(node("a"), node("b"), node("c"))
-    first = world.engine.take_nodes()
+    first = world.engine.features.nodes.take_facts()
     assert first is not None
     assert first.every is not None
     assert sorted(first.every) == ["a", "b", "c"]
     assert [one.node for one in first.changed] == [node("a"), node("b"), node("c")]
     world.nodes(node("b", cordoned=True), node("c"))
-    later = world.engine.take_nodes()
+    later = world.engine.features.nodes.take_facts()
     assert later is not None
     assert later.every is None
     assert later.changed == (NodeFacts(name="b", node=node("b", cordoned=True)),)
@@ -103,14 +103,14 @@ def test_pods_that_are_not_bound_are_told_with_the_nodes_where_they_are_expected
     world = NodeWorld(node("a", 2), node("b", 1))
     world.asks(gang("job", 3))
     id = WorkloadId("uid-job")
-    found = world.engine.expected(id)
+    found = world.engine.features.nodes.expected(id)
     assert sorted(where for where, _ in found) == ["a", "a", "b"]
     assert {dict(requests)[GPU] for _, requests in found} == {1}
     world.bind("job", "a", "a")
-    assert [where for where, _ in world.engine.expected(id)] == ["b"]
+    assert [where for where, _ in world.engine.features.nodes.expected(id)] == ["b"]
     world.bind("job", "a", "a", "b")
-    assert world.engine.expected(id) == []
-    assert world.engine.expected(WorkloadId("uid-unknown")) == []
+    assert world.engine.features.nodes.expected(id) == []
+    assert world.engine.features.nodes.expected(WorkloadId("uid-unknown")) == []
 
 
 def test_devices_of_slices_and_what_claims_hold_of_them_are_told_as_amounts() -> None:
@@ -195,7 +195,7 @@ def rebuilt(running: Driver) -> Engine:
 
 def tell_nodes(driver: Driver) -> None:
     """Tell readers of the nodes that have changed."""
-    found = driver.engine.take_nodes()
+    found = driver.engine.features.nodes.take_facts()
     assert found is not None
     driver.batch += 1
     told = ForReaders(nodes=found.changed, all_nodes=found.every)

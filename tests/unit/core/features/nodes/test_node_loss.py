@@ -232,7 +232,7 @@ def test_two_workloads_that_one_loss_evicts_are_one_failure_of_the_node() -> Non
 
 
 def late_stops(world: NodeWorld) -> list[SlowStop]:
-    return world.engine.features.slow_stops.take_late(world.engine.bound_pods)
+    return world.engine.features.slow_stops.take_late(world.engine.features.nodes.bound_pods)
 
 
 def test_pods_of_an_evicted_workload_that_do_not_end_are_said_once_with_their_nodes() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from queuectl.core.decisions import Admit, Evict, Release
 from queuectl.core.entries import Entry, Shape
+from queuectl.core.features.nodes import Nodes
 from queuectl.core.model.events import ContextObserved
 from queuectl.core.model.policy import (
     CapacityMode,
@@ -23,7 +24,6 @@ from queuectl.core.model.policy import (
 )
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import Attempt
-from queuectl.core.state import EngineState
 from tests.builders import (
     GPU,
     T0,
@@ -105,13 +105,13 @@ def test_what_a_workload_holds_is_not_computed_again_when_it_is_observed_unchang
     world = NodeWorld(node("a", 8))
     world.asks(one := gang("one", 2, 2))
     computed: list[str] = []
-    hold_pods = EngineState.hold_pods
+    hold = Nodes.hold
 
-    def noted(self: EngineState, entry: Entry, attempt: Attempt, charges: Shape) -> None:
+    def noted(self: Nodes, entry: Entry, attempt: Attempt, charges: Shape | None = None) -> None:
         computed.append(entry.ref.name)
-        hold_pods(self, entry, attempt, charges)
+        hold(self, entry, attempt, charges)
 
-    monkeypatch.setattr(EngineState, "hold_pods", noted)
+    monkeypatch.setattr(Nodes, "hold", noted)
     world.tell(observed(one, suspended=False, generation=2))
     world.run()
     world.finish(one)

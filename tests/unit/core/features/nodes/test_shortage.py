@@ -327,10 +327,12 @@ def test_readers_compare_quota_with_the_same_capacity(
     rules = FlavorNodes(mode=mode, headroom=((GPU, 3),))
     policies = [replace(A100, nodes=rules), flavor("any"), quota(gpus=9, cpu=1, licenses=1)]
     made = NodeWorld(*nodes, policies=policies)
-    state, told = engine_state.state(made.engine), made.engine.take_capacities()
+    state, told = engine_state.state(made.engine), made.engine.features.nodes.take_capacities()
     assert told is not None
     found, total = told_capacities(told, state.directory.flavors), promised(state.tree)
-    assert {cell: one for cell, one in found.items() if cell in total} == state.nodes.capacities(total)
+    assert {
+        cell: one for cell, one in found.items() if cell in total
+    } == made.engine.features.nodes.room.capacities(total)
 
 
 # --- properties
