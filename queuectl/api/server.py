@@ -40,6 +40,7 @@ from queuectl.api.preemption_routes import PreemptionRoutes
 from queuectl.api.queue_routes import QueueRoutes
 from queuectl.api.requests import Caller, Cursors, Endpoint, Identify, KnownKinds, Question, unrestricted
 from queuectl.api.schemas import Committed, Health
+from queuectl.api.usage_routes import UsageRoutes
 from queuectl.api.view import AnswerSource, PastStates, View, controller
 from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes
@@ -135,6 +136,7 @@ def application(
         CapacityRoutes(source),
         workloads,
         AnswerRoutes(source, workloads),
+        UsageRoutes(source),
         PreemptionRoutes(source, workloads),
         WhatIfRoutes(source, workloads, parts["what_ifs"]),
         ForecastRoutes(source, workloads, parts.get("forecasts")),

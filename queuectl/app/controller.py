@@ -324,7 +324,9 @@ async def _verify(settings: Settings, cluster: str, metrics: Metrics) -> None:
     """Compare the ledger with its own history again and again, in a process of its own."""
     seconds = settings.controller.verify_seconds
     while True:
-        async with contextlib.aclosing(comparisons(settings.database_url, cluster, seconds)) as found:
+        async with contextlib.aclosing(
+            comparisons(settings.database_url, cluster, seconds, zone=settings.accounting.zone)
+        ) as found:
             async for findings in found:
                 if findings is None:
                     continue

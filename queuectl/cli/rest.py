@@ -151,11 +151,15 @@ class Server:
     def look_back(self, to: datetime | timedelta | None) -> None:
         """From now on ask for answers as of a time, or of so long ago; None: of now. Raises Failure."""
         if isinstance(to, timedelta):
-            self._ask(f"{self.url}/api/v1/clusterqueues?limit=1")
+            self.learn_time()
             if self.now is None:
                 raise Failure("--as-of: the server does not send its time: give a time, not how long ago")
             to = self.now - to
         self._as_of = to
+
+    def learn_time(self) -> None:
+        """Ask for something small, so that `now` is known."""
+        self._ask(f"{self.url}/api/v1/clusterqueues?limit=1")
 
     @property
     def looks_back(self) -> bool:

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Column, DateTime, MetaData, SmallInteger, Table, Text, Uuid
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    MetaData,
+    Numeric,
+    SmallInteger,
+    Table,
+    Text,
+    Uuid,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 
 SCHEMA: Final = "queuectl"
@@ -257,6 +268,47 @@ attribution = Table(
     Column("user_name", Text),  # whose usage it is; null: unknown
     Column("priority_class", Text),
     Column("account", JSONB, nullable=False),
+)
+
+rolled = Table(
+    "rolled",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("since", _Time, nullable=False),  # the beginning of the first piece
+    Column("until", _Time, nullable=False),
+    Column("sequence", BigInteger, nullable=False),  # of the last decision up to `until`
+    Column("zone", Text, nullable=False),  # pieces are cut where its days begin
+    Column("zone_since", _Time, nullable=False),  # from then on
+)
+
+usage_hour = Table(
+    "usage_hour",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("begins_at", _Time, primary_key=True),
+    Column("ends_at", _Time, nullable=False),
+    Column("flavor", Text, primary_key=True),
+    Column("resource", Text, primary_key=True),
+    Column("cluster_queue", Text, primary_key=True),
+    Column("attribution", Text, primary_key=True),  # empty: nobody
+    Column("amount", Numeric, nullable=False),  # base units times microseconds
+)
+
+capacity_hour = Table(
+    "capacity_hour",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("begins_at", _Time, primary_key=True),
+    Column("ends_at", _Time, nullable=False),
+    Column("flavor", Text, primary_key=True),
+    Column("resource", Text, primary_key=True),
+    # Base units times microseconds.
+    Column("usable", Numeric, nullable=False),
+    Column("unusable", Numeric, nullable=False),
+    Column("unmanaged", Numeric, nullable=False),
+    Column("held", Numeric, nullable=False),
+    Column("free", Numeric, nullable=False),
+    Column("overcommitted", Numeric, nullable=False),
 )
 
 effect = Table(

@@ -110,6 +110,54 @@ class PastHolds(NamedTuple):
     """Time of the oldest decision that the ledger still has; None: there is none."""
 
 
+class BookedOn(NamedTuple):
+    """Whom holds are booked on, as it was at their admission."""
+
+    namespace: str
+    queue: str
+    """Name of the LocalQueue."""
+    submitter: str | None
+    user: str | None
+    priority_class: str | None
+    account: dict[str, str]
+    """By account key; keys without a value are left out."""
+
+
+class UsageSumOf(NamedTuple):
+    """All that was held of one cell in one ClusterQueue and is booked on the same."""
+
+    booked: BookedOn | None
+    """None: nobody."""
+    cluster_queue: str
+    flavor: str
+    resource: str
+    amount: int
+    """Base units times microseconds."""
+
+
+class CapacitySum(NamedTuple):
+    """What the nodes of a flavor had over a time, as far as it is known: held + free + unmanaged = usable +
+    overcommitted. Base units times microseconds."""
+
+    flavor: str
+    resource: str
+    usable: int
+    unusable: int
+    unmanaged: int
+    held: int
+    free: int
+    overcommitted: int
+
+
+class UsageOfTime(NamedTuple):
+    """`since` and `until`: as asked, as far as the ledger knows that time."""
+
+    since: datetime
+    until: datetime
+    rows: list[UsageSumOf]
+    capacity: list[CapacitySum]
+
+
 class PreemptionRow(NamedTuple):
     """The decision that evicted a workload by preemption, and the attempt that it ended."""
 
@@ -175,6 +223,8 @@ class TooMuchHistory(Exception):
     """A time has more rows than one answer may cost."""
 
 
+MOST_USAGE: Final = 100_000
+"""Different bookings, ClusterQueues and cells in one answer about usage."""
 MOST_HELD: Final = 100_000
 """Rows of `past_holds`."""
 MOST_STARTS: Final = 10_000
@@ -349,6 +399,12 @@ class Readings(Past, Protocol):
 
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
         """What was held between these times, however short. Raises TooMuchHistory."""
+
+    async def usage_zone(self) -> str:
+        """The time zone in which days and months of usage begin."""
+
+    async def usage(self, *, since: datetime, until: datetime) -> UsageOfTime:
+        """What was held and what nodes had from `since` to `until`, or to now. Raises TooMuchHistory."""
 
     async def queues_of(self, workloads: Collection[WorkloadId], *, until: int) -> dict[WorkloadId, str]:
         """The LocalQueue in which each was last queued up to sequence `until`, also if it is over."""

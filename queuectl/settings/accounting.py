@@ -1,8 +1,9 @@
-"""Section `accounting`: what usage is accounted by."""
+"""Section `accounting`: what usage is accounted by, and in which time zone months begin."""
 
 from __future__ import annotations
 
 from typing import Annotated, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator, model_validator
 
@@ -52,6 +53,17 @@ class AccountKeySettings(Section):
 class AccountingSettings(Section):
     keys: tuple[AccountKeySettings, ...] = Field(default=(), max_length=MAX_KEYS, strict=False)
     """What an admission is booked on beside its queues and its user."""
+    zone: str = Field(default="UTC", max_length=64)
+    """Time zone, such as Europe/Berlin, in which days and months of usage begin."""
+
+    @field_validator("zone")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"{value!r} is not the name of a time zone, such as Europe/Berlin") from None
+        return value
 
     @model_validator(mode="after")
     def _distinct_keys(self) -> AccountingSettings:

@@ -33,6 +33,7 @@ from queuectl.core.model.workload import (
     UsageSum,
     WorkloadId,
 )
+from queuectl.ledger.attributions import StoredAttribution
 from queuectl.ledger.codec import (
     options_from_json,
     past_from_json,
@@ -82,6 +83,7 @@ class MemoryStore:
     workloads: dict[WorkloadId, StoredWorkload] = field(default_factory=dict)
     updated: dict[WorkloadId, int] = field(default_factory=dict)
     holds: dict[tuple[WorkloadId, int], tuple[HoldLine, ...]] = field(default_factory=dict)
+    attributions: dict[str, StoredAttribution] = field(default_factory=dict)
     ended_holds: list[EndedHold] = field(default_factory=list)
     effects: dict[EffectKey, int] = field(default_factory=dict)
     closed_effects: dict[int, EffectRow] = field(default_factory=dict)
@@ -271,6 +273,7 @@ class MemoryLedger:
 
     def _apply(self, segment: Segment, now: datetime, journal: _Journal) -> None:
         store = self.store
+        store.attributions |= segment.attributions
         self._configure(segment, journal)
         for seen in segment.seen:
             self._see(seen, journal)

@@ -32,6 +32,7 @@ from queuectl.ledger.write.plan_rows import HoldLine
 from queuectl.ports.history import WorkloadHistory
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import (
+    BookedOn,
     DecisionRow,
     Held,
     PastHolds,
@@ -43,6 +44,8 @@ from queuectl.ports.reader import (
     Revision,
     StartsSpan,
     StoryRows,
+    UsageOfTime,
+    UsageSumOf,
     WorkloadStarts,
 )
 from tests.doubles.ledger import MemoryLedger, MemoryStore
@@ -149,14 +152,45 @@ class ReadableLedger(MemoryLedger):
         return preemptions(self.store.decisions, before, since, until, limit)
 
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
+        return past_holds(self.store.decisions, self._all_holds(), since, until)
+
+    def _all_holds(self) -> list[tuple[tuple[HoldLine, ...], datetime, datetime | None]]:
+        """Lines with their start and end."""
         store = self.store
-        ended = [(hold.lines, hold.start, hold.end) for hold in store.ended_holds]
-        open_ = [
+        open_holds = [
             (lines, attempt.admitted_at, None)
             for (workload, _), lines in store.holds.items()
             if (attempt := store.workloads[workload].attempt) is not None
         ]
-        return past_holds(store.decisions, [*ended, *open_], since, until)
+        return [*((hold.lines, hold.start, hold.end) for hold in store.ended_holds), *open_holds]
+
+    async def usage_zone(self) -> str:
+        return "UTC"
+
+    async def usage(self, *, since: datetime, until: datetime) -> UsageOfTime:
+        """Without capacity, and from the first hour of the first decision on."""
+        first = self._first_decision().now.replace(minute=0, second=0, microsecond=0)
+        since, until = max(since, first), min(until, await self.now())
+        sums: defaultdict[tuple[str, str, str, str], int] = defaultdict(int)
+        for lines, start, end in self._all_holds():
+            length = min(until, end or until) - max(since, start)
+            for line in lines:
+                key = (line.cluster_queue, line.attribution or "", line.flavor, line.resource)
+                amount = line.count * line.amount * (length // timedelta(microseconds=1))
+                if amount > 0:
+                    sums[key] += amount
+        rows = [
+            UsageSumOf(self._booked(attribution), queue, flavor, resource, amount)
+            for (queue, attribution, flavor, resource), amount in sorted(sums.items())
+        ]
+        return UsageOfTime(since, max(since, until), rows, [])
+
+    def _booked(self, id: str) -> BookedOn | None:
+        one = self.store.attributions.get(id)
+        if one is None:
+            return None
+        account = {key: value["value"] for key, value in one.account.items()}
+        return BookedOn(one.namespace, one.queue, one.submitter, one.user_name, one.priority_class, account)
 
     async def queues_of(self, workloads: Collection[WorkloadId], *, until: int) -> dict[WorkloadId, str]:
         return {

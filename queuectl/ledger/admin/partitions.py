@@ -9,7 +9,9 @@ from typing import Final
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from queuectl.ledger.history.usage_hours import roll_up, rolled
 from queuectl.ledger.pool import ledger_call
+from queuectl.ledger.read.queries import clusters
 from queuectl.ledger.tables import HISTORY, SCHEMA
 
 MONTHS_AHEAD: Final = 3
@@ -49,14 +51,19 @@ async def add_partitions(connection: AsyncConnection, months_ahead: int = MONTHS
 async def drop_history(pool: AsyncEngine, keep_months: int) -> list[str]:
     """Drop months of history that ended over `keep_months` months ago; returns the partitions' names.
 
-    With them go revisions of policy and podsets that nothing refers to any more. Open workloads, attempts and
-    holds, and the policy in force, are not history and stay, however old.
+    Usage is rolled up before, and a month with an hour that is not stays. With the months go revisions of
+    policy and podsets that nothing refers to any more. Open workloads, attempts and holds, and the policy in
+    force, are not history and stay, however old.
     """
     if keep_months < 1:
         raise ValueError(f"history is kept for at least 1 month, not {keep_months}")
+    rolled_until = [await _roll_up(pool, cluster) for cluster in await clusters(pool)]
     async with pool.begin() as connection:
         now: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
         oldest = now.year * 12 + now.month - 1 - keep_months
+        oldest = min(
+            [oldest, *(when.year * 12 + when.month - 1 for when in rolled_until if when is not None)]
+        )
         dropped = []
         for name in await _leaves(connection):
             match = _LEAF.search(name)
@@ -70,6 +77,16 @@ async def drop_history(pool: AsyncEngine, keep_months: int) -> list[str]:
         async with pool.begin() as connection:
             await connection.execute(_UNUSED_SHAPES, {"before": _begins(oldest)})
     return dropped
+
+
+async def _roll_up(pool: AsyncEngine, cluster: str) -> datetime | None:
+    """Roll up usage, and return up to when it is; None: the cluster has no decision."""
+    async with pool.connect() as connection:
+        state = await rolled(connection, cluster)
+    await roll_up(pool, cluster, "UTC" if state is None else state.zone)
+    async with pool.connect() as connection:
+        state = await rolled(connection, cluster)
+    return None if state is None else state.until.astimezone(UTC)
 
 
 _ENDED_REVISIONS: Final = text(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Numeric, cast, func, or_, select
@@ -18,15 +19,18 @@ from queuectl.core.model.workload import AttemptState, ConfigKey, Verb
 from queuectl.ledger import tables as t
 from queuectl.ledger.admin.partitions import used_defaults
 from queuectl.ledger.admin.schema import check_schema
+from queuectl.ledger.admin.usage_check import compare_usage
 from queuectl.ledger.codec import cleaned, dump
 from queuectl.ledger.history import checkpoint
 from queuectl.ledger.history.replay import Expected, Holding, LedgerFinding, Line, Replay, lines_of
+from queuectl.ledger.history.usage_hours import rolled
 from queuectl.ledger.pool import create_pool, ledger_call, reading, stream
 from queuectl.ledger.read.queries import clusters
 from queuectl.ledger.shapes import id_of
 
 _TIMEOUT: Final = 120.0
 """Timeout of one statement in seconds: enough for a large history."""
+_FIRST_HOURS: Final = timedelta(hours=25)
 _CHUNK: Final = 1000
 """Sequences that one statement asks for."""
 
@@ -63,6 +67,8 @@ class Verifier:
         """The state of the last run; None after findings, and before the first decision."""
         self._stored = 0
         """Sequence of the stored checkpoint."""
+        self._usage_until: datetime | None = None
+        """Up to when roll-ups of usage were compared."""
 
     @ledger_call
     async def run(self, *, whole: bool = False) -> list[LedgerFinding]:
@@ -81,7 +87,8 @@ class Verifier:
                 self._replay = replay
             # Not of the replayed state: a run after it need not read that again.
             shapes = await self._changed_shapes(connection) if whole else []
-            return [*replay.findings, *shapes, *await self._used_defaults(connection)]
+            usage = await self._compare_usage_hours(connection, whole=whole)
+            return [*replay.findings, *shapes, *usage, *await self._used_defaults(connection)]
 
     @ledger_call
     async def store(self, least: int) -> None:
@@ -160,6 +167,15 @@ class Verifier:
             async for id, pod_sets in stream(connection, query)
             if id != id_of(pod_sets)
         ]
+
+    async def _compare_usage_hours(self, connection: AsyncConnection, *, whole: bool) -> list[LedgerFinding]:
+        """Of hours that no run before has compared; the first run compares those of a day."""
+        since = None if whole else self._usage_until
+        if since is None and not whole and (state := await rolled(connection, self._cluster)) is not None:
+            since = state.until - _FIRST_HOURS
+        found, until = await compare_usage(connection, self._cluster, since)
+        self._usage_until = None if found else until
+        return found
 
     async def _compare_leadership(self, connection: AsyncConnection, replay: Replay) -> None:
         row = t.leadership.c

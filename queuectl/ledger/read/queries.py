@@ -18,7 +18,7 @@ from queuectl.ledger.history.past_lives import last_decision
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.published_facts import facts_after
-from queuectl.ledger.read import answers
+from queuectl.ledger.read import answers, usage
 from queuectl.ledger.rows import (
     configs_in_force,
     decision_row,
@@ -37,6 +37,7 @@ from queuectl.ports.reader import (
     Reading,
     StartsSpan,
     StoryRows,
+    UsageOfTime,
     WorkloadStarts,
 )
 
@@ -190,6 +191,16 @@ class LedgerReadings:
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             return await answers.past_holds(connection, self._cluster, since, until)
+
+    @ledger_call
+    async def usage_zone(self) -> str:
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
+            return await usage.usage_zone(connection, self._cluster)
+
+    @ledger_call
+    async def usage(self, *, since: datetime, until: datetime) -> UsageOfTime:
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
+            return await usage.usage(connection, self._cluster, since, until)
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         return await self._decisions(None, after, limit)

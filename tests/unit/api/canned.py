@@ -27,6 +27,7 @@ from queuectl.core.model.workload import (
 )
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import (
+    CapacitySum,
     DecisionRow,
     EffectRow,
     ForecastCalibration,
@@ -38,6 +39,8 @@ from queuectl.ports.reader import (
     StartForecast,
     StartsSpan,
     StoryRows,
+    UsageOfTime,
+    UsageSumOf,
     WorkloadStarts,
 )
 from tests.doubles import readers as answers
@@ -149,6 +152,8 @@ class CannedReadings:
         self.rows: list[DecisionRow] = []
         self.effects: list[EffectRow] = []
         self.held: list[Held] = []
+        self.booked: list[UsageSumOf] = []
+        self.had: list[CapacitySum] = []
         self._workloads: dict[WorkloadId, tuple[int, StoredWorkload]] = {}
         self._configs: dict[ConfigKey, tuple[int, str | None]] = {}
         self.batch = 0
@@ -186,6 +191,16 @@ class CannedReadings:
         self._answer()
         known = (when for when, one in self.pasts.items() if NO_FLAVOR in {c.flavor for c in one.capacities})
         return min(known, default=None)
+
+    async def usage_zone(self) -> str:
+        self._answer()
+        return "Asia/Kathmandu"
+
+    async def usage(self, *, since: datetime, until: datetime) -> UsageOfTime:
+        """`booked` and `had`, whatever is asked for."""
+        self._answer()
+        self.looks.append(since)
+        return UsageOfTime(since, until, self.booked, self.had)
 
     def commit(self, *workloads: StoredWorkload, configs: dict[ConfigKey, str | None] | None = None) -> None:
         number = self.sequence + 1

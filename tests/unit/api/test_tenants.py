@@ -177,8 +177,8 @@ CONTENT = {"move": {"queue": "main"}, "priority": {"priorityClass": None}, "fit"
 
 async def test_the_tables_of_this_module_have_every_path(rest: Rest) -> None:
     paths = set((await rest.get("/openapi.json"))["paths"]) - {"/healthz", "/readyz"}
-    # For a quote and a plan: tests/unit/api/test_what_ifs.py.
-    assert paths == {*LISTS, *ONES, *CHANGES, "/api/v1/quote", "/api/v1/plan"}
+    # For a quote and a plan: tests/unit/api/test_what_ifs.py; for usage: test_usage.py.
+    assert paths == {*LISTS, *ONES, *CHANGES, "/api/v1/quote", "/api/v1/plan", "/api/v1/usage"}
 
 
 @pytest.mark.parametrize("path", CHANGES)

@@ -1,0 +1,61 @@
+"""Usage by users, queues, account keys: sums of what was held over a time (B5, B6). Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from queuectl.ports.reader import BookedOn, UsageSumOf
+
+Read = Callable[[BookedOn], str | None]
+OF_BOOKING: Final[dict[str, Read]] = {
+    "user": lambda one: one.user,
+    "submitter": lambda one: one.submitter,
+    "namespace": lambda one: one.namespace,
+    "localqueue": lambda one: f"{one.namespace}/{one.queue}",
+    "class": lambda one: one.priority_class,
+}
+AXES: Final = (*OF_BOOKING, "clusterqueue", "flavor")
+"""What usage may be divided by, beside account keys. It is always divided by resource."""
+
+
+class UsageLine(NamedTuple):
+    """One row of an answer."""
+
+    keys: tuple[str | None, ...]
+    """A value for each axis; None: nothing is known, or nothing is booked."""
+    others: bool
+    """All that the caller may not read."""
+    resource: str
+    amount: int
+    """Base units times microseconds."""
+
+
+def usage_by(
+    rows: Iterable[UsageSumOf], by: Sequence[str], visible: Callable[[str | None], bool]
+) -> list[UsageLine]:
+    """The sums by these axes, the largest of a resource first. `visible`: what is booked on a namespace.
+
+    The lines of a resource add up to all that was held of it.
+    """
+    sums: defaultdict[tuple[bool, tuple[str | None, ...], str], int] = defaultdict(int)
+    for row in rows:
+        shown = visible(row.booked.namespace if row.booked is not None else None)
+        keys = tuple(_key(row, axis) for axis in by) if shown else (None,) * len(by)
+        sums[not shown, keys, row.resource] += row.amount
+    lines = [UsageLine(keys, others, resource, n) for (others, keys, resource), n in sums.items()]
+    return sorted(
+        lines, key=lambda one: (one.resource, one.others, -one.amount, [key or "" for key in one.keys])
+    )
+
+
+def _key(row: UsageSumOf, axis: str) -> str | None:
+    if axis == "clusterqueue":
+        return row.cluster_queue
+    if axis == "flavor":
+        return row.flavor
+    if row.booked is None:
+        return None
+    of_booking = OF_BOOKING.get(axis)
+    return row.booked.account.get(axis) if of_booking is None else of_booking(row.booked)

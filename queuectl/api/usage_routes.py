@@ -1,0 +1,205 @@
+"""Usage by users, queues and account keys: schemas, documents and the endpoint (docs/accounting.md)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field, PlainValidator
+
+from queuectl.answers.usage import AXES, UsageLine, usage_by
+from queuectl.api import requests, schemas
+from queuectl.api.http import bad_request
+from queuectl.api.requests import ALL, FLAVORS, WORKLOADS, Endpoint, Parameter, Question
+from queuectl.api.schemas import Committed, Document
+from queuectl.api.view import AnswerSource, committed, now
+from queuectl.ports.periods import HOUR, Piece, month_bounds
+from queuectl.ports.reader import MOST_USAGE, TooMuchHistory, UsageOfTime
+
+MOST_AXES: Final = 4
+_MICROSECONDS: Final = 3_600_000_000
+"""Of an hour."""
+
+
+def _axes(text: str) -> tuple[str, ...]:
+    found = tuple(text.split(","))
+    if not 1 <= len(found) <= MOST_AXES or len(set(found)) < len(found) or not all(found):
+        raise ValueError(f"1 to {MOST_AXES} different names, such as user,namespace")
+    return found
+
+
+def _zone(text: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("the name of a time zone, such as Europe/Berlin") from None
+
+
+BY: Final = Parameter(
+    "by",
+    Annotated[tuple[str, ...], PlainValidator(_axes, json_schema_input_type=str)],
+    f"What to divide by, with commas: {', '.join(AXES)}, or account keys. Without it: user.",
+    maxLength=200,
+)
+MONTH: Final = Parameter(
+    "month",
+    Annotated[str, Field(pattern="^[0-9]{4}-(0[1-9]|1[0-2])$")],
+    "Of this month, in the place of `since` and `until`.",
+    "a month such as 2026-11",
+)
+ZONE: Final = Parameter(
+    "zone",
+    Annotated[ZoneInfo, PlainValidator(_zone, json_schema_input_type=str)],
+    "Time zone in which the month begins. Without it: the configured one.",
+    maxLength=64,
+)
+
+
+class UsageItem(Document):
+    """What was held of one resource by all that have the same keys."""
+
+    keys: dict[str, str | None] = Field(
+        description="By name in `by`. Null: nothing is booked there, or it is not known."
+    )
+    others: bool = Field(description="All that the caller may not read, in one item.")
+    resource: str
+    amount: float = Field(description="Base units times hours: GPU-hours, milli-cpu-hours, byte-hours.")
+    exact: str = Field(description="The same in base units times microseconds, as a whole number.")
+
+
+class UsageTotal(Document):
+    """One flavor and resource: held + free + unmanaged = usable + overcommitted, while capacity is known."""
+
+    flavor: str
+    resource: str
+    used: float = Field(description="Held by all workloads: the sum of the items.")
+    held: float = Field(description="The same while the capacity of the nodes was known.")
+    free: float = Field(description="On usable nodes: held by nothing.")
+    unmanaged: float = Field(description="By pods that belong to no workload.")
+    usable: float = Field(description="On nodes that were ready.")
+    unusable: float = Field(description="On other nodes.")
+    overcommitted: float = Field(description="Held or used beyond what usable nodes had.")
+
+
+class UsageReport(Committed):
+    """Who held what over a time."""
+
+    since: datetime = Field(description="As asked, or from when on the ledger knows it.")
+    until: datetime = Field(description="As asked, or now.")
+    zone: str = Field(description="In which the month begins.")
+    by: tuple[str, ...]
+    items: tuple[UsageItem, ...] = Field(description="Those of a resource add up to all that was held of it.")
+    totals: tuple[UsageTotal, ...] = Field(
+        description="By flavor and resource, base units times hours: of flavors that the caller may get."
+    )
+
+
+class UsageRoutes:
+    def __init__(self, source: AnswerSource) -> None:
+        self._source = source
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return (
+            Endpoint(
+                "/api/v1/usage",
+                "Who held what over a time, and what the nodes had",
+                self.usage,
+                UsageReport,
+                (BY, MONTH, requests.FROM, requests.UNTIL, ZONE),
+                lambda values: True,
+                "Namespaces in which the caller may not list workloads are one item. "
+                f"At most {MOST_USAGE} different bookings. Without a time: this month.",
+            ),
+        )
+
+    async def usage(self, question: Question) -> schemas.Committed:
+        sight = await self._source.sight_of(question)
+        zone = question.values.get("zone") or ZoneInfo(
+            await self._source.ask(self._source.readings.usage_zone())
+        )
+        period = _period(question, zone, now(sight))
+        by = question.values.get("by", ("user",))
+        try:
+            found = await self._source.ask(
+                self._source.readings.usage(since=period.begins, until=period.ends)
+            )
+        except TooMuchHistory:
+            raise bad_request(
+                "parameter since: history before the first hour that is kept is gone, or more than "
+                f"{MOST_USAGE} different bookings: ask for a shorter time, at hours"
+            ) from None
+        _check(by, found)
+        namespaces = {row.booked.namespace for row in found.rows if row.booked is not None}
+        allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
+        lines = usage_by(found.rows, by, lambda one: allowed is ALL or (one is not None and one in allowed))
+        return UsageReport(
+            since=found.since,
+            until=found.until,
+            zone=str(zone),
+            by=by,
+            items=tuple(_item(one, by) for one in lines),
+            totals=await _totals(question, found),
+            **committed(sight),
+        )
+
+
+def _period(question: Question, zone: ZoneInfo, until: datetime) -> Piece:
+    """The time that is asked for. Raises a 400."""
+    values = question.values
+    if "month" in values:
+        if "since" in values or "until" in values:
+            raise bad_request("parameter month: goes without since and until")
+        return month_bounds(values["month"], zone)
+    if "since" not in values:
+        if "until" in values:
+            raise bad_request("parameter until: goes with since")
+        return month_bounds(f"{until.astimezone(zone):%Y-%m}", zone)
+    # Without an end: up to the clock of the ledger, which is ahead of that of the last commit.
+    period = Piece(values["since"], values.get("until", max(until, values["since"]) + HOUR))
+    if period.begins >= period.ends:
+        raise bad_request("parameter since: must be before until")
+    return period
+
+
+def _check(by: Sequence[str], found: UsageOfTime) -> None:
+    """Raises a 400 if there is no such axis."""
+    keys = {key for row in found.rows if row.booked is not None for key in row.booked.account}
+    for axis in by:
+        if axis not in AXES and axis not in keys:
+            known = ", ".join((*AXES, *sorted(keys)))
+            raise bad_request(f"parameter by: nothing was booked on {axis!r} in that time; there are {known}")
+
+
+def _item(line: UsageLine, by: Sequence[str]) -> UsageItem:
+    return UsageItem(
+        keys=dict(zip(by, line.keys, strict=True)),
+        others=line.others,
+        resource=line.resource,
+        amount=line.amount / _MICROSECONDS,
+        exact=str(line.amount),
+    )
+
+
+async def _totals(question: Question, found: UsageOfTime) -> tuple[UsageTotal, ...]:
+    used: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for row in found.rows:
+        used[row.flavor, row.resource] += row.amount
+    capacity = {(one.flavor, one.resource): one for one in found.capacity}
+    cells = sorted({*used, *capacity})
+    allowed = await question.caller.names(FLAVORS, {flavor for flavor, _ in cells})
+    totals = []
+    for cell in cells:
+        if cell[0] not in allowed:
+            continue
+        known = capacity[cell]._asdict() if cell in capacity else {}
+        amounts = {
+            name: known.get(name, 0) / _MICROSECONDS
+            for name in ("held", "free", "unmanaged", "usable", "unusable", "overcommitted")
+        }
+        totals.append(
+            UsageTotal(flavor=cell[0], resource=cell[1], used=used.get(cell, 0) / _MICROSECONDS, **amounts)
+        )
+    return tuple(totals)

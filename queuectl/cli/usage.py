@@ -1,0 +1,138 @@
+"""`usage`: who held what over a time."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import click
+
+from queuectl.cli import printing, rest
+from queuectl.cli.answers import resource_hours, times
+from queuectl.cli.arguments import Since
+from queuectl.cli.options import Options, with_options
+from queuectl.cli.printing import NOTHING, Column, printable
+from queuectl.cli.reading import When
+from queuectl.cli.rest import Document
+from queuectl.core.model.resources import CPU, format_amount
+
+CSV: Final = "csv"
+_OTHERS: Final = "(others)"
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""A cell that begins so is a formula to a spreadsheet."""
+_TOTALS: Final = (
+    *(Column("FLAVOR"), Column("RESOURCE"), Column("USED", right=True), Column("FREE", right=True)),
+    *(Column("UNMANAGED", right=True), Column("UNUSABLE", right=True), Column("CAPACITY", right=True)),
+    Column("OVERCOMMITTED", right=True, wide=True),
+)
+
+
+@click.command("usage")
+@click.option(
+    "--by",
+    default="user",
+    show_default=True,
+    metavar="NAMES",
+    help="What to divide by, with commas: user, submitter, namespace, localqueue, clusterqueue, class, "
+    "flavor, or account keys such as project.",
+)
+@click.option("--month", metavar="YYYY-MM", help="Of this month.  [default: the present one]")
+@click.option("--since", type=Since(), metavar="TIME", help="From then on: 12h, 7d, or a time (UTC).")
+@click.option("--until", type=Since(), metavar="TIME", help="With --since: up to then.  [default: now]")
+@click.option("--zone", metavar="ZONE", help="In which the month begins.  [default: as configured]")
+@partial(with_options, formats=(CSV,))
+def usage(options: Options, by: str, month: str | None, since: When, until: When, zone: str | None) -> None:
+    """Show who held how much over a time, in resource-hours, and what the nodes had.
+
+    Held is from the admission until the pods are gone. The rows of a resource add up to all that was held of
+    it: what you may not read is one row. With -o csv cores, GiB or devices times hours, without rounding.
+    """
+    if month is not None and (since is not None or until is not None):
+        raise click.UsageError("--month goes without --since and --until")
+    if until is not None and since is None:
+        raise click.UsageError("--until goes with --since")
+    server = rest.connect(options)
+    asked = {"by": by} | ({"month": month} if month else {}) | ({"zone": zone} if zone else {})
+    if since is not None:
+        server.learn_time()
+        asked |= times(server, since, until)
+    found = server.get(("usage",), asked)
+    if options.output == CSV:
+        _csv(found)
+    elif options.output != "table":
+        printing.document(found, options.output)
+    else:
+        _tables(found, wide=options.wide)
+
+
+def _tables(found: Document, *, wide: bool) -> None:
+    since, until = printing.local(found["since"]), printing.local(found["until"])
+    click.echo(f"From {since} to {until}, in resource-hours")
+    if not found["items"]:
+        click.echo("Nothing was held.")
+    else:
+        click.echo()
+        columns = (*(Column(name.upper()) for name in found["by"]), Column("RESOURCE"))
+        whole: defaultdict[str, float] = defaultdict(float)
+        for item in found["items"]:
+            whole[item["resource"]] += item["amount"]
+        rows = [
+            (
+                *_names(found["by"], item),
+                item["resource"],
+                resource_hours(item["resource"], item["amount"]),
+                f"{100 * item['amount'] / whole[item['resource']]:.1f}%",
+            )
+            for item in found["items"]
+        ]
+        printing.table((*columns, Column("USED", right=True), Column("SHARE", right=True)), rows)
+    if found["totals"]:
+        click.echo()
+        printing.table(_TOTALS, [_total(one) for one in found["totals"]], wide=wide)
+
+
+def _total(one: Document) -> tuple[str, ...]:
+    known = one["usable"] + one["unusable"] > 0
+    amounts = (one["free"], one["unmanaged"], one["unusable"], one["usable"] + one["unusable"])
+    return (
+        *(one["flavor"], one["resource"], resource_hours(one["resource"], one["used"])),
+        *(resource_hours(one["resource"], amount) if known else NOTHING for amount in amounts),
+        resource_hours(one["resource"], one["overcommitted"]) if known else NOTHING,
+    )
+
+
+def _names(by: Sequence[str], item: Document) -> Iterator[str]:
+    for name in by:
+        yield _OTHERS if item["others"] else printable(item["keys"][name] or NOTHING)
+
+
+def _csv(found: Document) -> None:
+    rows = csv.writer(sys.stdout, lineterminator="\n")
+    rows.writerow(("since", "until", *found["by"], "others", "resource", "unit", "amount"))
+    for item in found["items"]:
+        unit, size = _unit(item["resource"])
+        rows.writerow(
+            (
+                *(found["since"], found["until"]),
+                *(_cell(item["keys"][name] or "") for name in found["by"]),
+                *("true" if item["others"] else "false", item["resource"], unit),
+                f"{item['amount'] / size:.6f}",
+            )
+        )
+
+
+def _cell(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _unit(resource: str) -> tuple[str, int]:
+    """The unit of an amount times hours, and its base units."""
+    if resource == CPU:
+        return "core-hours", 1000
+    if format_amount(resource, 1024) == "1Ki":
+        return "GiB-hours", 1 << 30
+    return "device-hours", 1

@@ -1,0 +1,61 @@
+"""Compares roll-ups of usage with the holds that they were made of, as far as these are kept."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuectl.ledger.history.past_usage import first_since
+from queuectl.ledger.history.replay import LedgerFinding
+from queuectl.ledger.history.usage_hours import HELD, MOST_PIECES, kept_from, last_until, parameters, rolled
+from queuectl.ledger.tables import SCHEMA
+from queuectl.ports.periods import border_to, pieces
+
+_UTC: Final = ZoneInfo("UTC")
+_MOST: Final = 100
+"""Findings."""
+_DIFFERENCES: Final = text(
+    "WITH held (begins, ends, cluster_queue, attribution, flavor, resource, amount) AS ("
+    f"{HELD.text}), found (begins, cluster_queue, attribution, flavor, resource, amount) AS ("
+    "SELECT date_trunc('hour', begins_at, 'UTC'), cluster_queue, attribution, flavor, resource, sum(amount) "
+    f"FROM {SCHEMA}.usage_hour WHERE cluster_id = :cluster AND begins_at >= :since AND begins_at < :until "
+    "GROUP BY 1, 2, 3, 4, 5) "
+    "SELECT begins, cluster_queue, attribution, flavor, resource, found.amount, held.amount "
+    "FROM held FULL JOIN found USING (begins, cluster_queue, attribution, flavor, resource) "
+    "WHERE found.amount IS DISTINCT FROM held.amount ORDER BY 1, 2, 3, 4, 5 LIMIT 100"
+)
+
+
+async def compare_usage(
+    connection: AsyncConnection, cluster: str, since: datetime | None
+) -> tuple[list[LedgerFinding], datetime | None]:
+    """Return the differences in hours of UTC from `since` on, and up to when all hours were compared.
+
+    `since`: None for all that holds are kept of. Without roll-ups there is nothing to compare.
+    """
+    state = await rolled(connection, cluster)
+    kept = await kept_from(connection, cluster, _UTC)
+    if state is None or kept is None:
+        return [], since
+    begins = max(state.since, kept, *([since] if since is not None else []))
+    until, findings = border_to(state.until, _UTC), list[LedgerFinding]()
+    while begins < until and len(findings) < _MOST:
+        some = pieces(begins, until, _UTC)[:MOST_PIECES]
+        if not some:
+            break
+        newest = await last_until(connection, cluster, state.until, 0)
+        first = await first_since(connection, cluster, newest, begins)
+        for hour, queue, attribution, flavor, resource, stored, held in await connection.execute(
+            _DIFFERENCES, parameters(cluster, some, first - 1)
+        ):
+            name = f"ClusterQueue {queue}, {flavor}/{resource}, {hour.isoformat()}, booked on {attribution}"
+            numbers = (
+                f"stored are {int(stored or 0)}, holds sum to {int(held or 0)} (base units x microseconds)"
+            )
+            findings.append(LedgerFinding("UsageHours", name, numbers))
+        begins = some[-1].ends
+    return findings, begins

@@ -1,0 +1,142 @@
+"""Usage of a time: closed hours from the roll-ups, what is before and after them from the holds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import ARRAY, Text, func, literal, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuectl.core.model.resources import FlavorResource
+from queuectl.ledger import tables as t
+from queuectl.ledger.arrays import CLOCK
+from queuectl.ledger.history.past_usage import first_since
+from queuectl.ledger.history.usage_hours import (
+    HELD,
+    NOBODY,
+    Rolled,
+    capacity_in,
+    kept_from,
+    parameters,
+    rolled,
+)
+from queuectl.ports.periods import Piece, border_from, border_to
+from queuectl.ports.reader import MOST_USAGE, BookedOn, CapacitySum, TooMuchHistory, UsageOfTime, UsageSumOf
+
+_UTC: Final = ZoneInfo("UTC")
+_PARTS: Final = ("usable", "unusable", "unmanaged", "held", "free", "overcommitted")
+Key = tuple[str, str, str, str]
+"""ClusterQueue, attribution, flavor, resource."""
+
+
+async def usage_zone(connection: AsyncConnection, cluster: str) -> str:
+    """The zone in which days of usage begin: UTC before the first roll-up."""
+    state = await rolled(connection, cluster)
+    return "UTC" if state is None else state.zone
+
+
+async def usage(connection: AsyncConnection, cluster: str, since: datetime, until: datetime) -> UsageOfTime:
+    """What was held and what nodes had from `since` to `until`, or to now. Raises TooMuchHistory."""
+    now: datetime = (await connection.execute(CLOCK, {"p_cluster": cluster})).scalar_one() or until
+    state = await rolled(connection, cluster)
+    kept = await kept_from(connection, cluster, _UTC)
+    earliest = state.since if state is not None else kept
+    since, until = max(since, earliest or until), min(until, now)
+    if earliest is None or since >= until:
+        return UsageOfTime(since, max(since, until), [], [])
+    closed, edges = _parts(state, since, until)
+    if any(edge.begins < max(kept or now, earliest) and edge.begins != closed.ends for edge in edges):
+        raise TooMuchHistory
+    sums, capacity = defaultdict[Key, int](int), defaultdict[FlavorResource, list[int]](lambda: [0] * 6)
+    for *key, amount in await connection.execute(_stored(cluster, closed)):
+        sums[key[0], key[1], key[2], key[3]] += int(amount)
+    for flavor, resource, *amounts in await connection.execute(_stored_capacity(cluster, closed)):
+        capacity[FlavorResource(flavor, resource)] = [int(amount) for amount in amounts]
+    for edge in edges:
+        await _add_edge(connection, cluster, edge, sums, capacity)
+    if len(sums) > MOST_USAGE:
+        raise TooMuchHistory
+    booked = await _booked(connection, cluster, {key[1] for key in sums})
+    rows = [
+        UsageSumOf(booked.get(attribution), queue, flavor, resource, amount)
+        for (queue, attribution, flavor, resource), amount in sorted(sums.items())
+    ]
+    return UsageOfTime(
+        since, until, rows, [CapacitySum(*cell, *amounts) for cell, amounts in sorted(capacity.items())]
+    )
+
+
+def _parts(state: Rolled | None, since: datetime, until: datetime) -> tuple[Piece, list[Piece]]:
+    """What of a time is rolled up, and what is before and after that."""
+    if state is None:
+        return Piece(until, until), [Piece(since, until)]
+    begin = border_from(since, state.zone_at(since))
+    end = border_to(min(until, state.until), state.zone_at(until))
+    if begin >= end:
+        return Piece(until, until), [Piece(since, until)]
+    return Piece(begin, end), [Piece(*edge) for edge in ((since, begin), (end, until)) if edge[0] < edge[1]]
+
+
+async def _add_edge(
+    connection: AsyncConnection,
+    cluster: str,
+    edge: Piece,
+    sums: defaultdict[Key, int],
+    capacity: defaultdict[FlavorResource, list[int]],
+) -> None:
+    last = select(t.leadership.c.sequence).where(t.leadership.c.cluster_id == cluster)
+    newest: int = (await connection.execute(last)).scalar_one()
+    after = await first_since(connection, cluster, newest, edge.begins) - 1
+    for _, _, queue, attribution, flavor, resource, amount in await connection.execute(
+        HELD, parameters(cluster, [edge], after)
+    ):
+        sums[queue, attribution, flavor, resource] += int(amount)
+    for one in await capacity_in(connection, cluster, [edge], after):
+        cell = FlavorResource(one.flavor, one.resource)
+        capacity[cell] = [a + getattr(one, name) for a, name in zip(capacity[cell], _PARTS, strict=True)]
+
+
+def _stored(cluster: str, closed: Piece) -> Any:
+    row = t.usage_hour.c
+    whose = (row.cluster_queue, row.attribution, row.flavor, row.resource)
+    return (
+        select(*whose, func.sum(row.amount))
+        .where(row.cluster_id == cluster, row.begins_at >= closed.begins, row.begins_at < closed.ends)
+        .group_by(*whose)
+        .limit(MOST_USAGE + 1)
+    )
+
+
+def _stored_capacity(cluster: str, closed: Piece) -> Any:
+    row = t.capacity_hour.c
+    return (
+        select(row.flavor, row.resource, *(func.sum(row[name]) for name in _PARTS))
+        .where(row.cluster_id == cluster, row.begins_at >= closed.begins, row.begins_at < closed.ends)
+        .group_by(row.flavor, row.resource)
+    )
+
+
+async def _booked(connection: AsyncConnection, cluster: str, ids: Iterable[str]) -> dict[str, BookedOn]:
+    row = t.attribution.c
+    wanted: Sequence[str] = sorted(set(ids) - {NOBODY})
+    columns = (
+        row.id,
+        row.namespace,
+        row.queue,
+        row.submitter,
+        row.user_name,
+        row.priority_class,
+        row.account,
+    )
+    query = select(*columns).where(
+        row.cluster_id == cluster, row.id == func.any(literal(wanted, ARRAY(Text)))
+    )
+    found = {}
+    for id, namespace, queue, submitter, user, priority_class, account in await connection.execute(query):
+        values = {key: value["value"] for key, value in account.items()}
+        found[id] = BookedOn(namespace, queue, submitter, user, priority_class, values)
+    return found

@@ -1,0 +1,74 @@
+"""Times of accounting: hours of UTC, and days and months of a time zone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import pairwise
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+HOUR: Final = timedelta(hours=1)
+_DAY: Final = timedelta(days=1)
+_MONTH: Final = re.compile(r"([0-9]{4})-([0-9]{2})")
+
+
+class Piece(NamedTuple):
+    """A time that a roll-up does not divide, in UTC: an hour, or a part of one up to a border of a day."""
+
+    begins: datetime
+    ends: datetime
+
+
+def day_begins(day: date, zone: ZoneInfo) -> datetime:
+    """When a day begins in a zone, in UTC."""
+    return datetime.combine(day, time(), zone).astimezone(UTC)
+
+
+def month_bounds(month: str, zone: ZoneInfo) -> Piece:
+    """The bounds of a month such as `2026-11`, in UTC. Raises ValueError."""
+    found = _MONTH.fullmatch(month)
+    if found is None:
+        raise ValueError(f"{month!r} is not a month such as 2026-11")
+    first = date(int(found[1]), int(found[2]), 1)
+    return Piece(day_begins(first, zone), day_begins(_next_month(first), zone))
+
+
+def _next_month(first: date) -> date:
+    return date(first.year + first.month // 12, first.month % 12 + 1, 1)
+
+
+def pieces(since: datetime, until: datetime, zone: ZoneInfo) -> list[Piece]:
+    """From `since` on, cut at hours of UTC and where days of `zone` begin, to the last border by `until`."""
+    return [Piece(*pair) for pair in pairwise(sorted({since, *_borders(since, until, zone)}))]
+
+
+def border_from(when: datetime, zone: ZoneInfo) -> datetime:
+    """The first border at `when` or later."""
+    return _borders(when, when + HOUR, zone)[0]
+
+
+def border_to(when: datetime, zone: ZoneInfo) -> datetime:
+    """The last border at `when` or before."""
+    return _borders(when - HOUR, when, zone)[-1]
+
+
+def _borders(since: datetime, until: datetime, zone: ZoneInfo) -> list[datetime]:
+    return sorted({*_hours(since, until), *_days(since, until, zone)})
+
+
+def _hours(since: datetime, until: datetime) -> Iterator[datetime]:
+    at = since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    at += HOUR if at < since else timedelta(0)
+    while at <= until:
+        yield at
+        at += HOUR
+
+
+def _days(since: datetime, until: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+    day = since.astimezone(zone).date()
+    while (at := day_begins(day, zone)) <= until:
+        if at >= since:
+            yield at
+        day += _DAY

@@ -1,0 +1,325 @@
+"""Usage is the integral of the holds, to the unit: in memory and in Postgres, rolled up or not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuectl.core.decisions import Decision
+from queuectl.core.model.capacity import FlavorCapacity, FlavorResourceCapacity
+from queuectl.core.model.policy import CapacityMode
+from queuectl.core.model.workload import NOTHING_FOR_READERS, Attribution, ForReaders
+from queuectl.ledger.admin.partitions import drop_history
+from queuectl.ledger.admin.verify import verify
+from queuectl.ledger.history.replay import LedgerFinding
+from queuectl.ledger.history.usage_hours import roll_up, rolled
+from queuectl.ledger.pool import create_pool
+from queuectl.ledger.read.queries import LedgerReadings
+from queuectl.ledger.write.postgres import PostgresLedger
+from queuectl.ports.reader import TooMuchHistory, UsageOfTime
+from tests.doubles.readers import ReadableLedger
+from tests.integration.ledger.plans import GPU, admit, configure, enqueue, plan, release, retire, shrink
+from tests.unit.core import profiles
+
+HOUR = timedelta(hours=1)
+BERLIN_SPRING = datetime(2027, 3, 27, 12, tzinfo=UTC)
+"""Before the day with 23 hours, and a new month."""
+ZONES = ("UTC", "Europe/Berlin", "Asia/Kathmandu", "Australia/Lord_Howe")
+USERS = ("ada", "bob", None)
+
+_runs = iter(range(10**9))
+
+
+def booked(name: str, number: int, now: datetime, user: str | None, gpus: int = 4) -> Decision:
+    one = Attribution(namespace=f"ns-{user}", queue="lq", submitter=user, user=user)
+    return replace(admit(name, number, now=now, gpus=gpus), attribution=None if user is None else one)
+
+
+async def findings(url: str, cluster: str) -> list[LedgerFinding]:
+    """Without those about times for which there are no partitions."""
+    return [one for one in await verify(url, cluster) if one.code not in ("OverQuota", "DefaultPartition")]
+
+
+@pytest.fixture
+async def pool(migrated: str) -> AsyncIterator[AsyncEngine]:
+    """To a database of its own: its rows are in default partitions."""
+    pool = create_pool(migrated)
+    yield pool
+    await pool.dispose()
+
+
+class Story:
+    """Random admissions, shrinks, releases and ends of a few workloads, one batch after another."""
+
+    def __init__(self, seed: int, begins: datetime) -> None:
+        self._random = random.Random(seed)
+        self.now = begins
+        self._held: dict[str, list[int]] = {}
+        """Number of the attempt, GPUs of a pod, and workers of those that hold quota."""
+        self._attempts: dict[str, int] = {}
+
+    def batches(self, count: int) -> Iterator[list[Decision]]:
+        yield [configure("team-a", 10**6)]
+        for _ in range(count):
+            self.now += timedelta(
+                microseconds=self._random.choice((1, 10**6, 1_799_999_999, 3_600_000_000, 10**11))
+            )
+            yield [one for name in ("one", "two", "three") for one in self._step(name)]
+
+    def _step(self, name: str) -> list[Decision]:
+        choice = self._random.random()
+        if (held := self._held.get(name)) is None:
+            if choice < 0.5:
+                return []
+            number = self._attempts[name] = self._attempts.get(name, 0) + 1
+            self._held[name] = [number, gpus := self._random.randint(1, 7), 2]
+            first = [enqueue(name)] if number == 1 else []
+            return [*first, booked(name, number, self.now, self._random.choice(USERS), gpus)]
+        number, gpus, workers = held
+        if choice < 0.2 and workers:
+            held[2] = self._random.randint(0, workers - 1)
+            return [shrink(name, number, workers=held[2], gpus=gpus)]
+        if choice < 0.4:
+            del self._held[name]
+            return [release(name, number)]
+        if choice < 0.5:
+            del self._held[name], self._attempts[name]
+            return [retire(name, number)]
+        return []
+
+
+async def _check(url: str, seed: int, zone: str, count: int = 25) -> None:
+    cluster, story, rng = f"usage-{next(_runs)}", Story(seed, BERLIN_SPRING), random.Random(seed)
+    memory = ReadableLedger(lambda: story.now)
+    pool = create_pool(url)
+    try:
+        ledger, readings = PostgresLedger(pool, cluster), LedgerReadings(pool, cluster)
+        epochs = (await ledger.take_epoch("t"), await memory.take_epoch("t"))
+        for number, decisions in enumerate(story.batches(count)):
+            made = plan(*decisions, now=story.now)
+            for one, epoch in zip((ledger, memory), epochs, strict=True):
+                await one.commit(made, (), epoch=epoch, batch=str(number))
+            if rng.random() < 0.5:
+                await roll_up(pool, cluster, zone)
+                assert await roll_up(pool, cluster, zone) == 0
+            whole = story.now - BERLIN_SPRING
+            times = sorted(BERLIN_SPRING + rng.random() * whole for _ in range(2))
+            for since, until in ((BERLIN_SPRING, story.now), times):
+                found = await readings.usage(since=since, until=until)
+                expected = await memory.usage(since=since, until=until)
+                assert found.rows == expected.rows, (seed, number, since, until)
+        assert await findings(url, cluster) == []
+    finally:
+        await pool.dispose()
+
+
+@pytest.mark.acceptance
+@settings(
+    max_examples=profiles.examples(20),
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(seed=st.integers(0, 10**6), zone=st.sampled_from(ZONES))
+def test_usage_in_postgres_is_that_in_memory_after_each_step(migrated: str, seed: int, zone: str) -> None:
+    asyncio.run(_check(migrated, seed, zone))
+
+
+@pytest.mark.parametrize("zone", ZONES)
+async def test_usage_is_the_integral_of_the_holds_in_each_zone(migrated: str, zone: str) -> None:
+    await _check(migrated, seed=len(zone), zone=zone, count=12)
+
+
+class Cluster:
+    """A ledger with what its tests need."""
+
+    def __init__(self, pool: AsyncEngine, cluster: str) -> None:
+        self.pool, self.cluster = pool, cluster
+        self.ledger = PostgresLedger(pool, cluster)
+        self.readings = LedgerReadings(pool, cluster)
+        self._batches = iter(range(10**6))
+        self._epoch = 0
+
+    async def commit(
+        self, now: datetime, *decisions: Decision, for_readers: ForReaders = NOTHING_FOR_READERS
+    ) -> None:
+        self._epoch = self._epoch or await self.ledger.take_epoch("test")
+        await self.ledger.commit(
+            plan(*decisions, now=now),
+            (),
+            epoch=self._epoch,
+            batch=str(next(self._batches)),
+            for_readers=for_readers,
+        )
+
+    async def rows(self, query: str) -> list[tuple[Any, ...]]:
+        async with self.pool.begin() as connection:
+            result = await connection.execute(text(query), {"c": self.cluster})
+            return [tuple(row) for row in result] if result.returns_rows else []
+
+
+@pytest.fixture
+def one(pool: AsyncEngine, cluster: str) -> Cluster:
+    return Cluster(pool, cluster)
+
+
+def gpu_hours(found: UsageOfTime) -> dict[str | None, float]:
+    return {
+        row.booked.user if row.booked else None: row.amount / 3_600_000_000
+        for row in found.rows
+        if row.resource == GPU
+    }
+
+
+@pytest.mark.parametrize(
+    ("zone", "begins", "ends", "hours"),
+    [
+        ("Europe/Berlin", "2027-03-27T23:00Z", "2027-03-28T22:00Z", 23),
+        ("Europe/Berlin", "2027-10-30T22:00Z", "2027-10-31T23:00Z", 25),
+        ("Asia/Kathmandu", "2027-03-31T18:15Z", "2027-04-01T18:15Z", 24),
+    ],
+)
+async def test_a_day_of_a_zone_is_cut_where_it_begins_without_its_holds(
+    one: Cluster, zone: str, begins: str, ends: str, hours: int
+) -> None:
+    since, until = datetime.fromisoformat(begins), datetime.fromisoformat(ends)
+    start = since - timedelta(hours=30)
+    await one.commit(start, configure("team-a", 1000), enqueue("x"), booked("x", 1, start, "ada"))
+    await one.commit(until + 2 * HOUR, release("x"))
+    await roll_up(one.pool, one.cluster, zone)
+    # Only roll-ups are left: what was held must come from them alone.
+    await one.rows("DELETE FROM queuectl.hold_line WHERE cluster_id = :c")
+    assert gpu_hours(await one.readings.usage(since=since, until=until)) == {"ada": 8.0 * hours}
+
+
+async def test_usage_stays_when_the_months_of_its_holds_are_dropped(one: Cluster) -> None:
+    start = datetime(2020, 1, 10, 10, 30, tzinfo=UTC)
+    for month in range(1, 5):
+        await one.rows(
+            f"CREATE TABLE queuectl.hold_line_closed_2020_{month:02} "
+            "PARTITION OF queuectl.hold_line_closed "
+            f"FOR VALUES FROM ('2020-{month:02}-01Z') TO ('2020-{month + 1:02}-01Z')"
+        )
+    await one.commit(start, configure("team-a", 1000), enqueue("x"), booked("x", 1, start, "ada"))
+    await one.commit(start + 40 * HOUR, retire("x", 1))
+    assert "hold_line_closed_2020_01" in await drop_history(one.pool, keep_months=1)
+    assert await one.rows("SELECT 1 FROM queuectl.hold_line WHERE cluster_id = :c") == []
+    found = await one.readings.usage(since=start - HOUR, until=start + 100 * HOUR)
+    assert gpu_hours(found) == {"ada": 8.0 * 40}
+
+
+async def test_a_time_whose_edges_are_dropped_must_begin_at_an_hour(one: Cluster) -> None:
+    start = datetime(2027, 1, 1, 10, tzinfo=UTC)
+    await one.commit(start, configure("team-a", 1000), enqueue("x"), booked("x", 1, start, "ada"))
+    await one.commit(start + 5 * HOUR, retire("x", 1))
+    await one.commit(start + 9 * HOUR, enqueue("y"))
+    await roll_up(one.pool, one.cluster, "UTC")
+    for table, column in (("decision", "now"), ("hold_line", "closed_at")):
+        trigger = "ALTER TABLE queuectl.decision {} TRIGGER decision_is_final"
+        await one.rows(trigger.format("DISABLE"))
+        await one.rows(
+            f"DELETE FROM queuectl.{table} WHERE cluster_id = :c AND {column} < '2027-01-01T19:00Z'"
+        )
+        await one.rows(trigger.format("ENABLE"))
+    assert gpu_hours(await one.readings.usage(since=start + HOUR, until=start + 3 * HOUR)) == {"ada": 16.0}
+    with pytest.raises(TooMuchHistory):
+        await one.readings.usage(since=start + HOUR / 2, until=start + 3 * HOUR)
+
+
+async def test_verify_finds_an_hour_that_was_changed_and_one_that_is_missing(
+    one: Cluster, migrated: str
+) -> None:
+    start = datetime(2027, 1, 1, 10, tzinfo=UTC)
+    await one.commit(start, configure("team-a", 1000), enqueue("x"), booked("x", 1, start, "ada"))
+    await one.commit(start + 5 * HOUR, retire("x", 1))
+    assert await roll_up(one.pool, one.cluster, "UTC") == 5
+    assert await findings(migrated, one.cluster) == []
+    await one.rows(
+        "UPDATE queuectl.usage_hour SET amount = amount + 1 WHERE cluster_id = :c AND resource = 'cpu' "
+        "AND begins_at = '2027-01-01T11:00Z'"
+    )
+    await one.rows(
+        "DELETE FROM queuectl.usage_hour WHERE cluster_id = :c AND begins_at = '2027-01-01T12:00Z'"
+    )
+    found = await findings(migrated, one.cluster)
+    assert {(finding.code, finding.subject.split(", ")[2][:13]) for finding in found} == {
+        ("UsageHours", "2027-01-01T11"),
+        ("UsageHours", "2027-01-01T12"),
+    }
+    assert len(found) == 3
+
+
+def capacity(ready: int, broken: int = 0, pods: int = 0) -> ForReaders:
+    gpus = FlavorResourceCapacity(
+        resource=GPU,
+        mode=CapacityMode.ENFORCE,
+        allocatable=(("NotReady", broken), ("Ready", ready)),
+        unmanaged=(("kube-system", pods),) if pods else (),
+    )
+    return ForReaders(past_capacities=(FlavorCapacity(flavor="a100", resources=(gpus,)),))
+
+
+async def test_what_was_held_free_unmanaged_and_broken_adds_up_to_what_nodes_had(one: Cluster) -> None:
+    start = datetime(2027, 1, 1, 10, tzinfo=UTC)
+    flavor = configure("a100", 0, kind="ResourceFlavor")
+    await one.commit(start, flavor, configure("team-a", 1000), for_readers=capacity(16, 0, 1))
+    await one.commit(start + HOUR, enqueue("x"), booked("x", 1, start + HOUR, "ada"))
+    await one.commit(start + 1.5 * HOUR, for_readers=capacity(4, 12, 1))
+    await one.commit(start + 2 * HOUR, release("x"))
+    for rolled_up in (False, True):
+        if rolled_up:
+            assert await roll_up(one.pool, one.cluster, "UTC") == 2
+        found = await one.readings.usage(since=start, until=start + 2 * HOUR)
+        (sums,) = (row for row in found.capacity if row.resource == GPU)
+        hours = {
+            name: value / 3_600_000_000 for name, value in sums._asdict().items() if isinstance(value, int)
+        }
+        assert hours == {
+            "usable": 16 * 1.5 + 4 * 0.5,
+            "unusable": 6.0,
+            "unmanaged": 2.0,
+            "held": 8.0,
+            "free": 15.0 + 7 * 0.5,
+            "overcommitted": 5 * 0.5,
+        }
+
+
+async def test_each_hour_stays_cut_when_the_zone_is_changed(one: Cluster) -> None:
+    start = datetime(2027, 1, 1, 10, tzinfo=UTC)
+    await one.commit(start, configure("team-a", 1000), enqueue("x"), booked("x", 1, start, "ada"))
+    for number, zone in enumerate(("Asia/Kathmandu", "UTC", "Europe/Berlin", "Asia/Kathmandu"), start=1):
+        await one.commit(start + number * 8.3 * HOUR, enqueue(f"y{number}"))
+        await roll_up(one.pool, one.cluster, zone)
+    async with one.pool.connect() as connection:
+        state = await rolled(connection, one.cluster)
+    assert state is not None
+    assert gpu_hours(await one.readings.usage(since=start, until=state.until)) == {
+        "ada": 8 * (state.until - start) / HOUR
+    }
+    stored = await one.rows(
+        "SELECT begins_at, ends_at FROM queuectl.usage_hour "
+        "WHERE cluster_id = :c AND resource = 'cpu' ORDER BY 1"
+    )
+    assert [end for _, end in stored[:-1]] == [begin for begin, _ in stored[1:]]
+
+
+async def test_other_programs_read_a_view(one: Cluster) -> None:
+    start = datetime(2027, 1, 1, 10, tzinfo=UTC)
+    await one.commit(start, configure("team-a", 1000), enqueue("x"), booked("x", 1, start, "ada"))
+    await one.commit(start + HOUR, retire("x", 1))
+    await roll_up(one.pool, one.cluster, "UTC")
+    assert await one.rows(
+        "SELECT begins_at, cluster_queue, namespace, local_queue, user_name, flavor, amount_hours "
+        f"FROM queuectl.usage_v1 WHERE cluster_id = :c AND resource = '{GPU}'"
+    ) == [(start, "team-a", "ns-ada", "lq", "ada", "a100", 8)]
