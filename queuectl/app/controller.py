@@ -30,6 +30,7 @@ from queuectl.kube.lease import KubeLease
 from queuectl.kube.reflectors import Reflectors, reflectors
 from queuectl.kube.session import Session, cluster_id
 from queuectl.kube.sources import sources
+from queuectl.kube.statuses import QueueStatuses
 from queuectl.ledger.admin import schema
 from queuectl.ledger.admin.partitions import drop_history, ensure_partitions
 from queuectl.ledger.pool import Pool, connection_pool
@@ -88,6 +89,8 @@ class ControllerParts:
     """Names this process alone."""
     random: Random = field(default_factory=Random)
     """Spreads requests in time."""
+    statuses: QueueStatuses | None = None
+    """Those of queues; None: they are not written."""
     nodes: bool = True
     """Nodes limit admissions. Not where it observes: pods do not tell to which workload they belong."""
     beside: tuple[Work, ...] = ()
@@ -142,10 +145,14 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
             lease = _lease(settings.controller.lease, ledger, kubeconfig, context, metrics)
         await kueue.check(settings, session)
         watching = settings.compatibility.kueue_labels
+        statuses = QueueStatuses()
         return ControllerParts(
             key=cluster,
+            statuses=statuses,
             ledger=PostgresLedger(pool, cluster, settings=settings.configuration()),
-            cluster=KubeCluster(session, kinds.registry, honoured=kueue.honoured(settings)),
+            cluster=KubeCluster(
+                session, kinds.registry, honoured=kueue.honoured(settings), statuses=statuses
+            ),
             receiver=lambda emit: emit,
             lease=lease,
             beside=(lambda: kueue.watch(session),) if watching else (),
@@ -247,7 +254,9 @@ async def lead_once(
     """
     scheduling = settings.configuration()
     devices = scheduling.resources.device_classes
-    watched = sources(kinds.registry, kueue.honoured(settings), devices=devices, nodes=parts.nodes)
+    watched = sources(
+        kinds.registry, kueue.honoured(settings), devices=devices, nodes=parts.nodes, statuses=parts.statuses
+    )
     core = Engine(frozenset(source.name for source in watched), scheduling)
     controller = Controller(
         ledger=parts.ledger,

@@ -127,14 +127,14 @@ def _apply_rules(state: EngineState, event: Rules, affected: AffectedObjects) ->
     match event:
         case PolicyObserved():
             return _observe_policy(state, event, affected)
-        case PolicyInvalid(key, detail, bare):
+        case PolicyInvalid(key, detail, status_lost):
             state.directory.invalid[key] = detail
             _report(state, key)
-            _observe_status(state, key, bare=bare)
+            _observe_status(state, key, lost=status_lost)
         case PolicyGone(key):
             state.specs.pop(key, None)
             state.authors.pop(key, None)
-            state.without_status.discard(key)
+            state.lost_statuses.discard(key)
             state.due_configs.add(key)
             state.directory.forget(key, affected)
             return True
@@ -154,7 +154,7 @@ def _apply_rules(state: EngineState, event: Rules, affected: AffectedObjects) ->
 
 
 def _observe_policy(state: EngineState, event: PolicyObserved, affected: AffectedObjects) -> bool:
-    _observe_status(state, event.key, bare=event.bare)
+    _observe_status(state, event.key, lost=event.status_lost)
     if state.directory.invalid.pop(event.key, None) is not None:
         _report(state, event.key)
     if state.specs.get(event.key) == event.spec:
@@ -169,12 +169,12 @@ def _observe_policy(state: EngineState, event: PolicyObserved, affected: Affecte
     return True
 
 
-def _observe_status(state: EngineState, key: ConfigKey, *, bare: bool) -> None:
-    """A queue that has lost its status, as when it was deleted and made again, is to be reported again."""
-    if not bare:
-        state.without_status.discard(key)
-    elif key not in state.without_status:
-        state.without_status.add(key)
+def _observe_status(state: EngineState, key: ConfigKey, *, lost: bool) -> None:
+    """Report a queue again that has lost its status, although nothing about it has changed."""
+    if not lost:
+        state.lost_statuses.discard(key)
+    elif key not in state.lost_statuses:
+        state.lost_statuses.add(key)
         if key.kind == "LocalQueue":
             state.changed.add(LocalQueueName(key.namespace, key.name))
         else:

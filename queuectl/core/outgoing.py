@@ -71,15 +71,15 @@ def take_reports(state: EngineState) -> tuple[list[LocalQueueReport], list[Clust
     state.changed, state.changed_queues = set(), set()
     directory, known = state.directory, _known_queues(state)
     builder = survey(state)
-    bare = state.without_status
+    lost = state.lost_statuses
     return (
         [
-            replace(builder.local_queue(name), without_status=ConfigKey("LocalQueue", *name) in bare)
+            replace(builder.local_queue(name), status_lost=ConfigKey("LocalQueue", *name) in lost)
             for name in locals_
             if name in directory.local_queues
         ],
         [
-            replace(builder.cluster_queue(name), without_status=ConfigKey("ClusterQueue", "", name) in bare)
+            replace(builder.cluster_queue(name), status_lost=ConfigKey("ClusterQueue", "", name) in lost)
             for name in queues
             if name in known
         ],

@@ -96,8 +96,8 @@ class EngineState:
         """Workloads of which another number of pods is ready than the driver knows."""
         self.changed: set[LocalQueueName] = set()
         self.changed_queues: set[str] = set()
-        self.without_status: set[ConfigKey] = set()
-        """Queues whose objects were last seen without a status."""
+        self.lost_statuses: set[ConfigKey] = set()
+        """Queues whose objects were last seen with another status than was written, or none."""
 
     @property
     def synced(self) -> bool:

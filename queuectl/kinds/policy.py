@@ -58,7 +58,6 @@ from queuectl.kinds.reserved_keys import AUTHOR_ANNOTATION
 from queuectl.kinds.workloads import MAX_NAME
 
 _DETAIL: Final = 500
-WITH_STATUS: Final = ("ClusterQueue", "LocalQueue")
 _DIVISIBLE: Final = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -88,14 +87,9 @@ def policy_event(obj: Json) -> PolicyObserved | PolicyInvalid:
     key = ConfigKey(obj["kind"], metadata.get("namespace") or "", metadata["name"])
     try:
         model = _validated(key, {name: obj[name] for name in ("spec", "value", "description") if name in obj})
-        value = _kind(key).value(key, model)
-        return PolicyObserved(key, value, _canonical(model), _author(metadata), _bare(obj))
+        return PolicyObserved(key, _kind(key).value(key, model), _canonical(model), _author(metadata))
     except BadPolicy as problem:
-        return PolicyInvalid(key, clean(str(problem), _DETAIL), _bare(obj))
-
-
-def _bare(obj: Json) -> bool:
-    return obj["kind"] in WITH_STATUS and not obj.get("status")
+        return PolicyInvalid(key, clean(str(problem), _DETAIL))
 
 
 def _author(metadata: Json) -> str | None:

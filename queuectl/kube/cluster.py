@@ -22,8 +22,6 @@ from queuectl.kinds import patches
 from queuectl.kinds.admission import rfc3339
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.labels import OWN, QueueLabels, queued_by
-from queuectl.kinds.policy import POLICY_KINDS
-from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.errors import (
@@ -38,6 +36,7 @@ from queuectl.kube.errors import (
 from queuectl.kube.liveness import Liveness
 from queuectl.kube.objects import child_row, object_path, read_child, read_object, read_owned
 from queuectl.kube.session import JSON_PATCH, Object, Session, api_path
+from queuectl.kube.statuses import QueueStatuses, status_path
 from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
 
 log = logging.getLogger(__name__)
@@ -62,14 +61,14 @@ class KubeCluster:
         *,
         now: Callable[[], datetime] | None = None,
         honoured: QueueLabels = OWN,
+        statuses: QueueStatuses | None = None,
     ) -> None:
         self._session = session
         self._kinds = kinds
         self._liveness = Liveness(session, kinds)
         self._honoured = honoured
         self._now = now or session.server_time
-        self._published: dict[str, Object] = {}
-        """Status as last written, by path, with its condition's time."""
+        self._statuses = statuses or QueueStatuses()
         self._heard: set[str] = set()
         """Kinds with a controller: it has said of an object whether it is suspended."""
         self._in_two: set[str] = set()
@@ -315,30 +314,27 @@ class KubeCluster:
             raise _again(error) from error
 
     async def publish_local_queue(self, report: LocalQueueReport) -> None:
-        name = report.name
-        plural = POLICY_KINDS["LocalQueue"].plural
-        path = api_path(GROUP, VERSION, plural, name.namespace, name.name, "status")
-        await self._publish(path, patches.local_queue_status(report), anew=report.without_status)
+        path = status_path("LocalQueue", report.name.namespace, report.name.name)
+        await self._publish(path, patches.local_queue_status(report), anew=report.status_lost)
 
     async def publish_cluster_queue(self, report: ClusterQueueReport) -> None:
-        plural = POLICY_KINDS["ClusterQueue"].plural
-        path = api_path(GROUP, VERSION, plural, None, report.name, "status")
-        await self._publish(path, patches.cluster_queue_status(report), anew=report.without_status)
+        path = status_path("ClusterQueue", "", report.name)
+        await self._publish(path, patches.cluster_queue_status(report), anew=report.status_lost)
 
     async def _publish(self, path: str, status: Object, *, anew: bool) -> None:
         """Write a status if it differs from the one written last. A queue that is gone is no error.
 
-        `anew`: the one written last is gone, as after a queue was deleted and made again.
+        `anew`: also if it does not.
         """
-        before = None if anew else self._published.get(path)
+        before = self._statuses.written(path)
         stamped = patches.stamped(status, before, rfc3339(self._now()))
-        if stamped == before:
+        if stamped == before and not anew:
             return
         try:
-            await self._session.patch(path, {"status": stamped})
-            self._published[path] = stamped
+            obj = await self._session.patch(path, {"status": stamped})
+            self._statuses.wrote(path, stamped, obj.get("status"))
         except NotFound:
-            self._published.pop(path, None)
+            self._statuses.forget(path)
         except ClusterUnavailable:
             raise
         except ApiError as error:

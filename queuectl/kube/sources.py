@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -26,9 +26,11 @@ from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.objects import child_row, read_child
 from queuectl.kube.session import Session, api_path
+from queuectl.kube.statuses import QueueStatuses
 
 _log: Final = logging.getLogger(__name__)
 
+WITH_STATUS: Final = ("ClusterQueue", "LocalQueue")
 Classes = Sequence[tuple[str, str]]
 Key = Hashable
 """Identifies an object of one source for as long as it exists."""
@@ -79,16 +81,21 @@ class Source(Generic[E]):
 
 
 def sources(
-    kinds: KindRegistry, honoured: QueueLabels = OWN, *, devices: Classes = (), nodes: bool = True
+    kinds: KindRegistry,
+    honoured: QueueLabels = OWN,
+    *,
+    devices: Classes = (),
+    nodes: bool = True,
+    statuses: QueueStatuses | None = None,
 ) -> tuple[Source[Event], ...]:
     """All sources of the core, policy first.
 
     `devices`: (DeviceClass, resource) pairs; if there are any, with claims for devices. `nodes`: with nodes
-    and their pods and devices.
+    and their pods and devices. `statuses`: those of queues, where they are written.
     """
     context = [kind for kind in CONTEXT_KINDS.values() if devices or not kind.devices]
     return (
-        *(_policy(kind) for kind in POLICY_KINDS.values()),
+        *(_policy(kind, statuses) for kind in POLICY_KINDS.values()),
         *(_context(kind) for kind in context if nodes or kind.type is not Node),
         *_gate(GateWatch(kinds, honoured)),
         *((_pods(),) if nodes else ()),
@@ -210,14 +217,19 @@ def _gate(watch: GateWatch) -> Iterator[Source[Event]]:
     yield source(BINDING, "validatingadmissionpolicybindings")
 
 
-def _policy(kind: PolicyKind) -> Source[Event]:
+def _policy(kind: PolicyKind, statuses: QueueStatuses | None) -> Source[Event]:
     def key(obj: Json) -> Key:
         metadata = _metadata(obj)
         return ConfigKey(kind.name, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
 
     def seen(obj: Json) -> Event | None:
         # Items of a list may lack their kind.
-        return policy_event({**obj, "kind": kind.name}) if _metadata(obj).get("name") else None
+        if not _metadata(obj).get("name"):
+            return None
+        event = policy_event({**obj, "kind": kind.name})
+        if statuses is not None and kind.name in WITH_STATUS and statuses.lost(kind.name, obj):
+            return replace(event, status_lost=True)
+        return event
 
     def gone(key: Key, _: str) -> Event:
         assert isinstance(key, ConfigKey)

@@ -1,35 +1,115 @@
-"""The command line."""
+"""The command line of `python -m tests.world`."""
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from statistics import median
 
+from tests.world.planted import BUGS, PlantedBug, planted
 from tests.world.schedule import schedule
-from tests.world.world import play_schedule
+from tests.world.shrink import shrunk
+from tests.world.world import Outcome, play_schedule
+
+_SHOWN = 6
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser("python -m tests.world")
-    parser.add_argument("--schedules", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--story", action="store_true")
+    """Returns the exit status: 1 if there is any violation, or a planted bug that no schedule detects."""
+    parser = argparse.ArgumentParser("python -m tests.world", description=__doc__)
+    parser.add_argument("--schedules", type=int, default=100, help="how many, default 100")
+    parser.add_argument("--seed", type=int, default=1, help="of the first, default 1")
+    parser.add_argument("--workers", type=int, default=1, help="processes, default 1")
+    parser.add_argument("--story", action="store_true", help="print who did what when")
+    parser.add_argument(
+        "--planted", nargs="*", metavar="TEXT", help="plant each bug, or those with this text in their name"
+    )
+    parser.add_argument("--coverage", action="store_true", help="print which faults met which phases")
+    parser.add_argument(
+        "--only", metavar="STEPS", help="of one schedule, only the steps with these numbers, such as 0,3"
+    )
     given = parser.parse_args()
-    begun, virtual, violations = time.monotonic(), 0.0, 0
-    for seed in range(given.seed, given.seed + given.schedules):
-        outcome = play_schedule(schedule(seed))
+    seeds = range(given.seed, given.seed + given.schedules)
+    if given.planted is not None:
+        return _plant([bug for bug in BUGS if all(text in bug.name for text in given.planted)], seeds)
+    if given.only is not None:
+        kept = [int(number) for number in given.only.split(",") if number]
+        return _told(map(play_schedule, [schedule(given.seed).only(kept)]), given.story, given.coverage)
+    return _told(_outcomes(seeds, given.workers), given.story, given.coverage)
+
+
+def _told(outcomes: Iterable[Outcome], story: bool, coverage: bool) -> int:
+    begun, virtual, schedules, violations = time.monotonic(), 0.0, 0, 0
+    met: Counter[tuple[str, str]] = Counter()
+    for outcome in outcomes:
+        schedules += 1
         virtual += outcome.seconds
-        if given.story:
-            print("\n".join(outcome.story))
+        met.update(outcome.met)
+        if story:
+            print(*outcome.story, sep="\n")
         if outcome.violations:
             violations += 1
-            print(f"seed {seed}:")
-            for text in outcome.violations[:8]:
-                print(f"  {text}")
+            _tell_violations(outcome, shrink=not story)
+    if coverage:
+        _tell_coverage(met)
     seconds = time.monotonic() - begun
     print(
-        f"{60 * given.schedules / seconds:.0f} schedules a minute, "
+        f"{60 * schedules / seconds:.0f} schedules a minute, "
         f"{virtual / 3600 / seconds:.2f} virtual hours a second"
     )
-    print(f"{given.schedules} schedules, violations: {violations}")
+    print(f"{schedules} schedules, violations: {violations}")
     return 1 if violations else 0
+
+
+def _tell_violations(outcome: Outcome, *, shrink: bool) -> None:
+    """The violations, and the shortest part of the schedule that has them as a story."""
+    print(f"seed {outcome.schedule.seed}:", *outcome.violations[:_SHOWN], sep="\n  ", flush=True)
+    if shrink:
+        shortest = shrunk(outcome)
+        print(f"  the shortest part of it, {len(shortest.schedule.steps)} steps:")
+        print(*shortest.story, sep="\n    ")
+        kept = ",".join(map(str, shortest.schedule.kept))
+        print(
+            f"  again: python -m tests.world --seed {outcome.schedule.seed} --only {kept!r} --story",
+            flush=True,
+        )
+
+
+def _tell_coverage(met: Counter[tuple[str, str]]) -> None:
+    """In how many schedules each kind of fault met a workload in each phase of its life."""
+    phases = ("pending", "admitted", "started", "running", "evicting", "gone")
+    print(f"{'':20}", *(f"{phase:>9}" for phase in phases))
+    for kind in sorted({kind for kind, _ in met}):
+        print(f"{kind:20}", *(f"{met[kind, phase]:9}" for phase in phases))
+
+
+def _outcomes(seeds: Iterable[int], workers: int) -> Iterator[Outcome]:
+    if workers == 1:
+        yield from map(_outcome, seeds)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(_outcome, seeds, chunksize=10)
+
+
+def _outcome(seed: int) -> Outcome:
+    return play_schedule(schedule(seed))
+
+
+def _plant(bugs: list[PlantedBug], seeds: range) -> int:
+    """Print for each bug how many schedules it takes until it is detected, and by what."""
+    needed: list[int] = []
+    for bug in bugs:
+        with planted(bug):
+            for number, seed in enumerate(seeds, start=1):
+                if violations := _outcome(seed).violations:
+                    needed.append(number)
+                    print(f"{number:4d}  {bug.name}: {violations[0][:160]}", flush=True)
+                    break
+            else:
+                print(f"   -  {bug.name}: not detected in {len(seeds)} schedules", flush=True)
+    middle = f", median {median(needed):g} schedules" if needed else ""
+    print(f"{len(bugs)} planted bugs, detected: {len(needed)}{middle}")
+    return 0 if len(needed) == len(bugs) else 1

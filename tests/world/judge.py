@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from tests.world.actions import Actions
     from tests.world.world import World
 
-_STILL: Final = 45.0
-"""Seconds without a write, longer than every backoff."""
-_STILL_AFTER_SILENCE: Final = 120.0
-"""The same where watches may be silent: that is found out after 75 s."""
+_STILL, _STILL_AFTER_FAULTS, _STILL_AFTER_SILENCE = 15.0, 40.0, 120.0
+"""Seconds without a write: longer than pods take to end; than every backoff; than a silent watch is found."""
 _RESTS: Final = 600.0
 """Seconds in which it must come to rest after the faults: silent watches, backoffs and a Lease that ends add
 up to some 200, and what fits then runs for up to 30 each."""
@@ -38,18 +36,23 @@ class Judge:
         self._violated = world.safety.violated
 
     async def judge(self, actions: Actions) -> None:
-        if await self._rests("after the faults"):
+        if await self._rests("after the faults", first=True):
             await self._equivalence()
         await actions.end_the_long()
-        if await self._rests("after all was deleted"):
+        if await self._rests("after all was deleted", first=False):
             self._nothing_left()
 
-    async def _rests(self, when: str) -> bool:
+    def _still(self) -> float:
+        steps = self._world.schedule.steps
+        if any("silent" in step.args for step in steps):
+            return _STILL_AFTER_SILENCE
+        return _STILL_AFTER_FAULTS if any(step.is_fault for step in steps) else _STILL
+
+    async def _rests(self, when: str, *, first: bool) -> bool:
         """Wait until nothing is written any more. Returns whether that happened."""
         world = self._world
         begun = world.loop.time()
-        watches = any(step.verb == "watches" for step in world.schedule.steps)
-        still = _STILL_AFTER_SILENCE if watches else _STILL
+        still = self._still() if first else _STILL
         while world.loop.time() - begun < _RESTS:
             await asyncio.sleep(5.0)
             since = max(world.last_write, begun)

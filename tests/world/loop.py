@@ -57,7 +57,7 @@ class _NumberedTask(asyncio.Task[Any]):
 class VirtualLoop(asyncio.AbstractEventLoop):
     """Made by `virtual_loop`. Its only clock is `time`, in virtual seconds."""
 
-    def __init__(self, random: Random, *, most_callbacks: int = 5_000_000) -> None:
+    def __init__(self, random: Random, *, most_callbacks: int = 200_000) -> None:
         """Raises Stuck from `run_until_complete` after so many callbacks."""
         self._random = random
         self._now = 0.0

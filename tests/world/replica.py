@@ -14,6 +14,7 @@ from queuectl.kube.account import Bearer
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.lease import KubeLease, LeaseProcess, Work
 from queuectl.kube.session import Session, cluster_id
+from queuectl.kube.statuses import QueueStatuses
 from queuectl.metrics.registry import Metrics
 from queuectl.settings import Settings
 from tests.world.database import Database, WorldLedger
@@ -148,10 +149,12 @@ class Replica:
                 apart=self._on_its_thread(self._apart),
             ),
         )
+        statuses = QueueStatuses()
         parts = ControllerParts(
             key=cluster,
+            statuses=statuses,
             ledger=ledger,
-            cluster=KubeCluster(session, KINDS.registry),
+            cluster=KubeCluster(session, KINDS.registry, statuses=statuses),
             receiver=lambda emit: emit,
             lease=lease,
             holder=holder,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -13,7 +13,7 @@ from tests.world.network import DISCOVERY_FAULTS, REQUEST_FAULTS, WATCH_FAULTS
 TEAMS: Final = {"team-a": 8, "team-b": 8, "guests": 0}
 """GPUs of the queue of each namespace; their cohort lends them to all."""
 REPLICAS: Final = ("one", "two")
-SECONDS: Final = 90.0
+SECONDS: Final = 60.0
 """Of virtual time in which steps happen."""
 _NAMES: Final = 5
 """Names of workloads in a namespace: few, so that names are taken again."""
@@ -25,6 +25,10 @@ class Step(NamedTuple):
     verb: str
     args: tuple[Any, ...]
 
+    @property
+    def is_fault(self) -> bool:
+        return self.verb in _FAULTS
+
     def __str__(self) -> str:
         return f"{self.at:6.1f} s  {self.verb} {' '.join(map(str, self.args))}".rstrip()
 
@@ -33,6 +37,11 @@ class Step(NamedTuple):
 class Schedule:
     seed: int
     steps: tuple[Step, ...]
+    kept: tuple[int, ...]
+    """Which of the steps that the seed makes these are, from 0."""
+
+    def only(self, kept: Sequence[int]) -> Schedule:
+        return Schedule(self.seed, tuple(self.steps[number] for number in kept), tuple(kept))
 
 
 def schedule(seed: int) -> Schedule:
@@ -40,7 +49,8 @@ def schedule(seed: int) -> Schedule:
     random = Random(f"schedule {seed}")
     steps = [_step(random, _ACTIONS) for _ in range(random.randint(8, 22))]
     steps += [_step(random, _FAULTS) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 9)))]
-    return Schedule(seed, tuple(sorted(steps, key=lambda step: step.at)))
+    steps.sort(key=lambda step: step.at)
+    return Schedule(seed, tuple(steps), tuple(range(len(steps))))
 
 
 Make = Callable[[Random], tuple[Any, ...]]

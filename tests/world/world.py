@@ -113,6 +113,7 @@ class World:
         self.loop = virtual_loop(Random(f"order {seed}"))
         self.story: list[str] = []
         self.met: set[tuple[str, str]] = set()
+        self._met_at: dict[str, float] = {}
         self.digest = hashlib.sha256()
         self.jump = 0.0
         """Seconds by which the database's clock differs."""
@@ -186,6 +187,11 @@ class World:
         self.safety.committed(rows)
 
     def met_by(self, kind: str, _: str) -> None:
+        """A fault concerns a request, or a process."""
+        now = self.loop.time()
+        if now - self._met_at.get(kind, -1.0) < 1.0:
+            return
+        self._met_at[kind] = now
         for phase in phases(self.memory.store, self.objects):
             self.met.add((kind, phase))
 

@@ -23,8 +23,9 @@ class PolicyObserved:
     spec: str
     author: str | None = None
     """The user that wrote the spec; None: unknown."""
-    bare: bool = False
-    """A queue without a status: it is new, also under a name that was there before, or lost its status."""
+    status_lost: bool = False
+    """Its status is not the one that was written last: it was deleted and made again, or another write came
+    later."""
 
 
 @value(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class PolicyInvalid:
 
     key: ConfigKey
     detail: str
-    bare: bool = False
+    status_lost: bool = False
 
 
 @value(frozen=True, slots=True)

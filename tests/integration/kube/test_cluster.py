@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from queuectl.core.model.events import Result, WorkloadGone, WorkloadObserved
+from queuectl.core.model.events import PolicyObserved, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model.policy import Condition, LocalQueueName
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Verb
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
+from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound, TooManyRequests
 from queuectl.kube.session import api_path, cluster_id
+from queuectl.kube.sources import sources
+from queuectl.kube.statuses import QueueStatuses
 from queuectl.ports.cluster import ClusterUnavailable, Notice
 from tests.doubles.faults import Action, Fault, Faults
 from tests.integration.kube.sites import (
@@ -35,6 +38,7 @@ from tests.integration.kube.sites import (
     pytorch_job,
     pytorch_jobs,
 )
+from tests.job_kinds import JOB_KINDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -301,30 +305,46 @@ async def test_a_status_is_written_when_it_changes_and_only_then(site: Site) -> 
     assert queue["status"]["conditions"][0]["status"] == "True"
 
 
-async def test_the_status_of_a_queue_that_was_made_again_is_written_again(site: Site) -> None:
-    queues = api_path("queuectl.dev", "v1beta1", "localqueues", NAMESPACE)
+@pytest.mark.parametrize("how", ["made again", "written later"])
+async def test_a_status_that_was_lost_is_written_again_and_only_then(site: Site, how: str) -> None:
+    name, queues = how.replace(" ", "-"), api_path("queuectl.dev", "v1beta1", "localqueues", NAMESPACE)
     body = {
         "apiVersion": "queuectl.dev/v1beta1",
         "kind": "LocalQueue",
-        "metadata": {"name": "again", "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"clusterQueue": "gpus"},
     }
     report = LocalQueueReport(
-        name=LocalQueueName(NAMESPACE, "again"),
+        name=LocalQueueName(NAMESPACE, name),
         cluster_queue="gpus",
         condition=Condition(True, "Ready", "can admit"),
         pending=0,
         admitted=0,
         first=(),
     )
+    statuses = QueueStatuses()
+    cluster = KubeCluster(site.session, JOB_KINDS, statuses=statuses)
+    source = next(one for one in sources(JOB_KINDS, statuses=statuses) if one.name == "LocalQueue")
+
+    async def seen() -> PolicyObserved:
+        event = source.seen(await site.session.get(f"{queues}/{name}"))
+        assert isinstance(event, PolicyObserved)
+        return event
+
     await site.create(queues, body)
-    cluster = site.cluster
     await cluster.publish_local_queue(report)
-    await site.session.delete(f"{queues}/again")
-    await site.create(queues, body)
-    await cluster.publish_local_queue(replace(report, without_status=True))
-    queue = await site.session.get(f"{queues}/again")
+    assert not (await seen()).status_lost
+    if how == "made again":
+        await site.session.delete(f"{queues}/{name}")
+        await site.create(queues, body)
+    else:  # such as a write without an answer that arrives after the one that replaced it
+        await site.session.patch(f"{queues}/{name}/status", {"status": {"pendingWorkloads": 7}})
+    lost = (await seen()).status_lost
+    assert lost
+    await cluster.publish_local_queue(replace(report, status_lost=lost))
+    queue = await site.session.get(f"{queues}/{name}")
     assert queue["status"]["pendingWorkloads"] == 0
+    assert not (await seen()).status_lost
 
 
 async def test_a_queue_that_is_gone_is_no_error(site: Site) -> None:

@@ -1,0 +1,349 @@
+"""Bugs of the whole system, to find out what schedules detect: `python -m tests.world --planted`.
+
+Each edits one function while schedules are played: `old` is replaced by `new` in its source. A bug whose text
+is not found any more is an error.
+"""
+
+# ruff: noqa: E501 (a table with a bug on each line)
+# fmt: off
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from importlib import import_module
+from types import FunctionType
+from typing import Any, Final, NamedTuple
+
+from queuectl.ports.ledger import LedgerUnavailable, PlanFailed
+
+
+class PlantedBug(NamedTuple):
+    name: str
+    """One sentence."""
+    where: str
+    """MODULE:QUALIFIED.NAME of a function."""
+    old: str
+    new: str
+
+
+_LOOP: Final = "queuectl.controller.loop:Controller."
+_COMMITS: Final = "queuectl.controller.commits:Commits."
+_LANES: Final = "queuectl.controller.effects:Lanes."
+_CLUSTER: Final = "queuectl.kube.cluster:KubeCluster."
+_LEASE: Final = "queuectl.kube.lease:KubeLease."
+_REFLECTOR: Final = "queuectl.kube.reflector:Reflector."
+_TWIN: Final = "tests.doubles.ledger:MemoryLedger."
+
+BUGS: Final = (
+    # --- leadership
+    PlantedBug(
+        "the fence is left out: a deposed leader commits",
+        "tests.world.database:WorldLedger.commit",
+        "epoch=epoch, batch",
+        "epoch=self._memory.store.epoch, batch",
+    ),
+    PlantedBug(
+        "a holder trusts its Lease for ever",
+        _LEASE + "_trusted",
+        "and self._clock() < self._trusted_until",
+        "",
+    ),
+    PlantedBug(
+        "a Lease that is renewed is taken",
+        _LEASE + "_free",
+        "return self._clock() -",
+        "return True or self._clock() -",
+    ),
+    PlantedBug(
+        "the loss of the Lease is not noticed",
+        "queuectl.app.controller:lead",
+        "await lease.lost()",
+        "await asyncio.Event().wait()",
+    ),
+    PlantedBug("a Lease is not released", _LEASE + "_hand_on", "if spec.get", "if False and spec.get"),
+    PlantedBug("a stop leaves the Lease's thread alone", _LEASE + "release", "self._stop()", "return"),
+    PlantedBug(
+        "an idle leader does not check its epoch", _LOOP + "_ask_to_confirm", "self._commits.ask()", "pass"
+    ),
+    PlantedBug(
+        "a leader does not step down", _COMMITS + "_reach", "raise SteppedDown from error", "heard = time()"
+    ),
+    # --- ledger
+    PlantedBug(
+        "each try of a commit is another batch",
+        _COMMITS + "commit",
+        "batch=batch",
+        'batch=f"{batch}-{asyncio.get_running_loop().time()}"',
+    ),
+    PlantedBug(
+        "a commit of unknown outcome counts as done",
+        _COMMITS + "commit",
+        "lambda: self._ledger.commit(",
+        "lambda: __import__('tests.world.planted', fromlist=['x']).done_whatever(self._ledger.commit, ",
+    ),
+    PlantedBug(
+        "a lost answer to a commit counts as a refusal",
+        _COMMITS + "commit",
+        "lambda: self._ledger.commit(",
+        "lambda: __import__('tests.world.planted', fromlist=['x']).refused_whatever(self._ledger.commit, ",
+    ),
+    PlantedBug(
+        "the next leader does not learn what was not sent",
+        _TWIN + "load",
+        "effects=tuple(sorted(store.effects, key=lambda key: store.effects[key])),",
+        "effects=(),",
+    ),
+    PlantedBug(
+        "acknowledgements of a refused commit are lost",
+        _COMMITS + "commit",
+        "self._acknowledged = done + self._acknowledged",
+        "pass",
+    ),
+    PlantedBug(
+        "acknowledgements wait for the next decision",
+        _COMMITS + "acknowledge",
+        "self._alone is None",
+        "False",
+    ),
+    PlantedBug(
+        "what was refused is acknowledged",
+        _LOOP + "_drain",
+        "Result.DONE | Result.GONE",
+        "Result.DONE | Result.GONE | Result.REFUSED",
+    ),
+    PlantedBug(
+        "a restart forgets evictions",
+        "queuectl.core.applying:restore_workload",
+        "Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED",
+        "Phase.ADMITTED",
+    ),
+    PlantedBug(
+        "a restart charges no attempt",
+        "queuectl.core.applying:restore_workload",
+        "if EffectKey(entry.id, attempt.number, verb) in unacknowledged",
+        "if False",
+    ),
+    # --- wake-ups and time
+    PlantedBug("events do not wake the loop", _LOOP + "emit", "self._wake.set()", "pass"),
+    PlantedBug(
+        "an event that comes during a decision is not looked at",
+        _LOOP + "_decide_until_stopped",
+        "await self._set_alarm()",
+        "await self._set_alarm()\n        self._wake.clear()",
+    ),
+    PlantedBug("nothing wakes the loop when time comes", _LOOP + "_ring", "self._wake.set()", "pass"),
+    PlantedBug(
+        "inadmissible workloads are not nominated when quota returns",
+        "queuectl.core.queues.inadmissible:Requeuer.free",
+        "self._freed.setdefault(node, set()).update(cells)",
+        "pass",
+    ),
+    PlantedBug(
+        "inadmissible workloads are not nominated when a queue changes",
+        "queuectl.core.queues.inadmissible:Requeuer.renominate",
+        "queue.activate_all()",
+        "pass",
+    ),
+    # --- effects
+    PlantedBug(
+        "a write that failed is not tried again",
+        _LANES + "_retry_in",
+        "if isinstance(job, Notice) and lane.tries + 1 >= _NOTICE_TRIES",
+        "if True",
+    ),
+    PlantedBug(
+        "a start that is denied is forgotten",
+        _LANES + "_denied",
+        "self._emit([EffectSettled(job.key, Result.DENIED, detail=str(error))])",
+        "pass",
+    ),
+    PlantedBug(
+        "an effect replaces one of unknown outcome",
+        _LANES + "add_effects",
+        "if lane.busy or doubtful",
+        "if lane.busy",
+    ),
+    PlantedBug(
+        "a start without an answer counts as done",
+        _CLUSTER + "_doubted",
+        "if self._started(kind, effect, obj):",
+        "if True:",
+    ),
+    PlantedBug(
+        "a start without an answer counts as refused",
+        _CLUSTER + "_doubted",
+        "raise _again(doubt) from doubt",
+        "return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.workload.id)",
+    ),
+    PlantedBug(
+        "a refused start counts as done",
+        _CLUSTER + "_refused",
+        "if self._started(kind, effect, obj):",
+        "if True:",
+    ),
+    PlantedBug(
+        "a stop without an answer counts as done",
+        _CLUSTER + "stop",
+        "if write is None:",
+        "if write is None or doubt is not None:",
+    ),
+    PlantedBug(
+        "a conflict ends a stop",
+        _CLUSTER + "_written",
+        "except (Invalid, Conflict):\n            pass",
+        "except (Invalid, Conflict):\n            return None, None",
+    ),
+    PlantedBug(
+        "a start does not test the generation",
+        "queuectl.kinds.patches:start",
+        '_test(("metadata", "generation"), seen.generation),',
+        "",
+    ),
+    PlantedBug(
+        "a start does not test the queue", "queuectl.kinds.patches:start", "*_test_queue(workload),", ""
+    ),
+    # --- quota and pods
+    PlantedBug(
+        "quota returns with the stop, not with the pods",
+        _CLUSTER + "anything_alive",
+        "kind = self._kinds[ref.kind]",
+        "return False",
+    ),
+    PlantedBug(
+        "pods that are being deleted do not count",
+        "queuectl.kube.liveness:_counts_as_gone",
+        "and (pod.get",
+        "or (pod.get",
+    ),
+    PlantedBug(
+        "a suspended object makes no pods",
+        "queuectl.kube.liveness:_may",
+        "return not silent",
+        "return False and not silent",
+    ),
+    PlantedBug(
+        "pods are not counted of what is gone",
+        "queuectl.kube.liveness:Liveness.pods_alive",
+        "parents: dict[str, Object | None] = {}",
+        "parents: dict[str, Object | None] = {}\n    if obj is None:\n        return 0",
+    ),
+    # --- watches and kinds
+    PlantedBug(
+        "a watch goes on where its history has expired",
+        _REFLECTOR + "_changed",
+        "self._version = None\n",
+        "pass\n",
+    ),
+    PlantedBug(
+        "a list does not find out what is gone", _REFLECTOR + "_list", "if key not in found]", "if False]"
+    ),
+    PlantedBug(
+        "a silent watch is waited for",
+        "queuectl.kube.session:_heard",
+        "asyncio.timeout(silence)",
+        "asyncio.timeout(None)",
+    ),
+    PlantedBug(
+        "objects of a kind that can't be read are gone",
+        _REFLECTOR + "_tell_unreadable",
+        "Listed(self.source.name, None)",
+        "Listed(self.source.name, frozenset() if self.source.workloads else None)",
+    ),
+    PlantedBug(
+        "objects of a kind without discovery are gone",
+        "queuectl.kube.definitions:Definitions._settled",
+        "if name not in self._there:",
+        "if True:",
+    ),
+    PlantedBug(
+        "a kind that comes back is not listed",
+        "queuectl.kube.reflector:Definition.settle",
+        "self._moved.set()",
+        "pass",
+    ),
+    PlantedBug(
+        "the last event of a watch is dropped",
+        _REFLECTOR + "_take",
+        "self._tell(events)",
+        "self._tell(events[:-1] if len(events) > 1 else events)",
+    ),
+    # --- statuses
+    PlantedBug(
+        "the status of a queue that was made again is not written",
+        _CLUSTER + "_publish",
+        "None if anew else ",
+        "",
+    ),
+    PlantedBug(
+        "a status counts as written before it is",
+        _CLUSTER + "_publish",
+        "try:\n",
+        "self._published[path] = stamped\n    try:\n",
+    ),
+    PlantedBug(
+        "a status that was refused is not written again",
+        "queuectl.controller.reports:Statuses._write_some",
+        "self._late.setdefault(name, report)",
+        "pass",
+    ),
+    PlantedBug(
+        "statuses of unchanged conditions starve",
+        "queuectl.controller.reports:Statuses.write",
+        "(turned, others[: self._most], refused)",
+        "(turned, refused)",
+    ),
+    PlantedBug(
+        "reports of one batch are lost",
+        "queuectl.controller.reports:Statuses.changed",
+        "self._late[report.name] = report",
+        "self._late.setdefault(report.name, report)",
+    ),
+)
+
+
+async def done_whatever(commit: Callable[..., Awaitable[int]], *args: Any, **given: Any) -> int:
+    """For bugs: a commit that ends without an answer counts as done."""
+    try:
+        return await commit(*args, **given)
+    except LedgerUnavailable:
+        return 0
+
+
+async def refused_whatever(commit: Callable[..., Awaitable[int]], *args: Any, **given: Any) -> int:
+    """For bugs: a commit that ends without an answer counts as refused."""
+    try:
+        return await commit(*args, **given)
+    except LedgerUnavailable as error:
+        raise PlanFailed(str(error), "XX000") from error
+
+
+@contextmanager
+def planted(bug: PlantedBug) -> Iterator[None]:
+    """Functions have the bug in this context. Raises LookupError if its text is not there, or several times."""
+    function = _function(bug.where)
+    source = textwrap.dedent(inspect.getsource(function))
+    if source.count(bug.old) != 1:
+        raise LookupError(f"{bug.name}: {bug.where} has its text {source.count(bug.old)} times")
+    names = dict(function.__globals__)
+    text = "from __future__ import annotations\n" + source.replace(bug.old, bug.new)
+    exec(compile(text, f"<{bug.name}>", "exec"), names)
+    edited = names[function.__name__]
+    before = function.__code__
+    function.__code__ = getattr(edited, "fget", edited).__code__
+    try:
+        yield
+    finally:
+        function.__code__ = before
+
+
+def _function(where: str) -> FunctionType:
+    module, _, path = where.partition(":")
+    owner, _, name = path.rpartition(".")
+    holder = reduce(getattr, owner.split("."), import_module(module)) if owner else import_module(module)
+    found = inspect.getattr_static(holder, name)
+    found = getattr(found, "fget", found)
+    assert isinstance(found, FunctionType), where
+    return found
