@@ -99,6 +99,8 @@ class Requeuer:
     def _may_preempt_one_of(self, charged: Iterable[Entry]) -> Groups:
         """Return the groups that may preempt a workload of `charged`, or one that it exposes (W3)."""
         found: Groups = {}
+        if not self._preempting:
+            return found
         roots: set[QuotaNode] = set()
         changed: set[QuotaNode] = set()
         for entry in charged:
