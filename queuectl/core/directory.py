@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from queuectl.core.charges import PodCharges
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
@@ -71,6 +71,10 @@ class AffectedObjects:
         """What is allowed or charged in the namespace of `NAMESPACE/NAME` has changed."""
         self.namespaces.add(namespace_of(name))
         self.rules = True
+
+
+DEFAULT_PRIORITY_CLASS: Final = "default"
+"""Name of the WorkloadPriorityClass of workloads that name none (O3)."""
 
 
 class Directory:
@@ -373,10 +377,13 @@ class Directory:
 
     def priority(self, workload: Workload) -> int | Reason:
         """Return the priority of a workload, or the reason why its priority class is unknown (O3)."""
-        if workload.priority_class is not None:
-            named_class = self._priorities.get(workload.priority_class)
+        name = workload.priority_class
+        if name is None and DEFAULT_PRIORITY_CLASS in self._priorities:
+            name = DEFAULT_PRIORITY_CLASS
+        if name is not None:
+            named_class = self._priorities.get(name)
             if named_class is None:
-                detail = f"WorkloadPriorityClass {workload.priority_class} not found"
+                detail = f"WorkloadPriorityClass {name} not found"
                 return Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
             return named_class.value
         for pod_set in workload.pod_sets:

@@ -43,10 +43,6 @@ _NO_CONFIGURATION: Final = (
     "not given: fair sharing is off, and no weight counts. Add the ConfigMap kueue-manager-config of "
     "kueue-system, or set spec.fairSharing.enabled of the root Cohorts"
 )
-_DEFAULT_CLASS: Final = (
-    "Kueue gives this class to workloads without a priority class (0.20 and later); here they have the "
-    "priority of their PriorityClass, or 0: label them"
-)
 _NO_NAMESPACES: Final = "no namespaceSelector: workloads of no namespace are admitted, as with Kueue"
 
 
@@ -150,8 +146,6 @@ def _policy(document: Mapping[str, Any], notes: list[Note]) -> Iterator[dict[str
         notes.append(Note(name, "", f"{LEFT_OUT}{event.detail}"))
         return
     notes += [Note(name, clean(path, _MAX_NOTE), NO_SUCH_FIELD) for path in drop_unknown(made)]
-    if kind == "WorkloadPriorityClass" and metadata["name"] == "default":
-        notes.append(Note(name, "", _DEFAULT_CLASS, left_out=False))
     if kind == "ClusterQueue" and (made.get("spec") or {}).get("namespaceSelector") is None:
         notes.append(Note(name, "spec.namespaceSelector", _NO_NAMESPACES, left_out=False))
     yield made

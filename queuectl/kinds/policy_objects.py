@@ -527,7 +527,8 @@ class ResourceFlavorObject(ObjectPart):
 
 
 class WorkloadPriorityClassObject(ObjectPart):
-    """Priority in the queue only: pods keep theirs. Workloads name it by label."""
+    """Priority in the queue only: pods keep theirs. Workloads name it by label; those that name none have the
+    one with the name `default`, if there is one."""
 
     value: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
     """The priority. Workloads with larger values are admitted first, and may preempt those with smaller ones

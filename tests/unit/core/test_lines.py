@@ -36,6 +36,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles.engine_state import entries
 
 LQ = local_queue("lq", "cq")
 STRICT = QueueingStrategy.STRICT_FIFO
@@ -220,6 +221,24 @@ def test_a_change_that_affects_all_is_not_lost_to_one_that_affects_nothing() -> 
     assert codes(world) == {"a": Code.PRIORITY_NOT_FOUND}
     world.tell(ContextObserved(PriorityClass("urgent", 5)), ContextGone(PriorityClass, "missing"))
     assert codes(world) == {"a": Code.EXCEEDS_MAX_QUOTA}
+
+
+def test_workloads_that_name_no_class_have_the_priority_of_the_class_default() -> None:
+    world = World(queue("cq", 0), LQ)
+    pods = [pod_set(1, {GPU: 1}, priority_class="pods")]
+    world.tell(ContextObserved(PriorityClass("pods", 7)), priority("default", 5), priority("high", 9))
+    world.submit(
+        workload("unlabelled"), workload("of-pods", pods=pods), workload("high", priority_class="high")
+    )
+    world.run()
+    assert priorities(world) == {"unlabelled": 5, "of-pods": 5, "high": 9}
+    world.tell(PolicyGone(ConfigKey("WorkloadPriorityClass", "", "default")))
+    world.run()
+    assert priorities(world) == {"unlabelled": 0, "of-pods": 7, "high": 9}
+
+
+def priorities(world: World) -> dict[str, int]:
+    return {entry.ref.name: entry.priority for entry in entries(world.engine).values()}
 
 
 def test_workloads_with_equal_order_are_ordered_by_identity() -> None:

@@ -353,17 +353,14 @@ def test_the_configuration_is_read_from_its_config_map() -> None:
 
 
 def test_what_to_know_about_a_conversion_is_said_though_nothing_is_left_out() -> None:
-    default = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": 5}
     found = imported(
         kueue("ClusterQueue", "a", {"cohortName": "all", "fairSharing": {"weight": 1.5}}),
-        {**default, "metadata": {"name": "default"}},
     )
     assert found.objects[0]["spec"]["fairSharing"] == {"weight": "1.5"}
     assert notes(found) == {}
     assert {(name, field) for name, field in advice(found)} == {
         ("Configuration", "fairSharing"),
         ("ClusterQueue/a", "spec.namespaceSelector"),
-        ("WorkloadPriorityClass/default", ""),
     }
 
 
