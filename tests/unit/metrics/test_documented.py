@@ -22,6 +22,6 @@ def test_every_exported_metric_is_on_the_page_with_its_labels() -> None:
 
 
 def test_every_alert_is_on_the_page_with_its_severity() -> None:
-    rows = re.findall(r"^\| `(Queuectl\w+)` \| (\w+) \|", PAGE, re.MULTILINE)
+    rows = re.findall(r"^- `(Queuectl\w+)` \((\w+)\):", PAGE, re.MULTILINE)
     rules = [rule for group in RULES["groups"] for rule in group["rules"]]
     assert sorted(rows) == sorted((rule["alert"], rule["labels"]["severity"]) for rule in rules)
