@@ -23,6 +23,7 @@ COMPLETE: Final = ("own-and-lend", "flavor-fallback", "users-in-turn")
 """Examples that the page shows with their ResourceFlavors and LocalQueues: these are what they are about."""
 LEFT_OUT: Final = ("ResourceFlavor", "LocalQueue")
 
+_COMMENT: Final = re.compile(r"\A(?:#.*\n)+")
 _OWN: Final = re.compile(r"metadata: .*|nominalQuota: [^,}\n]*")
 _COUNTED: Final = re.compile(r"<!-- counted pods -->\n.*?<!-- end -->", re.DOTALL)
 _EXAMPLE: Final = re.compile(r"<!-- example ([a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -90,19 +91,18 @@ def with_examples(text: str) -> str:
 
 
 def _shown(example: str, policy: str, earlier: set[str]) -> str:
-    """The objects of `policy` that the page shows, with the comment at its beginning.
+    """The objects of `policy` that the page shows, without the comment at the beginning of the file.
 
     Left out are ResourceFlavors, LocalQueues, and ClusterQueues that differ from one of `earlier`, those that
     the page has shown, in name and nominal quota only. What is shown is added to them.
     """
-    comment = "".join(line for line in policy.splitlines(keepends=True) if line.startswith("#"))
     shown: list[str] = []
-    for text in policy.removeprefix(comment).split("---\n"):
+    for text in _COMMENT.sub("", policy).split("---\n"):
         kind, shape = yaml.safe_load(text)["kind"], _OWN.sub("", text)
-        if kind not in LEFT_OUT and (kind != "ClusterQueue" or shape not in earlier):
+        if example in COMPLETE or (kind not in LEFT_OUT and (kind != "ClusterQueue" or shape not in earlier)):
             shown.append(text)
             earlier.add(shape)
-    return policy if example in COMPLETE else comment + "---\n".join(shown)
+    return "---\n".join(shown)
 
 
 if __name__ == "__main__":

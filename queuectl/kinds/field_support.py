@@ -147,13 +147,14 @@ def leave_out(kind: str, obj: dict[str, Any]) -> dict[str, str]:
 
 
 def table() -> list[str]:
-    """The lines of the table of UNSUPPORTED in docs/scheduling.md."""
-    rows = [
-        f"| {kind} | `{path}`{f' beside `{field.beside}`' if field.beside else ''} | {field.why} |"
-        for kind, fields in UNSUPPORTED.items()
-        for path, field in fields.items()
-    ]
-    return ["| kind | field | why |", "|---|---|---|", *rows]
+    """The lines of the table of UNSUPPORTED in docs/scheduling.md, by reason."""
+    fields: dict[str, list[str]] = {}
+    for kind, by_path in UNSUPPORTED.items():
+        for path, field in by_path.items():
+            beside = f" beside `{field.beside}`" if field.beside else ""
+            fields.setdefault(field.why, []).append(f"{kind} `{path}`{beside}")
+    rows = [f"| {', '.join(named)} | {why} |" for why, named in fields.items()]
+    return ["| field | why it is not obeyed |", "|---|---|", *rows]
 
 
 def _set(obj: Json, path: str) -> bool:
