@@ -36,9 +36,8 @@ from queuectl.core.model.policy import (
 )
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.values import value
-from queuectl.core.model.workload import Attempt, ConfigKey, PodSet, Workload
+from queuectl.core.model.workload import ConfigKey, PodSet, Workload
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from queuectl.core.run_limits import RunLimit, above_ceiling, run_limit
 
 GATE = "Gate"
 """Kind of the ledger key that stores the installation time of the admission policy."""
@@ -332,13 +331,6 @@ class Directory:
             ineligible = self._not_allowed(workload, local, self.queues[cluster_queue])
         return Route(cluster_queue, 0 if isinstance(priority, Reason) else priority, ineligible)
 
-    def run_limit(self, workload: Workload, attempt: Attempt | None) -> RunLimit | None:
-        """Return the longest run time of a workload, by its label and its queues (L13); None: no limit."""
-        local = self.local_queues.get(LocalQueueName(workload.ref.namespace, workload.queue))
-        if attempt is not None:
-            return run_limit(workload, local, self.queues.get(attempt.assignment.cluster_queue))
-        return run_limit(workload, local, self.queues.get(local.cluster_queue) if local else None)
-
     def requeueing(self, cluster_queue: str | None) -> RequeuingStrategy:
         """Return how workloads of a ClusterQueue, which need not exist, back off: as it says, else as
         configured (L18)."""
@@ -369,7 +361,7 @@ class Directory:
         if not self._admits(queue.namespace_selector, workload.ref.namespace):
             detail = f"its namespaceSelector does not match namespace {workload.ref.namespace}"
             return Reason(code=Code.NAMESPACE_NOT_ALLOWED, node=node, detail=detail)
-        return self.pods.problem(workload) or above_ceiling(workload, local, queue)
+        return self.pods.problem(workload)
 
     def _admits(self, selector: LabelSelector | None, namespace: str) -> bool:
         labels = self.namespaces.get(namespace)

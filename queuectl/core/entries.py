@@ -27,7 +27,6 @@ from queuectl.core.model.workload import (
 )
 from queuectl.core.pod_numbers import NOT_RESIZED
 from queuectl.core.quota.tree import Cells
-from queuectl.core.run_limits import RunLimit
 
 Shape = tuple[Charge, ...]
 """All that a nomination depends on, but for the queue: what a workload is charged, and where it may run."""
@@ -118,7 +117,6 @@ class Entry:
         "ref",
         "refused",
         "resized",
-        "run_limit",
         "shape",
         "start_denied",
         "start_refused",
@@ -189,8 +187,6 @@ class Entry:
         """What its pods take is counted as its object, its attempt, policy and context are now."""
         self.generation: int | None = None
         """Of the object after our last acknowledged write."""
-        self.run_limit: RunLimit | None = None
-        """Its longest run time; None: no limit."""
         self.stray: Stray | None = None
         """Why it is charged although it is a child; None: it is none, or its owner holds quota for it."""
         self.counting_pods = False

@@ -156,8 +156,8 @@ class Feature:
     active = False
     """It has something to do. The kernel asks no other feature about workloads. A feature that is not active
     learns of its events and decisions alone."""
-    owned_only: ClassVar = False
-    """Of observed workloads, it takes those that have an owner, and all while it is active."""
+    workloads_with: ClassVar = "id"
+    """Of observed workloads, it takes those that have this attribute, and all while it is active."""
     charges_claims: ClassVar = False
     """It charges the claims of pods for devices, or says why they cannot be."""
     counts_bound = False
@@ -211,7 +211,7 @@ class Feature:
         return pods
 
     def problem(self, workload: Workload) -> Reason | None:
-        """Return why its pods cannot be created or charged; None: they can."""
+        """Return why it may not be queued, such as pods that cannot be created; None: it may."""
         return None
 
     def recorded(self, workload: Workload, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
@@ -260,6 +260,10 @@ class Feature:
 
     def must_wait(self, entry: Entry, reason: Reason) -> None:
         """A plan that is committed would have admitted `entry`, but for `reason` of a start check."""
+
+    def bars(self, entry: Entry) -> Reason | None:
+        """Return why its past keeps a pending workload out until its user ends that (L19, L20)."""
+        return None
 
     def waits(self, entry: Entry, *, eligible: bool) -> Reason | None:
         """Return why `entry` stays out of its pending queue for now; None: it need not.
@@ -361,13 +365,14 @@ class Features:
         self._activate()
 
     def observe(self, event: Event, affected: AffectedObjects) -> None:
-        of_event = self._of_event.get(type(event), [])
-        if isinstance(event, WorkloadObserved) and event.workload.owner is None:
-            of_event = [feature for feature in of_event if feature.active or not feature.owned_only]
+        of_event = self._of_event.get(type(event))
+        if not of_event:
+            return
+        workload = event.workload if isinstance(event, WorkloadObserved) else None
         for feature in of_event:
-            feature.observe(event, affected)
-        if of_event:
-            self._activate()
+            if workload is None or feature.active or getattr(workload, feature.workloads_with) is not None:
+                feature.observe(event, affected)
+        self._activate()
 
     def completed(self, namespace: str, pod: PodResources) -> PodResources:
         for feature in self.active:
@@ -470,6 +475,12 @@ class Features:
     def must_wait(self, entry: Entry, reason: Reason) -> None:
         for feature in self.active:
             feature.must_wait(entry, reason)
+
+    def bars(self, entry: Entry) -> Reason | None:
+        for feature in self.active:
+            if (reason := feature.bars(entry)) is not None:
+                return reason
+        return None
 
     def waits(self, entry: Entry, *, eligible: bool) -> Reason | None:
         """Return the reason of the first for which it waits. The others are told that it does not."""

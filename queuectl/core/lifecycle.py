@@ -33,7 +33,7 @@ from queuectl.core.model.workload import (
     WorkloadOutcome,
 )
 from queuectl.core.pod_numbers import edited, fewer
-from queuectl.core.queues.requeueing import failed, ran, run_ends
+from queuectl.core.queues.requeueing import failed, ran
 
 
 @value(frozen=True, slots=True)
@@ -98,23 +98,16 @@ def step(entry: Entry, directory: Directory, features: Features, now: datetime) 
     if entry.phase is Phase.EVICTING:
         return _evicting(entry)
     return (
-        _admitted(entry, directory)
-        or _expired(entry, now)
-        or features.step(entry, now)
-        or _changed(entry, directory, features, now)
+        _admitted(entry, directory) or features.step(entry, now) or _changed(entry, directory, features, now)
     )
 
 
 def next_time(entry: Entry, features: Features, now: datetime) -> datetime | None:
     """Return when, later than `now`, `step` or its eligibility may change by time alone; None: never."""
-    times = [when for when in (_next_time(entry), *features.next_times(entry, now)) if when is not None]
+    times = features.next_times(entry, now)
+    if entry.attempt is None and entry.past.until is not None:
+        times.append(entry.past.until)
     return min((when for when in times if when > now), default=None) if times else None
-
-
-def _next_time(entry: Entry) -> datetime | None:
-    if entry.attempt is None:
-        return entry.past.until
-    return _run_ends(entry) if entry.phase is Phase.ADMITTED else None
 
 
 def accounted(
@@ -367,23 +360,6 @@ def _grown(entry: Entry) -> str | None:
                 found, had = (format_amount(resource, one) for one in (amount, asked.get(resource, 0)))
                 return f"podset {now.name} requests {found} of {resource}, {had} when it was queued"
     return None
-
-
-def _expired(entry: Entry, now: datetime) -> Evict | None:
-    """Evicts it where its run time is used up (L13)."""
-    attempt, limit, ends = entry.attempt, entry.run_limit, _run_ends(entry)
-    if attempt is None or limit is None or ends is None or ends > now:
-        return None
-    detail = f"{limit.source} allows {limit.seconds} s"
-    reason = Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED, detail=detail)
-    return Evict(entry.id, entry.ref, attempt.number, reason)
-
-
-def _run_ends(entry: Entry) -> datetime | None:
-    limit, attempt = entry.run_limit, entry.attempt
-    if limit is None or attempt is None:
-        return None
-    return run_ends(entry.past, limit.seconds, attempt.admitted_at)
 
 
 def _changed(

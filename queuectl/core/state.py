@@ -211,7 +211,6 @@ class EngineState:
         """Put a pending workload where it belongs: into a pending queue, or among the ineligible."""
         self.note_change(entry)
         workload = entry.workload
-        entry.run_limit = self.directory.run_limit(workload, entry.attempt) if workload is not None else None
         if entry.attempt is not None or workload is None or entry.gone:
             if entry.attempt is not None and not entry.held_known:
                 self._hold(entry, entry.attempt)
@@ -228,7 +227,7 @@ class EngineState:
             route.priority,
             route.gate,
         )
-        kept = kept_out(entry.past, entry.run_limit, self.clock)
+        kept = self.features.bars(entry) or kept_out(entry.past, self.clock)
         if kept is not None and workload.hold:  # L20
             entry.past, kept = NO_PAST_ATTEMPTS, None
         entry.ineligible = entry.ineligible or kept

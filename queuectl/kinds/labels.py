@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from queuectl.core.features.run_time.limits import MAX_RUN
 from queuectl.core.model.workload import Workload
-from queuectl.core.run_limits import MAX_RUN
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, CountAnnotations
 from queuectl.kinds.json_fields import Json, mapping
 

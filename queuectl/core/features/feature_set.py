@@ -13,6 +13,7 @@ from queuectl.core.features.namespace_quota import NamespaceLimits
 from queuectl.core.features.nodes import Nodes
 from queuectl.core.features.ownership import Ownership
 from queuectl.core.features.pods_ready import PodsReadyClocks
+from queuectl.core.features.run_time import RunTime
 from queuectl.core.features.slow_stops import SlowStops
 from queuectl.core.features.usage_history import PastUsage
 from queuectl.core.model.events import ContextObserved
@@ -32,6 +33,8 @@ class FeatureSet(NamedTuple):
     """Limits pods by the room on nodes, and evicts workloads that lose pods with a node."""
     namespace_quota: NamespaceLimits
     """Adds what LimitRanges do to pods, and lets workloads wait until ResourceQuotas have room for theirs."""
+    run_time: RunTime
+    """Evicts workloads that have run for as long as they may."""
     pods_ready: PodsReadyClocks
     """Evicts workloads whose pods are not ready in time."""
     slow_stops: SlowStops
@@ -55,6 +58,7 @@ def new_state(
         devices,
         nodes,
         NamespaceLimits(state),
+        RunTime(state),
         PodsReadyClocks(configuration, state.directory.queues),
         SlowStops(configuration.terminating_alarm),
         PastUsage(configuration.usage_sharing),

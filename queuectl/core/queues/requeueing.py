@@ -9,17 +9,15 @@ import heapq
 import zlib
 from collections.abc import Hashable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 from queuectl.core.model.policy import RequeuingStrategy
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import PastAttempts, WorkloadId
-from queuectl.core.run_limits import MAX_RUN, RunLimit
 
-_TO_REQUEUE = 'to queue the workload again, set queuectl.dev/hold to "true" and then remove it'
+TO_REQUEUE = 'to queue the workload again, set queuectl.dev/hold to "true" and then remove it'
 _SECOND = timedelta(seconds=1)
-_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def ran(past: PastAttempts, admitted_at: datetime, now: datetime) -> PastAttempts:
@@ -38,15 +36,6 @@ def ran(past: PastAttempts, admitted_at: datetime, now: datetime) -> PastAttempt
     )
 
 
-def run_ends(past: PastAttempts, limit: int, admitted_at: datetime) -> datetime:
-    """Return when the run time over all attempts reaches `limit` seconds (L13); at most `_LAST`.
-
-    `admitted_at` may be of an annotation that no controller wrote.
-    """
-    left = timedelta(milliseconds=limit * 1000 - past.run_ms)
-    return admitted_at + left if left < _LAST - admitted_at else _LAST
-
-
 def failed(
     past: PastAttempts, workload: WorkloadId, now: datetime, rules: RequeuingStrategy, why: str
 ) -> PastAttempts:
@@ -56,7 +45,7 @@ def failed(
     """
     count = past.failures + 1
     if rules.limit is not None and count > rules.limit:
-        detail = f"{count} consecutive starts failed, the limit is {rules.limit}: {why}; {_TO_REQUEUE}"
+        detail = f"{count} consecutive starts failed, the limit is {rules.limit}: {why}; {TO_REQUEUE}"
         barred = Reason(code=Code.DEACTIVATED, detail=detail)
         return replace(past, failures=count, barred=barred, until=None)
     # The exponent is bounded to keep the integer small; the longest backoff applies long before.
@@ -74,17 +63,8 @@ def _jitter(workload: WorkloadId, count: int, seconds: int, percent: int) -> flo
     return seconds * percent * share / 100
 
 
-def kept_out(past: PastAttempts, limit: RunLimit | None, now: datetime) -> Reason | None:
-    """Return why a pending workload is ineligible because of its past attempts, or None (L19).
-
-    `limit` is its longest run time; None: no limit.
-    """
-    if limit is not None and past.run_ms >= limit.seconds * 1000:
-        remedy = "raise it" if limit.is_label else f"set label {MAX_RUN} as far as its queues allow more"
-        detail = (
-            f"the run time has reached the {limit.seconds} s of {limit.source}: {remedy}, or {_TO_REQUEUE}"
-        )
-        return Reason(code=Code.DEACTIVATED, detail=detail)
+def kept_out(past: PastAttempts, now: datetime) -> Reason | None:
+    """Return why a pending workload is ineligible because of its past attempts, or None (L19)."""
     if past.until is not None and past.until <= now:
         return None
     return past.barred

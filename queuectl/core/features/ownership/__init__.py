@@ -33,7 +33,7 @@ class Ownership(Feature):
     events: ClassVar = frozenset(
         {WorkloadObserved, WorkloadGone, Listed, OwnerRead, PodObserved, PodGone, PodOwnerRead}
     )
-    owned_only: ClassVar = True
+    workloads_with: ClassVar = "owner"
 
     def __init__(self, kernel: Kernel, pods: PodReader) -> None:
         """`pods`: gets each pod with the workload that it belongs to."""

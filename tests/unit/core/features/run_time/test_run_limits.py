@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from queuectl.core.decisions import Admit, Evict, Keep
+from queuectl.core.features.run_time.limits import MAX_RUN, run_limit
 from queuectl.core.model.policy import MaxExecutionTime
 from queuectl.core.model.reasons import Code
-from queuectl.core.run_limits import MAX_RUN, run_limit
 from tests.builders import World, local_queue, observed, policy, queue, workload
 
 NONE = MaxExecutionTime()
