@@ -30,7 +30,7 @@ READ = {
 async def test_jobs_are_unchanged_and_the_report_lists_each_decision(
     control_plane: str, figures: list[str]
 ) -> None:
-    count = 60 if control_plane == "real" else 40
+    count = 40
     begun = asyncio.get_running_loop().time()
     async with asyncio.timeout(600):
         with reachable_folder() as folder:

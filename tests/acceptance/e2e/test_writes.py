@@ -14,7 +14,7 @@ from tests.acceptance.e2e.site import OLDER, Json, eventually, job, pod_template
 from tests.acceptance.e2e.stand import Stand, ended, stand
 from tests.integration.ledger.places import reachable_folder
 
-JOBS = 100
+JOBS = 30
 GANGS = 4
 MOST = 3
 """Event Pending, start patch, Event Admitted."""
