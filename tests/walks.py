@@ -37,7 +37,7 @@ from queuectl.kube.sources import sources
 from queuectl.ledger.admin.schema import migrate
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.write.postgres import PostgresLedger
-from queuectl.metrics.registry import Counting, Metrics
+from queuectl.metrics.registry import Metrics
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from tests.builders import World, local_queue, observed, policy, queue, workload
 from tests.integration.kube.sites import NAMESPACE, Site, job, jobs, small
@@ -240,7 +240,7 @@ async def _lead(site: Site, ledger: PostgresLedger, walk: Walk) -> None:
     watched = sources(JOB_KINDS)
     engine = Engine(frozenset(source.name for source in watched), SchedulingConfiguration())
     controller = Controller(
-        ledger=ledger, cluster=site.cluster, engine=engine, observer=Counting(Metrics()), holder="walk"
+        ledger=ledger, cluster=site.cluster, engine=engine, observer=Metrics(), holder="walk"
     )
     reflecting = reflectors(site.session, controller.emit, watched)
     async with asyncio.TaskGroup() as tasks:

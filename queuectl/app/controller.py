@@ -38,7 +38,7 @@ from queuectl.ledger.read.queries import LedgerReadings, installation
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.metrics.collectors import Sampled
 from queuectl.metrics.exposition import serve as serve_metrics
-from queuectl.metrics.registry import Counting, Metrics
+from queuectl.metrics.registry import Metrics
 from queuectl.ports.cluster import Cluster, ClusterUnavailable, Lease
 from queuectl.ports.ledger import (
     ForeignLedger,
@@ -262,7 +262,7 @@ async def lead_once(
         ledger=parts.ledger,
         cluster=parts.cluster,
         engine=core,
-        observer=Counting(metrics),
+        observer=metrics,
         holder=parts.holder,
         options=LoopOptions(
             budget=settings.controller.budget,

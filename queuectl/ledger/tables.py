@@ -7,7 +7,7 @@ month at a time. Postgres moves a row from one part to the other when it closes.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -29,10 +29,14 @@ metadata = MetaData(schema=SCHEMA)
 
 _Time = DateTime(timezone=True)
 
-leadership = Table(
+
+def _table(name: str, *columns: Column[Any]) -> Table:
+    """The rows of all clusters: each key begins with the cluster's id."""
+    return Table(name, metadata, Column("cluster_id", Text, primary_key=True), *columns)
+
+
+leadership = _table(
     "leadership",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("epoch", BigInteger, nullable=False),
     Column("sequence", BigInteger, nullable=False),  # of the last decision
     Column("config_sequence", BigInteger, nullable=False),  # of the last decision that changed the policy
@@ -50,20 +54,16 @@ installation = Table(
     Column("made_at", _Time, nullable=False),
 )
 
-batch = Table(
+batch = _table(
     "batch",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("id", Text, primary_key=True),
     Column("number", BigInteger, nullable=False),
     Column("first_sequence", BigInteger, nullable=False),
     Column("epoch", BigInteger, nullable=False),
 )
 
-config_revision = Table(
+config_revision = _table(
     "config_revision",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("kind", Text, primary_key=True),
     Column("namespace", Text, primary_key=True),
     Column("name", Text, primary_key=True),
@@ -75,10 +75,8 @@ config_revision = Table(
     Column("author", Text),  # null: unknown
 )
 
-checkpoint = Table(
+checkpoint = _table(
     "checkpoint",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("format", SmallInteger, nullable=False),
     Column("sequence", BigInteger, nullable=False),  # of the last decision that it covers
     Column("digest", Text, nullable=False),  # SHA-256 of the state
@@ -89,7 +87,6 @@ checkpoint = Table(
 
 def _workload_columns() -> list[Column[object]]:
     return [
-        Column("cluster_id", Text, nullable=False),
         Column("id", Text, nullable=False),
         Column("namespace", Text, nullable=False),
         Column("kind", Text, nullable=False),
@@ -116,52 +113,42 @@ def _workload_columns() -> list[Column[object]]:
     ]
 
 
-workload = Table("workload", metadata, *_workload_columns())
-workload_open = Table("workload_open", metadata, *_workload_columns())
+workload = _table("workload", *_workload_columns())
+workload_open = _table("workload_open", *_workload_columns())
 
-shape = Table(
+shape = _table(
     "shape",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("id", Text, primary_key=True),  # hash of the podsets
     Column("pod_sets", JSONB, nullable=False),
     # When a workload was queued with them for the first time in the last month in which one was.
     Column("queued_at", _Time, nullable=False),
 )
 
-workload_object = Table(
+workload_object = _table(
     "workload_object",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("uid", Text, primary_key=True),
     Column("workload", Text, primary_key=True),
     Column("kind", Text, nullable=False),
     Column("role", Text, nullable=False),
 )
 
-pods_ready = Table(
+pods_ready = _table(
     "pods_ready",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("workload", Text, primary_key=True),
     Column("attempt", BigInteger, nullable=False),
     Column("ready", BigInteger, nullable=False),
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 
-pending_line = Table(
+pending_line = _table(
     "pending_line",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("cluster_queue", Text, primary_key=True),
     Column("workloads", JSONB, nullable=False),  # ids in order
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 
-told_start = Table(
+told_start = _table(
     "told_start",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("sink", Text, primary_key=True),
     Column("workload", Text, primary_key=True),
     Column("start", _Time),  # as told last; null: no forecast had a median yet
@@ -171,10 +158,8 @@ told_start = Table(
     Column("asked_at", _Time, nullable=False),
 )
 
-notification_cursor = Table(
+notification_cursor = _table(
     "notification_cursor",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("sink", Text, primary_key=True),
     Column("sequence", BigInteger, nullable=False),  # of the last decision about which all is told
     Column("sent", BigInteger, nullable=False),
@@ -184,46 +169,36 @@ notification_cursor = Table(
     Column("next_try", _Time),
 )
 
-flavor_capacity = Table(
+flavor_capacity = _table(
     "flavor_capacity",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("flavor", Text, primary_key=True),  # empty: nodes without a flavor
     Column("capacity", JSONB, nullable=False),
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 
-past_capacity = Table(
+past_capacity = _table(
     "past_capacity",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("flavor", Text, primary_key=True),  # empty: nodes without a flavor
     Column("at", _Time, primary_key=True),
     Column("capacity", JSONB, nullable=False),
 )
 
-queue_demand = Table(
+queue_demand = _table(
     "queue_demand",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("cluster_queue", Text, primary_key=True),
     Column("demand", JSONB, nullable=False),
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 
-node = Table(
+node = _table(
     "node",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("name", Text, primary_key=True),
     Column("facts", JSONB, nullable=False),  # empty: it is gone
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 
-attempt = Table(
+attempt = _table(
     "attempt",
-    metadata,
-    Column("cluster_id", Text, nullable=False),
     Column("workload", Text, nullable=False),
     Column("number", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
@@ -237,10 +212,8 @@ attempt = Table(
     Column("closed_at", _Time),
 )
 
-hold_line = Table(
+hold_line = _table(
     "hold_line",
-    metadata,
-    Column("cluster_id", Text, nullable=False),
     Column("workload", Text, nullable=False),
     Column("attempt", BigInteger, nullable=False),
     Column("cluster_queue", Text, nullable=False),
@@ -257,10 +230,8 @@ hold_line = Table(
     Column("attribution", Text),  # null: an older version opened it
 )
 
-attribution = Table(
+attribution = _table(
     "attribution",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("id", Text, primary_key=True),  # hash of the other columns
     Column("namespace", Text, nullable=False),
     Column("queue", Text, nullable=False),
@@ -270,10 +241,8 @@ attribution = Table(
     Column("account", JSONB, nullable=False),
 )
 
-rolled = Table(
+rolled = _table(
     "rolled",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("since", _Time, nullable=False),  # the beginning of the first piece
     Column("until", _Time, nullable=False),
     Column("sequence", BigInteger, nullable=False),  # of the last decision up to `until`
@@ -281,10 +250,8 @@ rolled = Table(
     Column("zone_since", _Time, nullable=False),  # from then on
 )
 
-usage_hour = Table(
+usage_hour = _table(
     "usage_hour",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("begins_at", _Time, primary_key=True),
     Column("ends_at", _Time, nullable=False),
     Column("flavor", Text, primary_key=True),
@@ -294,10 +261,8 @@ usage_hour = Table(
     Column("amount", Numeric, nullable=False),  # base units times microseconds
 )
 
-capacity_hour = Table(
+capacity_hour = _table(
     "capacity_hour",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
     Column("begins_at", _Time, primary_key=True),
     Column("ends_at", _Time, nullable=False),
     Column("flavor", Text, primary_key=True),
@@ -311,10 +276,8 @@ capacity_hour = Table(
     Column("overcommitted", Numeric, nullable=False),
 )
 
-effect = Table(
+effect = _table(
     "effect",
-    metadata,
-    Column("cluster_id", Text, nullable=False),
     Column("sequence", BigInteger, nullable=False),  # of the decision that asks for it
     Column("workload", Text, nullable=False),
     Column("attempt", BigInteger, nullable=False),
@@ -324,10 +287,8 @@ effect = Table(
     Column("closed_at", _Time),
 )
 
-decision = Table(
+decision = _table(
     "decision",
-    metadata,
-    Column("cluster_id", Text, nullable=False),
     Column("sequence", BigInteger, nullable=False),
     Column("now", _Time, nullable=False),
     Column("epoch", BigInteger, nullable=False),

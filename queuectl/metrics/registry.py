@@ -29,7 +29,10 @@ _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200)
 
 
 class Metrics(Requesting):
-    """Called from the controller's one event loop, `kubernetes_answered` from any thread."""
+    """controller.reports.LoopObserver on metrics.
+
+    Called from the controller's one event loop, `kubernetes_answered` from any thread.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: monotonic, in seconds."""
@@ -42,6 +45,7 @@ class Metrics(Requesting):
         self._epoch = self._gauge("leadership_epoch", "Epoch of this process' leadership; 0: none.")
         self._capacity = CapacityCollector()
         self._reports = ReportCollector(self._names)
+        self._queues: dict[str, ClusterQueueReport] = {}
         self._health = HealthCollector(clock)
         for collector in (self._capacity, self._reports, self._health):
             self._register(collector)
@@ -95,8 +99,8 @@ class Metrics(Requesting):
 
     # --- deciding
 
-    def observe_plan(self, plan: Plan) -> None:
-        """Count the decisions of a committed plan."""
+    def committed(self, plan: Plan, *, seconds: float, sequence: int) -> None:
+        """Count the decisions of a committed plan, and the transaction."""
         for decision in plan.recorded:
             reason = decision.reason.code.value if isinstance(decision, Keep | Evict) else ""
             self._decisions.labels(decision.verdict.value, reason).inc()
@@ -106,6 +110,11 @@ class Metrics(Requesting):
                 cause = decision.reason.cause
                 self._evictions.labels(reason, cause.value if cause else "").inc()
         self._looked_at.inc(plan.work)
+        self._commits.labels("committed").inc()
+        self._commit_seconds.observe(seconds)
+        self._commit_size.observe(len(plan.recorded))
+        self._sequence.set(sequence)
+        self._health.mark_commit()
 
     def _admitted(self, admit: Admit, now: datetime) -> None:
         queue = self._names.label(admit.attempt.assignment.cluster_queue)
@@ -113,35 +122,40 @@ class Metrics(Requesting):
         if admit.created_at is not None and admit.attempt.number == 1:
             self._waits.labels(queue).observe(max(0.0, (now - admit.created_at).total_seconds()))
 
-    def observe_reports(self, reports: Sequence[ClusterQueueReport], gone: Sequence[str] = ()) -> None:
-        """The current reports of all ClusterQueues; the series of `gone` ones end."""
-        self._reports.reports = tuple(reports)
+    def reported(
+        self,
+        local_queues: Sequence[LocalQueueReport],
+        cluster_queues: Sequence[ClusterQueueReport],
+        gone: Sequence[str],
+    ) -> None:
+        """The reports of ClusterQueues that changed; the series of `gone` ones end."""
         for queue in gone:
+            self._queues.pop(queue, None)
             if self._names.forget(queue):
                 for metric in (self._admissions, self._waits):
                     metric.remove_by_labels({"cluster_queue": queue})
+        self._queues |= {report.name: report for report in cluster_queues}
+        self._reports.reports = tuple(self._queues.values())
 
-    def room_predicted(self, admissions: int, misses: int) -> None:
+    def predicted(self, admissions: int, misses: int) -> None:
         """Of these admissions and of earlier ones, so many are not scheduled."""
         for counter, number in zip(self._room, (admissions, misses), strict=True):
             counter.inc(number)
 
-    def flavor_capacity(self, flavors: Sequence[FlavorCapacity]) -> None:
+    def capacity(self, flavors: Sequence[FlavorCapacity]) -> None:
         """What the nodes of each flavor have; replaces the figures before."""
         self._capacity.flavors = tuple(flavors)
 
     # --- ledger
 
-    def committed(self, *, decisions: int, seconds: float, sequence: int) -> None:
-        self._commits.labels("committed").inc()
-        self._commit_seconds.observe(seconds)
-        self._commit_size.observe(decisions)
-        self._sequence.set(sequence)
-        self._health.mark_commit()
+    def ledger_unavailable(self) -> None:
+        self._commits.labels("unavailable").inc()
 
-    def commit_failed(self, result: str) -> None:
-        """`result`: `refused` or `unavailable`."""
-        self._commits.labels(result).inc()
+    def ledger_refused(self) -> None:
+        self._commits.labels("refused").inc()
+
+    def set_aside(self) -> None:
+        self._commits.labels("set-aside").inc()
 
     def ledger_findings(self, codes: Sequence[str]) -> None:
         """The findings of the last comparison of the ledger with its history: a code each."""
@@ -152,17 +166,17 @@ class Metrics(Requesting):
 
     # --- Kubernetes writes
 
-    def effect_settled(self, verb: Verb, result: Result, seconds: float) -> None:
-        self._effects.labels(verb.value, result.value).inc()
-        self._effect_seconds.labels(verb.value).observe(seconds)
+    def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None:
+        self._effects.labels(key.verb.value, result.value).inc()
+        self._effect_seconds.labels(key.verb.value).observe(seconds)
 
     # --- leadership
 
     def loop_lag(self, seconds: float) -> None:
         self._lag.observe(seconds)
 
-    def epoch(self, number: int) -> None:
-        self._epoch.set(number)
+    def took_epoch(self, epoch: int) -> None:
+        self._epoch.set(epoch)
 
     def observe(self, sampled: Sampled) -> None:
         """What to sample at each scrape."""
@@ -171,50 +185,5 @@ class Metrics(Requesting):
     def stepped_down(self) -> None:
         """Another process may lead: the series of queues, flavors and sources end, and counters stay."""
         self._reports.sampled = self._health.sampled = None
-        self._reports.reports = ()
+        self._queues, self._reports.reports = {}, ()
         self._capacity.flavors = ()
-
-
-class Counting:
-    """controller.reports.LoopObserver on metrics."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._queues: dict[str, ClusterQueueReport] = {}
-
-    def took_epoch(self, epoch: int) -> None:
-        self._metrics.epoch(epoch)
-
-    def committed(self, plan: Plan, *, seconds: float, sequence: int) -> None:
-        self._metrics.observe_plan(plan)
-        self._metrics.committed(decisions=len(plan.recorded), seconds=seconds, sequence=sequence)
-
-    def ledger_unavailable(self) -> None:
-        self._metrics.commit_failed("unavailable")
-
-    def ledger_refused(self) -> None:
-        self._metrics.commit_failed("refused")
-
-    def set_aside(self) -> None:
-        self._metrics.commit_failed("set-aside")
-
-    def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None:
-        self._metrics.effect_settled(key.verb, result, seconds)
-
-    def predicted(self, admissions: int, misses: int) -> None:
-        self._metrics.room_predicted(admissions, misses)
-
-    def capacity(self, flavors: Sequence[FlavorCapacity]) -> None:
-        self._metrics.flavor_capacity(flavors)
-
-    def reported(
-        self,
-        local_queues: Sequence[LocalQueueReport],
-        cluster_queues: Sequence[ClusterQueueReport],
-        gone: Sequence[str],
-    ) -> None:
-        for name in gone:
-            self._queues.pop(name, None)
-        self._queues |= {report.name: report for report in cluster_queues}
-        if cluster_queues or gone:
-            self._metrics.observe_reports(list(self._queues.values()), gone)

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from queuectl.kinds.admission import CONTROLLER_USER
 from queuectl.kubernetes_yaml import dump
-from queuectl.sandbox.endpoints import listen_on_free_port
+from queuectl.sandbox.endpoints import choose_ports, write_private
 from queuectl.sandbox.processes import ChildProcess, spawn
 
 __all__ = ["CONTROLLER_USER", "ControlPlane", "ControlPlaneError", "find_assets", "write_kubeconfig"]
@@ -93,7 +93,7 @@ def write_kubeconfig(path: Path, url: str, ca_file: Path, tokens: Mapping[str, s
         "users": [{"name": name, "user": {"token": token}} for name, token in tokens.items()],
         "contexts": [{"name": name, "context": {"cluster": "queuectl", "user": name}} for name in tokens],
     }
-    _write_private(path, dump(content).encode())
+    write_private(path, dump(content))
 
 
 _START_SECONDS: Final = 120.0
@@ -178,7 +178,7 @@ class ControlPlane:
     async def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._identities()
-        client_port, peer_port, port = _free_ports(3)
+        client_port, peer_port, port = choose_ports([(0, 0)] * 3)
         self.url = f"https://127.0.0.1:{self._port or port}"
         store = f"http://127.0.0.1:{client_port}"
         await self._spawn("etcd", self._etcd_arguments(store, f"http://127.0.0.1:{peer_port}"))
@@ -195,15 +195,15 @@ class ControlPlane:
         known = self.folder / "tokens.json"
         tokens = json.loads(known.read_text()) if known.exists() else {}
         tokens = {name: tokens.get(name) or secrets.token_urlsafe(24) for name in _IDENTITIES}
-        _write_private(known, json.dumps(tokens).encode())
+        write_private(known, json.dumps(tokens))
         rows = [
             f'{tokens[name]},{user},{user},"{",".join(groups)}"\n'
             for name, (user, groups) in _IDENTITIES.items()
         ]
-        _write_private(self.folder / "tokens.csv", "".join(rows).encode())
+        write_private(self.folder / "tokens.csv", "".join(rows))
         key = self.folder / "service-accounts.pem"
         if not key.exists():
-            _write_private(key, _private_key())
+            write_private(key, _private_key())
         self._all_tokens = tokens
         self.tokens = {name: tokens[name] for name in ("admin", "tenant", "controller")}
 
@@ -305,30 +305,9 @@ class ControlPlane:
             await child.wait()
 
 
-def _free_ports(count: int) -> list[int]:
-    """Distinct ports that are free now."""
-    held = [listen_on_free_port() for _ in range(count)]
-    try:
-        return [listener.getsockname()[1] for listener in held]
-    finally:
-        for listener in held:
-            listener.close()
-
-
-def _private_key() -> bytes:
-    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-        serialization.NoEncryption(),
-    )
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    """Replace a file atomically, readable only by its owner."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.new")
-    partial.unlink(missing_ok=True)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    partial.replace(path)
+def _private_key() -> str:
+    """As PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    unencrypted = serialization.NoEncryption()
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(serialization.Encoding.PEM, form, unencrypted).decode()

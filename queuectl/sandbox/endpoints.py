@@ -55,7 +55,8 @@ class Endpoints:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file atomically, readable only by its owner."""
+    """Replace a file atomically, readable only by its owner; its folder is made if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.new")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -6,12 +6,12 @@ import base64
 import hashlib
 import hmac
 import json
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from queuectl.sandbox.endpoints import write_private
 from queuectl.sandbox.kubernetes.wire import StatusError, refusal
 
 CONTROLLER_USER = "system:serviceaccount:queuectl-system:queuectl"
@@ -101,8 +101,7 @@ class Identities:
         self.tokens = {name: known.get(name) or secrets.token_urlsafe(24) for name in USERS}
         if path and self.tokens != known:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                json.dump(self.tokens, file)
+            write_private(path, json.dumps(self.tokens))
         self._users = {token: USERS[name] for name, token in self.tokens.items()}
 
     def user(self, headers: Mapping[str, str], now: float) -> UserInfo:

@@ -20,7 +20,15 @@ from queuectl.core.model.events import Result
 from queuectl.core.model.policy import CapacityMode, Condition
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import FlavorResource
-from queuectl.core.model.workload import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
+from queuectl.core.model.workload import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    EffectKey,
+    ObjectRef,
+    Verb,
+    WorkloadId,
+)
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
 from queuectl.metrics.collectors import Sampled
 from queuectl.metrics.exposition import Exposition, NotifierMetrics, RestMetrics, WebhookMetrics
@@ -91,8 +99,10 @@ def controller() -> Metrics:
     """A controller's metrics after each kind of event has happened once."""
     metrics = Metrics()
     evict = Evict(WorkloadId("b"), REF, 1, Reason(code=Code.PREEMPTED))
-    metrics.observe_plan(Plan(version=1, cycle=1, now=NOW, decisions=(admit("a"), evict), work=2))
-    metrics.observe_reports(
+    plan = Plan(version=1, cycle=1, now=NOW, decisions=(admit("a"), evict), work=2)
+    metrics.committed(plan, seconds=0.01, sequence=2)
+    metrics.reported(
+        (),
         [
             ClusterQueueReport(
                 name="a",
@@ -104,15 +114,15 @@ def controller() -> Metrics:
                 reasons=((Code.WAITING_FOR_QUOTA, 1),),
                 demand=(DEMAND,),
             )
-        ]
+        ],
+        (),
     )
-    metrics.flavor_capacity([CAPACITY])
-    metrics.committed(decisions=2, seconds=0.01, sequence=2)
+    metrics.capacity([CAPACITY])
     metrics.ledger_findings([])
-    metrics.effect_settled(Verb.START, Result.DONE, 0.1)
+    metrics.settled(EffectKey(WorkloadId("a"), 1, Verb.START), Result.DONE, seconds=0.1)
     metrics.kubernetes_answered("patch", "jobs", 200, 0.01)
     metrics.loop_lag(0.001)
-    metrics.epoch(1)
+    metrics.took_epoch(1)
     metrics.observe(
         Sampled(
             leads=lambda: True,

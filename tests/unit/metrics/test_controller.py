@@ -13,7 +13,15 @@ from queuectl.core.model.events import Result
 from queuectl.core.model.policy import Condition
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason
 from queuectl.core.model.resources import FlavorResource
-from queuectl.core.model.workload import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
+from queuectl.core.model.workload import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    EffectKey,
+    ObjectRef,
+    Verb,
+    WorkloadId,
+)
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
 from queuectl.metrics.collectors import BoundedNames, Sampled, summed
 from queuectl.metrics.exposition import application
@@ -23,6 +31,7 @@ from tests.unit.metrics import samples
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 REF = ObjectRef("tenant-namespace", "Job", "tenant-name", "tenant-uid")
+START = EffectKey(WorkloadId("a"), 1, Verb.START)
 
 
 def report(name: str, *, pending: int = 0) -> ClusterQueueReport:
@@ -81,8 +90,8 @@ def test_decisions_are_counted_by_verdict_and_reason() -> None:
         ),
         work=40,
     )
-    metrics.observe_plan(plan)
-    metrics.observe_plan(plan)
+    metrics.committed(plan, seconds=0.01, sequence=1)
+    metrics.committed(plan, seconds=0.01, sequence=1)
     found = lines(metrics)
     assert 'queuectl_decisions_total{reason="WaitingForQuota",verdict="Pending"} 2.0' in found
     assert 'queuectl_decisions_total{reason="Preempted",verdict="Evicted"} 2.0' in found
@@ -92,8 +101,8 @@ def test_decisions_are_counted_by_verdict_and_reason() -> None:
 
 def test_amounts_are_in_cores_and_bytes() -> None:
     metrics = Metrics()
-    metrics.observe_reports([report("a")])
-    metrics.flavor_capacity([samples.CAPACITY])
+    metrics.reported((), [report("a")], ())
+    metrics.capacity([samples.CAPACITY])
     found = lines(metrics)
     assert 'queuectl_quota_nominal{cluster_queue="a",flavor="a100",resource="cpu"} 1.5' in found
     assert (
@@ -107,7 +116,7 @@ def test_amounts_are_in_cores_and_bytes() -> None:
 def test_what_counts_of_a_quota_is_exported_beside_it() -> None:
     metrics = Metrics()
     cpu, memory = (cell for cell, _ in report("a").nominal)
-    metrics.observe_reports([replace(report("a"), reduced=((cpu, 500),))])
+    metrics.reported((), [replace(report("a"), reduced=((cpu, 500),))], ())
     found = lines(metrics)
     assert 'queuectl_quota_nominal{cluster_queue="a",flavor="a100",resource="cpu"} 1.5' in found
     assert 'queuectl_quota_effective{cluster_queue="a",flavor="a100",resource="cpu"} 0.5' in found
@@ -117,7 +126,7 @@ def test_what_counts_of_a_quota_is_exported_beside_it() -> None:
 
 def test_what_nodes_have_is_exported_by_who_uses_it() -> None:
     metrics = Metrics()
-    metrics.flavor_capacity([samples.CAPACITY])
+    metrics.capacity([samples.CAPACITY])
     found = lines(metrics)
     for line in (
         'queuectl_flavor_nodes{flavor="a100",state="Ready"} 1.0',
@@ -134,8 +143,8 @@ def test_what_nodes_have_is_exported_by_who_uses_it() -> None:
 
 def test_misses_of_predicted_room_are_counted() -> None:
     metrics = Metrics()
-    metrics.room_predicted(3, 1)
-    metrics.room_predicted(1, 0)
+    metrics.predicted(3, 1)
+    metrics.predicted(1, 0)
     found = lines(metrics)
     assert "queuectl_room_admissions_total 4.0" in found
     assert "queuectl_room_misses_total 1.0" in found
@@ -143,7 +152,7 @@ def test_misses_of_predicted_room_are_counted() -> None:
 
 def test_demand_is_exported_in_pods_and_in_what_they_request() -> None:
     metrics = Metrics()
-    metrics.observe_reports([replace(report("a"), demand=(samples.DEMAND,))])
+    metrics.reported((), [replace(report("a"), demand=(samples.DEMAND,))], ())
     found = lines(metrics)
     pods = 'queuectl_demand_pods{awaits="Room",cluster_queue="a",flavor="a100"} 16.0'
     cores = 'queuectl_demand{awaits="Room",cluster_queue="a",flavor="a100",resource="cpu"} 8.0'
@@ -153,28 +162,29 @@ def test_demand_is_exported_in_pods_and_in_what_they_request() -> None:
 
 def test_a_deleted_queue_leaves_no_series() -> None:
     metrics = Metrics()
-    metrics.observe_reports([report("a", pending=3), report("b")])
-    metrics.observe_plan(plan(Admit(attempt("a"), REF, created_at=NOW)))
+    metrics.reported((), [report("a", pending=3), report("b")], ())
+    metrics.committed(plan(Admit(attempt("a"), REF, created_at=NOW)), seconds=0.01, sequence=1)
     waiting = 'queuectl_pending_workloads{cluster_queue="a",reason="WaitingForQuota"} 3.0'
     assert waiting in lines(metrics)
     assert 'queuectl_admissions_total{cluster_queue="a"} 1.0' in lines(metrics)
-    metrics.observe_reports([report("b")], ["a"])
+    metrics.reported((), [report("b")], ["a"])
     assert not any('cluster_queue="a"' in line for line in lines(metrics))
 
 
 def test_effects_start_at_zero_so_that_the_first_one_shows_in_a_rate() -> None:
     metrics = Metrics()
     assert 'queuectl_effects_total{result="Done",verb="Start"} 0.0' in lines(metrics)
-    metrics.effect_settled(Verb.START, Result.DONE, 0.2)
+    metrics.settled(START, Result.DONE, seconds=0.2)
     assert 'queuectl_effects_total{result="Done",verb="Start"} 1.0' in lines(metrics)
     assert 'queuectl_effect_duration_seconds_count{verb="Start"} 1.0' in lines(metrics)
 
 
 def test_commits_and_leadership_are_exported() -> None:
     metrics = Metrics()
-    metrics.committed(decisions=5, seconds=0.02, sequence=42)
-    metrics.commit_failed("unavailable")
-    metrics.epoch(7)
+    keep = Keep(WorkloadId("a"), REF, Reason(code=Code.USER_HOLD), recorded=True)
+    metrics.committed(plan(*[keep] * 5), seconds=0.02, sequence=42)
+    metrics.ledger_unavailable()
+    metrics.took_epoch(7)
     metrics.ledger_findings(["Usage", "DefaultPartition", "Gap"])
     found = lines(metrics)
     for line in (
@@ -208,13 +218,13 @@ def test_a_kind_without_any_message_has_an_infinite_silence() -> None:
 
 def test_two_controllers_in_one_process_do_not_share_figures() -> None:
     first, second = Metrics(), Metrics()
-    first.epoch(3)
+    first.took_epoch(3)
     assert "queuectl_leadership_epoch 0.0" in lines(second)
 
 
 def test_every_metric_is_named_by_the_conventions_of_prometheus() -> None:
     metrics = Metrics()
-    metrics.observe_reports([report("a")])
+    metrics.reported((), [report("a")], ())
     for line in lines(metrics):
         if line.startswith("# TYPE"):
             _, _, name, kind = line.split()
@@ -226,10 +236,10 @@ def test_every_metric_is_named_by_the_conventions_of_prometheus() -> None:
 def test_only_the_first_admission_of_a_workload_records_its_wait() -> None:
     metrics = Metrics()
     created = NOW - timedelta(seconds=20)
-    metrics.observe_plan(plan(Admit(attempt("a"), REF, created_at=created)))
-    metrics.observe_plan(plan(Admit(attempt("a", number=2), REF, created_at=created)))
+    metrics.committed(plan(Admit(attempt("a"), REF, created_at=created)), seconds=0.01, sequence=1)
+    metrics.committed(plan(Admit(attempt("a", number=2), REF, created_at=created)), seconds=0.01, sequence=1)
     # A workload that was running when first observed never waited.
-    metrics.observe_plan(plan(Admit(attempt("a"), REF)))
+    metrics.committed(plan(Admit(attempt("a"), REF)), seconds=0.01, sequence=1)
     found = lines(metrics)
     assert 'queuectl_admissions_total{cluster_queue="a"} 3.0' in found
     assert 'queuectl_admission_wait_seconds_count{cluster_queue="a"} 1.0' in found
@@ -240,8 +250,10 @@ def test_only_the_first_admission_of_a_workload_records_its_wait() -> None:
 def test_evictions_are_counted_by_reason_and_by_the_rule_of_a_preemption() -> None:
     metrics = Metrics()
     taken = Reason(code=Code.PREEMPTED, cause=PreemptionCause.IN_COHORT_RECLAMATION)
-    metrics.observe_plan(plan(Evict(WorkloadId("a"), REF, 1, taken)))
-    metrics.observe_plan(plan(Evict(WorkloadId("a"), REF, 1, Reason(code=Code.USER_HOLD))))
+    metrics.committed(plan(Evict(WorkloadId("a"), REF, 1, taken)), seconds=0.01, sequence=1)
+    metrics.committed(
+        plan(Evict(WorkloadId("a"), REF, 1, Reason(code=Code.USER_HOLD))), seconds=0.01, sequence=1
+    )
     found = lines(metrics)
     assert 'queuectl_evictions_total{cause="InCohortReclamation",reason="Preempted"} 1.0' in found
     assert 'queuectl_evictions_total{cause="",reason="UserHold"} 1.0' in found
@@ -282,10 +294,10 @@ def test_ages_grow_until_the_next_event() -> None:
     clock = [100.0]
     metrics = Metrics(lambda: clock[0])
     assert "queuectl_ledger_commit_age_seconds +Inf" in lines(metrics)
-    metrics.committed(decisions=1, seconds=0.01, sequence=1)
+    metrics.committed(plan(), seconds=0.01, sequence=1)
     metrics.ledger_findings([])
     clock[0] += 7
-    metrics.committed(decisions=1, seconds=0.01, sequence=1)
+    metrics.committed(plan(), seconds=0.01, sequence=1)
     clock[0] += 2
     assert "queuectl_ledger_commit_age_seconds 2.0" in lines(metrics)
     assert "queuectl_ledger_verification_age_seconds 9.0" in lines(metrics)
@@ -327,8 +339,8 @@ async def test_probes_say_what_is_wrong() -> None:
 def test_series_of_queues_and_sources_end_when_a_leader_steps_down_and_counters_stay() -> None:
     metrics = Metrics()
     metrics.observe(replace(PROBES, silence=lambda: {"Job": 3.0}))
-    metrics.observe_reports([report("team-a", pending=2)])
-    metrics.observe_plan(plan(Admit(attempt("team-a"), REF)))
+    metrics.reported((), [report("team-a", pending=2)], ())
+    metrics.committed(plan(Admit(attempt("team-a"), REF)), seconds=0.01, sequence=1)
     assert any('cluster_queue="team-a"' in line and "pending" in line for line in lines(metrics))
     assert any('kind="Job"' in line for line in lines(metrics))
     metrics.stepped_down()
