@@ -31,7 +31,8 @@ NAMES = {name for pair in CLASSES for name in pair if name}
 def schemas() -> dict[str, dict[str, Any]]:
     """The schema of each kind of policy, by its name."""
     documents = (
-        yaml.safe_load(path.read_text("utf-8")) for path in (CHECKOUT / "manifests" / "crds").glob("*_*.yaml")
+        yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)
+        for path in (CHECKOUT / "manifests" / "crds").glob("*_*.yaml")
     )
     return {
         document["spec"]["names"]["kind"]: document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

@@ -16,6 +16,7 @@ from typing import Any
 import asyncpg
 from asyncpg.exceptions import OperatorInterventionError
 
+from queuectl.ledger.admin import schema
 from queuectl.sandbox import tenancy
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.endpoints import Endpoints, listen_on_free_port
@@ -252,8 +253,7 @@ async def plant(folder: Path, kind: str, *, gpus: int = 4) -> AsyncIterator[tupl
         Endpoints(
             kubernetes=plane.url, rest=f"http://127.0.0.1:{_free_port()}", metrics="", postgres=postgres.url
         ).write(folder)
-        migrated = await site.queuectl("migrate")
-        assert migrated.code == 0, migrated.err
+        await schema.migrate(postgres.url)
         api = await stack.enter_async_context(site.client())
         await _install(site, api)
         world = World(site, api, NAMESPACE)

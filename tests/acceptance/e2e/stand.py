@@ -14,6 +14,7 @@ from typing import Any
 import asyncpg
 
 from queuectl.kube.session import MERGE_PATCH
+from queuectl.ledger.admin import schema
 from queuectl.ledger.admin.rebuild import OpenHold, open_holds
 from queuectl.sandbox import tenancy
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
@@ -183,8 +184,7 @@ async def stand(folder: Path, kind: str, *, gpus: int, gated: bool = True) -> As
             for name in ("admin", "tenant")
         ]
         found = Stand(folder, plane, postgres, audit, *clients)
-        migrated = await found.queuectl("migrate")
-        assert migrated.code == 0, migrated.err
+        await schema.migrate(postgres.url)
         await _install(found, gpus, gated=gated)
         if gated and isinstance(plane, ControlPlane):
             await stack.enter_async_context(suspending(plane, clients[0], folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -244,11 +245,14 @@ async def served(kubeconfig: Path, faults: Faults | None) -> AsyncIterator[Site]
         await session.close()
 
 
+@functools.cache
+def _own_definitions() -> list[dict[str, Any]]:
+    paths = sorted((MANIFESTS / "crds").glob("queuectl.dev_*.yaml"))
+    return [yaml.load(path.read_text(), yaml.CSafeLoader) for path in paths]
+
+
 async def _prepare(session: Session) -> None:
-    crds = [
-        yaml.safe_load(path.read_text()) for path in sorted((MANIFESTS / "crds").glob("queuectl.dev_*.yaml"))
-    ]
-    for body in crds:
+    for body in _own_definitions():
         await session.create(CRDS, body)
     for name in (NAMESPACE, "queuectl-system"):
         try:

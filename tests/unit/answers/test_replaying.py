@@ -18,7 +18,6 @@ from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds.policy import policy_event
 from queuectl.ports.reader import PastRevision
 from queuectl.scenarios.arrivals import Arrival
-from queuectl.simulation.picture import draw
 from tests.builders import GPU, pod_set, workload
 from tests.unit.answers.hours import HOUR, START, Hour, cluster_queue
 from tests.unit.core.driver import wait_for
@@ -148,6 +147,8 @@ def test_before_and_after_are_drawn_side_by_side(tmp_path: Path) -> None:
     played = Large(1, ())
     played.run()
     found = replay(played, policy_event(cluster_queue("research", 100)), minutes=1 / 60)
+    from queuectl.simulation.picture import draw  # loads matplotlib, which no other test here needs
+
     draw(found["before"], tmp_path / "replay.svg", found["after"])
     drawn = (tmp_path / "replay.svg").read_text("utf-8")
     assert "before | after" in drawn

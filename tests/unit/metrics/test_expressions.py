@@ -29,7 +29,7 @@ from tests.unit.metrics import samples
 pytestmark = [pytest.mark.acceptance, pytest.mark.asyncio(loop_scope="module")]
 
 MONITORING = Path(__file__).resolve().parents[3] / "manifests" / "monitoring"
-RULES: dict[str, Any] = yaml.safe_load((MONITORING / "rules.yaml").read_text())
+RULES: dict[str, Any] = yaml.load((MONITORING / "rules.yaml").read_text(), yaml.CSafeLoader)
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
 SCRAPED = {"job", "instance"}
 """Labels that Prometheus adds to all it scrapes."""
