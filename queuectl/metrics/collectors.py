@@ -92,11 +92,12 @@ class ReportCollector(Collector):
 
     def __init__(self, names: BoundedNames) -> None:
         self._names = names
-        self.reports: tuple[ClusterQueueReport, ...] = ()
+        self.reports: dict[str, ClusterQueueReport] = {}
+        """By ClusterQueue."""
         self.sampled: Sampled | None = None
 
     def collect(self) -> Iterator[Metric]:
-        queues = [(self._names.label(report.name), report) for report in self.reports]
+        queues = [(self._names.label(report.name), report) for report in self.reports.values()]
         strays = self.sampled.cluster_report().strays if self.sampled else ()
         waiting = [((label, code.value), n) for label, report in queues for code, n in report.reasons]
         waiting += [(("", code.value), n) for code, n in strays]

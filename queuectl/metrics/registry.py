@@ -45,7 +45,6 @@ class Metrics(Requesting):
         self._epoch = self._gauge("leadership_epoch", "Epoch of this process' leadership; 0: none.")
         self._capacity = CapacityCollector()
         self._reports = ReportCollector(self._names)
-        self._queues: dict[str, ClusterQueueReport] = {}
         self._health = HealthCollector(clock)
         for collector in (self._capacity, self._reports, self._health):
             self._register(collector)
@@ -130,12 +129,11 @@ class Metrics(Requesting):
     ) -> None:
         """The reports of ClusterQueues that changed; the series of `gone` ones end."""
         for queue in gone:
-            self._queues.pop(queue, None)
+            self._reports.reports.pop(queue, None)
             if self._names.forget(queue):
                 for metric in (self._admissions, self._waits):
                     metric.remove_by_labels({"cluster_queue": queue})
-        self._queues |= {report.name: report for report in cluster_queues}
-        self._reports.reports = tuple(self._queues.values())
+        self._reports.reports |= {report.name: report for report in cluster_queues}
 
     def predicted(self, admissions: int, misses: int) -> None:
         """Of these admissions and of earlier ones, so many are not scheduled."""
@@ -185,5 +183,5 @@ class Metrics(Requesting):
     def stepped_down(self) -> None:
         """Another process may lead: the series of queues, flavors and sources end, and counters stay."""
         self._reports.sampled = self._health.sampled = None
-        self._queues, self._reports.reports = {}, ()
+        self._reports.reports = {}
         self._capacity.flavors = ()
