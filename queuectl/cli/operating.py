@@ -219,8 +219,8 @@ _PORT_HELP: Final = "0: the port of the last run, or a free one."
 def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
     """Run queuectl and all it needs here: Postgres, Kubernetes API, controller, REST, nodes of an example.
 
-    Of a configuration file, only the sections `controller`, `scheduling` and `kinds` are used; everything
-    else, and the address of the controller, is set by the sandbox.
+    Of a configuration file, only the sections `controller`, `scheduling`, `accounting` and `kinds` are used;
+    everything else, and the address of the controller, is set by the sandbox.
     """
     try:
         from queuectl.sandbox.run import SandboxOptions as Wanted
@@ -233,7 +233,10 @@ def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
     settings: dict[str, Any] = {}
     if options.config is not None:  # imported here: it is slow
         settings = options.settings().model_dump(
-            mode="json", by_alias=True, exclude_unset=True, include={"controller", "scheduling", "kinds"}
+            mode="json",
+            by_alias=True,
+            exclude_unset=True,
+            include={"controller", "scheduling", "accounting", "kinds"},
         )
     wanted = Wanted(data=options.folder, controller=not no_controller, settings=settings, **values)
     # It prints its progress on stdout, and writes its log to its folder.

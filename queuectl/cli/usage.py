@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from queuectl.cli import printing, rest
-from queuectl.cli.answers import resource_hours, times
+from queuectl.cli.answers import times
 from queuectl.cli.arguments import Since
 from queuectl.cli.options import Options, with_options
 from queuectl.cli.printing import NOTHING, Column, printable
@@ -84,7 +84,7 @@ def _tables(found: Document, *, wide: bool) -> None:
             (
                 *_names(found["by"], item),
                 item["resource"],
-                resource_hours(item["resource"], item["amount"]),
+                _hours(item["resource"], item["amount"]),
                 f"{100 * item['amount'] / whole[item['resource']]:.1f}%",
             )
             for item in found["items"]
@@ -99,9 +99,9 @@ def _total(one: Document) -> tuple[str, ...]:
     known = one["usable"] + one["unusable"] > 0
     amounts = (one["free"], one["unmanaged"], one["unusable"], one["usable"] + one["unusable"])
     return (
-        *(one["flavor"], one["resource"], resource_hours(one["resource"], one["used"])),
-        *(resource_hours(one["resource"], amount) if known else NOTHING for amount in amounts),
-        resource_hours(one["resource"], one["overcommitted"]) if known else NOTHING,
+        *(one["flavor"], one["resource"], _hours(one["resource"], one["used"])),
+        *(_hours(one["resource"], amount) if known else NOTHING for amount in amounts),
+        _hours(one["resource"], one["overcommitted"]) if known else NOTHING,
     )
 
 
@@ -127,6 +127,12 @@ def _csv(found: Document) -> None:
 
 def _cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _hours(resource: str, amount: float) -> str:
+    """An amount times hours in cores, GiB or devices."""
+    _, size = _unit(resource)
+    return f"{amount / size:.2f}" + ("Gi" if size == 1 << 30 else "")
 
 
 def _unit(resource: str) -> tuple[str, int]:

@@ -16,6 +16,7 @@ from queuectl.sandbox import example, tenancy
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.endpoints import SandboxError
 from queuectl.sandbox.install import Installer, read_kustomization
+from queuectl.sandbox.kubernetes.identities import TENANTS
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.kubernetes.wire import Json, StatusCause
 from queuectl.sandbox.players.api import Client
@@ -49,6 +50,11 @@ def choose_plane(folder: Path, wanted: Wanted, *, port: int, version: str | None
 def client_of(plane: Plane, identity: str) -> Client:
     """A client, not entered yet. `identity`: admin, tenant or controller."""
     return Client(plane.url, plane.ssl_context(), plane.tokens[identity])
+
+
+def client_as(plane: Plane, user: str) -> Client:
+    """A client of the admin that impersonates a user of the group TENANTS, not entered yet."""
+    return Client(plane.url, plane.ssl_context(), plane.tokens["admin"], user=user, group=TENANTS)
 
 
 async def install(api: Session, plane: Plane, *, empty: bool) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,12 @@ TOO_LARGE: Final = ("team-a", "too-large")
 """Namespace and name of the job that can never run."""
 ROUND_SECONDS: Final = 65.0
 """From the first job of a round to its end."""
+
+USERS: Final = ("ada", "bob", "carol")
+"""Who creates the jobs of the example."""
+PROJECT_LABEL: Final = "example.com/project"
+SETTINGS: Final = {"accounting": {"keys": [{"name": "project", "label": PROJECT_LABEL}]}}
+"""Of the controller, for the example."""
 
 _QUEUE: Final = "main"
 _ACCELERATOR: Final = "example.com/accelerator"
@@ -65,6 +72,17 @@ class _Job(NamedTuple):
     flavor: str = "a100"
     """The only flavor that it may get; empty: any."""
     kind: str = "Job"
+
+    @property
+    def user(self) -> str:
+        """ada and bob share team-a."""
+        if self.namespace == "team-a" and self.name.startswith("sweep"):
+            return "bob"
+        return {"team-b": "bob", "team-c": "carol"}.get(self.namespace, "ada")
+
+    @property
+    def project(self) -> str:
+        return "language" if self.namespace == "team-b" or "bert" in self.name else "vision"
 
 
 _STORY: Final = (
@@ -144,6 +162,7 @@ def jobs(pace: float = 1.0) -> list[tuple[float, Object]]:
 
 def _metadata(one: _Job) -> Object:
     labels = {QUEUE_LABEL: _QUEUE, PRIORITY_LABEL: one.priority, EXAMPLE_LABEL: "true"}
+    labels[PROJECT_LABEL] = one.project
     return {"name": one.name, "namespace": one.namespace, "labels": labels}
 
 
@@ -193,15 +212,18 @@ def _pytorchjob(one: _Job, pace: float) -> Object:
     }
 
 
-async def play_rounds(api: Session, pace: float = 1.0) -> None:
-    """Play the example until cancelled. `pace`: all times are multiplied by it. `api`: as the tenant."""
+async def play_rounds(api: Session, users: Mapping[str, Session], pace: float = 1.0) -> None:
+    """Play the example until cancelled. `pace`: all times are multiplied by it.
+
+    `api`: as the tenant, which deletes the jobs. `users`: as each of USERS, which creates them.
+    """
     loop = asyncio.get_running_loop()
     for number in itertools.count():
         await _clear(api)
         start = loop.time()
-        for at, thing in jobs(pace):
+        for one, (at, thing) in zip(_STORY, jobs(pace), strict=True):
             await asyncio.sleep(start + at - loop.time())
-            await _create(api, thing)
+            await _create(users[one.user], thing)
         pause = _LATER_SECONDS if number >= _AT_ONCE else 0.0
         await asyncio.sleep(start + (ROUND_SECONDS + pause) * pace - loop.time())
 

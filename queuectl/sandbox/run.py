@@ -18,10 +18,18 @@ from typing import Final, Literal
 from queuectl.kube.errors import ApiError
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import Readings
-from queuectl.sandbox.api_server import Plane, choose_plane, client_of, cluster_id, install, watch_plane
+from queuectl.sandbox.api_server import (
+    Plane,
+    choose_plane,
+    client_as,
+    client_of,
+    cluster_id,
+    install,
+    watch_plane,
+)
 from queuectl.sandbox.control_plane import ControlPlane, ControlPlaneError
 from queuectl.sandbox.endpoints import Endpoints, SandboxError, choose_ports, locked, port_of
-from queuectl.sandbox.example import play_rounds
+from queuectl.sandbox.example import SETTINGS, USERS, play_rounds
 from queuectl.sandbox.install import InstallError
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.narration import Teller, controller_command, tell_decisions, what_to_try
@@ -243,7 +251,7 @@ class _Sandbox:
             self._folder,
             endpoints,
             controller=self._options.controller,
-            settings=self._options.settings,
+            settings={**({} if self._options.empty else SETTINGS), **self._options.settings},
         )
         readings = await stack.enter_async_context(self._parts.readings(postgres.url, cluster))
         last = await _last_decision(readings)
@@ -263,7 +271,8 @@ class _Sandbox:
             tasks.create_task(self._tell(endpoints, readings, last, admitted))
             if not self._options.empty:
                 tenant = await stack.enter_async_context(client_of(plane, "tenant"))
-                tasks.create_task(play_rounds(tenant, self._options.pace))
+                users = {name: await stack.enter_async_context(client_as(plane, name)) for name in USERS}
+                tasks.create_task(play_rounds(tenant, users, self._options.pace))
             tasks.create_task(self._tell_first(admitted))
 
     def _greet(self, endpoints: Endpoints, config: Path) -> None:

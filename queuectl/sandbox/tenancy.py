@@ -10,6 +10,7 @@ from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import Session
 from queuectl.sandbox.endpoints import SandboxError
+from queuectl.sandbox.kubernetes.identities import TENANTS
 from queuectl.sandbox.players.api import Object
 
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -19,7 +20,7 @@ _POLL_SECONDS: Final = 0.1
 
 
 def rights(namespaces: Iterable[str]) -> list[Object]:
-    """Edit rights for the tenant in these namespaces, as on a real cluster."""
+    """Edit rights for the tenant and for the group TENANTS in these namespaces, as on a real cluster."""
     role: Object = {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRole",
@@ -38,7 +39,10 @@ def _binding(namespace: str, role: str) -> Object:
         "kind": "RoleBinding",
         "metadata": {"name": f"sandbox-tenant-{role}", "namespace": namespace},
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": "tenant"}],
+        "subjects": [
+            {"apiGroup": _RBAC, "kind": "User", "name": "tenant"},
+            {"apiGroup": _RBAC, "kind": "Group", "name": TENANTS},
+        ],
     }
 
 

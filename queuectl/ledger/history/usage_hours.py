@@ -93,10 +93,13 @@ _HELD: Final = (
     "line.resource, sum(CAST(line.count AS numeric) * line.amount * CAST(1000000 * extract(epoch FROM "
     "least(coalesce(line.closed_at, piece.ends), piece.ends) - greatest(line.from_at, piece.begins)) "
     f"AS bigint)) AS amount FROM ({_LINES}) line "
-    "JOIN unnest(CAST(:begins AS timestamptz[]), CAST(:ends AS timestamptz[])) AS piece (begins, ends) "
-    "ON line.from_at < piece.ends AND coalesce(line.closed_at, piece.ends) > piece.begins "
-    "AND coalesce(line.closed_at, piece.ends) > line.from_at "
-    "WHERE line.count > 0 AND line.amount > 0 GROUP BY 1, 2, 3, 4, 5, 6"
+    "CROSS JOIN LATERAL (SELECT (CAST(:begins AS timestamptz[]))[n] AS begins, "
+    "(CAST(:ends AS timestamptz[]))[n] AS ends FROM generate_series("
+    "greatest(1, width_bucket(line.from_at, CAST(:begins AS timestamptz[]))), "
+    "width_bucket(coalesce(line.closed_at, :until) - interval '1 microsecond', "
+    "CAST(:begins AS timestamptz[]))) n) piece "
+    "WHERE line.count > 0 AND line.amount > 0 AND coalesce(line.closed_at, :until) > line.from_at "
+    "GROUP BY 1, 2, 3, 4, 5, 6"
 )
 HELD: Final = text(_HELD)
 """What was held in each piece. Exact: whole base units times whole microseconds."""

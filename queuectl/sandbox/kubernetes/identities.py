@@ -16,6 +16,8 @@ from queuectl.sandbox.kubernetes.wire import StatusError, refusal
 
 CONTROLLER_USER = "system:serviceaccount:queuectl-system:queuectl"
 _READ = ("get", "list", "watch")
+TENANTS = "sandbox:tenants"
+"""Group of users with the rights of `tenant`."""
 _OWN_GROUP = "queuectl.dev"
 # As the role `edit` of a real cluster: workloads, but no RBAC and no policy.
 _CLOSED_TO_TENANTS = {
@@ -66,7 +68,8 @@ def allowed(user: UserInfo, access: ResourceAttributes) -> bool:
         return True
     if access.group in REVIEWS:
         return user != ANONYMOUS and access.verb == "create"
-    if user.name != USERS["tenant"].name or access.verb == "bypass" or access.group in _CLOSED_TO_TENANTS:
+    tenant = user.name == USERS["tenant"].name or TENANTS in user.groups
+    if not tenant or access.verb == "bypass" or access.group in _CLOSED_TO_TENANTS:
         return False
     if "*" in (access.verb, access.group, access.resource):
         return False

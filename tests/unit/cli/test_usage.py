@@ -39,12 +39,12 @@ def test_a_table_has_the_hours_and_the_share_of_each_user_and_what_was_free(run:
     assert result.stdout.startswith(
         "From 2026-11-01 00:00:00 +0000 to 2026-12-01 00:00:00 +0000, in resource-hours"
     )
-    assert ["ada", GPU, "90.0", "74.7%"] in lines
-    assert ["bob", GPU, "30.5", "25.3%"] in lines
-    assert ["ada", "cpu", "1.5", "100.0%"] in lines
-    assert ["ada", "memory", "3.0Gi", "100.0%"] in lines
-    assert ["a100", GPU, "120.5", "76.0", "4.0", "10.0", "210.0"] in lines
-    assert ["a100", "cpu", "1.5", *["<none>"] * 4] in lines or ["a100", "cpu", "1.5", *["-"] * 4] in lines
+    assert ["ada", GPU, "90.00", "74.7%"] in lines
+    assert ["bob", GPU, "30.50", "25.3%"] in lines
+    assert ["ada", "cpu", "1.50", "100.0%"] in lines
+    assert ["ada", "memory", "3.00Gi", "100.0%"] in lines
+    assert ["a100", GPU, "120.50", "76.00", "4.00", "10.00", "210.00"] in lines
+    assert ["a100", "cpu", "1.50", *["<none>"] * 4] in lines or ["a100", "cpu", "1.50", *["-"] * 4] in lines
 
 
 def test_csv_has_units_and_no_formulas(run: Run, server: str) -> None:
