@@ -87,10 +87,13 @@ async def _repeat(
         found = None
         try:
             await roll()
+        except (LedgerUnavailable, LedgerRefused, SchemaMismatch) as error:
+            log.warning("usage not rolled up: %s", error)
+        try:
             found = [dataclasses.asdict(one) for one in await verifier.run()]
             await verifier.store(decisions)
         except (LedgerUnavailable, LedgerRefused, SchemaMismatch) as error:
-            log.warning("usage not rolled up, ledger not verified, or the checkpoint not stored: %s", error)
+            log.warning("ledger not verified, or the checkpoint not stored: %s", error)
         print(json.dumps(found), flush=True)
 
 

@@ -44,6 +44,11 @@ def pieces(since: datetime, until: datetime, zone: ZoneInfo) -> list[Piece]:
     return [Piece(*pair) for pair in pairwise(sorted({since, *_borders(since, until, zone)}))]
 
 
+def whole_days(since: datetime, until: datetime, zone: ZoneInfo) -> list[Piece]:
+    """The days of a zone that lie whole between two times."""
+    return [Piece(*pair) for pair in pairwise(_days(since, until, zone))]
+
+
 def border_from(when: datetime, zone: ZoneInfo) -> datetime:
     """The first border at `when` or later."""
     return _borders(when, when + HOUR, zone)[0]

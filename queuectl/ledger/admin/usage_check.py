@@ -30,6 +30,16 @@ _DIFFERENCES: Final = text(
 )
 
 
+_DAYS: Final = text(
+    "SELECT * FROM (SELECT begins_at, sum(amount) AS stored, ("
+    f"SELECT sum(amount) FROM {SCHEMA}.usage_hour hour WHERE hour.cluster_id = :cluster "
+    "AND hour.begins_at >= day.begins_at AND hour.begins_at < day.ends_at) AS hours "
+    f"FROM {SCHEMA}.usage_day day WHERE cluster_id = :cluster AND begins_at >= :since "
+    "GROUP BY begins_at, ends_at) compared WHERE stored IS DISTINCT FROM hours ORDER BY 1 LIMIT 100"
+)
+"""Days whose sum is not that of their hours."""
+
+
 async def compare_usage(
     connection: AsyncConnection, cluster: str, since: datetime | None
 ) -> tuple[list[LedgerFinding], datetime | None]:
@@ -58,4 +68,11 @@ async def compare_usage(
             )
             findings.append(LedgerFinding("UsageHours", name, numbers))
         begins = some[-1].ends
+    found = await connection.execute(_DAYS, {"cluster": cluster, "since": since or state.since})
+    findings += [
+        LedgerFinding(
+            "UsageDays", f"the day from {day.isoformat()}", f"is {stored}, its hours sum to {hours}"
+        )
+        for day, stored, hours in found
+    ]
     return findings, begins

@@ -28,11 +28,11 @@ from queuectl.ledger.history.state_at import capacities_at
 from queuectl.ledger.pool import ledger_call
 from queuectl.ledger.published_facts import capacity_from_json
 from queuectl.ledger.tables import SCHEMA
-from queuectl.ports.periods import Piece, border_from, pieces
+from queuectl.ports.periods import Piece, border_from, pieces, whole_days
 
 NOBODY: Final = ""
 """In place of an attribution: a hold that no version of its ledger has booked."""
-MOST_PIECES: Final = 7 * 25
+MOST_PIECES: Final = 25
 """Of one transaction."""
 _TIMEOUT: Final = 120
 """Seconds of one statement: enough for a long history that is rolled up for the first time."""
@@ -49,7 +49,8 @@ class Rolled(NamedTuple):
     zone: str
     """Pieces are cut where its days begin."""
     zone_since: datetime
-    """From then on; before, they are cut at hours of UTC, and perhaps where other days begin."""
+    """From then on, and days are stored; before, they are cut at hours of UTC, and perhaps where other days
+    begin."""
 
     def zone_at(self, when: datetime) -> ZoneInfo:
         """The zone whose borders are borders of pieces at that time."""
@@ -120,6 +121,14 @@ _CHANGES: Final = text(
 )
 
 
+_STORE_DAY: Final = text(
+    f"INSERT INTO {SCHEMA}.usage_day (cluster_id, begins_at, ends_at, cluster_queue, attribution, flavor, "
+    "resource, amount) SELECT cluster_id, :begins, :ends, cluster_queue, attribution, flavor, resource, "
+    f"sum(amount) FROM {SCHEMA}.usage_hour WHERE cluster_id = :cluster AND begins_at >= :begins "
+    "AND begins_at < :ends GROUP BY cluster_id, cluster_queue, attribution, flavor, resource"
+)
+
+
 def parameters(cluster: str, found: Sequence[Piece], after: int) -> dict[str, Any]:
     """Of HELD. `after`: sequence of a decision that was made before the pieces, or at their beginning."""
     return {
@@ -154,7 +163,7 @@ async def roll_up_some(connection: AsyncConnection, cluster: str, zone: str) -> 
     if state is None:
         return 0
     now: datetime = (await connection.execute(_CLOSED, {"p_cluster": cluster})).scalar_one()
-    found = pieces(state.until, min(now, state.until + timedelta(days=8)), ZoneInfo(zone))[:MOST_PIECES]
+    found = pieces(state.until, min(now, state.until + timedelta(days=2)), ZoneInfo(zone))[:MOST_PIECES]
     if not found:
         return 0
     given = parameters(cluster, found, state.sequence)
@@ -166,6 +175,10 @@ async def roll_up_some(connection: AsyncConnection, cluster: str, zone: str) -> 
     if capacity:
         await connection.execute(t.capacity_hour.insert(), capacity)
     until = found[-1].ends
+    zone_since = state.zone_since if zone == state.zone else state.until
+    for day in whole_days(max(zone_since, state.until - timedelta(days=2)), until, ZoneInfo(zone)):
+        if day.ends > state.until:
+            await connection.execute(_STORE_DAY, {"cluster": cluster, **day._asdict()})
     sequence = await last_until(connection, cluster, until, state.sequence)
     await connection.execute(
         update(t.rolled)
@@ -174,7 +187,7 @@ async def roll_up_some(connection: AsyncConnection, cluster: str, zone: str) -> 
             until=until,
             sequence=sequence,
             zone=zone,
-            zone_since=state.zone_since if zone == state.zone else state.until,
+            zone_since=zone_since,
         )
     )
     return len(found)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import ARRAY, Text, func, literal, select
+from sqlalchemy import ARRAY, Table, Text, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model.resources import FlavorResource
@@ -24,7 +24,7 @@ from queuectl.ledger.history.usage_hours import (
     parameters,
     rolled,
 )
-from queuectl.ports.periods import Piece, border_from, border_to
+from queuectl.ports.periods import Piece, border_from, border_to, whole_days
 from queuectl.ports.reader import MOST_USAGE, BookedOn, CapacitySum, TooMuchHistory, UsageOfTime, UsageSumOf
 
 _UTC: Final = ZoneInfo("UTC")
@@ -52,8 +52,9 @@ async def usage(connection: AsyncConnection, cluster: str, since: datetime, unti
     if any(edge.begins < max(kept or now, earliest) and edge.begins != closed.ends for edge in edges):
         raise TooMuchHistory
     sums, capacity = defaultdict[Key, int](int), defaultdict[FlavorResource, list[int]](lambda: [0] * 6)
-    for *key, amount in await connection.execute(_stored(cluster, closed)):
-        sums[key[0], key[1], key[2], key[3]] += int(amount)
+    for table, part in _by_table(state, closed):
+        for *key, amount in await connection.execute(_stored(table, cluster, part)):
+            sums[key[0], key[1], key[2], key[3]] += int(amount)
     for flavor, resource, *amounts in await connection.execute(_stored_capacity(cluster, closed)):
         capacity[FlavorResource(flavor, resource)] = [int(amount) for amount in amounts]
     for edge in edges:
@@ -100,8 +101,23 @@ async def _add_edge(
         capacity[cell] = [a + getattr(one, name) for a, name in zip(capacity[cell], _PARTS, strict=True)]
 
 
-def _stored(cluster: str, closed: Piece) -> Any:
-    row = t.usage_hour.c
+def _by_table(state: Rolled | None, closed: Piece) -> Iterator[tuple[Table, Piece]]:
+    """Whole days from one table, the hours before and after them from another."""
+    days = [] if state is None else whole_days(*_in_zone(state, closed), ZoneInfo(state.zone))
+    if not days:
+        yield t.usage_hour, closed
+        return
+    yield t.usage_day, (middle := Piece(days[0].begins, days[-1].ends))
+    yield t.usage_hour, Piece(closed.begins, middle.begins)
+    yield t.usage_hour, Piece(middle.ends, closed.ends)
+
+
+def _in_zone(state: Rolled, closed: Piece) -> Piece:
+    return Piece(max(closed.begins, state.zone_since), closed.ends)
+
+
+def _stored(table: Table, cluster: str, closed: Piece) -> Any:
+    row = table.c
     whose = (row.cluster_queue, row.attribution, row.flavor, row.resource)
     return (
         select(*whose, func.sum(row.amount))
