@@ -42,7 +42,7 @@ from queuectl.ports.reader import (
 )
 
 READ_TIMEOUT: Final = 5.0
-"""Timeout in seconds of statements that read the open state."""
+"""Timeout in seconds of statements that read the open state, or usage."""
 PAGE_TIMEOUT: Final = 2.0
 """Timeout in seconds of statements that read a page of history: any client may cause them."""
 
@@ -199,7 +199,7 @@ class LedgerReadings:
 
     @ledger_call
     async def usage(self, *, since: datetime, until: datetime) -> UsageOfTime:
-        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=READ_TIMEOUT) as connection:
             return await usage.usage(connection, self._cluster, since, until)
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
