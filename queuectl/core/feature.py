@@ -68,23 +68,13 @@ class StartCheck(Protocol):
         """The plan admits `entry`."""
 
 
-class StartChecks:
-    """Those of all active features."""
-
-    def __init__(self, checks: Iterable[StartCheck]) -> None:
-        self._checks = tuple(checks)
-
-    def __bool__(self) -> bool:
-        return bool(self._checks)
-
-    def lacking(self, entry: Entry, gone: Iterable[WorkloadId], *, observed: bool) -> Reason | None:
-        gone = tuple(gone)
-        found = (check.lacking(entry, gone, observed=observed) for check in self._checks)
-        return next((reason for reason in found if reason is not None), None)
-
-    def admit(self, entry: Entry, assignment: Assignment) -> None:
-        for check in self._checks:
-            check.admit(entry, assignment)
+def lacking(
+    checks: Iterable[StartCheck], entry: Entry, gone: Iterable[WorkloadId], *, observed: bool
+) -> Reason | None:
+    """Return why `entry` must wait by the first of `checks` that says so; None: by none."""
+    gone = tuple(gone)
+    found = (check.lacking(entry, gone, observed=observed) for check in checks)
+    return next((reason for reason in found if reason is not None), None)
 
 
 class PodReader(Protocol):
@@ -345,7 +335,10 @@ class Features:
 
     @property
     def usage(self) -> UsageOrder | None:
-        return next((feature.usage for feature in self.active if feature.usage is not None), None)
+        for feature in self.active:
+            if (usage := feature.usage) is not None:
+                return usage
+        return None
 
     @property
     def counts_bound(self) -> bool:
@@ -357,7 +350,10 @@ class Features:
 
     @property
     def set_aside(self) -> Set[WorkloadId]:
-        return frozenset().union(*(feature.set_aside for feature in self.active))
+        found: Set[WorkloadId] = frozenset()
+        for feature in self.active:
+            found |= feature.set_aside
+        return found
 
     def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
         for feature in self._all:
@@ -414,7 +410,10 @@ class Features:
         return any(feature.due for feature in self.active)
 
     def checks(self) -> list[ChildToCheck | PodOwnerToRead]:
-        return [check for feature in self.active for check in feature.checks()]
+        found: list[ChildToCheck | PodOwnerToRead] = []
+        for feature in self.active:
+            found += feature.checks()
+        return found
 
     def asked(self, check: ChildToCheck | PodOwnerToRead) -> None:
         for feature in self.active:
@@ -455,8 +454,13 @@ class Features:
         times = [when for feature in self.active if (when := feature.due_at()) is not None]
         return min(times, default=None)
 
-    def next_times(self, entry: Entry, now: datetime) -> list[datetime]:
-        return [when for one in self.active if (when := one.next_time(entry, now)) is not None]
+    def next_time(self, entry: Entry, now: datetime, earliest: datetime | None) -> datetime | None:
+        """Return `earliest`, or an earlier time of a feature that is later than `now`."""
+        for feature in self.active:
+            when = feature.next_time(entry, now)
+            if when is not None and when > now and (earliest is None or when < earliest):
+                earliest = when
+        return earliest
 
     def noted(self, past: PastAttempts, entry: Entry, now: datetime) -> PastAttempts:
         for feature in self.active:
@@ -468,9 +472,10 @@ class Features:
             past = feature.accounted(past, decision, entry, now)
         return past
 
-    def begin_plan(self) -> StartChecks:
-        checks = [feature.begin_plan() for feature in self.active]
-        return StartChecks(check for check in checks if check is not None)
+    def begin_plan(self) -> list[StartCheck]:
+        if not self.active:
+            return []
+        return [check for feature in self.active if (check := feature.begin_plan()) is not None]
 
     def must_wait(self, entry: Entry, reason: Reason) -> None:
         for feature in self.active:
@@ -495,8 +500,10 @@ class Features:
             feature.revised(workload)
 
     def gives_up(self, entry: Entry, now: datetime) -> bool:
-        given_up = [feature.gives_up(entry, now) for feature in self.active]
-        return any(given_up)
+        given_up = False
+        for feature in self.active:
+            given_up |= feature.gives_up(entry, now)
+        return given_up
 
     def account(self, workload: Workload) -> tuple[AccountValue, ...]:
         return tuple(value for feature in self.active for value in feature.account(workload))

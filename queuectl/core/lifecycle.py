@@ -104,10 +104,8 @@ def step(entry: Entry, directory: Directory, features: Features, now: datetime) 
 
 def next_time(entry: Entry, features: Features, now: datetime) -> datetime | None:
     """Return when, later than `now`, `step` or its eligibility may change by time alone; None: never."""
-    times = features.next_times(entry, now)
-    if entry.attempt is None and entry.past.until is not None:
-        times.append(entry.past.until)
-    return min((when for when in times if when > now), default=None) if times else None
+    until = entry.past.until if entry.attempt is None else None
+    return features.next_time(entry, now, until if until is not None and until > now else None)
 
 
 def accounted(

@@ -18,14 +18,13 @@ from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.reserved_room import ReservedRoom
 from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.feature import StartChecks
+from queuectl.core.feature import StartCheck, lacking
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult
 from queuectl.core.flavors.findings import reserved_for_others
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors, Mode
 from queuectl.core.limits import Trial
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import Reason
-from queuectl.core.model.workload import Assignment
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
 from queuectl.core.quota.shares import tournament
@@ -62,7 +61,7 @@ class Cycles:
         trial: Trial,
         nominator: Nominator,
         claims: Iterable[PreemptionClaim],
-        checks: StartChecks,
+        checks: Sequence[StartCheck],
         budget: int,
         limit: int | None = None,
         first: Sequence[str] = (),
@@ -85,7 +84,9 @@ class Cycles:
         self._granted = self._by_root(granted)
         roots = dict.fromkeys((*self._claims, *self._granted))
         reserved = {root: [*self._claims.get(root, ()), *self._granted.get(root, ())] for root in roots}
-        self._reserved_room = ReservedRoom(snapshot, trial, reserved)
+        room = ReservedRoom(snapshot, trial, reserved) if snapshot.limits.others else None
+        self._reserved_room = room
+        """None: quota alone is limited."""
         self._judged_again = 0
         """Groups judged before the cycles (C12), which have a budget of their own: each plan gets on."""
         self.outcome = CycleOutcome()
@@ -113,7 +114,7 @@ class Cycles:
             done += 1
             order = list(roots)
             for place, root in enumerate(order):
-                self._reserved_room.lift(root)
+                self._lift(root)
                 if done == 1:
                     self._admit_early(root, roots[root])
                     self._refuse_again(roots[root])
@@ -121,7 +122,7 @@ class Cycles:
                 if all(heads.reserving_only for heads in left):
                     del roots[root]
                     last.pop(root, None)
-                    self._reserved_room.reserve(root, self._claims.get(root, ()))
+                    self._reserve(root)
                     continue
                 if self.outcome.work >= self._budget:
                     self.outcome.left = [str(root) for root in (*order[place:], *order[:place])]
@@ -129,13 +130,23 @@ class Cycles:
                     break
                 roots[root] = left
                 last[root] = self._cycle(root, left)
-                self._reserved_room.reserve(root, self._claims.get(root, ()))
+                self._reserve(root)
         if last:
             self._leave_unfinished(head for heads in last.values() for head in heads)
         for heads in all_heads:
             heads.put_back()
         self.outcome.searched = self._nominator.work
         return self.outcome
+
+    def _lift(self, root: QuotaNode) -> None:
+        """This tree is decided next."""
+        if self._reserved_room is not None:
+            self._reserved_room.lift(root)
+
+    def _reserve(self, root: QuotaNode) -> None:
+        """Other trees are decided next: reserve the room that claims of this one have."""
+        if self._reserved_room is not None:
+            self._reserved_room.reserve(root, self._claims.get(root, ()))
 
     def _admit_early(self, root: QuotaNode, queues: Iterable[QueueHeads]) -> None:
         """Admit preemptors that fit before their victims are gone, in the order of O1 (C13)."""
@@ -162,14 +173,14 @@ class Cycles:
         """
         if borrows_for_now(self._snapshot, head.nomination, claim):
             return False
-        if self._checks and self._checks.lacking(head.entry, (), observed=True) is not None:
+        if self._checks and lacking(self._checks, head.entry, (), observed=True) is not None:
             return False
         others = [one for one in (*self._granted.get(root, ()), *self._claims[root]) if one is not claim]
         with self._snapshot.limits.trying() as trial:
-            cycle_pass = CyclePass(self._snapshot, trial, self._nominator, others, self._reserved_room)
+            cycle_pass = CyclePass(self._snapshot, trial, self._nominator, others, self._reserved_room or ())
             fits = cycle_pass.process(head) is Mode.FIT
             if fits:
-                self._checks.admit(*_admission(cycle_pass))
+                self._note_admission(cycle_pass)
             self._take_over(root, cycle_pass)
         return fits
 
@@ -207,7 +218,7 @@ class Cycles:
         nominated, progress = self._nominate_all(queues, again)
         claims = self._claims.get(root, [])
         with self._snapshot.limits.trying() as trial:
-            cycle_pass = CyclePass(self._snapshot, trial, self._nominator, claims, self._reserved_room)
+            cycle_pass = CyclePass(self._snapshot, trial, self._nominator, claims, self._reserved_room or ())
             for head in self._in_order(nominated):
                 must_wait = bool(self._checks) and self._must_wait(head)
                 match Mode.FIT if must_wait else cycle_pass.process(head):
@@ -219,7 +230,7 @@ class Cycles:
                         progress = True
                         (head.heads.preempt if verdict is Mode.PREEMPT else head.heads.admit)()
                         if self._checks and verdict is Mode.FIT and not must_wait:
-                            self._checks.admit(*_admission(cycle_pass))
+                            self._note_admission(cycle_pass)
             self._take_over(root, cycle_pass)
         for head in skipped:
             if progress:
@@ -237,10 +248,16 @@ class Cycles:
         if not head.nomination.promising:
             return False
         gone = (target.entry.id for target in head.nomination.victims)
-        reason = self._checks.lacking(head.entry, gone, observed=not head.preempted)
+        reason = lacking(self._checks, head.entry, gone, observed=not head.preempted)
         if reason is not None:
             self.outcome.must_wait.append((head.entry, reason))
         return reason is not None
+
+    def _note_admission(self, cycle_pass: CyclePass) -> None:
+        """The cycle has admitted a head."""
+        last = cycle_pass.admitted[-1]
+        for check in self._checks:
+            check.admit(last.entry, last.found.assignment)
 
     def _nominate_all(
         self, queues: Iterable[QueueHeads], again: list[NominatedHead]
@@ -365,11 +382,6 @@ class Cycles:
             last_tried = head.heads.last_tried.get(head.entry.id, NOTHING)
             evaluation = Evaluation(again=True, last_tried=tuple(last_tried.items()))
             self.outcome.unfinished.append((head.entry, reason, evaluation))
-
-
-def _admission(cycle_pass: CyclePass) -> tuple[Entry, Assignment]:
-    last = cycle_pass.admitted[-1]
-    return last.entry, last.found.assignment
 
 
 def _place(head: NominatedHead) -> tuple[object, ...]:

@@ -131,7 +131,8 @@ class PlanDraft:
         """The plan adopts `entry`."""
         self.moved.add(entry.id)
         self.snapshot.admit(entry, found.assignment)
-        self.checks.admit(entry, found.assignment)
+        for check in self.checks:
+            check.admit(entry, found.assignment)
         self.trial.add(Hold(self._state.tree.queue(found.assignment.cluster_queue), found.cells))
 
     def release(self, entry: Entry, *, pending_again: bool) -> None:
