@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from queuectl.kinds.builtin import BUILT_IN
+from queuectl.kinds.builtin import BUILT_IN, OPTIONAL
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.definitions import served_versions
@@ -115,7 +115,7 @@ def _configured(place: Place, number: int, content: Any, registry: KindRegistry)
     where = place("kinds", number) or f"kinds[{number}]"
 
     try:
-        row = row_of(parse(content), registry)
+        row = _optional(content) if isinstance(content, str) else row_of(parse(content), registry)
         KindRegistry((*registry.rows, row))
     except BadRow as error:
         problems = error.problems
@@ -125,6 +125,14 @@ def _configured(place: Place, number: int, content: Any, registry: KindRegistry)
         return ConfiguredKind(place=where, row=row, name=row.name)
     lines = (_line(place, (number, *path), problem) for path, problem in problems)
     return ConfiguredKind(place=where, row=None, name=f"kinds[{number}]", problems=tuple(lines))
+
+
+def _optional(name: str) -> JobKind:
+    """Raises ValueError."""
+    found = next((row for row in OPTIONAL if row.name == name), None)
+    if found is None:
+        raise ValueError(f"{name[:100]!r} is no optional kind, known: {OPTIONAL.known()}")
+    return found
 
 
 def row_of(model: KindRow, registry: KindRegistry) -> JobKind:

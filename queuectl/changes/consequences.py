@@ -59,11 +59,10 @@ def _not_running(target: WorkloadTarget, now: Json, runs_so: str, change: str, l
 def lost_by_hold(target: WorkloadTarget, now: Json) -> str | None:
     """What a hold ends; None: nothing. Raises Refused for one that is over."""
     not_over(target, now, "a hold")
-    return (
-        f"{target} runs, and a hold evicts it: what it has not saved is lost"
-        if runs(now, target.row)
-        else None
-    )
+    if not runs(now, target.row):
+        return None
+    evicts = "deletes" if target.row.scheduling_gate else "evicts"
+    return f"{target} runs, and a hold {evicts} it: what it has not saved is lost"
 
 
 def lost_by_cancel(target: WorkloadTarget, now: Json) -> str | None:

@@ -11,6 +11,7 @@ from queuectl.changes.edit import BadTarget, EditTarget, part, workload
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind
 from queuectl.kinds.labels import KUEUES_TOO, first
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.reserved_keys import GATED_LABEL
 from queuectl.kube.errors import Conflict
 from queuectl.kube.session import Session
 
@@ -77,9 +78,6 @@ def _submission(
     obj = copy.deepcopy(content)
     metadata = _map(obj, "metadata", where)
     labels = _map(metadata, "labels", f"{where}: metadata")
-    spec = obj
-    for key in kind.suspend[:-1]:
-        spec = _map(spec, key, where)
     for label, value in ((QUEUE_LABEL, queue), (PRIORITY_LABEL, priority)):
         if value is not None:
             labels[label] = value
@@ -87,7 +85,7 @@ def _submission(
     if not label or not isinstance(label, str):
         raise BadManifest(f"{where}: no queue: -q or the label {QUEUE_LABEL} names a LocalQueue")
     # What the gate does too: it never starts before its admission, also where no gate is installed.
-    spec[kind.suspend[-1]] = True
+    _suspend(kind, obj, where)
     namespace = metadata.get("namespace")
     if given is not None and namespace not in (None, given):
         raise BadManifest(f"{where}: metadata.namespace is {namespace!r}, -n is {given!r}")
@@ -99,6 +97,21 @@ def _submission(
         return Submission(workload(kinds, kind.name, str(namespace), str(named)), label, obj)
     except BadTarget as problem:
         raise BadManifest(f"{where}: {problem}") from None
+
+
+def _suspend(kind: JobKind, obj: dict[str, Any], where: str) -> None:
+    """Raises BadManifest."""
+    holder = obj
+    for key in kind.suspend[:-1]:
+        holder = _map(holder, key, where)
+    key = kind.suspend[-1]
+    if not kind.scheduling_gate:
+        holder[key] = True
+        return
+    obj["metadata"]["labels"][GATED_LABEL] = "true"
+    gates = holder.get(key)
+    if not kind.suspended(obj):
+        holder[key] = [*(gates if isinstance(gates, list) else ()), {"name": kind.scheduling_gate}]
 
 
 def _kind(kinds: KindRegistry, content: dict[str, Any], where: str) -> JobKind:

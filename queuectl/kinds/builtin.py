@@ -10,6 +10,7 @@ from queuectl.kinds.jobset import JOB_SET
 from queuectl.kinds.kubeflow import MPI_JOB, MPI_JOB_V1, TRAINING
 from queuectl.kinds.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.single_pod import POD
 from queuectl.kinds.spark import SPARK_APPLICATION
 from queuectl.kinds.train_job import TRAIN_JOB
 
@@ -25,4 +26,6 @@ _ROWS: Final = (
     RAY_CLUSTER,
     RAY_SERVICE,
 )
+OPTIONAL: Final = KindRegistry((POD,))
+"""Kinds that queue where the configuration names them: `kinds: [Pod]`."""
 BUILT_IN: Final = KindRegistry((*_ROWS, app_wrapper(_ROWS)))

@@ -147,7 +147,10 @@ class JobKind:
     names: tuple[str, ...] = ()
     """Short names for the command line, in lower case."""
     suspend: tuple[str, ...]
-    """Path of the field that suspends it."""
+    """Path of the field that suspends it: a boolean, or the list of scheduling gates."""
+    scheduling_gate: str = ""
+    """Name of the scheduling gate that suspends it; empty: none, `suspend` is a boolean. A gate is only ever
+    removed, so that a stop deletes the object."""
     podsets: Templates | Computed
     status: Callable[[Json], Status]
     """Raises nothing."""
@@ -195,7 +198,7 @@ class JobKind:
 
     @property
     def api_version(self) -> str:
-        return f"{self.group}/{self.version}"
+        return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def custom(self) -> bool:
@@ -205,7 +208,7 @@ class JobKind:
     @property
     def resource(self) -> str:
         """The name in RBAC and kubectl, such as `pytorchjobs.kubeflow.org`."""
-        return f"{self.plural}.{self.group}"
+        return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def pod_selectors(self, obj: Json | None, name: str, uid: str) -> dict[str, PodLabel]:
         """Label selectors of its pods. `obj`: the object, None if it is gone.
@@ -222,7 +225,11 @@ class JobKind:
         return found
 
     def suspended(self, obj: Json) -> bool:
-        return value_at(obj, self.suspend) is True
+        value = value_at(obj, self.suspend)
+        if not self.scheduling_gate:
+            return value is True
+        gates = value if isinstance(value, list) else ()
+        return any(isinstance(gate, Mapping) and gate.get("name") == self.scheduling_gate for gate in gates)
 
     def outcome(self, obj: Json) -> WorkloadOutcome | None:
         """How it ended; None: it has not."""

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from queuectl.core.features.run_time.limits import MAX_RUN
 from queuectl.core.model.workload import Workload
-from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, CountAnnotations
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, CountAnnotations, JobKind
 from queuectl.kinds.json_fields import Json, mapping
+from queuectl.kinds.reserved_keys import GATED_LABEL
 
 MAX_RUN_LABEL: Final = MAX_RUN
 """Seconds that it may run, summed over all attempts."""
@@ -69,6 +70,14 @@ KUEUE_MARKS: Final = frozenset(
 def first(names: tuple[str, ...], labels: Mapping[str, Any]) -> Any:
     """The value of the first of these labels that is present; None: none is."""
     return next((labels[name] for name in names if name in labels), None)
+
+
+def selection(kind: JobKind, honoured: QueueLabels) -> Mapping[str, str]:
+    """Label selector for the server of the objects of a kind that may queue.
+
+    Of pods, those that queue by themselves: the pods of other workloads have a queue label too.
+    """
+    return {"labelSelector": GATED_LABEL} if kind.scheduling_gate else honoured.selection
 
 
 def queued_by(workload: Workload) -> str:

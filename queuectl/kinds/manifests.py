@@ -40,21 +40,26 @@ _LINES: Final = re.compile(r"^( *)@\{(\w+)\}$", re.MULTILINE)
 _NAME: Final = re.compile(r"@\{(\w+)\}")
 KIND_POLICY: Final = "gate/kinds/kind.yaml"
 """The template of the policy of one kind."""
+_OF_PODS: Final = ".pods.yaml"
+"""Ends the name of a template that continues the file of the same name where pods queue by themselves."""
 _HEAD: Final = "# Made from the registry of kinds by `make manifests`: change queuectl/kinds/templates/{}.\n"
 
 
 def manifests(kinds: KindRegistry) -> dict[str, str]:
     """The text of each file, by its path below `manifests`."""
-    values = _values(kinds.rows)
-    made = {
-        name: _made(name, values)
-        for path in sorted(TEMPLATES.rglob("*.yaml"))
-        if (name := path.relative_to(TEMPLATES).as_posix()) != KIND_POLICY
-    }
+    suspended = tuple(row for row in kinds.rows if not row.scheduling_gate)
+    values, pods_queue = _values(suspended), suspended != kinds.rows
+    made: dict[str, str] = {}
+    for path in sorted(TEMPLATES.rglob("*.yaml"), key=lambda path: (path.name.endswith(_OF_PODS), path)):
+        name = path.relative_to(TEMPLATES).as_posix()
+        if not name.endswith(_OF_PODS) and name != KIND_POLICY:
+            made[name] = _made(name, values)
+        elif name.endswith(_OF_PODS) and pods_queue:
+            made[f"{name.removesuffix(_OF_PODS)}.yaml"] += _filled(path.read_text(), values)
     folder = KIND_POLICY.rpartition("/")[0]
     of_kinds = {
-        f"{folder}/{file_name(rows[0])}": _made(KIND_POLICY, _of_kind(rows) | _by_owner(kinds.rows))
-        for rows in resources(kinds.rows)
+        f"{folder}/{file_name(rows[0])}": _made(KIND_POLICY, _of_kind(rows) | _by_owner(suspended))
+        for rows in resources(suspended)
     }
     return {**made, **of_kinds}
 
@@ -89,7 +94,7 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
-    """What stands for each name in the files about all kinds."""
+    """What stands for each name in the files about all kinds with a field that suspends."""
     files = (f"- {file_name(same[0])}" for same in resources(rows))
     return {
         "everything_below": _rules(rows, ("", "/*"), "CREATE, UPDATE, DELETE"),

@@ -28,6 +28,7 @@ MAX_NOTE: Final = 1024
 """Longest note of an Event that the API server accepts, in bytes."""
 MAX_WAITING: Final = 50
 _MAX_MESSAGE: Final = 1000
+_DISRUPTED: Final = "DisruptionTarget"
 _ASKED: Final = "queuectl suspended it; its quota is released once its controller has seen that"
 
 
@@ -37,7 +38,7 @@ def start(kind: JobKind, effect: Effect) -> list[Operation]:
     annotation = render(effect.attempt, workload.queue, effect.flavors, _before(effect))
     patch: list[Operation] = [
         _test(("metadata", "uid"), workload.ref.uid),
-        _test(("metadata", "generation"), seen.generation),
+        _test_version(seen),
         *_test_queue(workload),
     ]
     if seen.annotated:
@@ -55,8 +56,16 @@ def start(kind: JobKind, effect: Effect) -> list[Operation]:
     patch += (
         _steer(kind.podsets, effect) if isinstance(kind.podsets, Templates) else kind.podsets.steer(effect)
     )
-    patch.append(add(kind.suspend, False))
+    if not kind.scheduling_gate:
+        patch.append(add(kind.suspend, False))
     return patch
+
+
+def _test_version(seen: Observation) -> Operation:
+    """That its spec is as it was seen. Before Kubernetes 1.33 pods have no generation."""
+    if seen.generation:
+        return _test(("metadata", "generation"), seen.generation)
+    return _test(("metadata", "resourceVersion"), seen.resource_version)
 
 
 def resume(kind: JobKind, effect: Effect, generation: int | None) -> list[Operation]:
@@ -138,6 +147,45 @@ def next_stop(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
     if not kind.seen.asked or not kind.says_suspended(obj):
         return None
     return Write(_ask(kind, effect.workload.ref, seen.generation, obj), "status")
+
+
+def deletes(kind: JobKind, effect: Effect, obj: Json) -> bool:
+    """Whether a stop deletes the object as it was read: not while its scheduling gate holds it back, not
+    after its end, and not if a later attempt runs."""
+    seen = observation(kind, obj)
+    return not (seen.suspended or seen.finished or _superseded(effect, seen.admission))
+
+
+def disruption(effect: Effect, obj: Json, at: datetime) -> list[Operation]:
+    """On the status subresource of a pod: the condition DisruptionTarget, and why queuectl deletes the pod.
+
+    Empty if the condition is there, or if it has no status yet.
+    """
+    metadata, status = obj["metadata"], obj.get("status") or {}
+    present = status.get("conditions") or []
+    if any((one.get("type"), one.get("status")) == (_DISRUPTED, "True") for one in present):
+        return []
+    reason = effect.eviction.reason if effect.eviction is not None else None
+    told = redacted(reason, (effect.workload.ref.namespace,)).message if reason is not None else ""
+    condition = {
+        "type": _DISRUPTED,
+        "status": "True",
+        "reason": f"Queuectl{reason.code.value if reason is not None else 'Stopped'}",
+        "message": _bounded(f"queuectl deletes it: {told}".rstrip(": "), _MAX_MESSAGE),
+        "lastTransitionTime": rfc3339(at),
+    }
+    others = [one for one in present if one.get("type") != _DISRUPTED]
+    patch = [
+        _test(("metadata", "uid"), effect.workload.ref.uid),
+        _test(("metadata", "resourceVersion"), metadata.get("resourceVersion")),
+        add(("status", "conditions"), [*others, condition]),
+    ]
+    record = render_stop(effect)
+    if not metadata.get("annotations"):
+        patch.append(add(("metadata", "annotations"), {STOPPED_ANNOTATION: record}))
+    elif has_room(obj, STOPPED_ANNOTATION, record):
+        patch.append(add(("metadata", "annotations", STOPPED_ANNOTATION), record))
+    return patch
 
 
 def _superseded(effect: Effect, marked: Attempt | None) -> bool:

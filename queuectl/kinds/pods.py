@@ -61,11 +61,13 @@ def _pod(obj: Json) -> Pod | None:
 
 
 def _owner(obj: Json, workload: str) -> PodOwner | None:
-    """Its controller; None: that is the object of its label.
+    """Its controller; None: that is the object of its label, or the pod is that object.
 
     A reference to a pod never is that object, whatever its UID: the gate lets service accounts write it.
     """
     found = controller(obj) or {}
+    if workload == mapping(obj, "metadata", "").get("uid"):
+        return None  # it queues by itself
     if controls(workload, obj) and (found.get("apiVersion"), found.get("kind")) != ("v1", "Pod"):
         return None
     fields = (clean(str(found.get(key) or ""), 512) for key in ("apiVersion", "kind", "name", "uid"))

@@ -44,7 +44,7 @@ class KindRegistry:
 
     def of_group(self, api_version: object, kind: object) -> JobKind | None:
         """The row for an object of any version: that of this version, else the first of its group."""
-        group = str(api_version).partition("/")[0]
+        group = str(api_version).rpartition("/")[0]
         same = (row for row in self.rows if (row.group, row.kind) == (group, kind))
         return self.of(api_version, kind) or next(same, None)
 

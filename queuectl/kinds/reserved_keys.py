@@ -31,5 +31,9 @@ AUTHOR_ANNOTATION: Final = RESERVED + "author"
 
 WORKLOAD_LABEL: Final = "queuectl.dev/workload"
 """On pod templates, and so on pods, written at each start: the id of the workload."""
+GATED_LABEL: Final = "queuectl.dev/gated"
+"""On a pod that queues by itself, written at its creation by the mutating policy or the webhook."""
+SCHEDULING_GATE: Final = "queuectl.dev/admission"
+"""The scheduling gate of such a pod, written with that label; the controller removes it at the start."""
 POD_LABELS: Final = (QUEUE_LABEL, WORKLOAD_LABEL)
 """Labels on pod templates, written at each start. On an object itself its user writes the first."""

@@ -262,7 +262,11 @@ def _pod_sets(
         _refuse_other_controller(kind, obj)
         priority_class = text_at(obj, kind.priority_class) if kind.priority_class else None
         found = kind.podsets.find(obj, child)
-        return tuple(_pod_set(pods, priority_class, admission, honoured) for pods in found), None
+        pod_sets = tuple(_pod_set(pods, priority_class, admission, honoured) for pods in found)
+        if kind.scheduling_gate:
+            # It exists: the LimitRanges and ResourceQuotas of its namespace have counted it.
+            pod_sets = tuple(replace(pod_set, pod=None) for pod_set in pod_sets)
+        return pod_sets, None
     except NotYet as awaited:
         return (), Reason(code=Code.PENDING_EVALUATION, detail=str(awaited))
     except RequestProblem as problem:
@@ -294,7 +298,7 @@ def _full(annotations: Json) -> Reason | None:
 def _pod_set(
     pods: Pods, priority_class: str | None, admission: AdmissionAnnotation | None, honoured: QueueLabels
 ) -> PodSet:
-    path = f"{pods.path}.spec"
+    path = f"{pods.path}.spec" if pods.path else "spec"
     current = read_constraints(pods.spec, path)
     own = admission.own(pods.name, current) if admission else current
     pod = pod_resources(pods.spec, path)
@@ -310,7 +314,7 @@ def _pod_set(
         affinity=required_affinity(pods.spec, path),
         priority_class=priority_class or text(pods.spec, "priorityClassName", path),
         topology=not honoured.topology.isdisjoint(
-            mapping(pods.metadata, "annotations", f"{pods.path}.metadata")
+            mapping(pods.metadata, "annotations", f"{pods.path}.metadata".lstrip("."))
         ),
         runtime_class=None if pods.spec.get("overhead") else text(pods.spec, "runtimeClassName", path),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Set
 from datetime import datetime
@@ -45,6 +46,8 @@ Settled = tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]
 
 _STOP_WRITES: Final = 4
 """Requests of one try to stop an object: enough for one that changes once meanwhile."""
+_CONDITION_TRIES: Final = 2
+"""Of the condition on a pod that is deleted: it may change once meanwhile."""
 SILENT_COUNTS: Final = 27
 """Some ten minutes, far longer than any request takes: a controller silent for so long is not there."""
 UNHEARD_COUNTS: Final = 4
@@ -121,6 +124,8 @@ class KubeCluster:
         kind, ref = self._kinds[effect.workload.ref.kind], effect.workload.ref
         if effect.observation.finished:
             return _done(effect, effect.observation.generation)
+        if kind.scheduling_gate:
+            return await self._delete(kind, effect)
         write = patches.first_stop(kind, effect)
         try:
             for _ in range(_STOP_WRITES):
@@ -137,6 +142,31 @@ class KubeCluster:
         except ApiError as error:
             raise _again(error) from error
         raise ClusterUnavailable(f"{'/'.join(ref[:3])} changes faster than it can be stopped")
+
+    async def _delete(self, kind: JobKind, effect: Effect) -> Settled:
+        """Delete a pod, after the condition that says why. A pod that its gate holds back stays."""
+        ref = effect.workload.ref
+        try:
+            for tried in range(_STOP_WRITES):
+                obj = await self._read(kind, ref)
+                if obj is None:
+                    return _gone(effect)
+                if not patches.deletes(kind, effect, obj):
+                    return _done(effect, _generation(obj))
+                condition = patches.disruption(effect, obj, self._now())
+                if condition and tried < _CONDITION_TRIES:
+                    # What refuses it for good must not keep the pod running.
+                    with contextlib.suppress(NotFound, Conflict, Invalid, Forbidden):
+                        path = object_path(kind, ref, "status")
+                        await self._session.patch(path, condition, content_type=JSON_PATCH)
+                    continue
+                with contextlib.suppress(NotFound, Conflict):  # gone, or another pod has its name
+                    await self._session.delete(object_path(kind, ref), {"preconditions": {"uid": ref.uid}})
+        except ClusterUnavailable:
+            raise
+        except ApiError as error:
+            raise _again(error) from error
+        raise ClusterUnavailable(f"{'/'.join(ref[:3])} is not deleted")
 
     async def anything_alive(
         self,
@@ -357,13 +387,14 @@ def _generation(obj: Object) -> int | None:
 def _moved(effect: Effect, now: WorkloadObserved) -> bool:
     """A value that the patch tests has changed."""
     before = effect.observation
+    versioned = before.annotated and before.generation
     return (
         now.observation.generation != before.generation
         or (before.annotated and not now.observation.annotated)
         or now.observation.stopped != before.stopped
         or now.workload.queue != effect.workload.queue
         or queued_by(now.workload) != queued_by(effect.workload)
-        or (not before.annotated and now.observation.resource_version != before.resource_version)
+        or (not versioned and now.observation.resource_version != before.resource_version)
     )
 
 

@@ -149,11 +149,16 @@ class Definitions:
 
 
 async def served_versions(session: Session, group: str) -> dict[str, tuple[str, ...]]:
-    """By plural, the versions in which the resources of a group are served. Raises ApiError."""
+    """By plural, the versions in which the resources of a group are served. Raises ApiError.
+
+    `group`: empty for that of pods, which has one version.
+    """
     served: dict[str, tuple[str, ...]] = {}
+    root = f"/apis/{group}" if group else "/api"
     try:
-        for version in _texts(await session.get(f"/apis/{group}"), "versions", "version"):
-            resources = await session.get(f"/apis/{group}/{version}")
+        found = _texts(await session.get(root), "versions", "version") if group else ["v1"]
+        for version in found:
+            resources = await session.get(f"{root}/{version}")
             for plural in _texts(resources, "resources", "name"):
                 served[plural] = (*served.get(plural, ()), version)
     except NotFound:

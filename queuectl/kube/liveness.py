@@ -75,6 +75,8 @@ class Liveness:
 
         `obj`: None if it is gone. `unreachable`: names of nodes (M13).
         """
+        if kind.scheduling_gate:
+            return int(obj is not None and not kind.suspended(obj) and not _ended(obj, unreachable))
         pods = api_path("", "v1", "pods", ref.namespace)
         parents: dict[str, Object | None] = {}
         alive: set[str] = set()
@@ -84,7 +86,7 @@ class Liveness:
                 continue
             async for page in self._session.pages(pods, query={"labelSelector": selector}):
                 for pod in page.get("items") or ():
-                    if (pod.get("status") or {}).get("phase") in _OVER or _counts_as_gone(pod, unreachable):
+                    if _ended(pod, unreachable):
                         continue
                     if label.prefix and not _label(pod, label.key).startswith(f"{ref.name}-"):
                         continue
@@ -148,8 +150,10 @@ class Liveness:
         return True
 
 
-def _counts_as_gone(pod: Any, unreachable: Set[str]) -> bool:
-    """Is it being deleted on a node that nothing ends it on (M13)?"""
+def _ended(pod: Any, unreachable: Set[str]) -> bool:
+    """Has it ended, or is it being deleted on a node that nothing ends it on (M13)?"""
+    if (pod.get("status") or {}).get("phase") in _OVER:
+        return True
     deleted = (pod.get("metadata") or {}).get("deletionTimestamp") is not None
     return deleted and (pod.get("spec") or {}).get("nodeName") in unreachable
 

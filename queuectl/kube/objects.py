@@ -10,7 +10,7 @@ from queuectl.core.model.events import Event, OwnerRead, WorkloadGone
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import Json
-from queuectl.kinds.labels import QueueLabels
+from queuectl.kinds.labels import QueueLabels, selection
 from queuectl.kinds.owners import controlling, controls
 from queuectl.kinds.podsets import Computed
 from queuectl.kinds.registry import KindRegistry
@@ -92,7 +92,7 @@ async def _family(
     for name in sorted({ref.kind for ref in child.family}):
         kind = kinds[name]
         path = api_path(kind.group, kind.version, kind.plural, child.ref.namespace)
-        async for page in session.pages(path, query=honoured.selection):
+        async for page in session.pages(path, query=selection(kind, honoured)):
             for item in page.get("items") or ():
                 if missing.pop(identity(item)[0], None) is not None:
                     seen = observe(kind, item, honoured, owners=kinds)

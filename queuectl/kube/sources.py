@@ -17,7 +17,7 @@ from queuectl.kinds.devices import GROUP, DeviceSlices, device_taint_rule
 from queuectl.kinds.gate import BINDING, GATE_LABEL, POLICY, GateWatch
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import Json
-from queuectl.kinds.labels import OWN, QueueLabels
+from queuectl.kinds.labels import OWN, QueueLabels, selection
 from queuectl.kinds.pods import POD_QUERY, pod_event
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.policy_objects import GROUP as POLICY_GROUP
@@ -150,7 +150,7 @@ def device_sources(classes: Classes) -> tuple[Source[Event], ...]:
 def _pods() -> Source[Event]:
     """The pods that have not ended, of all namespaces."""
     return Source(
-        name="Pod",
+        name="NodePod",
         path=api_path("", "v1", "pods"),
         query=POD_QUERY,
         key=_uid,
@@ -169,7 +169,7 @@ def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels) -> Source[E
         path=api_path(kind.group, kind.version, kind.plural),
         # When an object loses the label it leaves the selection: the server sends that as a deletion. Where
         # all objects are selected, `observe` finds it.
-        query=honoured.selection,
+        query=selection(kind, honoured),
         key=_uid,
         seen=lambda obj: seen(obj, None),
         gone=lambda uid, version: WorkloadGone(WorkloadId(str(uid)), version),

@@ -262,7 +262,8 @@ class Settings(Section):
     accounting: AccountingSettings = AccountingSettings()
     compatibility: CompatibilitySettings = CompatibilitySettings()
     kinds: tuple[Any, ...] = Field(default=(), max_length=MAX_KINDS, strict=False)
-    """Rows for further kinds of jobs. Each is read by itself: a malformed one costs no other."""
+    """Names of optional kinds, and rows for further kinds of jobs. Each is read by itself: a malformed one
+    costs no other."""
 
     _file: tuple[Path, Places] | None = PrivateAttr(default=None)
 

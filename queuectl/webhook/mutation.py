@@ -18,6 +18,7 @@ from queuectl.kinds.labels import may_queue
 from queuectl.kinds.podsets import Operation
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import BYPASS_ANNOTATION, SUBMITTER_ANNOTATION
+from queuectl.kinds.single_pod import gate_operations
 from queuectl.kinds.start_patch import pointer
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -91,6 +92,8 @@ def _kind(request: Json, kinds: KindRegistry) -> JobKind | None:
 
 def _suspended(kind: JobKind, obj: Json) -> list[Operation]:
     """Sets the field and creates missing parents. Raises BadField if a parent is not an object."""
+    if kind.scheduling_gate:
+        return gate_operations(obj)
     if kind.suspended(obj):
         return []
     at = obj

@@ -250,5 +250,8 @@ def _merge(obj: Json, changes: Json) -> None:
     for key, value in changes.items():
         if isinstance(value, dict) and isinstance(obj.get(key), dict):
             _merge(obj[key], value)
+        elif key == "schedulingGates":
+            others = [gate for gate in obj.get(key) or () if gate not in value]
+            obj[key] = [*others, *value]  # a list with the key `name`
         else:
             obj[key] = value

@@ -11,7 +11,7 @@ from queuectl.sandbox.players.api import Client
 from tests.acceptance.e2e.site import Json, Site, eventually
 from tests.job_kinds import JOB_KINDS
 
-PATHS = {"Job": "/apis/batch/v1", "PyTorchJob": "/apis/kubeflow.org/v1"}
+PATHS = {"Job": "/apis/batch/v1", "PyTorchJob": "/apis/kubeflow.org/v1", "Pod": "/api/v1"}
 
 
 @dataclass

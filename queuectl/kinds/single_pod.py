@@ -1,0 +1,90 @@
+"""v1 Pod: a pod that queues by itself, held back by a scheduling gate.
+
+The gate is added at its creation and removed by its start. No gate can be added later, so a stop deletes the
+pod; what its owner makes in its place is another workload.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queuectl.core.model.workload import Effect, WorkloadOutcome
+from queuectl.kinds.jobs import Ending, JobKind, Sign, Status, SuspensionSeen, conditions, value_at
+from queuectl.kinds.json_fields import BadField, Json, mapping
+from queuectl.kinds.podsets import STEERED, Computed, Operation, Own, Path, Pods
+from queuectl.kinds.reserved_keys import GATED_LABEL, SCHEDULING_GATE, WORKLOAD_LABEL
+from queuectl.kinds.start_patch import STARTED, add, directives, pointer
+
+_GATES: Final = ("spec", "schedulingGates")
+_PHASE: Final = ("status", "phase")
+
+
+def _find(obj: Json, child: Json | None) -> list[Pods]:
+    spec = mapping(obj, "spec", "")
+    if not spec:
+        raise BadField("spec", "no pod spec")
+    return [Pods("main", 1, "", spec, mapping(obj, "metadata", ""))]
+
+
+def _steer(effect: Effect) -> list[Operation]:
+    """Node selector, tolerations and label; and the gate is removed, at the place where it was seen."""
+    patch = []
+    for pod_set in effect.attempt.assignment.steered():
+        patch += directives(pod_set, ("spec",), effect)
+    patch.append(add(("metadata", "labels", WORKLOAD_LABEL), effect.workload.id))
+    place = effect.observation.own_entry
+    if place is not None and place >= 0:
+        gate: Path = (*_GATES, place)
+        patch.append({"op": "test", "path": pointer((*gate, "name")), "value": SCHEDULING_GATE})
+        patch.append({"op": "remove", "path": pointer(gate)})
+    return patch
+
+
+def _status(obj: Json) -> Status:
+    if POD.outcome(obj) is not None:
+        return Status(quiet=True, ready=value_at(obj, _PHASE) == "Succeeded", pods_ready=0)
+    if POD.suspended(obj):
+        return Status(quiet=True, ready=False, pods_ready=0)
+    ready = conditions(obj).get("Ready") == "True"
+    return Status(quiet=False, ready=ready, pods_ready=int(ready))
+
+
+def gate_operations(obj: Json) -> list[Operation]:
+    """What a webhook adds to a pod that is created: the scheduling gate, and the label. Raises BadField.
+
+    Nothing to one that is bound already: the API server accepts no gate on it.
+    """
+    spec, metadata = mapping(obj, "spec", ""), mapping(obj, "metadata", "")
+    if spec.get("nodeName"):
+        return []
+    patch = []
+    if not POD.suspended(obj):
+        gate = {"name": SCHEDULING_GATE}
+        patch.append(add((*_GATES, "-"), gate) if spec.get("schedulingGates") else add(_GATES, [gate]))
+    if mapping(metadata, "labels", "metadata").get(GATED_LABEL) != "true":
+        patch.append(add(("metadata", "labels", GATED_LABEL), "true"))
+    return patch
+
+
+POD: Final = JobKind(
+    name="Pod",
+    group="",
+    version="v1",
+    plural="pods",
+    names=("po",),
+    suspend=_GATES,
+    scheduling_gate=SCHEDULING_GATE,
+    podsets=Computed(
+        find=_find,
+        steer=_steer,
+        writes=((*_GATES, Own("name", SCHEDULING_GATE, ())), *(("spec", key) for key in STEERED)),
+    ),
+    status=_status,
+    # While it is gated its phase is Pending, and nothing makes other pods for it.
+    seen=SuspensionSeen(Sign(_PHASE, "Pending")),
+    ends=(
+        Ending(Sign(_PHASE, "Succeeded"), WorkloadOutcome.SUCCEEDED),
+        Ending(Sign(_PHASE, "Failed"), WorkloadOutcome.FAILED),
+    ),
+    pods=(STARTED,),
+)

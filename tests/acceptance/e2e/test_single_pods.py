@@ -1,0 +1,293 @@
+"""Pods that queue by themselves, where the configuration names the kind: start, end, preemption, deletion."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.example import fake_node
+from queuectl.sandbox.install import Installer
+from queuectl.sandbox.players.api import Client
+from tests.acceptance.e2e.cohort import priority
+from tests.acceptance.e2e.conftest import SETTINGS, TODAY
+from tests.acceptance.e2e.site import (
+    Json,
+    Site,
+    cluster_queue,
+    eventually,
+    flavor,
+    local_queue,
+    pod_template,
+)
+from tests.acceptance.e2e.world import World
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+GATE = {"name": "queuectl.dev/admission"}
+LABEL = "example.com/accelerator"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stand() -> AsyncIterator[Site]:
+    """A sandbox of its own, with the gate that `queuectl manifests` writes for its configuration."""
+    folder = Path(tempfile.mkdtemp(prefix="queuectl-pods-"))
+    folder.chmod(0o711)
+    config = folder / "queuectl.yaml"
+    config.write_text(yaml.safe_dump({**SETTINGS, "kinds": ["Pod"]}))
+    found = Site(folder / TODAY, TODAY, flags=("--empty", "--config", str(config)))
+    try:
+        await found.start()
+        async with found.client() as api:
+            await _install(found, api, config)
+            for number in (1, 2):
+                await api.request("POST", "/api/v1/nodes", fake_node(f"node-{number}", "a100", gpus=64))
+            path = "/apis/queuectl.dev/v1beta1/resourceflavors"
+            await api.request("POST", path, flavor("a100", {LABEL: "a100"}))
+        yield found
+    finally:
+        await found.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _install(site: Site, api: Client, config: Path) -> None:
+    made = await site.queuectl("manifests", "--config", str(config), "--component", "mutating")
+    assert made.code == 0, made.err
+    await Installer(api).apply(yaml.load_all(made.out, yaml.CSafeLoader))
+
+    async def gated() -> bool:
+        body = pod("probe", gpus=1)
+        try:
+            held = await api.request("POST", "/api/v1/namespaces/default/pods", body, query={"dryRun": "All"})
+        except ApiError:
+            return False  # the account of the namespace, or one of the policies, is not there yet
+        return GATE in (held["spec"].get("schedulingGates") or [])
+
+    await eventually("the gate on pods is in force", gated)
+
+
+def pod(
+    name: str,
+    *,
+    gpus: int,
+    seconds: float = 600,
+    queue: str | None = "main",
+    labels: Mapping[str, str] = {},
+) -> Json:
+    template = pod_template(gpus, seconds)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            **template["metadata"],
+            "labels": {**({"queuectl.dev/queue-name": queue} if queue else {}), **labels},
+        },
+        "spec": template["spec"],
+    }
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def world(stand: Site, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    name = f"t-{abs(hash(request.node.nodeid)) % 10**8}"
+    async with stand.client() as api:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await api.request("POST", "/api/v1/namespaces", body)
+        found = World(stand, api, name)
+        await found.policy(cluster_queue(name, 8, preemption={"withinClusterQueue": "LowerPriority"}))
+        await found.policy(local_queue(name, "main", name))
+        yield found
+    async with stand.client() as api:  # its address changes when the sandbox is started again
+        await api.request("DELETE", found.path("Pod"), {"gracePeriodSeconds": 0})
+
+
+async def _created(world: World, body: Json) -> Json:
+    """The pod, once the service account of its namespace is there."""
+
+    async def made() -> Json | None:
+        try:
+            return await world.submit(body)
+        except ApiError as error:
+            if "serviceaccount" not in str(error):
+                raise
+            return None
+
+    found: Json = await eventually("the pod is created", made)
+    return found
+
+
+async def _runs(world: World, name: str) -> Json:
+    async def look() -> Json | None:
+        found = await world.get(name, "Pod")
+        return found if (found.get("status") or {}).get("phase") == "Running" else None
+
+    found: Json = await eventually(f"{name} runs", look)
+    return found
+
+
+async def _verdicts(world: World, name: str) -> list[str]:
+    found = await world.site.rest(f"/workloads/{world.namespace}/Pod/{name}/history")
+    return [row["verdict"] for row in found["items"] if row["verdict"] != "Pending"]
+
+
+async def test_a_pod_waits_gated_starts_on_its_flavor_and_ends(world: World) -> None:
+    made = await _created(world, pod("train", gpus=2, seconds=2))
+    assert GATE in made["spec"]["schedulingGates"]
+    running = await _runs(world, "train")
+    assert not running["spec"].get("schedulingGates")
+    assert running["spec"]["nodeSelector"] == {LABEL: "a100"}
+    assert running["metadata"]["labels"]["queuectl.dev/workload"] == running["metadata"]["uid"]
+    await world.phase("train", "Finished", "Pod")
+    await world.nothing_used(world.namespace)
+    await world.delete("train", "Pod")
+    await _created(world, pod("later", gpus=1))
+    await _runs(world, "later")
+    assert (await world.workload("train", "Pod"))["phase"] == "Finished"
+
+
+async def test_in_a_full_queue_a_pod_says_why_it_waits_and_leaves_no_trace_when_it_is_deleted(
+    world: World,
+) -> None:
+    await _created(world, pod("first", gpus=8))
+    await _runs(world, "first")
+    await _created(world, pod("second", gpus=1))
+    reason = await world.reason_is("second", "WaitingForQuota", "Pod")
+    assert reason["shortBy"] == 1
+    told = await world.site.queuectl("explain", "pod/second", "-n", world.namespace)
+    assert told.code == 0, told.err
+    assert "WaitingForQuota" in told.out
+    listed = (await world.site.queuectl("get", "workloads", "-n", world.namespace, "-o", "json")).json
+    assert {(item["kind"], item["name"], item["phase"]) for item in listed["items"]} == {
+        ("Pod", "first", "Admitted"),
+        ("Pod", "second", "Pending"),
+    }
+    kinds = (await world.site.queuectl("kinds", "-o", "json")).json["items"]
+    (row,) = (one for one in kinds if one["name"] == "Pod")
+    assert (row["served"], row["problem"]) == (["v1"], None)
+    await world.delete("second", "Pod")
+    await world.phase("second", "Deleted", "Pod")
+    await world.delete("first", "Pod")
+    await world.nothing_used(world.namespace)
+
+
+async def test_a_pod_of_lower_priority_is_deleted_with_the_reason_and_its_quota_waits_for_its_end(
+    world: World,
+) -> None:
+    high = await priority(world, "high", 1000)
+    body = pod("low", gpus=8)
+    body["metadata"]["annotations"]["sandbox.queuectl.dev/terminate-seconds"] = "3"
+    uid = (await _created(world, body))["metadata"]["uid"]
+    await _runs(world, "low")
+    await _created(world, pod("high", gpus=8, labels={"queuectl.dev/priority-class": high}))
+
+    async def marked() -> Json | None:
+        found = await world.get("low", "Pod")
+        conditions = found["status"].get("conditions") or ()
+        going = found["metadata"].get("deletionTimestamp")
+        return next((one for one in conditions if going and one["type"] == "DisruptionTarget"), None)
+
+    condition = await eventually("it is deleted, with a reason", marked)
+    assert (condition["status"], condition["reason"]) == ("True", "QueuectlPreempted")
+    assert GATE in (await world.get("high", "Pod"))["spec"]["schedulingGates"]  # until the other has ended
+
+    running = await _runs(world, "high")
+    assert running["spec"]["nodeSelector"] == {LABEL: "a100"}
+    with pytest.raises(ApiError, match="not found"):
+        await world.get("low", "Pod")
+    assert "Evicted" in await _verdicts(world, "low")
+    found = await world.workload("low", "Pod")
+    assert (found["uid"], found["attempts"]) == (uid, 1)
+
+
+async def test_a_pod_that_is_held_stays_gated_and_starts_when_it_is_released(world: World) -> None:
+    body = pod("held", gpus=1)
+    body["metadata"]["annotations"]["queuectl.dev/hold"] = "true"
+    await _created(world, body)
+    await world.reason_is("held", "OnHold", "Pod")
+    assert GATE in (await world.get("held", "Pod"))["spec"]["schedulingGates"]
+    await world.annotate("held", "queuectl.dev/hold", None, "Pod")
+    await _runs(world, "held")
+
+
+async def test_a_time_limit_ends_a_pod(world: World) -> None:
+    await _created(world, pod("limited", gpus=1, labels={"queuectl.dev/max-exec-time-seconds": "2"}))
+
+    async def gone() -> bool:
+        try:
+            await world.get("limited", "Pod")
+        except ApiError as error:
+            return error.status == 404
+        return False
+
+    await eventually("it is deleted", gone)
+    await world.phase("limited", "Deleted", "Pod")
+    history = await world.site.rest(f"/workloads/{world.namespace}/Pod/limited/history")
+    evicted = [row["reason"]["code"] for row in history["items"] if row["verdict"] == "Evicted"]
+    assert evicted == ["MaximumExecutionTimeExceeded"]
+
+
+async def test_a_pod_without_a_queue_label_runs_at_once_and_is_no_workload(world: World) -> None:
+    await _created(world, pod("free", gpus=1, queue=None))
+    await _runs(world, "free")
+    assert (await world.workload("free", "Pod"))["status"] == 404
+
+
+async def test_a_job_and_its_pods_are_one_workload(world: World) -> None:
+    template = pod_template(1, 600)
+    template["metadata"]["labels"] = {"queuectl.dev/queue-name": "main"}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "job", "labels": {"queuectl.dev/queue-name": "main"}},
+        "spec": {"template": template, "parallelism": 2, "completions": 2},
+    }
+    await world.submit(body)
+
+    async def run() -> bool:
+        pods = (await world.api.request("GET", world.path("Pod")))["items"]
+        return [one["status"].get("phase") for one in pods] == ["Running", "Running"]
+
+    await eventually("both pods run", run)
+    await world.phase("job", "Admitted")
+    items = (await world.site.rest(f"/workloads?namespace={world.namespace}"))["items"]
+    assert [(item["kind"], item["name"]) for item in items] == [("Job", "job")]
+    await world.delete("job")
+
+
+async def test_a_controller_that_is_killed_starts_no_pod_twice_and_loses_no_stop(
+    world: World, stand: Site
+) -> None:
+    """The sandbox is killed while eight pods are started, and again while they are stopped."""
+    for number in range(8):
+        await _created(world, pod(f"p{number}", gpus=1))
+    await _killed(stand)
+    async with stand.client() as api:
+        world.api = api
+        uids = {(await _runs(world, f"p{number}"))["metadata"]["uid"] for number in range(8)}
+        assert len(uids) == 8
+        queue = f"/apis/queuectl.dev/v1beta1/clusterqueues/{world.namespace}"
+        stopped = {"spec": {"stopPolicy": "HoldAndDrain"}}
+        await api.request("PATCH", queue, stopped, content_type=MERGE_PATCH)
+        await _killed(stand)
+    async with stand.client() as api:
+        world.api = api
+
+        async def gone() -> bool:
+            return not (await api.request("GET", world.path("Pod")))["items"]
+
+        await eventually("all pods are deleted", gone)
+        await world.nothing_used(world.namespace)
+        checked = await stand.queuectl("verify")
+        assert checked.code == 0, checked.out
+
+
+async def _killed(site: Site) -> None:
+    await site.stop(9)
+    await site.start()

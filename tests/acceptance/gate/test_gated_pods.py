@@ -1,0 +1,469 @@
+"""The gate of pods that queue by themselves, with the manifests of `kinds: [Pod]`."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from click.testing import CliRunner
+
+from queuectl.cli.commands import main
+from queuectl.core.model.events import Result, WorkloadObserved
+from queuectl.core.model.workload import Verb
+from queuectl.kinds.builtin import OPTIONAL
+from queuectl.kinds.registry import KindRegistry
+from queuectl.kube.cluster import KubeCluster
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import JSON_PATCH, MERGE_PATCH, Session
+from queuectl.sandbox.players.api import Client
+from tests.acceptance.gate.site import (
+    ADMISSION,
+    APPLY_PATCH,
+    BYPASS,
+    IN_FORCE_SECONDS,
+    MANIFESTS,
+    NAMESPACE,
+    QUEUE,
+    REASON,
+    STRATEGIC_PATCH,
+    SUBMITTER,
+    Json,
+    Site,
+    pointer,
+    served,
+)
+from tests.acceptance.gate.test_ways import name_of, tried
+from tests.integration.kube.sites import effect
+from tests.integration.sandbox.polling import eventually
+from tests.job_kinds import JOB_KINDS
+from tests.rights import grant
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+KINDS = KindRegistry((*JOB_KINDS, *OPTIONAL))
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+GATE = "queuectl.dev/admission"
+GATED = "queuectl.dev/gated"
+WORKLOAD = "queuectl.dev/workload"
+OURS = ("queuectl-gated-pods", "queuectl-ungated-pods", "queuectl-pods")
+EVERYTHING_ON_PODS: Json = {
+    "apiGroups": [""],
+    "resources": ["pods", "pods/status", "pods/binding", "pods/resize", "pods/ephemeralcontainers"],
+    "verbs": ["*"],
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["mutating", "validating"])
+async def site(
+    request: pytest.FixtureRequest, assets: Path, pytorch_crd: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Site]:
+    folder = tmp_path_factory.mktemp("pods")
+    (folder / "queuectl.yaml").write_text(yaml.safe_dump({"kinds": ["Pod"]}))
+    shutil.copytree(MANIFESTS, folder / "manifests")
+    command = ["manifests", "--config", str(folder / "queuectl.yaml"), str(folder / "manifests")]
+    written = CliRunner().invoke(main, command)
+    assert written.exit_code == 0, written.output
+    mutating = request.param == "mutating"
+    async with served(
+        folder / "plane",
+        assets,
+        pytorch_crd,
+        emulated=None,
+        mutating=mutating,
+        manifests=folder / "manifests",
+    ) as found:
+        account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+        await found.admin.request("POST", account, {"metadata": {"name": "default"}})
+        await grant(found.admin, "tenant", "pods-of-tenant", EVERYTHING_ON_PODS, namespace=NAMESPACE)
+        await eventually(partial(_in_force, found), "the gate on pods", IN_FORCE_SECONDS)
+        yield found
+
+
+async def _in_force(site: Site) -> bool:
+    dry_run = {"dryRun": "All"}
+    if site.mutating:
+        made = await site.tenant.request("POST", PODS, pod("probe", gated=False), query=dry_run)
+        if not gated(made):
+            return False
+    forged = pod("probe", annotations={ADMISSION: "x"})
+    unqueued = pod("probe", queue=None, gated=False)
+    await site.admin.request("POST", PODS, unqueued)
+    try:
+        labelled = {"metadata": {"labels": {GATED: "true", QUEUE: "main"}}}
+        refusals = [
+            await tried(site.tenant.request("POST", PODS, forged, query=dry_run)),
+            await tried(site.tenant.request("POST", PODS, pod("probe", node="n"), query=dry_run)),
+            await tried(_patch(site.tenant, "probe", labelled)),
+            await tried(_patch(site.controller, "probe", {"metadata": {"labels": {"a": "b"}}})),
+        ]
+    finally:
+        await site.admin.request("DELETE", f"{PODS}/probe", {"gracePeriodSeconds": 0})
+    wanted = ("queuectl-gated-pods", "queuectl-ungated-pods", "queuectl-gated-pods", "queuectl-self-pods")
+    return all(policy in text for policy, text in zip(wanted, refusals, strict=True))
+
+
+def pod(
+    name: str,
+    *,
+    queue: str | None = "main",
+    gated: bool = True,
+    node: str | None = None,
+    labels: Mapping[str, str] = {},
+    annotations: Mapping[str, str] | None = None,
+    owner: Json | None = None,
+) -> Json:
+    """`gated`: with the gate and its label, as a user writes them where no mutating policy does."""
+    resources = {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+    container = {"name": "c", "image": "train:1", "resources": resources}
+    metadata: Json = {"name": name, "namespace": NAMESPACE, "labels": {"app": "x", **labels}}
+    spec: Json = {"containers": [container], "restartPolicy": "Never"}
+    if queue is not None:
+        metadata["labels"][QUEUE] = queue
+    if gated and node is None:
+        metadata["labels"][GATED] = "true"
+        spec["schedulingGates"] = [{"name": GATE}]
+    if node is not None:
+        spec["nodeName"] = node
+    if annotations is not None:
+        metadata["annotations"] = dict(annotations)
+    if owner is not None:
+        metadata["ownerReferences"] = [owner]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+async def created(site: Site, name: str, **how: Any) -> Json:
+    return await site.tenant.request("POST", PODS, pod(name, gated=not site.mutating, **how))
+
+
+def gated(obj: Json) -> bool:
+    return {"name": GATE} in (obj["spec"].get("schedulingGates") or [])
+
+
+def facts(obj: Json) -> Json:
+    """What a tenant must not change."""
+    metadata, spec = obj["metadata"], obj["spec"]
+    annotations = metadata.get("annotations") or {}
+    return {
+        "gated": gated(obj),
+        "node": spec.get("nodeName"),
+        "labels": {key: metadata["labels"].get(key) for key in (QUEUE, GATED, WORKLOAD)},
+        "reserved": {key: value for key, value in annotations.items() if "/reserved-" in key},
+        "bypass": annotations.get(REASON),
+    }
+
+
+async def _patch(client: Client, name: str, body: object, sort: str = MERGE_PATCH, part: str = "") -> Json:
+    path = f"{PODS}/{name}{f'/{part}' if part else ''}"
+    return await client.request("PATCH", path, body, content_type=sort)
+
+
+async def _get(site: Site, name: str) -> Json:
+    return await site.admin.request("GET", f"{PODS}/{name}")
+
+
+async def _put(site: Site, name: str) -> Json:
+    obj = await _get(site, name)
+    obj["spec"].pop("schedulingGates", None)
+    return await site.tenant.request("PUT", f"{PODS}/{name}", obj)
+
+
+def _labels(**labels: str | None) -> Json:
+    named = {"queue": QUEUE, "gated": GATED, "workload": WORKLOAD}
+    return {"metadata": {"labels": {named[name]: value for name, value in labels.items()}}}
+
+
+def _binding(name: str, **labels: str) -> Json:
+    metadata = {"name": name, "labels": _labels(**labels)["metadata"]["labels"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": metadata,
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
+    }
+
+
+def _bind(client: Client, name: str, **labels: str) -> Awaitable[Json]:
+    return client.request("POST", f"{PODS}/{name}/binding", _binding(name, **labels))
+
+
+Way = Callable[[Site, str], Awaitable[object]]
+_UNGATED: Json = {"spec": {"schedulingGates": None}}
+_APPLIED: Json = {"apiVersion": "v1", "kind": "Pod", "spec": {"schedulingGates": []}}
+_DEBUG = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "shell:1"}]}}
+
+WAITING: dict[str, Way] = {
+    "PUT": _put,
+    "JSON patch": lambda site, name: _patch(
+        site.tenant, name, [{"op": "remove", "path": "/spec/schedulingGates"}], JSON_PATCH
+    ),
+    "merge patch": lambda site, name: _patch(site.tenant, name, _UNGATED),
+    "strategic patch": lambda site, name: _patch(
+        site.tenant,
+        name,
+        {"spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]}},
+        STRATEGIC_PATCH,
+    ),
+    "server-side apply": lambda site, name: site.tenant.request(
+        "PATCH",
+        f"{PODS}/{name}",
+        _APPLIED,
+        content_type=APPLY_PATCH,
+        query={"fieldManager": "tenant", "force": "true"},
+    ),
+    "gate by status": lambda site, name: _patch(site.tenant, name, _UNGATED, part="status"),
+    "queue label away": lambda site, name: _patch(site.tenant, name, _labels(queue=None)),
+    "queue label away by status": lambda site, name: _patch(
+        site.tenant, name, _labels(queue=None), part="status"
+    ),
+    "gated label away": lambda site, name: _patch(site.tenant, name, _labels(gated=None)),
+    "gated label away by status": lambda site, name: _patch(
+        site.tenant, name, _labels(gated=None), part="status"
+    ),
+    "workload label": lambda site, name: _patch(site.tenant, name, _labels(workload="other")),
+    "workload label by status": lambda site, name: _patch(
+        site.tenant, name, _labels(workload="other"), part="status"
+    ),
+    "forged annotation": lambda site, name: _patch(
+        site.tenant, name, {"metadata": {"annotations": {ADMISSION: "{}"}}}
+    ),
+    "forged annotation by status": lambda site, name: _patch(
+        site.tenant, name, {"metadata": {"annotations": {ADMISSION: "{}"}}}, part="status"
+    ),
+    "bypass without the right": lambda site, name: _patch(
+        site.tenant, name, {**_UNGATED, "metadata": {"annotations": {REASON: "now"}}}
+    ),
+    "binding": lambda site, name: _bind(site.tenant, name),
+    "binding with labels": lambda site, name: _bind(site.tenant, name, queue="other", gated="no"),
+    "ephemeral container": lambda site, name: _patch(
+        site.tenant, name, _DEBUG, STRATEGIC_PATCH, part="ephemeralcontainers"
+    ),
+}
+
+
+async def _tried(attempt: Awaitable[object]) -> str:
+    """As `tried`; a binding of a gated pod is a conflict."""
+    try:
+        return await tried(attempt)
+    except ApiError as error:
+        if error.status != 409:
+            raise
+        return str(error)
+
+
+@pytest.mark.parametrize("way", WAITING)
+async def test_no_request_of_a_tenant_lets_a_waiting_pod_go(site: Site, way: str) -> None:
+    name = name_of("waits", way)
+    before = facts(await created(site, name))
+    assert before["gated"]
+    refusal = await _tried(WAITING[way](site, name))
+    assert facts(await _get(site, name)) == before
+    effectless = ("gate by status", "binding", "ephemeral container", "server-side apply")
+    assert any(policy in refusal for policy in OURS) or way in effectless
+
+
+FORGED_OWNER = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "name": "train",
+    "uid": "0b5c7b7e-0000-4000-8000-000000000000",
+    "controller": True,
+}
+DAEMON = {**FORGED_OWNER, "apiVersion": "apps/v1", "kind": "DaemonSet"}
+
+REFUSED: dict[str, Json] = {
+    "bound to a node": pod("a", node="n"),
+    "with the label of a workload": pod("b", gated=False, labels={WORKLOAD: "other"}),
+    "of a DaemonSet": pod("c", gated=False, owner=DAEMON),
+    "in an empty queue": pod("d", queue=""),
+    "with an admission": pod("e", annotations={ADMISSION: "{}"}),
+    "with a bypass": pod("f", annotations={REASON: "now"}),
+    "gated without a queue": pod("g", queue=None),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_a_pod_that_could_not_be_held_back_is_not_created(site: Site, what: str) -> None:
+    refusal = await tried(site.tenant.request("POST", PODS, copy.deepcopy(REFUSED[what])))
+    assert any(policy in refusal for policy in OURS), refusal
+
+
+async def test_a_labelled_pod_is_gated_at_its_creation_and_other_gates_stay(site: Site) -> None:
+    body = pod("two-gates", gated=not site.mutating, owner=FORGED_OWNER)
+    body["spec"].setdefault("schedulingGates", []).append({"name": "example.com/other"})
+    made = await site.tenant.request("POST", PODS, body)
+    assert {one["name"] for one in made["spec"]["schedulingGates"]} == {GATE, "example.com/other"}
+    assert made["metadata"]["labels"][GATED] == "true"
+    if site.mutating:
+        assert made["metadata"]["annotations"][SUBMITTER] == "tenant"
+
+
+async def test_without_the_mutating_policy_the_refusal_says_what_to_write(site: Site) -> None:
+    refusal = await tried(site.tenant.request("POST", PODS, pod("plain", gated=False)))
+    if site.mutating:
+        assert gated(await _get(site, "plain"))
+    else:
+        assert 'set the label queuectl.dev/gated to "true" and add queuectl.dev/admission' in refusal
+
+
+async def test_pods_without_a_queue_label_and_those_of_a_queued_owner_are_not_gated(site: Site) -> None:
+    made = await site.tenant.request("POST", PODS, pod("unqueued", queue=None, gated=False))
+    assert "schedulingGates" not in made["spec"]
+    assert (made["metadata"].get("annotations") or {}).keys().isdisjoint({SUBMITTER})
+    # The cluster admin has the rights of a Job controller: it may write the status of all Jobs.
+    child = pod("child", gated=False, owner=FORGED_OWNER)
+    made = await site.admin.request("POST", PODS, child, query={"dryRun": "All"})
+    assert "schedulingGates" not in made["spec"]
+
+
+async def test_a_waiting_pod_moves_to_another_queue_and_may_be_held(site: Site) -> None:
+    await created(site, "moves")
+    moved = await _patch(site.tenant, "moves", _labels(queue="other"))
+    assert moved["metadata"]["labels"][QUEUE] == "other"
+    held = await _patch(site.tenant, "moves", {"metadata": {"annotations": {"queuectl.dev/hold": "true"}}})
+    assert gated(held)
+
+
+async def test_only_who_may_bypass_lets_a_pod_go_and_is_recorded(site: Site) -> None:
+    await created(site, "urgent")
+    body = {**_UNGATED, "metadata": {"annotations": {REASON: "the demo is at noon"}}}
+    assert "leave the scheduling gate" in await tried(_patch(site.admin, "urgent", _UNGATED))
+    gone = await _patch(site.admin, "urgent", body)
+    assert not gated(gone)
+    if site.mutating:
+        assert gone["metadata"]["annotations"][BYPASS] == "admin"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def cluster(site: Site) -> AsyncIterator[KubeCluster]:
+    session = await Session.from_kubeconfig(str(site.plane.folder / "kubeconfig"), "controller")
+    yield KubeCluster(session, KINDS)
+    await session.close()
+
+
+async def _start(cluster: KubeCluster, obj: Json) -> None:
+    settled, _ = await cluster.start(effect(obj, "Pod", kinds=KINDS))
+    assert settled.result is Result.DONE
+
+
+_GROWN = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "64"}}}]}}
+
+
+STARTED: dict[str, Way] = {
+    "queue label": lambda site, name: _patch(site.tenant, name, _labels(queue="other")),
+    "queue label by status": lambda site, name: _patch(
+        site.tenant, name, _labels(queue="other"), part="status"
+    ),
+    "workload label away": lambda site, name: _patch(site.tenant, name, _labels(workload=None)),
+    "workload label away by status": lambda site, name: _patch(
+        site.tenant, name, _labels(workload=None), part="status"
+    ),
+    "gated label away": lambda site, name: _patch(site.tenant, name, _labels(gated=None)),
+    "annotation away": lambda site, name: _patch(
+        site.tenant, name, {"metadata": {"annotations": {ADMISSION: None}}}
+    ),
+    "binding with labels": lambda site, name: _bind(site.tenant, name, queue="other"),
+    "growth by resize": lambda site, name: _patch(site.tenant, name, _GROWN, STRATEGIC_PATCH, part="resize"),
+}
+
+
+@pytest.mark.parametrize("way", STARTED)
+async def test_a_started_pod_keeps_what_it_was_charged_for(
+    site: Site, cluster: KubeCluster, way: str
+) -> None:
+    name = name_of("runs", way)
+    await _start(cluster, await created(site, name))
+    before = facts(await _get(site, name))
+    refusal = await tried(STARTED[way](site, name))
+    assert facts(await _get(site, name)) == before
+    assert any(policy in refusal for policy in OURS)
+
+
+async def test_the_controller_starts_a_pod_once_and_deletes_it_with_the_reason(
+    site: Site, cluster: KubeCluster
+) -> None:
+    made = await created(site, "ours")
+    await _start(cluster, made)
+    started = await _get(site, "ours")
+    assert "schedulingGates" not in started["spec"] or not gated(started)
+    assert started["spec"]["nodeSelector"] == {"pool": "spot"}
+    assert started["metadata"]["labels"][WORKLOAD] == started["metadata"]["uid"]
+    await _start(cluster, made)  # as after a restart: it is found started
+    assert (await _get(site, "ours"))["metadata"]["resourceVersion"] == started["metadata"]["resourceVersion"]
+    await _bind(site.admin, "ours")
+    stop = effect(await _get(site, "ours"), "Pod", verb=Verb.STOP, kinds=KINDS)
+    for _ in range(2):  # the second changes nothing
+        settled, _ = await cluster.stop(stop)
+        assert settled.result is Result.DONE
+    stopped = await _get(site, "ours")
+    assert stopped["metadata"]["deletionTimestamp"]
+    (condition,) = (one for one in stopped["status"]["conditions"] if one["type"] == "DisruptionTarget")
+    assert condition["status"] == "True"
+    assert await cluster.anything_alive(stop.workload.ref)
+    await site.admin.request("DELETE", f"{PODS}/ours", {"gracePeriodSeconds": 0})
+    assert not await cluster.anything_alive(stop.workload.ref)
+    settled, _ = await cluster.stop(stop)
+    assert settled.result is Result.GONE
+
+
+async def test_an_edit_between_decision_and_start_refuses_the_start(site: Site, cluster: KubeCluster) -> None:
+    made = await created(site, "edited")
+    await _patch(site.tenant, "edited", {"spec": {"nodeSelector": {"pool": "other"}}})
+    settled, seen = await cluster.start(effect(made, "Pod", kinds=KINDS))
+    assert settled.result is Result.REFUSED
+    assert seen is not None
+    assert gated(await _get(site, "edited"))
+
+
+async def test_a_pod_that_grows_while_it_waits_is_read_again_before_its_start(
+    site: Site, cluster: KubeCluster
+) -> None:
+    made = await created(site, "grows")
+    await _patch(site.tenant, "grows", _GROWN, STRATEGIC_PATCH, part="resize")
+    settled, seen = await cluster.start(effect(made, "Pod", kinds=KINDS))
+    assert settled.result is Result.REFUSED
+    assert isinstance(seen, WorkloadObserved)
+    assert dict(seen.workload.pod_sets[0].requests)["cpu"] == 64_000
+    assert gated(await _get(site, "grows"))
+
+
+async def test_the_controller_does_not_stop_a_pod_that_still_waits(site: Site, cluster: KubeCluster) -> None:
+    made = await created(site, "stays")
+    settled, _ = await cluster.stop(effect(made, "Pod", verb=Verb.STOP, kinds=KINDS))
+    assert settled.result is Result.DONE
+    assert gated(await _get(site, "stays"))
+
+
+async def test_the_controllers_account_touches_nothing_else(site: Site, cluster: KubeCluster) -> None:
+    await site.tenant.request("POST", PODS, pod("others", queue=None, gated=False))
+    await created(site, "mine")
+    image = {"spec": {"containers": [{"name": "c", "image": "evil:1"}]}}
+    ready = [{"op": "add", "path": "/status/phase", "value": "Succeeded"}]
+    attempts = {
+        "queuectl-self-pods": (
+            site.controller.request("DELETE", f"{PODS}/others"),
+            _patch(site.controller, "others", image, STRATEGIC_PATCH),
+            _patch(site.controller, "others", ready, JSON_PATCH, "status"),
+        ),
+        "queuectl-gated-pods": (
+            _patch(site.controller, "mine", image, STRATEGIC_PATCH),
+            _patch(site.controller, "mine", ready, JSON_PATCH, "status"),
+            _patch(site.controller, "mine", _labels(queue="other")),
+            _patch(site.controller, "mine", _labels(workload="other")),
+            _patch(site.controller, "mine", [_added(("metadata", "annotations", "a"), "b")], JSON_PATCH),
+        ),
+    }
+    for policy, requests in attempts.items():
+        for request in requests:
+            assert policy in await tried(request)
+
+
+def _added(path: tuple[str, ...], value: object) -> Json:
+    if path[1] == "annotations":
+        return {"op": "add", "path": "/metadata/annotations", "value": {path[2]: value}}
+    return {"op": "add", "path": pointer(path), "value": value}
