@@ -168,7 +168,8 @@ async def test_in_a_full_queue_a_pod_says_why_it_waits_and_leaves_no_trace_when_
         ("Pod", "first", "Admitted"),
         ("Pod", "second", "Pending"),
     }
-    kinds = (await world.site.queuectl("kinds", "-o", "json")).json["items"]
+    config = str(world.site.data.parent / "queuectl.yaml")
+    kinds = (await world.site.queuectl("kinds", "-o", "json", "--config", config)).json["items"]
     (row,) = (one for one in kinds if one["name"] == "Pod")
     assert (row["served"], row["problem"]) == (["v1"], None)
     await world.delete("second", "Pod")
