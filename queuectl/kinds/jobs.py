@@ -148,9 +148,6 @@ class JobKind:
     """Short names for the command line, in lower case."""
     suspend: tuple[str, ...]
     """Path of the field that suspends it: a boolean, or the list of scheduling gates."""
-    scheduling_gate: str = ""
-    """Name of the scheduling gate that suspends it; empty: none, `suspend` is a boolean. A gate is only ever
-    removed, so that a stop deletes the object."""
     podsets: Templates | Computed
     status: Callable[[Json], Status]
     """Raises nothing."""
@@ -199,6 +196,14 @@ class JobKind:
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def scheduling_gate(self) -> str:
+        """Name of the scheduling gate that suspends it; empty: none, `suspend` is a boolean.
+
+        A gate is only ever removed, so that a stop deletes the object.
+        """
+        return self.podsets.scheduling_gate if isinstance(self.podsets, Computed) else ""
 
     @property
     def custom(self) -> bool:

@@ -259,6 +259,8 @@ class Computed:
     """Fields that `steer` writes: queuectl's own account may write these and the suspend field."""
     child: str = ""
     """Row of the child that has the podsets: the object is its controller, and has the same name."""
+    scheduling_gate: str = ""
+    """Name of the scheduling gate that `steer` removes, of an object that is a pod; empty: there is none."""
 
     def written(self) -> tuple[Place, ...]:
         return self.writes

@@ -73,10 +73,10 @@ POD: Final = JobKind(
     plural="pods",
     names=("po",),
     suspend=_GATES,
-    scheduling_gate=SCHEDULING_GATE,
     podsets=Computed(
         find=_find,
         steer=_steer,
+        scheduling_gate=SCHEDULING_GATE,
         writes=((*_GATES, Own("name", SCHEDULING_GATE, ())), *(("spec", key) for key in STEERED)),
     ),
     status=_status,
