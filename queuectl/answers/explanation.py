@@ -359,7 +359,7 @@ def _lent(workload: StoredWorkload, state: CommittedState) -> Lending | None:
         return None
     cell = FlavorResource(why.flavor, why.resource)
     own = queue.nominal.get(cell, 0) - queue.used.get(cell, 0)
-    amount = own - state.free(queue).get(cell, 0)
+    amount = own - state.available_quota(queue).get(cell, 0)
     if amount <= 0:
         return None
     tree = state.tree_of(queue.name)
@@ -411,6 +411,9 @@ _STOPPED: Final = "Its queue is stopped: it is evaluated again when stopPolicy i
 _BY_CODE: Final = {
     Code.NO_MATCHING_FLAVOR: "Waiting will not help: change its node selector, affinity or tolerations so "
     "that a flavor of its queue matches, or ask the admin for a flavor that does.",
+    Code.NO_NODE_CAN_FIT: "Waiting will not help, nor will more nodes like these: no node of the flavor can "
+    "hold one of its pods, even an empty one. Change what the reason names: the size of the pods, their "
+    "selectors or tolerations, or, as an admin, the nodes or the tolerations of the ResourceFlavor.",
     Code.QUEUE_NOT_FOUND: "Waiting will not help: label it with a LocalQueue of its own namespace "
     "(`queuectl get localqueues`), or have that queue created.",
     Code.NAMESPACE_NOT_ALLOWED: "Waiting will not help: the ClusterQueue's namespaceSelector does not select "

@@ -30,7 +30,13 @@ from queuectl.answers.queue_states import (
 from queuectl.core.entries import Shape
 from queuectl.core.features.feature_set import directory_with
 from queuectl.core.features.nodes.capacity import told_capacities
-from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts, PodDemand
+from queuectl.core.model.capacity import (
+    ClusterQueueDemand,
+    FlavorCapacity,
+    NodeFacts,
+    PodDemand,
+    QuotaWarning,
+)
 from queuectl.core.model.policy import (
     DEFAULT_CONFIGURATION,
     ClusterQueue,
@@ -145,27 +151,43 @@ class CommittedState:
         It must not be changed, but for new cells. Where quota follows nodes in proportion (M11), the nodes of
         other trees are in it too.
         """
+        return self._tree(self._root_key(queue))
+
+    def _root_key(self, queue: str) -> ConfigKey:
         root = self.trees.root_of(queue) if queue in self.trees.queues else None
         alone = ConfigKey("ClusterQueue", "", queue)
-        return self._tree(alone if root is None else ConfigKey("Cohort", "", root))
+        return alone if root is None else ConfigKey("Cohort", "", root)
+
+    def tree_with(self, queue: str, usage: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
+        """The same tree, for the caller alone, with another `usage` of some ClusterQueues, in base units."""
+        return self._made(self._key_of(self._root_key(queue)), usage)
 
     def _tree(self, root: ConfigKey) -> QuotaTree:
-        key = None if self.trees.pro_rata else root
+        key = self._key_of(root)
         if key not in self._computed.quota:
-            self._computed.quota[key] = self._every_tree() if key is None else self._tree_at(key)
+            self._computed.quota[key] = self._made(key, {})
         return self._computed.quota[key]
 
-    def _tree_at(self, root: ConfigKey) -> QuotaTree:
+    def _key_of(self, root: ConfigKey) -> ConfigKey | None:
+        return None if self.trees.pro_rata else root
+
+    def _made(self, root: ConfigKey | None, usage: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
+        return self._every_tree(usage) if root is None else self._tree_at(root, usage)
+
+    def _tree_at(self, root: ConfigKey, usage: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
         alone = root.kind == "ClusterQueue"
         queues = (root.name,) if alone else self.trees.queues_below(root.name)
         keys = [ConfigKey("ClusterQueue", "", name) for name in queues]
         if not alone:
             keys += [ConfigKey("Cohort", "", name) for name in self.trees.cohorts_in(root.name)]
         used = {name: self.queues[name].used for name in queues if name in self.queues}
-        return quota_tree({key: self.policies[key] for key in keys if key in self.policies}, used)
+        return quota_tree(
+            {key: self.policies[key] for key in keys if key in self.policies}, {**used, **usage}
+        )
 
-    def _every_tree(self) -> QuotaTree:
-        tree = quota_tree(self.policies, {one.name: one.used for one in self.queues.values()})
+    def _every_tree(self, usage: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
+        used = {one.name: one.used for one in self.queues.values()}
+        tree = quota_tree(self.policies, {**used, **usage})
         if shares_out(tree):
             flavors = {one.name: one for one in self.flavors()}
             there = told_capacities(self.capacities.values(), flavors)
@@ -182,8 +204,8 @@ class CommittedState:
             at = tree.queue(node.name)
         return {tree.names[cell]: at.nominal[cell] for cell in at.named}
 
-    def free(self, queue: QueueState) -> Mapping[FlavorResource, int]:
-        """What a ClusterQueue can have now of each cell of its spec, in base units (QuotaTree.free)."""
+    def available_quota(self, queue: QueueState) -> Mapping[FlavorResource, int]:
+        """The available quota (Q4) of each cell of a ClusterQueue, in base units, whatever nodes have."""
         return self.tree_of(queue.name).free(queue.name, queue.nominal)
 
     def advance(self, reading: Reading, parse: Parse, configure: Configure | None = None) -> CommittedState:
@@ -237,6 +259,16 @@ class CommittedState:
     def capacity(self, flavor: str) -> FlavorCapacity:
         """Without nodes if the controller has not told of it yet."""
         return self.capacities.get(flavor, FlavorCapacity(flavor=flavor))
+
+    def warnings(self, queue: QueueState) -> list[QuotaWarning]:
+        """About the flavors and resources that a ClusterQueue has quota for (M15), as told last."""
+        flavors = dict.fromkeys(cell.flavor for cell in queue.nominal)
+        return [
+            one
+            for name in flavors
+            for one in self.capacity(name).warnings
+            if one.resource is None or FlavorResource(name, one.resource) in queue.nominal
+        ]
 
     def ready(self, workload: StoredWorkload) -> int | None:
         """How many pods of its open attempt are ready; None: there is none, or its status does not say."""

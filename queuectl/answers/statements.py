@@ -463,6 +463,17 @@ def members_now(
     return by_queue
 
 
+def all_now(
+    queues: Iterable[QueueState], state: CommittedState
+) -> dict[str, dict[FlavorResource, QueueAccount]]:
+    """By ClusterQueue and cell, in base units: as `accounts_now` has each."""
+    trees: defaultdict[str, list[QueueState]] = defaultdict(list)
+    for queue in queues:
+        known = queue.name in state.trees.queues
+        trees[(known and state.trees.root_of(queue.name)) or f"ClusterQueue/{queue.name}"].append(queue)
+    return {name: one for members in trees.values() for name, one in members_now(members, state).items()}
+
+
 def nodes_in(accounts: Iterable[QueueAccount]) -> set[str]:
     """Every node that borrows or lends, such as `ClusterQueue/team-b`."""
     nodes: set[str] = set()

@@ -8,27 +8,20 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field
 
 from queuectl.answers.explanation import Visibility
+from queuectl.answers.free import free_on_nodes
 from queuectl.answers.state import CommittedState
 from queuectl.api import requests
 from queuectl.api.http import not_found
 from queuectl.api.queue_routes import Quotas
 from queuectl.api.requests import CLUSTER_QUEUES, FLAVORS, WORKLOADS, Endpoint, Question
-from queuectl.api.schemas import AMOUNT, Amounts, Committed, Document, Labels, Page
+from queuectl.api.schemas import AMOUNT, Amounts, Committed, Document, Labels, Page, Warned
 from queuectl.api.view import AnswerSource, committed, detail, may_get, page, shallow
 from queuectl.core.features.nodes.inventory import NodeState
 from queuectl.core.model import capacity
-from queuectl.core.model.capacity import AwaitedLimit, FlavorCapacity, WarningCode
+from queuectl.core.model.capacity import AwaitedLimit, FlavorCapacity
 from queuectl.core.model.policy import CapacityMode, ResourceFlavor
 
 NAMESPACES = "Namespaces that the caller may not read, and those after the first 50, are one item with null."
-
-
-class Warned(Document):
-    """Quota and nodes that do not belong together (rule M15)."""
-
-    code: WarningCode
-    resource: str | None
-    message: str
 
 
 class Unmanaged(Document):
@@ -56,8 +49,11 @@ class ResourceCapacity(Document):
     expected: int = Field(
         description="By pods of admitted workloads that are not bound yet; 0 where nodes limit no admission."
     )
-    free: int = Field(description="On ready nodes, beside all of these.")
-    headroom: int = Field(description="What the flavor keeps free of that.")
+    free: int = Field(description="On ready nodes whose taints the flavor tolerates, beside all of these.")
+    available: int = Field(
+        description="What new pods can have now: `free` less the headroom; 0 while the flavor is not used."
+    )
+    headroom: int = Field(description="What the flavor keeps free on its ready nodes.")
     shapes: tuple[FreeShape, ...] = Field(
         description="How it is spread, most first: at most 16 different amounts."
     )
@@ -113,6 +109,7 @@ def _capacity(
                 "nominal": quotas.get(one.resource, (0, 0))[0],
                 "unmanaged": sum(amount for _, amount in one.unmanaged),
                 "unmanaged_by": tuple(_unmanaged(one, caller)),
+                "available": free_on_nodes(value, one),
                 "headroom": headroom.get(one.resource, 0),
             }
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from queuectl.answers.free import free
 from queuectl.answers.queue_states import QueueState, cohort_condition, nominal_quota
 from queuectl.answers.state import CommittedState, LocalQueueState, Under
+from queuectl.answers.statements import QueueAccount, accounts_now, all_now
 from queuectl.api import requests, schemas
 from queuectl.api.http import not_found
 from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, Allowed, Endpoint, Question
@@ -19,7 +21,9 @@ PAGE = (requests.AS_OF, requests.LIMIT, requests.NEXT)
 _ONE = (requests.AS_OF,)
 
 
-def _cluster_queue(value: QueueState, state: CommittedState) -> schemas.ClusterQueue:
+def _cluster_queue(
+    value: QueueState, state: CommittedState, accounts: Mapping[FlavorResource, QueueAccount]
+) -> schemas.ClusterQueue:
     queue = value.queue or policy.ClusterQueue(name=value.name)
     return schemas.ClusterQueue.of(
         name=value.name,
@@ -31,14 +35,22 @@ def _cluster_queue(value: QueueState, state: CommittedState) -> schemas.ClusterQ
         max_execution_time=queue.max_execution_time,
         pending=value.pending,
         admitted=len(value.holders),
-        flavors=_quotas(value.nominal, value.used, state.free(value), state.effective(value)),
+        flavors=tuple(
+            schemas.QueueQuota(
+                **dict(one),
+                borrowed=accounts[FlavorResource(one.flavor, one.resource)].borrowed,
+                lent=accounts[FlavorResource(one.flavor, one.resource)].lent,
+            )
+            for one in _quotas(value.nominal, value.used, free(state, value), state.effective(value))
+        ),
+        warnings=tuple(schemas.Warned(**one._asdict()) for one in state.warnings(value)),
     )
 
 
 def _quotas(
     nominal: Mapping[FlavorResource, int],
     used: Mapping[FlavorResource, int],
-    free: Mapping[FlavorResource, int],
+    left: Mapping[FlavorResource, int],
     effective: Mapping[FlavorResource, int],
 ) -> tuple[schemas.Quota, ...]:
     """In the order of `nominal`, then the cells that are used without nominal quota."""
@@ -50,7 +62,7 @@ def _quotas(
             nominal=nominal.get(cell, 0),
             effective=effective.get(cell, 0),
             used=used.get(cell, 0),
-            free=free.get(cell, 0),
+            free=left.get(cell, 0),
         )
         for cell in cells
     )
@@ -82,7 +94,7 @@ def _cohort(name: str, value: policy.Cohort | None, under: Under, state: Committ
         effective.update(state.effective(queue))
         used.update(queue.used)
     condition = cohort_condition(name, state.policies)
-    free = {cell: max(0, effective[cell] - used[cell]) for cell in nominal}
+    unused = {cell: max(0, effective[cell] - used[cell]) for cell in nominal}
     return schemas.Cohort.of(
         name=name,
         parent=value.parent if value else None,
@@ -92,7 +104,7 @@ def _cohort(name: str, value: policy.Cohort | None, under: Under, state: Committ
         cluster_queues=len(under.queues),
         pending=sum(queue.pending for queue in under.queues),
         admitted=sum(len(queue.holders) for queue in under.queues),
-        flavors=_quotas(dict(sorted(nominal.items())), used, free, effective),
+        flavors=_quotas(dict(sorted(nominal.items())), used, unused, effective),
     )
 
 
@@ -180,7 +192,8 @@ class QueueRoutes:
         sight = await self._source.sight_of(question, CLUSTER_QUEUES)
         queues = {queue.name: queue for queue in sight.state.cluster_queues()}
         rows, next = await self._source.by_name(question, CLUSTER_QUEUES, queues)
-        items = (_cluster_queue(row, sight.state) for row in rows)
+        accounts = all_now(rows, sight.state)
+        items = (_cluster_queue(row, sight.state, accounts[row.name]) for row in rows)
         return await page(schemas.ClusterQueue, items, next, sight)
 
     async def cluster_queue(self, question: Question) -> schemas.Committed:
@@ -189,7 +202,7 @@ class QueueRoutes:
         queue = sight.state.queues.get(name)
         if queue is None:
             raise not_found()
-        document = _cluster_queue(queue, sight.state)
+        document = _cluster_queue(queue, sight.state, accounts_now(queue, sight.state))
         return detail(schemas.ClusterQueueDetail, document, committed(sight))
 
     async def local_queues(self, question: Question) -> schemas.Committed:

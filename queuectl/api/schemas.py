@@ -48,6 +48,13 @@ class RejectedCandidate(Document):
     why: str
 
 
+class ExcludedNodes(Document):
+    """Nodes of the flavor that the pods cannot use, or not now."""
+
+    nodes: int
+    why: str = Field(description="What they are, have or lack, such as `cordoned`.")
+
+
 class NodeFinding(Document):
     """A node that came close to having room."""
 
@@ -91,7 +98,9 @@ class Reason(Document):
     victims: tuple[RejectedCandidate, ...] = Field(description="The first few of those workloads.")
     pods: int | None = Field(description="How many pods nodes must have room for.")
     pods_fit: int | None = Field(description="How many of them would have fit, as of the decision.")
-    nodes: tuple[NodeFinding, ...] = Field(description="The nodes that came closest.")
+    nodes: tuple[NodeFinding | ExcludedNodes, ...] = Field(
+        description="The nodes that came closest, then those that its pods cannot use, most first."
+    )
     others: tuple[Reason, ...] = Field(description="The same for the other flavors that were tried.")
 
 
@@ -275,9 +284,23 @@ class Quota(Document):
     )
     used: int = Field(description="Held by admitted workloads, and by evicted ones until all pods are gone.")
     free: int = Field(
-        description="Of a ClusterQueue: what it can have now without preemption, with what it may borrow and "
-        "without what others have borrowed of its own. Of a cohort: what none of the queues below uses."
+        description="Of a ClusterQueue: the largest request of a new workload that starts now without "
+        "preemption, by quota and by usable nodes; 0 where none can start (A40). Of a cohort: what none of "
+        "the queues below uses."
     )
+
+
+class QueueQuota(Quota):
+    borrowed: int = Field(description="Used beyond its own quota.")
+    lent: int = Field(description="Of its own quota, used by others: the sum of `lentTo` in `/share`.")
+
+
+class Warned(Document):
+    """Quota and nodes that do not belong together (M15)."""
+
+    code: str
+    resource: str | None
+    message: str
 
 
 class MaxExecutionTime(Document):
@@ -297,7 +320,10 @@ class ClusterQueue(Document):
     max_execution_time: MaxExecutionTime
     pending: int
     admitted: int
-    flavors: tuple[Quota, ...]
+    flavors: tuple[QueueQuota, ...]
+    warnings: tuple[Warned, ...] = Field(
+        description="About its flavors and resources, as of a few seconds ago."
+    )
 
 
 class ClusterQueueDetail(ClusterQueue, Committed):

@@ -43,8 +43,9 @@ _OTHERS: Final = "others"
 def info(options: Options, flavor: str | None, unmanaged: bool, demand: bool, as_of: When) -> None:
     """Show the nodes of each flavor: how many, what their pods use, and what is free.
 
-    THERE is what is allocatable on ready nodes. EXPECTED are pods of admitted workloads that are not bound
-    yet. FREE SHAPES tells how the rest lies: 8 x 3 are 3 nodes with 8 free.
+    THERE is what is allocatable on ready nodes whose taints the flavor tolerates. EXPECTED are pods of
+    admitted workloads that are not bound yet. FREE is what new pods can have now, FREE SHAPES how it lies,
+    with the flavor's headroom: 8 x 3 are 3 nodes with 8 free.
     """
     if unmanaged and demand:
         raise click.UsageError("--unmanaged and --demand are not used together")
@@ -96,7 +97,7 @@ def _capacities(items: Sequence[Document]) -> Iterator[Sequence[object]]:
                 *(item["flavor"], nodes, resource, one["mode"]),
                 amount(resource, one["nominal"]),
                 amount(resource, one["allocatable"].get(_READY, 0)),
-                *(amount(resource, one[key]) for key in ("used", "unmanaged", "expected", "free")),
+                *(amount(resource, one[key]) for key in ("used", "unmanaged", "expected", "available")),
                 Lines(tuple(f"{amount(resource, s['free'])} x {s['nodes']}" for s in one["shapes"])),
             )
 

@@ -71,8 +71,12 @@ def _share(cell: Document) -> tuple[str, int, int]:
 
 
 def _condition(item: Document) -> str:
+    """With the codes of its warnings, such as `Ready, QuotaBeyondNodes`."""
     found = item["condition"]
-    return str(found["reason"]) if item["active"] else f"{found['reason']}: {found['message']}"
+    if not item["active"]:
+        return f"{found['reason']}: {found['message']}"
+    warnings = dict.fromkeys(one["code"] for one in item.get("warnings", ()))
+    return ", ".join((str(found["reason"]), *warnings))
 
 
 def _free(item: Document) -> Lines:

@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from queuectl.core.model.reasons import Code, Limit, NodeFinding, PreemptionCause, Reason, RejectedCandidate
+from queuectl.core.model.reasons import (
+    Code,
+    ExcludedNodes,
+    Limit,
+    NodeFinding,
+    PreemptionCause,
+    Reason,
+    RejectedCandidate,
+)
 from queuectl.core.model.workload import (
     NO_OPTIONS,
     NO_PAST_ATTEMPTS,
@@ -101,7 +109,7 @@ def reason_to_json(reason: Reason) -> Json:
     if reason.victims:
         found["victims"] = [{"who": clean_or_none(who), "why": clean(why)} for who, why in reason.victims]
     if reason.nodes:
-        found["nodes"] = [{"name": clean(name), "free": free} for name, free in reason.nodes]
+        found["nodes"] = [_node_to_json(one) for one in reason.nodes]
     if reason.others:
         found["others"] = [reason_to_json(other) for other in reason.others]
     return found
@@ -116,10 +124,21 @@ def reason_from_json(value: Json) -> Reason:
         cause=PreemptionCause(value["cause"]) if "cause" in value else None,
         victims=tuple(RejectedCandidate(one["who"], one["why"]) for one in value.get("victims", ())),
         others=tuple(reason_from_json(other) for other in value.get("others", ())),
-        nodes=tuple(NodeFinding(one["name"], one["free"]) for one in value.get("nodes", ())),
+        nodes=tuple(
+            NodeFinding(one["name"], one["free"])
+            if "name" in one
+            else ExcludedNodes(one["nodes"], one["why"])
+            for one in value.get("nodes", ())
+        ),
         **{name: value.get(name) for name in _WORDS},
         **{field: value.get(name) for name, field in _NUMBERS.items()},
     )
+
+
+def _node_to_json(one: NodeFinding | ExcludedNodes) -> Json:
+    if isinstance(one, NodeFinding):
+        return {"name": clean(one.name), "free": one.free}
+    return {"nodes": one.nodes, "why": clean(one.why)}
 
 
 def reason_or_none(value: Json | None) -> Reason | None:

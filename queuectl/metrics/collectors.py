@@ -11,6 +11,7 @@ from typing import Final
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from queuectl.answers.free import free_on_nodes
 from queuectl.core.feature import Number
 from queuectl.core.features.nodes.inventory import NodeState
 from queuectl.core.model.capacity import FlavorCapacity, FlavorResourceCapacity
@@ -64,6 +65,17 @@ class CapacityCollector(Collector):
         for name, text, of in _AMOUNTS:
             rows = ((tuple(cell), _amount(cell, of(one))) for cell, one in self._cells())
             yield _family(name, text, _CELL, rows)
+        free = (
+            (flavor, one, FlavorResource(flavor.flavor, one.resource))
+            for flavor in self.flavors
+            for one in flavor.resources
+        )
+        yield _family(
+            "flavor_free",
+            "What new pods can have now: free on usable nodes, less the headroom.",
+            _CELL,
+            ((tuple(cell), _amount(cell, free_on_nodes(flavor, one))) for flavor, one, cell in free),
+        )
 
     def _cells(self) -> Iterator[tuple[FlavorResource, FlavorResourceCapacity]]:
         for flavor in self.flavors:
@@ -83,7 +95,6 @@ _AMOUNTS: Final[tuple[tuple[str, str, Callable[[FlavorResourceCapacity], int]], 
         "Requested by pods of admitted workloads that are not bound yet, where nodes limit admissions.",
         lambda one: one.expected,
     ),
-    ("flavor_free", "Free on usable nodes, beside bound and expected pods.", lambda one: one.free),
 )
 
 

@@ -1,7 +1,7 @@
 // What the views compute from documents of REST. Pure.
 import { isDevice } from "./format.js";
 
-/** @typedef {{flavor: string, resource: string, nominal: number, effective: number, used: number, free: number}} Quota */
+/** @typedef {{flavor: string, resource: string, nominal: number, effective: number, used: number, free: number, borrowed?: number, lent?: number}} Quota */
 /** @typedef {{name: string, cohort?: string | null, parent?: string | null, pending: number, admitted: number,
  *   active: boolean, condition: {reason: string, message: string}, flavors: Quota[]}} Node */
 /** @typedef {{kind: "Cohort" | "ClusterQueue", node: Node | null, name: string, depth: number}} Row */

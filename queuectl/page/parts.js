@@ -43,9 +43,9 @@ export const QueueLink = ({ name }) => (name ? html`<a href=${to(["clusterqueues
 
 export const Time = ({ at }) => html`<time datetime=${at}>${timestamp(at)}</time>`;
 
-/** What is used of a quota. `lent`: if it is known; else from what is free. `scale`: what the whole width stands for.
- * @param {{resource: string, nominal: number, used: number, free?: number, lent?: number, scale?: number, thin?: boolean}} props */
-export function Bar({ resource, nominal, used, free, lent = lentOf({ nominal, used, free }), scale, thin }) {
+/** What is used of a quota. `lent`: of a ClusterQueue. `scale`: what the whole width stands for.
+ * @param {{resource: string, nominal: number, used: number, lent?: number, scale?: number, thin?: boolean}} props */
+export function Bar({ resource, nominal, used, lent = 0, scale, thin }) {
   const whole = Math.max(scale ?? 0, nominal, used) || 1;
   const borrowed = Math.max(0, used - nominal);
   const own = Math.min(used, nominal);
@@ -57,9 +57,6 @@ export function Bar({ resource, nominal, used, free, lent = lentOf({ nominal, us
     ${part("used", own)}${part("lent", lent)}${part("idle", nominal - own - lent)}${part("borrowed", borrowed)}
   </span>`;
 }
-
-/** Unused nominal quota that a ClusterQueue cannot have now, because others use it. */
-export const lentOf = ({ nominal, used, free }) => (free === undefined ? 0 : Math.max(0, nominal - used - Math.max(0, free)));
 
 /** @param {{parts: {tone: string, label: string, value: number}[], format: (value: number) => string}} props */
 export function Stack({ parts, format }) {

@@ -191,7 +191,13 @@ def _rooms(capacity: Document | None) -> Iterable[Room]:
         for one in item["resources"]:
             if item["flavor"] is not None and "/" in one["resource"] and one["allocatable"]:
                 there = int(one["allocatable"].get("Ready", 0))
-                yield Room(item["flavor"], one["resource"], there, int(one["free"]), int(one["unmanaged"]))
+                yield Room(
+                    item["flavor"],
+                    one["resource"],
+                    there,
+                    int(one.get("available", one["free"])),
+                    int(one["unmanaged"]),
+                )
 
 
 def charges(holds: Sequence[tuple[str, str, int]], *, all: bool = False) -> list[str]:

@@ -23,6 +23,7 @@ _SEVERITY: Final = {
     Code.CAPACITY_MISSING: 0,
     Code.NO_NODE_FITS: 0,
     Code.EXCEEDS_MAX_QUOTA: 1,
+    Code.NO_NODE_CAN_FIT: 1,
     Code.NO_MATCHING_FLAVOR: 2,
     Code.RESOURCE_NOT_COVERED: 3,
 }

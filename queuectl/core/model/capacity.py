@@ -39,7 +39,9 @@ class FlavorResourceCapacity:
     expected: int = 0
     """By pods of admitted workloads that are not bound yet (M7); 0 where nodes do not limit the resource."""
     free: int = 0
-    """On ready nodes, beside all of these."""
+    """On ready nodes whose taints the flavor tolerates, beside all of these."""
+    available: int | None = None
+    """What new pods can have of `free`: less the headroom (M6); None: an older controller told it."""
     shapes: tuple[FreeNodes, ...] = ()
     """How it is spread over nodes, most first; nodes with nothing free are left out."""
 
@@ -71,6 +73,8 @@ class WarningCode(StrEnum):
     """More quota is promised than usable nodes have."""
     STOCKED_OUT = "StockedOut"
     """Nodes of an Elastic flavor did not come in time: it is not used for a while (M20)."""
+    NODES_TAINTED = "NodesTainted"
+    """Ready nodes, whose devices limit admissions, have a taint that their flavor does not tolerate."""
     NODES_WITHOUT_FLAVOR = "NodesWithoutFlavor"
     """Nodes have the labels of no flavor: no workload of a queue is sent there."""
 
@@ -87,7 +91,9 @@ class CapacityWarning:
     capacity: int | None = None
     """What usable nodes have."""
     nodes: int | None = None
-    """Number of nodes without a flavor."""
+    """Number of nodes without a flavor, or with the taint."""
+    taint: str | None = None
+    """As kubectl writes it."""
     until: datetime | None = None
     """When a flavor is used again."""
 
@@ -103,6 +109,9 @@ class CapacityWarning:
             case WarningCode.NODES_WITHOUT_FLAVOR:
                 nodes = "1 node has" if self.nodes == 1 else f"{self.nodes} nodes have"
                 return f"{nodes} the labels of no ResourceFlavor"
+            case WarningCode.NODES_TAINTED:
+                nodes = "1 node has" if self.nodes == 1 else f"{self.nodes} nodes have"
+                return f"{nodes} taint {self.taint}, which ResourceFlavor {self.flavor} does not tolerate"
             case WarningCode.QUOTA_BEYOND_NODES:
                 assert self.resource is not None
                 there, promised = (

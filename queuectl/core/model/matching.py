@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from queuectl.core.model.policy import LabelSelector, Requirement, Taint, Toleration
 
@@ -49,6 +49,11 @@ def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     if taint.effect not in ("NoSchedule", "NoExecute"):
         return True
     return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> list[Taint]:
+    """Return the taints that are not tolerated."""
+    return [taint for taint in taints if not tolerated(taint, tolerations)]
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:

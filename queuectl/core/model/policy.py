@@ -274,6 +274,10 @@ class Taint:
     value: str
     effect: str
 
+    def __str__(self) -> str:
+        """As kubectl writes it."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
 
 @value(frozen=True, slots=True)
 class Toleration:

@@ -29,6 +29,7 @@ class Code(StrEnum):
 
     EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"
+    NO_NODE_CAN_FIT = "NoNodeCanFit"
     RESOURCE_NOT_COVERED = "ResourceNotCovered"
     MISCONFIGURED = "Misconfigured"
     EXCEEDS_RESOURCE_QUOTA = "ExceedsResourceQuota"
@@ -112,6 +113,14 @@ class NodeFinding(NamedTuple):
     """Of the resource of the reason, in base units."""
 
 
+class ExcludedNodes(NamedTuple):
+    """Nodes of the flavor that the pods cannot use, or not now (M10)."""
+
+    nodes: int
+    why: str
+    """What they are, have or lack, such as `cordoned`; no number that moves by itself."""
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class Reason:
     """A reason code with its numbers. Amounts are in base units of `resource`.
@@ -151,8 +160,8 @@ class Reason:
     """How many pods it needs room for (M10)."""
     pods_fit: int | None = None
     """How many of them would fit now."""
-    nodes: tuple[NodeFinding, ...] = ()
-    """The nodes that come closest."""
+    nodes: tuple[NodeFinding | ExcludedNodes, ...] = ()
+    """The nodes that come closest, then those that its pods cannot use, most first."""
     others: tuple[Reason, ...] = ()
     """The findings for the other flavors that were evaluated (F4, F5)."""
 
@@ -175,6 +184,7 @@ class Reason:
             self.cause,
             self.by,
             self.detail,
+            *sorted(one.why for one in self.nodes if isinstance(one, ExcludedNodes)),
         )
 
     @property
@@ -190,11 +200,23 @@ class Reason:
             )
         if self.pods_fit is not None:
             text += f": {self.pods_fit} of {self.pods} pods fit now"
-        if self.nodes and self.resource is not None:
-            near = (f"{one.name} with {_amount(self.resource, one.free)} free" for one in self.nodes)
-            text += f"; closest: {', '.join(near)}"
+        text += self._about_nodes()
         text = f"{text}: {self.detail}" if self.detail else text
         return f"{text}; considered as victims: {self.considered}" if self.considered else text
+
+    def _about_nodes(self) -> str:
+        near = [
+            f"{one.name} with {_amount(self.resource, one.free)} free"
+            for one in self.nodes
+            if isinstance(one, NodeFinding) and self.resource is not None
+        ]
+        unusable = [
+            f"{one.nodes} {'node' if one.nodes == 1 else 'nodes'} {one.why}"
+            for one in self.nodes
+            if isinstance(one, ExcludedNodes)
+        ]
+        closest = f"; closest: {', '.join(near)}" if near else ""
+        return f"{closest}; not usable: {', '.join(unusable)}" if unusable else closest
 
     def _without_numbers(self) -> str:
         text = self.code.value

@@ -324,6 +324,7 @@ _REFUSALS: Final = frozenset(
     {
         Code.EXCEEDS_MAX_QUOTA,
         Code.NO_MATCHING_FLAVOR,
+        Code.NO_NODE_CAN_FIT,
         Code.WAITING_FOR_QUOTA,
         Code.CAPACITY_MISSING,
         Code.NO_NODE_FITS,

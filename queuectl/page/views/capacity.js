@@ -34,7 +34,7 @@ function Resource({ of }) {
     <p class="soft">${size(ready)} allocatable on ready nodes, ${size(of.nominal)} promised as quota${of.headroom ? `, ${size(of.headroom)} kept free` : ""}${missing.length ? `; not usable: ${missing.map(([state, value]) => `${size(value)} ${state}`).join(", ")}` : ""}</p>
     <${Stack} format=${size} parts=${[
       { tone: "used", label: "used by workloads", value: of.used }, { tone: "unmanaged", label: "unmanaged", value: of.unmanaged },
-      { tone: "expected", label: "expected", value: of.expected }, { tone: "idle", label: "free", value: of.free },
+      { tone: "expected", label: "expected", value: of.expected }, { tone: "idle", label: "free", value: of.available },
     ]} />
     ${isDevice(of.resource) && of.shapes.length > 0 && html`<p class="soft">Free in pieces: ${of.shapes.map((shape) => `${counted(shape.nodes, "node")} with ${size(shape.free)}`).join(", ")}</p>`}
     ${of.unmanagedBy.length > 0 && html`<p class="soft">Unmanaged: ${of.unmanagedBy.map((one) => `${one.namespace ?? "others"} ${size(one.amount)}`).join(", ")}</p>`}

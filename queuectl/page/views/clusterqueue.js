@@ -2,7 +2,7 @@
 import { Actions, ofQueue } from "../actions.js";
 import { amount, duration, grouped, unit } from "../format.js";
 import { html, useEffect, useRef, useState } from "../lib.js";
-import { Asked, Badge, Bar, Empty, Facts, Heading, lentOf, NodeName, Pager, Panel, QueueBadges, Table, usePages } from "../parts.js";
+import { Asked, Badge, Bar, Empty, Facts, Heading, NodeName, Pager, Panel, QueueBadges, Table, usePages } from "../parts.js";
 import { ask as ofRest, path, useRest } from "../rest.js";
 import { UseOverTime } from "./use.js";
 import { WorkloadTable } from "./workloads.js";
@@ -20,6 +20,7 @@ export function ClusterQueue({ name, asOf, params }) {
     aside=${asked.data && !asOf && html`<${Actions} where=${path("clusterqueues", name)} actions=${ofQueue(asked.data)} done=${asked.reload} />`}>${asked.data && html`<${QueueBadges} queue=${asked.data} />`}<//>
     <${Asked} of=${asked} rows=${8}>${(queue) => html`
     ${!queue.active && html`<p class="notice bad">${queue.condition.message}</p>`}
+    ${queue.warnings.map((one) => html`<p class="notice">${one.code}: ${one.message}</p>`)}
     <${Facts} rows=${[
       ["Pending", grouped(queue.pending)], ["Admitted", grouped(queue.admitted)], ["Queueing strategy", queue.queueingStrategy],
       ["Dominant share", share.data && (share.data.share === null ? null : `${share.data.share} thousandths${share.data.dominantResource ? ` by ${share.data.dominantResource}` : ""}`)],
@@ -41,13 +42,12 @@ function Quota({ queue, share }) {
     <${Table} label="Quota" columns=${[["Flavor", ""], ["Resource", ""], ["Use", "grow"], ["Used", "number"], ["Nominal", "number"], ["Borrowed", "number"], ["Lent", "number"], ["Free", "number"], ["Fair", "number wide"]]}>
       ${queue.flavors.map((cell) => {
         const account = accounts.get(`${cell.flavor} ${cell.resource}`);
-        const lent = account ? account.lent : lentOf(cell);
         const show = (value) => (value ? amount(cell.resource, value) : html`<span class="faint">–</span>`);
         return html`<tr><th scope="row">${cell.flavor}</th><td>${unit(cell.resource)}</td>
-          <td class="grow"><${Bar} ...${cell} lent=${Math.min(lent, Math.max(0, cell.nominal - cell.used))} scale=${most(cell.resource)} /></td>
+          <td class="grow"><${Bar} ...${cell} scale=${most(cell.resource)} /></td>
           <td class="number">${amount(cell.resource, cell.used)}</td>
           <td class="number soft">${amount(cell.resource, cell.nominal)}${cell.effective !== cell.nominal ? html` <${Badge} tone="wait" title="What counts of it while nodes are missing">${amount(cell.resource, cell.effective)}<//>` : ""}</td>
-          <td class="number borrowing">${show(account ? account.borrowed : Math.max(0, cell.used - cell.nominal))}</td><td class="number">${show(lent)}</td>
+          <td class="number borrowing">${show(cell.borrowed)}</td><td class="number">${show(cell.lent)}</td>
           <td class="number">${amount(cell.resource, cell.free)}</td><td class="number wide soft">${account?.fair === undefined || account?.fair === null ? "–" : amount(cell.resource, account.fair)}</td></tr>`;
       })}
     <//>

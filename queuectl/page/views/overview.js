@@ -2,7 +2,7 @@
 import { amount, grouped, isDevice, percent, unit } from "../format.js";
 import { resourcesOf, treeRows } from "../facts.js";
 import { html, useState } from "../lib.js";
-import { Asked, Badge, Bar, Choice, Empty, Heading, lentOf, Panel, Table } from "../parts.js";
+import { Asked, Badge, Bar, Choice, Empty, Heading, Panel, Table } from "../parts.js";
 import { useRest } from "../rest.js";
 import { change, route, to } from "../route.js";
 import { DecisionList, useDecisions } from "./decisions.js";
@@ -98,12 +98,13 @@ function TreeRow({ row, resource, scale }) {
     <th scope="row" style=${{ paddingLeft: `${12 + depth * 18}px` }}>
       ${isQueue ? html`<a href=${to(["clusterqueues", name])}>${name}</a>` : html`<span>${name}</span> <span class="soft small">Cohort</span>`}
       ${node && !node.active && html` <${Badge} tone="bad" title=${node.condition.message}>${node.condition.reason}<//>`}
+      ${isQueue && node.warnings.map((one) => html` <${Badge} tone="wait" title=${one.message}>${one.code}<//>`)}
     </th>
-    <td class="grow">${own.map((cell) => html`<div class="cellbar"><span class="soft flavor">${cell.flavor}</span><${Bar} ...${cell} free=${isQueue ? cell.free : undefined} scale=${scale} /></div>`)}</td>
+    <td class="grow">${own.map((cell) => html`<div class="cellbar"><span class="soft flavor">${cell.flavor}</span><${Bar} ...${cell} scale=${scale} /></div>`)}</td>
     <td class="number">${lines((cell) => amount(resource, cell.used))}</td>
     <td class="number soft">${lines((cell) => amount(resource, cell.nominal))}</td>
-    <td class="number wide borrowing">${isQueue && lines((cell) => or(Math.max(0, cell.used - cell.nominal)))}</td>
-    <td class="number wide">${isQueue && lines((cell) => or(lentOf(cell)))}</td>
+    <td class="number wide borrowing">${isQueue && lines((cell) => or(cell.borrowed))}</td>
+    <td class="number wide">${isQueue && lines((cell) => or(cell.lent))}</td>
     <td class="number">${node ? (node.pending ? html`<b class=${isQueue ? "wait" : ""}>${grouped(node.pending)}</b>` : html`<span class="faint">0</span>`) : ""}</td>
     <td class="number wide soft">${node ? grouped(node.admitted) : ""}</td>
   </tr>`;

@@ -69,6 +69,7 @@ async def test_a_flavor_is_told_with_what_is_promised_against_it(serve: Serve) -
             ],
             "expected": 0,
             "free": 1,
+            "available": 1,
             "headroom": 0,
             "shapes": [{"free": 1, "nodes": 1}],
         }
@@ -164,8 +165,8 @@ async def test_queues_and_their_cohort_show_what_counts_of_quota_that_is_shared_
         fields = ("nominal", "effective", "free")
         return {item["name"]: tuple(item["flavors"][0][field] for field in fields) for item in items}
 
-    assert await quotas() == {"alone": (4, 4, 4), "all": (12, 3, 3), "large": (8, 2, 3), "small": (4, 1, 3)}
-    ready = replace(GPUS, allocatable=(("Ready", 16),))
+    assert await quotas() == {"alone": (4, 4, 1), "all": (12, 3, 3), "large": (8, 2, 1), "small": (4, 1, 1)}
+    ready = replace(GPUS, allocatable=(("Ready", 16),), free=16)
     found.capacity(FlavorCapacity(flavor="a100", nodes=(("Ready", 2),), resources=(ready,)))
     await rest.view.refresh()
     assert await quotas() == {

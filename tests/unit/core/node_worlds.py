@@ -8,7 +8,7 @@ from queuectl.core.decisions import Decision, Keep
 from queuectl.core.model.events import ContextGone, ContextObserved, PodGone, PodObserved, PodsCounted
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Node, Policy, SchedulingConfiguration, Taint
-from queuectl.core.model.reasons import Reason
+from queuectl.core.model.reasons import ExcludedNodes, Reason
 from queuectl.core.model.resources import amounts
 from queuectl.core.model.workload import Workload, WorkloadId, WorkloadOutcome
 from tests.builders import GPU, World, flavor, local_queue, observed, pod_set, queue, workload
@@ -110,3 +110,8 @@ class NodeWorld(World):
 
 def reasons(decisions: Iterable[Decision]) -> dict[str, Reason]:
     return {d.ref.name: d.reason for d in decisions if isinstance(d, Keep)}
+
+
+def excluded(found: Reason) -> list[tuple[int, str]]:
+    """The nodes that the pods cannot use: how many, and why."""
+    return [(one.nodes, one.why) for one in found.nodes if isinstance(one, ExcludedNodes)]

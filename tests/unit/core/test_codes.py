@@ -143,8 +143,10 @@ def node_lost() -> World:
     return world
 
 
-def on_nodes(*gpus: int) -> World:
+def on_nodes(*gpus: int, used: int = 0) -> World:
+    """`used`: by unmanaged pods on each node."""
     world = NodeWorld(*(node(f"n{number}", count) for number, count in enumerate(gpus)))
+    world.bind(None, *(f"n{number}" for number in range(len(gpus)) for _ in range(used)))
     world.submit(gang("a", 1, 2))
     return world
 
@@ -173,8 +175,9 @@ PRODUCED: dict[Code, Callable[[], World]] = {
     Code.WAITING_FOR_QUOTA: full,
     Code.WAITING_FOR_RESOURCE_QUOTA: lambda: resource_quota(2, used=1),
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: preempting,
-    Code.CAPACITY_MISSING: lambda: on_nodes(1),
-    Code.NO_NODE_FITS: lambda: on_nodes(1, 1),
+    Code.CAPACITY_MISSING: lambda: on_nodes(2, used=1),
+    Code.NO_NODE_FITS: lambda: on_nodes(2, 2, used=1),
+    Code.NO_NODE_CAN_FIT: lambda: on_nodes(1, 1),
     Code.WAITING_FOR_HEAD: lambda: full(strategy=QueueingStrategy.STRICT_FIFO),
     Code.BACKING_OFF: denied,
     Code.MIN_RUN_TIME_PROTECTED: lambda: preempting(GUARDED),

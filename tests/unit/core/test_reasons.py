@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from queuectl.core.model.reasons import (
     FAMILIES,
     Code,
+    ExcludedNodes,
     Family,
     Limit,
     NodeFinding,
@@ -108,7 +109,7 @@ FULL = Reason(
     victims=(RejectedCandidate("ns/Job/other", "its priority is not lower"),),
     pods=4,
     pods_fit=2,
-    nodes=(NodeFinding("n1", 2),),
+    nodes=(NodeFinding("n1", 2), ExcludedNodes(3, "cordoned")),
     others=(Reason(code=Code.EXCEEDS_MAX_QUOTA),),
 )
 
@@ -118,7 +119,9 @@ def test_a_reason_is_new_unless_only_its_numbers_and_times_change(name: str) -> 
     other: object = None
     if name == "code":
         other = Code.EXCEEDS_MAX_QUOTA
-    elif name in ("others", "victims", "nodes"):
+    elif name == "nodes":
+        other = (NodeFinding("n2", 1), ExcludedNodes(4, "cordoned"))
+    elif name in ("others", "victims"):
         other = ()
     elif name == "reserved":
         other = False
@@ -128,3 +131,8 @@ def test_a_reason_is_new_unless_only_its_numbers_and_times_change(name: str) -> 
         *("others", "considered", "victims", "pods", "pods_fit", "nodes"),
     )
     assert (changed.key == FULL.key) is numbers
+
+
+def test_a_reason_is_the_same_while_only_the_number_of_excluded_nodes_changes() -> None:
+    assert replace(FULL, nodes=(ExcludedNodes(4, "cordoned"),)).key == FULL.key
+    assert replace(FULL, nodes=(ExcludedNodes(3, "not ready"),)).key != FULL.key

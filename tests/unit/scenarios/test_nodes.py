@@ -280,7 +280,7 @@ def differences(document: dict[str, Any]) -> Sequence[object]:
         pytest.param({"nodes": [nodes(1)]}, "CapacityMissing", id="too few nodes"),
         pytest.param({"nodes": [nodes(2, ready=False)]}, "CapacityMissing", id="nodes that are not ready"),
         pytest.param({"nodes": [nodes(2, cordoned=True)]}, "CapacityMissing", id="cordoned nodes"),
-        pytest.param({"nodes": [nodes(4, 4)]}, "NoNodeFits", id="nodes that are too small"),
+        pytest.param({"nodes": [nodes(4, 4)]}, "NoNodeCanFit", id="nodes that are too small"),
         pytest.param(
             {
                 "nodes": [nodes(2, conditions={"GpuFault": "True"})],

@@ -64,7 +64,8 @@ def told_capacities(
         for resource in one.resources:
             name, enforced = resource.resource, resource.mode is CapacityMode.ENFORCE
             if enforced or (resource.mode is CapacityMode.OBSERVE and resource.allocatable):
-                ready = dict(resource.allocatable).get(NodeState.READY, 0)
+                there = dict(resource.allocatable)
+                ready = there.get(NodeState.READY, 0) + there.get(NodeState.TAINTED, 0)
                 amount = max(0, ready - kept.get(name, 0))
                 found[FlavorResource(one.flavor, name)] = CellCapacity(amount, enforced)
     return found

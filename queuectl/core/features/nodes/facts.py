@@ -23,6 +23,7 @@ from queuectl.core.model.capacity import (
     PodsOnNode,
     QuotaWarning,
 )
+from queuectl.core.model.matching import untolerated
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import ANY_NODES, ResourceFlavor
 from queuectl.core.model.resources import FlavorResource, amounts
@@ -139,11 +140,13 @@ Labels = tuple[tuple[str, str], ...]
 class _Sums:
     """One flavor and resource."""
 
-    __slots__ = ("allocatable", "expected", "shapes", "unmanaged", "used")
+    __slots__ = ("allocatable", "expected", "ready", "shapes", "unmanaged", "used")
 
     def __init__(self) -> None:
         self.allocatable: Counter[str] = Counter()
         self.used = self.expected = 0
+        self.ready = 0
+        """Free on ready nodes, whatever their taints: of this the headroom stays free (M6)."""
         self.unmanaged: Counter[str] = Counter()
         self.shapes: Counter[int] = Counter()
 
@@ -151,14 +154,24 @@ class _Sums:
 class _Flavor:
     """The nodes of one flavor, added one by one."""
 
-    def __init__(self) -> None:
+    def __init__(self, flavor: ResourceFlavor | None) -> None:
+        self._flavor = flavor
         self.nodes: Counter[str] = Counter()
         self.sums: dict[str, _Sums] = {}
         self.warnings: list[QuotaWarning] = []
 
+    def _state(self, record: NodeRecord) -> NodeState:
+        """Return the state of a node for workloads that get this flavor."""
+        assert record.node is not None
+        if record.state is not NodeState.READY or self._flavor is None or not record.node.taints:
+            return record.state
+        taints = untolerated(record.node.taints, self._flavor.tolerations)
+        return NodeState.TAINTED if taints else NodeState.READY
+
     def add(self, record: NodeRecord, used: Mapping[Use, int], expected: Mapping[str, int]) -> None:
         assert record.node is not None
-        self.nodes[record.state] += 1
+        state = self._state(record)
+        self.nodes[state] += 1
         there = [(resource, amount) for resource, amount in record.node.allocatable if amount]
         for resource, _ in there:
             if is_device(resource):
@@ -173,11 +186,12 @@ class _Flavor:
                     sums.unmanaged[namespace] += amount
         for resource, amount in there:
             if (sums := self.sums.get(resource)) is not None:
-                sums.allocatable[record.state] += amount
+                sums.allocatable[state] += amount
                 sums.expected += expected.get(resource, 0)
                 free = amount - taken[resource]
                 if record.state is NodeState.READY and free > 0:
-                    sums.shapes[free] += 1
+                    sums.ready += free
+                    sums.shapes[free] += state is NodeState.READY
 
 
 def capacities(
@@ -190,8 +204,8 @@ def capacities(
 
     Costs the nodes and what is used on them by namespace, not the pods.
     """
-    found = {name: _Flavor() for name in flavors}
-    stray = _Flavor()
+    found = {name: _Flavor(flavor) for name, flavor in flavors.items()}
+    stray = _Flavor(None)
     for cell in promised:
         for one in (stray, found.get(cell.flavor, stray)):
             one.sums.setdefault(cell.resource, _Sums())
@@ -242,6 +256,8 @@ def _expected(room: NodeRoom) -> Mapping[str, Mapping[str, int]]:
 
 def _capacity(name: str, flavor: ResourceFlavor | None, sums: _Flavor) -> FlavorCapacity:
     rules = flavor.nodes if flavor is not None else ANY_NODES
+    headroom = dict(rules.headroom)
+    free = {resource: _free(one) for resource, one in sums.sums.items()}
     return FlavorCapacity(
         flavor=name,
         nodes=_in_order(sums.nodes),
@@ -253,13 +269,18 @@ def _capacity(name: str, flavor: ResourceFlavor | None, sums: _Flavor) -> Flavor
                 used=one.used,
                 unmanaged=_most(one.unmanaged),
                 expected=one.expected,
-                free=sum(free * nodes for free, nodes in one.shapes.items()),
-                shapes=tuple(FreeNodes(*shape) for shape in nlargest(MOST_SHAPES, one.shapes.items())),
+                free=free[resource],
+                available=max(0, min(free[resource], one.ready - headroom.get(resource, 0))),
+                shapes=tuple(FreeNodes(*shape) for shape in nlargest(MOST_SHAPES, (+one.shapes).items())),
             )
             for resource, one in sorted(sums.sums.items())
         ),
         warnings=tuple(sums.warnings),
     )
+
+
+def _free(sums: _Sums) -> int:
+    return sum(free * nodes for free, nodes in sums.shapes.items())
 
 
 def _in_order(counts: Counter[str]) -> tuple[tuple[str, int], ...]:

@@ -31,6 +31,7 @@ class NodeState(StrEnum):
     CORDONED = "Cordoned"
     UNHEALTHY = "Unhealthy"  # by a condition or a taint that the admin names
     AVOIDED = "Avoided"  # lost repeatedly under workloads
+    TAINTED = "Tainted"  # ready, with a taint that a flavor does not tolerate: told by flavor (nodes/facts)
 
 
 def is_unhealthy(node: Node, rules: NodeRules) -> bool:
@@ -72,7 +73,7 @@ Profile = tuple[tuple[tuple[str, str], ...], tuple[Taint, ...]]
 class NodeGroup:
     """Nodes that no pod can tell apart, by what is free on them. `labels`: as far as they are asked for."""
 
-    __slots__ = ("allocatable", "by_free", "labels", "state", "taints")
+    __slots__ = ("allocatable", "by_free", "labels", "sizes", "state", "taints")
 
     def __init__(self, state: NodeState, profile: Profile) -> None:
         self.state = state
@@ -80,6 +81,8 @@ class NodeGroup:
         self.taints = profile[1]
         self.by_free: dict[Vector, list[str]] = {}
         """Names of nodes in order, by what is free."""
+        self.sizes: Counter[Vector] = Counter()
+        """How many nodes have so much when they are empty."""
         self.allocatable: Counter[str] = Counter()
         """Of all its nodes together, in base units by resource, whether nodes limit that or not."""
 
@@ -96,7 +99,7 @@ class NodeGroup:
 class NodeRecord:
     """One node, and what its pods take. Pods may name a node that is not known (yet): `node` is None."""
 
-    __slots__ = ("allocatable", "bound", "counted", "free", "group", "name", "node", "state", "used")
+    __slots__ = ("allocatable", "bound", "counted", "free", "group", "name", "node", "size", "state", "used")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -106,6 +109,8 @@ class NodeRecord:
         self.allocatable: Vector = ()
         self.counted: Amounts = ()
         """What its group counts of it."""
+        self.size: Vector = ()
+        """The same, of resources that nodes may limit."""
         self.used: list[int] = []
         """By pods that are bound to it, and by those that are expected on it."""
         self.bound: list[int] = []
@@ -296,6 +301,8 @@ class Inventory:
         record.group = group
         record.free = tuple([has - used for has, used in zip(record.allocatable, record.used, strict=True)])
         group.put(record.free, record.name)
+        group.sizes[record.allocatable] += 1
+        record.size = record.allocatable
         record.counted = record.node.allocatable
         group.allocatable.update(dict(record.counted))
         self.capacity_version += 1
@@ -305,6 +312,7 @@ class Inventory:
         if group is None:
             return
         group.take(record.free, record.name)
+        group.sizes[record.size] -= 1
         group.allocatable.subtract(dict(record.counted))
         record.group = None
         self.capacity_version += 1

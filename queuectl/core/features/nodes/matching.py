@@ -167,10 +167,7 @@ class Matcher:
     def _found(self, shape: PodShape) -> Match:
         names = dict.fromkeys(flavor for _, flavor in shape.flavors)
         labels = [*self._labels(names), *shape.node_selector]
-        tolerations: list[Toleration] = list(shape.tolerations)
-        for name in names:
-            flavor = self._flavors.get(name)
-            tolerations += flavor.tolerations if flavor is not None else ()
+        tolerations = self.tolerations(shape)
         asked = {key for key, _ in labels}
         asked |= {requirement.key for term in shape.affinity for requirement in term}
         self._inventory.ask(asked)
@@ -184,6 +181,14 @@ class Matcher:
         missing = next((name for name, _ in limited if name not in self._inventory.resources), None)
         vector = self._inventory.vector(tuple(limited))
         return Match(labelled, groups, vector, self._inventory.version, missing)
+
+    def tolerations(self, shape: PodShape) -> list[Toleration]:
+        """Return those of the pods and of their flavors."""
+        tolerations = list(shape.tolerations)
+        for name in dict.fromkeys(flavor for _, flavor in shape.flavors):
+            flavor = self._flavors.get(name)
+            tolerations += flavor.tolerations if flavor is not None else ()
+        return tolerations
 
     def _limited(self, shape: PodShape) -> Iterator[tuple[str, int]]:
         """A resource that is charged in another form is limited by the flavors that its pod gets."""

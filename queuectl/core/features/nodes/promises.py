@@ -70,6 +70,11 @@ class Promises:
         )
         return (
             *capacity_warnings(total, capacity, nodes.flavors_without_nodes(), nodes.stray_nodes()),
+            *(
+                CapacityWarning(code=WarningCode.NODES_TAINTED, flavor=name, taint=str(taint), nodes=count)
+                for name in sorted({cell.flavor for cell in total})
+                for taint, count in sorted(nodes.tainted(name).items(), key=lambda item: str(item[0]))
+            ),
             *out,
         )
 

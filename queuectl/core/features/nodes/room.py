@@ -17,13 +17,14 @@ from queuectl.core.features.nodes.bound import BoundPods
 from queuectl.core.features.nodes.capacity import CellCapacity, Headroom, capacities
 from queuectl.core.features.nodes.expected import ExpectedHolder, ExpectedPods
 from queuectl.core.features.nodes.findings import room_reserved, why_no_room
-from queuectl.core.features.nodes.inventory import Inventory, Vector, is_device, limited_by_spec
+from queuectl.core.features.nodes.inventory import Inventory, NodeState, Vector, is_device, limited_by_spec
 from queuectl.core.features.nodes.losses import NodeLosses
 from queuectl.core.features.nodes.matching import Matcher
 from queuectl.core.features.nodes.placing import place_all, put_back, room_for, take_away, ways_on
 from queuectl.core.features.nodes.usage import NodeUsage
+from queuectl.core.model.matching import untolerated
 from queuectl.core.model.pods import Pod, Pods, Spots
-from queuectl.core.model.policy import CapacityMode, Node, NodeRules, ResourceFlavor
+from queuectl.core.model.policy import CapacityMode, Node, NodeRules, ResourceFlavor, Taint
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import WorkloadId
@@ -392,6 +393,23 @@ class NodeRoom:
             for name, flavor in self._flavors.items()
             if self.inventory and limited_by_spec(flavor.nodes) and not self.matcher.of_flavors((name,))
         ]
+
+    def tainted(self, name: str) -> Counter[Taint]:
+        """Return the taints that a flavor does not tolerate, with the number of ready nodes that have them.
+
+        Of nodes with devices that limit its admissions.
+        """
+        found: Counter[Taint] = Counter()
+        flavor = self._flavors.get(name)
+        if flavor is None:
+            return found
+        for group in self.matcher.of_flavors((name,)):
+            taints = untolerated(group.taints, flavor.tolerations)
+            if group.state is not NodeState.READY or not taints:
+                continue
+            if any(amount and self.matcher.enforced(name, r) for r, amount in group.allocatable.items()):
+                found.update(dict.fromkeys(taints, sum(map(len, group.by_free.values()))))
+        return found
 
     def stray_nodes(self) -> int:
         """Return how many nodes have the labels of no flavor."""

@@ -17,7 +17,7 @@ from queuectl.core.model.capacity import (
 )
 from queuectl.core.model.events import PodGone, PodObserved
 from queuectl.core.model.pods import Pod
-from queuectl.core.model.policy import CapacityMode, FlavorNodes
+from queuectl.core.model.policy import CapacityMode, FlavorNodes, Taint, Toleration
 from queuectl.core.model.resources import amounts
 from queuectl.core.model.workload import WorkloadId
 from tests.builders import GPU, flavor, group, local_queue, queue
@@ -44,8 +44,7 @@ def capacities(world: NodeWorld) -> dict[str, FlavorCapacity]:
 
 
 def gpus(world: NodeWorld, name: str) -> FlavorResourceCapacity:
-    [found] = [one for one in capacities(world)[name].resources if one.resource == GPU]
-    return found
+    return gpus_of(capacities(world)[name])
 
 
 def pod(name: str, where: str | None, count: int = 1, namespace: str = "ns") -> Pod:
@@ -101,8 +100,47 @@ def test_use_of_pods_that_are_gone_is_not_counted() -> None:
 def test_a_flavor_without_nodes_has_the_resources_that_quota_is_promised_for() -> None:
     world = NodeWorld(policies=POLICIES)
     assert capacities(world)["a100"] == FlavorCapacity(
-        flavor="a100", resources=(FlavorResourceCapacity(resource=GPU, mode=CapacityMode.OBSERVE),)
+        flavor="a100",
+        resources=(FlavorResourceCapacity(resource=GPU, mode=CapacityMode.OBSERVE, available=0),),
     )
+
+
+TAINT = Taint(GPU, "present", "NoSchedule")
+
+
+def test_nodes_with_a_taint_that_the_flavor_does_not_tolerate_have_nothing_free() -> None:
+    tainted = node("b", 8, A100, taints=[TAINT])
+    world = NodeWorld(node("a", 4, A100), tainted, policies=POLICIES)
+    found = capacities(world)["a100"]
+    assert found.nodes == (("Ready", 1), ("Tainted", 1))
+    [gpu] = found.resources
+    assert gpu.allocatable == (("Ready", 4), ("Tainted", 8))
+    assert (gpu.free, gpu.available, gpu.shapes) == (4, 4, (FreeNodes(4, 1),))
+    [_, warning] = found.warnings
+    assert (warning.code, warning.message) == (
+        "NodesTainted",
+        f"1 node has taint {GPU}=present:NoSchedule, which ResourceFlavor a100 does not tolerate",
+    )
+
+
+def test_a_taint_that_the_flavor_tolerates_takes_nothing_away() -> None:
+    tolerates = replace(A100_FLAVOR, tolerations=(Toleration(key=GPU, operator="Exists"),))
+    world = NodeWorld(node("b", 16, A100, taints=[TAINT]), policies=(tolerates, *POLICIES[1:]))
+    found = capacities(world)["a100"]
+    assert (found.nodes, found.warnings) == ((("Ready", 1),), ())
+    assert gpus_of(found).available == 16
+
+
+def test_new_pods_cannot_have_the_headroom_of_their_flavor() -> None:
+    kept = replace(A100_FLAVOR, nodes=FlavorNodes(headroom=((GPU, 3),)))
+    world = NodeWorld(node("a", 8, A100), policies=(kept, *POLICIES[1:]))
+    found = gpus(world, "a100")
+    assert (found.free, found.available) == (8, 5)
+
+
+def gpus_of(found: FlavorCapacity) -> FlavorResourceCapacity:
+    [one] = [one for one in found.resources if one.resource == GPU]
+    return one
 
 
 def test_warnings_are_told_with_the_flavor_that_they_are_about() -> None:
@@ -185,9 +223,10 @@ def test_an_admission_that_nodes_do_not_limit_predicts_nothing() -> None:
 
 def test_demand_is_summed_over_workloads_that_wait_for_the_same() -> None:
     world = NodeWorld(
-        node("a", 4, A100),
+        node("a", 8, A100),
         policies=(POLICIES[0], queue("cq", groups=[group({"a100": {GPU: 16}})]), POLICIES[3]),
     )
+    world.bind(None, *["a"] * 4)
     world.asks(gang("small", 2, 2))
     world.submit(gang("wide-1", 1, 8), gang("wide-2", 1, 8), gang("more", 7, 2))
     world.run()

@@ -72,6 +72,9 @@ def test_eight_pods_do_not_start_on_four_nodes_with_two_free_each_if_they_need_a
     world = NodeWorld(*FOUR_BY_TWO)
     assert admitted(world.asks(gang("eight", 8, 1))) == ["eight"]
     world = NodeWorld(*FOUR_BY_TWO)
+    assert reasons(world.asks(gang("eight", 1, 8)))["eight"].code is Code.NO_NODE_CAN_FIT
+    world = NodeWorld(*(node(f"n{number}", 8) for number in range(4)))
+    world.bind(None, *(f"n{number}" for number in range(4) for _ in range(6)))
     assert reasons(world.asks(gang("eight", 1, 8)))["eight"].code is Code.NO_NODE_FITS
 
 
@@ -146,7 +149,7 @@ def test_a_finished_workload_leaves_its_room_when_its_pods_are_gone() -> None:
     [
         ({"cordoned": True}, Code.CAPACITY_MISSING),
         ({"ready": False}, Code.CAPACITY_MISSING),
-        ({"taints": (Taint("broken", "", "NoSchedule"),)}, Code.CAPACITY_MISSING),
+        ({"taints": (Taint("broken", "", "NoSchedule"),)}, Code.NO_NODE_CAN_FIT),
         ({"conditions": (("GpuHealthy", "False"),)}, Code.CAPACITY_MISSING),
     ],
     ids=[
@@ -384,7 +387,7 @@ def test_equal_workloads_get_the_reason_of_a_head_that_is_nominated_when_another
     for name in ("first", "second"):
         made = world.asks(gang(name, 1, 3))
         assert reasons(made)[name].code is Code.WAITING_FOR_QUOTA
-    world.nodes(node("a", 1))
+    world.nodes(node("a", 4, cordoned=True))
     world.finish(gang("ends", 1, 1))
     world.run(budget)
     codes = [reason.code for name in ("first", "second") if (reason := world.reason(name))]
