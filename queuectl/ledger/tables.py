@@ -261,16 +261,22 @@ usage_hour = _table(
     Column("amount", Numeric, nullable=False),  # base units times microseconds
 )
 
-usage_day = _table(
-    "usage_day",
-    Column("begins_at", _Time, primary_key=True),
-    Column("ends_at", _Time, nullable=False),
-    Column("cluster_queue", Text, primary_key=True),
-    Column("attribution", Text, primary_key=True),  # empty: nobody
-    Column("flavor", Text, primary_key=True),
-    Column("resource", Text, primary_key=True),
-    Column("amount", Numeric, nullable=False),  # base units times microseconds
-)
+
+def _usage_sums(name: str) -> Table:
+    return _table(
+        name,
+        Column("begins_at", _Time, primary_key=True),
+        Column("ends_at", _Time, nullable=False),
+        Column("cluster_queue", Text, primary_key=True),
+        Column("attribution", Text, primary_key=True),  # empty: nobody
+        Column("flavor", Text, primary_key=True),
+        Column("resource", Text, primary_key=True),
+        Column("amount", Numeric, nullable=False),  # base units times microseconds
+    )
+
+
+usage_day = _usage_sums("usage_day")
+usage_month = _usage_sums("usage_month")
 
 capacity_hour = _table(
     "capacity_hour",

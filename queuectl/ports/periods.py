@@ -49,6 +49,17 @@ def whole_days(since: datetime, until: datetime, zone: ZoneInfo) -> list[Piece]:
     return [Piece(*pair) for pair in pairwise(_days(since, until, zone))]
 
 
+def whole_months(since: datetime, until: datetime, zone: ZoneInfo) -> list[Piece]:
+    """The months of a zone that lie whole between two times."""
+    first, last = since.astimezone(zone).date().replace(day=1), until.astimezone(zone).date()
+    found = []
+    while (following := _next_month(first)) <= last:
+        if (begins := day_begins(first, zone)) >= since:
+            found.append(Piece(begins, day_begins(following, zone)))
+        first = following
+    return found
+
+
 def border_from(when: datetime, zone: ZoneInfo) -> datetime:
     """The first border at `when` or later."""
     return _borders(when, when + HOUR, zone)[0]

@@ -6,12 +6,21 @@ from datetime import datetime
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.ledger.history.past_usage import first_since
 from queuectl.ledger.history.replay import LedgerFinding
-from queuectl.ledger.history.usage_hours import HELD, MOST_PIECES, kept_from, last_until, parameters, rolled
+from queuectl.ledger.history.usage_hours import (
+    HELD,
+    MOST_PIECES,
+    SUMS,
+    UsageSums,
+    kept_from,
+    last_until,
+    parameters,
+    rolled,
+)
 from queuectl.ledger.tables import SCHEMA
 from queuectl.ports.periods import border_to, pieces
 
@@ -30,14 +39,15 @@ _DIFFERENCES: Final = text(
 )
 
 
-_DAYS: Final = text(
-    "SELECT * FROM (SELECT begins_at, sum(amount) AS stored, ("
-    f"SELECT sum(amount) FROM {SCHEMA}.usage_hour hour WHERE hour.cluster_id = :cluster "
-    "AND hour.begins_at >= day.begins_at AND hour.begins_at < day.ends_at) AS hours "
-    f"FROM {SCHEMA}.usage_day day WHERE cluster_id = :cluster AND begins_at >= :since "
-    "GROUP BY begins_at, ends_at) compared WHERE stored IS DISTINCT FROM hours ORDER BY 1 LIMIT 100"
-)
-"""Days whose sum is not that of their hours."""
+def _sums(sums: UsageSums) -> TextClause:
+    """The times whose sum is not that of their parts."""
+    return text(
+        "SELECT * FROM (SELECT begins_at, sum(amount) AS stored, ("
+        f"SELECT sum(amount) FROM {sums.parts.fullname} part WHERE part.cluster_id = :cluster "
+        "AND part.begins_at >= whole.begins_at AND part.begins_at < whole.ends_at) AS parts "
+        f"FROM {sums.table.fullname} whole WHERE cluster_id = :cluster AND ends_at > :since "
+        "GROUP BY begins_at, ends_at) compared WHERE stored IS DISTINCT FROM parts ORDER BY 1 LIMIT 100"
+    )
 
 
 async def compare_usage(
@@ -68,11 +78,11 @@ async def compare_usage(
             )
             findings.append(LedgerFinding("UsageHours", name, numbers))
         begins = some[-1].ends
-    found = await connection.execute(_DAYS, {"cluster": cluster, "since": since or state.since})
-    findings += [
-        LedgerFinding(
-            "UsageDays", f"the day from {day.isoformat()}", f"is {stored}, its hours sum to {hours}"
-        )
-        for day, stored, hours in found
-    ]
+    for sums in SUMS:
+        name = sums.table.name.removeprefix("usage_")
+        for when, total, parts in await connection.execute(
+            _sums(sums), {"cluster": cluster, "since": since or state.since}
+        ):
+            numbers = f"is {total}, its parts sum to {parts} (base units x microseconds)"
+            findings.append(LedgerFinding("UsageSums", f"the {name} from {when.isoformat()}", numbers))
     return findings, begins

@@ -7,14 +7,14 @@ more. What is stored of it is a function of the holds and of what nodes had, so 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import func, or_, select, text, update
+from sqlalchemy import Table, TextClause, func, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -28,7 +28,7 @@ from queuectl.ledger.history.state_at import capacities_at
 from queuectl.ledger.pool import ledger_call
 from queuectl.ledger.published_facts import capacity_from_json
 from queuectl.ledger.tables import SCHEMA
-from queuectl.ports.periods import Piece, border_from, pieces, whole_days
+from queuectl.ports.periods import Piece, border_from, pieces, whole_days, whole_months
 
 NOBODY: Final = ""
 """In place of an attribution: a hold that no version of its ledger has booked."""
@@ -49,8 +49,8 @@ class Rolled(NamedTuple):
     zone: str
     """Pieces are cut where its days begin."""
     zone_since: datetime
-    """From then on, and days are stored; before, they are cut at hours of UTC, and perhaps where other days
-    begin."""
+    """From then on, and days and months are stored. Before, they are cut at hours of UTC, and perhaps where
+    other days begin."""
 
     def zone_at(self, when: datetime) -> ZoneInfo:
         """The zone whose borders are borders of pieces at that time."""
@@ -121,12 +121,31 @@ _CHANGES: Final = text(
 )
 
 
-_STORE_DAY: Final = text(
-    f"INSERT INTO {SCHEMA}.usage_day (cluster_id, begins_at, ends_at, cluster_queue, attribution, flavor, "
-    "resource, amount) SELECT cluster_id, :begins, :ends, cluster_queue, attribution, flavor, resource, "
-    f"sum(amount) FROM {SCHEMA}.usage_hour WHERE cluster_id = :cluster AND begins_at >= :begins "
-    "AND begins_at < :ends GROUP BY cluster_id, cluster_queue, attribution, flavor, resource"
+class UsageSums(NamedTuple):
+    """Usage of longer times, each stored once it is over: sums of shorter ones."""
+
+    table: Table
+    parts: Table
+    whole: Callable[[datetime, datetime, ZoneInfo], list[Piece]]
+    """Those that lie between two times."""
+    longest: timedelta
+
+    @property
+    def store(self) -> TextClause:
+        whose = "cluster_queue, attribution, flavor, resource"
+        return text(
+            f"INSERT INTO {self.table.fullname} (cluster_id, begins_at, ends_at, {whose}, amount) "
+            f"SELECT cluster_id, :begins, :ends, {whose}, sum(amount) FROM {self.parts.fullname} "
+            f"WHERE cluster_id = :cluster AND begins_at >= :begins AND begins_at < :ends "
+            f"GROUP BY cluster_id, {whose}"
+        )
+
+
+SUMS: Final = (
+    UsageSums(t.usage_day, t.usage_hour, whole_days, timedelta(days=2)),
+    UsageSums(t.usage_month, t.usage_day, whole_months, timedelta(days=33)),
 )
+"""The shortest first."""
 
 
 def parameters(cluster: str, found: Sequence[Piece], after: int) -> dict[str, Any]:
@@ -176,9 +195,10 @@ async def roll_up_some(connection: AsyncConnection, cluster: str, zone: str) -> 
         await connection.execute(t.capacity_hour.insert(), capacity)
     until = found[-1].ends
     zone_since = state.zone_since if zone == state.zone else state.until
-    for day in whole_days(max(zone_since, state.until - timedelta(days=2)), until, ZoneInfo(zone)):
-        if day.ends > state.until:
-            await connection.execute(_STORE_DAY, {"cluster": cluster, **day._asdict()})
+    for sums in SUMS:
+        for one in sums.whole(max(zone_since, state.until - sums.longest), until, ZoneInfo(zone)):
+            if one.ends > state.until:
+                await connection.execute(sums.store, {"cluster": cluster, **one._asdict()})
     sequence = await last_until(connection, cluster, until, state.sequence)
     await connection.execute(
         update(t.rolled)

@@ -18,13 +18,14 @@ from queuectl.ledger.history.past_usage import first_since
 from queuectl.ledger.history.usage_hours import (
     HELD,
     NOBODY,
+    SUMS,
     Rolled,
     capacity_in,
     kept_from,
     parameters,
     rolled,
 )
-from queuectl.ports.periods import Piece, border_from, border_to, whole_days
+from queuectl.ports.periods import Piece, border_from, border_to
 from queuectl.ports.reader import MOST_USAGE, BookedOn, CapacitySum, TooMuchHistory, UsageOfTime, UsageSumOf
 
 _UTC: Final = ZoneInfo("UTC")
@@ -102,18 +103,19 @@ async def _add_edge(
 
 
 def _by_table(state: Rolled | None, closed: Piece) -> Iterator[tuple[Table, Piece]]:
-    """Whole days from one table, the hours before and after them from another."""
-    days = [] if state is None else whole_days(*_in_zone(state, closed), ZoneInfo(state.zone))
-    if not days:
-        yield t.usage_hour, closed
-        return
-    yield t.usage_day, (middle := Piece(days[0].begins, days[-1].ends))
-    yield t.usage_hour, Piece(closed.begins, middle.begins)
-    yield t.usage_hour, Piece(middle.ends, closed.ends)
-
-
-def _in_zone(state: Rolled, closed: Piece) -> Piece:
-    return Piece(max(closed.begins, state.zone_since), closed.ends)
+    """Whole months from one table, whole days before and after them from another, the rest from hours."""
+    left = [closed]
+    for sums in reversed(SUMS) if state is not None else ():
+        parts, left = left, []
+        for part in parts:
+            since = max(part.begins, state.zone_since)
+            if not (found := sums.whole(since, part.ends, ZoneInfo(state.zone))):
+                left.append(part)
+                continue
+            yield sums.table, (middle := Piece(found[0].begins, found[-1].ends))
+            left += [Piece(part.begins, middle.begins), Piece(middle.ends, part.ends)]
+    for part in left:
+        yield t.usage_hour, part
 
 
 def _stored(table: Table, cluster: str, closed: Piece) -> Any:

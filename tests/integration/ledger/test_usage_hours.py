@@ -320,6 +320,31 @@ async def test_each_hour_stays_cut_when_the_zone_is_changed(one: Cluster) -> Non
     assert [end for _, end in stored[:-1]] == [begin for begin, _ in stored[1:]]
 
 
+async def test_months_and_years_are_sums_of_months_of_the_zone(one: Cluster, migrated: str) -> None:
+    begins, ends = (datetime.fromisoformat(f"2026-12-{day}T18:15Z") for day in ("20", "25"))
+    ends += timedelta(days=150)
+    await one.commit(begins, configure("team-a", 1000), enqueue("x"), booked("x", 1, begins, "ada"))
+    await one.commit(ends, retire("x", 1))
+    await roll_up(one.pool, one.cluster, "Asia/Kathmandu")
+    months = await one.rows(
+        "SELECT begins_at FROM queuectl.usage_month WHERE cluster_id = :c AND resource = 'cpu' ORDER BY 1"
+    )
+    assert [f"{when:%m-%d %H:%M}" for (when,) in months] == [
+        *("12-31 18:15", "01-31 18:15", "02-28 18:15", "03-31 18:15")
+    ]
+    for since, until in (
+        (begins, ends),
+        (begins + 1.5 * HOUR, ends - 0.25 * HOUR),
+        (months[1][0], months[3][0]),
+        (months[0][0] - HOUR, months[1][0] + 30 * HOUR),
+    ):
+        found = gpu_hours(await one.readings.usage(since=since, until=until))
+        assert found == {"ada": 8 * (until - since) / HOUR}
+    assert await findings(migrated, one.cluster) == []
+    await one.rows("DELETE FROM queuectl.usage_day WHERE cluster_id = :c AND begins_at = '2027-02-10T18:15Z'")
+    assert {f.subject[:25] for f in await findings(migrated, one.cluster)} == {"the month from 2027-01-31"}
+
+
 async def test_verify_finds_a_day_that_is_not_the_sum_of_its_hours(one: Cluster, migrated: str) -> None:
     start = datetime(2027, 1, 1, 10, tzinfo=UTC)
     await one.commit(start, configure("team-a", 1000), enqueue("x"), booked("x", 1, start, "ada"))
@@ -331,7 +356,7 @@ async def test_verify_finds_a_day_that_is_not_the_sum_of_its_hours(one: Cluster,
         "AND begins_at = '2027-01-03T00:00Z'"
     )
     (found,) = await findings(migrated, one.cluster)
-    assert (found.code, found.subject) == ("UsageDays", "the day from 2027-01-03T00:00:00+00:00")
+    assert (found.code, found.subject) == ("UsageSums", "the day from 2027-01-03T00:00:00+00:00")
 
 
 async def test_other_programs_read_a_view(one: Cluster) -> None:
