@@ -105,7 +105,9 @@ async def _add_edge(
 def _by_table(state: Rolled | None, closed: Piece) -> Iterator[tuple[Table, Piece]]:
     """Whole months from one table, whole days before and after them from another, the rest from hours."""
     left = [closed]
-    for sums in reversed(SUMS) if state is not None else ():
+    if state is None:
+        return
+    for sums in reversed(SUMS):
         parts, left = left, []
         for part in parts:
             since = max(part.begins, state.zone_since)
