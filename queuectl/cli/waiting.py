@@ -40,8 +40,9 @@ _OVER: Final = ("Finished", "Deleted")
 def wait(options: Options, workload: str, namespace: str | None, condition: str, timeout: timedelta) -> None:
     """Wait until a workload has started or is finished.
 
-    Exit code 0 if it has started, or has finished with success. 1 if it has failed, was deleted or ended
-    without a start, and after --timeout. 2 if it cannot be read.
+    Exit code 0 if it has started, or has finished with success. 1 if it has failed, was deleted, ended
+    without a start, or is Deactivated (its run time is used up, or too many starts failed), and after
+    --timeout. 2 if it cannot be read.
     """
     server, path, found = call(_first(options, workload, contexts.namespace(options, namespace)))
     name = f"{found['kind']} {found['namespace']}/{found['name']}"
@@ -73,7 +74,14 @@ async def _first(options: Options, workload: str, namespace: str) -> tuple[Serve
 
 
 def _reached(found: Document, condition: str) -> bool:
-    return found["phase"] in _OVER or (condition == "started" and found["phase"] == "Admitted")
+    if found["phase"] in _OVER or _deactivated(found["reason"]) is not None:
+        return True
+    return condition == "started" and found["phase"] == "Admitted"
+
+
+def _deactivated(reason: Document | None) -> str | None:
+    """Why it does not start again unless a user releases it; None: it may start, or is over."""
+    return str(reason["message"]) if reason is not None and reason["code"] == "Deactivated" else None
 
 
 def _state(found: Document) -> str:
@@ -101,9 +109,8 @@ def _show(
     server: Server, path: tuple[str, ...], last: Document, name: str, condition: str, options: Options
 ) -> None:
     """Print what was reached. Raises NotGood if that is not what was waited for."""
-    started, outcome = last["attempts"] > 0, None
-    if last["phase"] in _OVER:
-        outcome = _outcome(server, path)
+    started = last["attempts"] > 0
+    outcome = _outcome(server, path) if last["phase"] in _OVER else _deactivated(last["reason"])
     if options.output != "table":
         printing.document({**last, "outcome": outcome}, options.output)
     good = started if condition == "started" else outcome == "Succeeded"
@@ -122,7 +129,7 @@ def _outcome(server: Server, path: tuple[str, ...]) -> str:
 
 
 def follow(reader: Reader, uid: str, output: str) -> str:
-    """Print the decisions on one workload until it is over. Returns how it ended."""
+    """Print the decisions on one workload until it is over or Deactivated. Returns how it ended."""
     try:
         for decision in reader.follow():
             if decision["uid"] != uid:
@@ -131,6 +138,8 @@ def follow(reader: Reader, uid: str, output: str) -> str:
                 click.echo(decisions.line(decision))
             else:
                 printing.line(decision, output)
+            if (why := _deactivated(decision["reason"])) is not None:
+                return why
             if decision["verdict"] == "Retired":
                 return str(decision["details"].get("outcome") or "Finished")
     except KeyboardInterrupt:

@@ -178,6 +178,29 @@ def test_a_submitted_job_is_followed_until_it_ends(
     assert script.asked[-1][1]["namespace"] == "default"
 
 
+def test_a_followed_job_whose_run_time_is_used_up_ends_with_1(
+    write: Run, tmp_path: Path, script: Script, scripted: str
+) -> None:
+    ledger = Ledger(script, decision(1, "Retired", details={"outcome": "Succeeded"}))
+    used_up = {"code": "Deactivated", "message": "Deactivated: it ran for 4 s of 4 s"}
+    after = [
+        decision(2, "Queued", details={"queue": "main"}),
+        decision(3, "Admitted", attempt=1),
+        decision(4, "Pending", attempt=1, reason=used_up),
+    ]
+
+    def answer(query: Any) -> Any:
+        if query.get("wait"):
+            ledger.rows += after
+            after.clear()
+        return ledger.answer(query)
+
+    script.answers["decisions"] = answer
+    result = write("submit", file(tmp_path, job()), "-q", "main", "--follow", "--server", scripted)
+    assert result.exit_code == 1
+    assert "Job default/train: Deactivated: it ran for 4 s of 4 s" in result.stderr
+
+
 def test_only_one_workload_is_followed(write: Run, cluster: Cluster, tmp_path: Path) -> None:
     result = write("submit", file(tmp_path, job(), job("b")), "-q", "main", "--follow")
     assert result.exit_code == 2

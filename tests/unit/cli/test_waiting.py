@@ -61,6 +61,18 @@ def test_the_exit_code_of_a_finished_workload_is_0_only_if_it_succeeded(
     assert (f"Job default/train: {outcome}" in result.stderr) == (code == 1)
 
 
+USED_UP = {"code": "Deactivated", "message": "Deactivated: it ran for 4 s of 4 s"}
+
+
+def test_a_workload_whose_run_time_is_used_up_is_not_waited_for(
+    run: Run, script: Script, scripted: str
+) -> None:
+    steps(script, detail("Admitted", attempts=1), detail("Pending", attempts=1, reason=USED_UP))
+    result = run("wait", "job/train", "-n", "default", "--server", scripted)
+    assert result.exit_code == 1
+    assert "Job default/train: Deactivated: it ran for 4 s of 4 s" in result.stderr
+
+
 @pytest.mark.parametrize(("attempts", "code"), [(1, 0), (0, 1)])
 def test_a_workload_that_is_over_has_started_only_if_it_was_admitted(
     run: Run, script: Script, scripted: str, attempts: int, code: int
