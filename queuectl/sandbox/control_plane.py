@@ -47,6 +47,8 @@ _IDENTITIES: Final = {
 _CONTROLLERS: Final = (
     "job-controller",
     "cronjob-controller",
+    "deployment-controller",
+    "replicaset-controller",
     "ttl-after-finished-controller",
     "garbage-collector-controller",
     "namespace-controller",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -105,7 +106,10 @@ async def world(stand: Site, request: pytest.FixtureRequest) -> AsyncIterator[Wo
         await found.policy(local_queue(name, "main", name))
         yield found
     async with stand.client() as api:  # its address changes when the sandbox is started again
-        await api.request("DELETE", found.path("Pod"), {"gracePeriodSeconds": 0})
+        for item in (await api.request("GET", found.path("Pod")))["items"]:
+            with contextlib.suppress(ApiError):  # it may have ended and be gone
+                path = found.path("Pod", item["metadata"]["name"])
+                await api.request("DELETE", path, {"gracePeriodSeconds": 0})
 
 
 async def _created(world: World, body: Json) -> Json:
@@ -260,6 +264,48 @@ async def test_a_job_and_its_pods_are_one_workload(world: World) -> None:
     items = (await world.site.rest(f"/workloads?namespace={world.namespace}"))["items"]
     assert [(item["kind"], item["name"]) for item in items] == [("Job", "job")]
     await world.delete("job")
+
+
+@pytest.mark.skipif(TODAY == "small", reason="the small API has no Deployments")
+async def test_the_pods_of_a_deployment_queue_one_by_one_and_come_again_when_they_are_preempted(
+    world: World,
+) -> None:
+    high = await priority(world, "high", 1000)
+    template = pod("unused", gpus=4)
+    deployments = f"/apis/apps/v1/namespaces/{world.namespace}/deployments"
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "server"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"app": "server"}},
+            "template": {
+                "metadata": {"labels": {"app": "server", "queuectl.dev/queue-name": "main"}},
+                "spec": {**template["spec"], "restartPolicy": "Always"},
+            },
+        },
+    }
+    await world.api.request("POST", deployments, body)
+
+    async def running(wanted: int) -> None:
+        async def look() -> bool:
+            found = await world.api.request("GET", world.path("Pod"), query={"labelSelector": "app=server"})
+            alive = [one for one in found["items"] if not one["metadata"].get("deletionTimestamp")]
+            run = [one for one in alive if (one.get("status") or {}).get("phase") == "Running"]
+            waits = [one for one in alive if one["spec"].get("schedulingGates") == [GATE]]
+            return (len(run), len(waits)) == (wanted, 3 - wanted)
+
+        await eventually(f"{wanted} of 3 pods run, and the others wait", look)
+
+    await running(2)
+    await _created(world, pod("urgent", gpus=8, labels={"queuectl.dev/priority-class": high}))
+    await _runs(world, "urgent")
+    await running(0)
+    await world.delete("urgent", "Pod")
+    await running(2)
+    await world.api.request("DELETE", f"{deployments}/server", {"propagationPolicy": "Background"})
+    await world.nothing_used(world.namespace)
 
 
 async def test_a_controller_that_is_killed_starts_no_pod_twice_and_loses_no_stop(
