@@ -7,7 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: run control-plane operators test test-acceptance test-long test-demo first-hour mutants lint bench pictures clean lock manifests release vendor help
+.PHONY: run control-plane operators test test-acceptance test-long test-world test-demo first-hour mutants lint bench pictures clean lock manifests release vendor help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -16,7 +16,7 @@ run: $(STAMP) ## queuectl sandbox: all components on this machine, with an examp
 	@$(PY) -m queuectl sandbox $(ARGS)
 
 # Tests start many processes: each loads bytecode instead of compiling the package again.
-test test-acceptance test-long: export PYTHONDONTWRITEBYTECODE :=
+test test-acceptance test-long test-world: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(STAMP) ## unit and integration tests and an end-to-end smoke, on all cores; under three minutes on two (options for pytest in ARGS)
 	@$(PY) -m pytest -n $(WORKERS) -m 'not acceptance' tests/unit tests/integration $(ARGS)
@@ -26,6 +26,10 @@ test-acceptance: $(STAMP) ## all other tests, and laws with many examples; CONTR
 
 test-long: $(STAMP) ## faults under load on a real control plane; takes 40 minutes (options in ARGS)
 	@$(PY) -m tests.acceptance.chaos $(ARGS)
+
+test-world: $(STAMP) ## 10,000 schedules of the whole system on virtual time, and a crash at each write; takes hours (options in ARGS)
+	@$(PY) -m tests.world --crash-points 1
+	@$(PY) -m tests.world --schedules 10000 --workers 2 --coverage $(ARGS)
 
 test-demo: $(STAMP) ## the sandbox's example for ten minutes, and after a restart (options in ARGS)
 	@$(PY) -m tests.acceptance.demo $(ARGS)

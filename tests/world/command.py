@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from statistics import median
 
+from tests.world.crash_points import SCHEDULE, crash_points
 from tests.world.planted import BUGS, PlantedBug, planted
 from tests.world.schedule import schedule
 from tests.world.shrink import shrunk
@@ -31,7 +32,15 @@ def main() -> int:
     parser.add_argument(
         "--only", metavar="STEPS", help="of one schedule, only the steps with these numbers, such as 0,3"
     )
+    parser.add_argument(
+        "--crash-points",
+        type=int,
+        metavar="EVERY",
+        help="crash at each write of one schedule, or each EVERYth",
+    )
     given = parser.parse_args()
+    if given.crash_points is not None:
+        return _crash(given.crash_points)
     seeds = range(given.seed, given.seed + given.schedules)
     if given.planted is not None:
         return _plant([bug for bug in BUGS if all(text in bug.name for text in given.planted)], seeds)
@@ -98,12 +107,28 @@ def _outcome(seed: int) -> Outcome:
     return play_schedule(schedule(seed))
 
 
+def _crash(every: int) -> int:
+    """Crash at the writes of the schedule of crash points; it must end well each time."""
+    writes = play_schedule(SCHEDULE).writes
+    runs = violations = 0
+    for point in crash_points(writes, every):
+        runs += 1
+        outcome = play_schedule(SCHEDULE, point)
+        if outcome.violations:
+            violations += 1
+            print(f"{point}:", *outcome.violations[:_SHOWN], sep="\n  ", flush=True)
+    print(f"{writes} writes, {runs} crashes, violations: {violations}")
+    return 1 if violations else 0
+
+
 def _plant(bugs: list[PlantedBug], seeds: range) -> int:
     """Print for each bug how many schedules it takes until it is detected, and by what."""
     needed: list[int] = []
     for bug in bugs:
         with planted(bug):
             for number, seed in enumerate(seeds, start=1):
+                if bug.needs not in " ".join(map(str, schedule(seed).steps)):
+                    continue
                 if violations := _outcome(seed).violations:
                     needed.append(number)
                     print(f"{number:4d}  {bug.name}: {violations[0][:160]}", flush=True)

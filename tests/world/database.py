@@ -10,13 +10,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from queuectl.core.decisions import Plan
 from queuectl.core.model.workload import NOTHING_FOR_READERS, EffectKey, ForReaders, LedgerSnapshot
-from queuectl.ports.ledger import LedgerUnavailable, LostLeadership
+from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import DecisionRow
 from tests.doubles.ledger import MemoryLedger
+from tests.world.crash_points import BEFORE, LANDED, LOST, STOPPED, Points
 from tests.world.loop import VirtualLoop
 
 T = TypeVar("T")
-DATABASE_FAULTS: Final = ("database away", "commit lost", "serialization", "connection lost", "commit late")
 _TIMEOUT: Final = 10.0
 """Seconds after which the client of a transaction without an answer gives up."""
 
@@ -34,7 +34,12 @@ class Database:
     """One for all replicas."""
 
     def __init__(
-        self, loop: VirtualLoop, memory: MemoryLedger, random: Random, on_fault: Callable[[str, str], None]
+        self,
+        loop: VirtualLoop,
+        memory: MemoryLedger,
+        random: Random,
+        on_fault: Callable[[str, str], None],
+        points: Points,
     ) -> None:
         self.memory = memory
         self.faults: list[DatabaseFault] = []
@@ -44,6 +49,7 @@ class Database:
         """Called with the decisions of each transaction that stored any."""
         self._random = random
         self._on_fault = on_fault
+        self._points = points
         self._thread = loop.thread("database")
 
     def _fault(self, client: str, what: str) -> str | None:
@@ -58,7 +64,9 @@ class Database:
                 return one.kind
         return None
 
-    def call(self, client: str, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
+    def call(  # noqa: C901 (one transaction, from its request to its answer)
+        self, client: str, what: str, work: Callable[[], Coroutine[Any, Any, T]]
+    ) -> asyncio.Future[T]:
         """Run one transaction, at one moment after now; its answer comes later."""
         answer: asyncio.Future[T] = self.loop.create_future()
         kind = self._fault(client, what)
@@ -75,6 +83,13 @@ class Database:
             later(0.01, lambda: fail("connection refused"))
             return answer
 
+        crash = self._points.meet(client, what) if what in ("take_epoch", "commit") else None
+        if crash == BEFORE:
+            self._points.kill(client)
+            return answer
+        if crash == STOPPED:
+            self._points.stop(client)
+
         def arrive() -> None:
             if self.closed or kind == "serialization":
                 fail("could not serialize access (SQLSTATE 40001)")
@@ -83,7 +98,9 @@ class Database:
                 work().send(None)
             except StopIteration as done:
                 value = done.value
-                if kind in ("commit lost", "commit late"):
+                if crash == LANDED:
+                    self._points.kill(client)
+                elif kind in ("commit lost", "commit late") or crash == LOST:
                     later(back, lambda: fail("connection closed in COMMIT"))
                 else:
                     later(back, lambda: _set(answer, value))
@@ -116,10 +133,8 @@ class WorldLedger:
         self._database = database
         self._memory = database.memory
         self._client = client
-        self._holder = ""
 
     async def take_epoch(self, holder: str) -> int:
-        self._holder = holder
         return await self._database.call(self._client, "take_epoch", lambda: self._memory.take_epoch(holder))
 
     async def load(self) -> LedgerSnapshot:
@@ -138,8 +153,6 @@ class WorldLedger:
         for_readers: ForReaders = NOTHING_FOR_READERS,
     ) -> int:
         async def commit() -> int:
-            if self._memory.store.holder != self._holder:
-                raise LostLeadership(f"epoch {epoch} is over: {self._memory.store.holder} leads")
             rows = self._memory.store.decisions
             before = len(rows)
             first = await self._memory.commit(

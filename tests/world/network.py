@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import format_datetime
 from random import Random
@@ -19,11 +19,10 @@ from queuectl.kube.errors import Unavailable
 from queuectl.kube.session import rbac_names
 from queuectl.sandbox.kubernetes.handler import RequestHandler
 from queuectl.sandbox.kubernetes.wire import Request, ServerResponse, StatusError
+from tests.world.crash_points import BEFORE, LANDED, LOST, STOPPED, Points
 from tests.world.loop import VirtualLoop
+from tests.world.schedule import DISCOVERY_FAULTS, REPLICAS, REQUEST_FAULTS, WATCH_FAULTS
 
-REQUEST_FAULTS: Final = ("conflict", "forbidden", "throttled", "error", "lost", "slow", "hang", "away")
-WATCH_FAULTS: Final = ("lag", "silent", "cut")
-DISCOVERY_FAULTS: Final = ("discovery fails", "discovery misses")
 _CODES: Final = {"conflict": 409, "forbidden": 403, "throttled": 429, "error": 500}
 _LEASES: Final = "leases"
 _LONGEST: Final = 40.0
@@ -52,6 +51,7 @@ class Network:
     """The API server's."""
     on_request: Callable[[str, Request], None] = lambda client, request: None
     """Called when a request arrives."""
+    points: Points = field(default_factory=Points)
     on_fault: Callable[[str, str], None] = lambda kind, resource: None
     """Called when a fault concerns a request for a resource."""
 
@@ -80,7 +80,7 @@ class Network:
         """Nothing is answered from now on."""
         self.closed = True
 
-    def send(
+    def send(  # noqa: C901 (one request, from its sender to its answer)
         self, client: str, request: Request, resource: str, watch: bool
     ) -> asyncio.Future[ServerResponse]:
         """Raises Unavailable, in the future, if there is no answer."""
@@ -97,6 +97,9 @@ class Network:
             self._later(0.01, lambda: _fail(answer, "connection refused"), context)
             return answer
         there, back = uniform(0.001, 0.02), uniform(0.001, 0.02)
+        crash = self._crash(client, request, resource)
+        if crash == BEFORE:
+            return answer
         if kind == "slow":
             there, back = uniform(0.0, 6.0), uniform(0.0, 6.0)
         elif kind == "hang":
@@ -107,13 +110,25 @@ class Network:
                 _fail(answer, "connection refused")
                 return
             response = self._refused(kind, request) or self._handled(client, request)
-            if kind == "lost":
+            if crash == LANDED:
+                self.points.kill(client)
+            elif kind == "lost" or crash == LOST:
                 self._later(back, lambda: _fail(answer, "connection reset by peer"), context)
             elif kind != "hang":
                 self._later(back, lambda: _set(answer, response), context)
 
         self._later(there, arrive, context)
         return answer
+
+    def _crash(self, client: str, request: Request, resource: str) -> str | None:
+        if request.method == "GET" or resource == _LEASES or client not in REPLICAS:
+            return None
+        crash = self.points.meet(client, f"{request.method} {resource}")
+        if crash == BEFORE:
+            self.points.kill(client)
+        elif crash == STOPPED:
+            self.points.stop(client)
+        return crash
 
     def _later(self, seconds: float, call: Callable[[], None], context: object) -> None:
         self.loop.call_later(seconds, call, context=context)  # type: ignore[arg-type]

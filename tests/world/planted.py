@@ -27,6 +27,8 @@ class PlantedBug(NamedTuple):
     """MODULE:QUALIFIED.NAME of a function."""
     old: str
     new: str
+    needs: str = ""
+    """A step, or a word of one, without which it cannot show: schedules without it are counted, not played."""
 
 
 _LOOP: Final = "queuectl.controller.loop:Controller."
@@ -41,15 +43,10 @@ BUGS: Final = (
     # --- leadership
     PlantedBug(
         "the fence is left out: a deposed leader commits",
-        "tests.world.database:WorldLedger.commit",
-        "epoch=epoch, batch",
-        "epoch=self._memory.store.epoch, batch",
-    ),
-    PlantedBug(
-        "a holder trusts its Lease for ever",
-        _LEASE + "_trusted",
-        "and self._clock() < self._trusted_until",
-        "",
+        _TWIN + "commit",
+        "if epoch != store.epoch:",
+        "if False:",
+        needs="pause",
     ),
     PlantedBug(
         "a Lease that is renewed is taken",
@@ -57,50 +54,41 @@ BUGS: Final = (
         "return self._clock() -",
         "return True or self._clock() -",
     ),
-    PlantedBug(
-        "the loss of the Lease is not noticed",
-        "queuectl.app.controller:lead",
-        "await lease.lost()",
-        "await asyncio.Event().wait()",
-    ),
-    PlantedBug("a Lease is not released", _LEASE + "_hand_on", "if spec.get", "if False and spec.get"),
-    PlantedBug("a stop leaves the Lease's thread alone", _LEASE + "release", "self._stop()", "return"),
-    PlantedBug(
-        "an idle leader does not check its epoch", _LOOP + "_ask_to_confirm", "self._commits.ask()", "pass"
-    ),
-    PlantedBug(
-        "a leader does not step down", _COMMITS + "_reach", "raise SteppedDown from error", "heard = time()"
-    ),
     # --- ledger
     PlantedBug(
         "each try of a commit is another batch",
         _COMMITS + "commit",
         "batch=batch",
         'batch=f"{batch}-{asyncio.get_running_loop().time()}"',
+        needs="commit lost",
     ),
     PlantedBug(
         "a commit of unknown outcome counts as done",
         _COMMITS + "commit",
         "lambda: self._ledger.commit(",
         "lambda: __import__('tests.world.planted', fromlist=['x']).done_whatever(self._ledger.commit, ",
+        needs="database",
     ),
     PlantedBug(
         "a lost answer to a commit counts as a refusal",
         _COMMITS + "commit",
         "lambda: self._ledger.commit(",
         "lambda: __import__('tests.world.planted', fromlist=['x']).refused_whatever(self._ledger.commit, ",
+        needs="database",
     ),
     PlantedBug(
         "the next leader does not learn what was not sent",
         _TWIN + "load",
         "effects=tuple(sorted(store.effects, key=lambda key: store.effects[key])),",
         "effects=(),",
+        needs="kill",
     ),
     PlantedBug(
         "acknowledgements of a refused commit are lost",
         _COMMITS + "commit",
         "self._acknowledged = done + self._acknowledged",
         "pass",
+        needs="database",
     ),
     PlantedBug(
         "acknowledgements wait for the next decision",
@@ -113,18 +101,21 @@ BUGS: Final = (
         _LOOP + "_drain",
         "Result.DONE | Result.GONE",
         "Result.DONE | Result.GONE | Result.REFUSED",
+        needs="resize",
     ),
     PlantedBug(
         "a restart forgets evictions",
         "queuectl.core.applying:restore_workload",
         "Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED",
         "Phase.ADMITTED",
+        needs="kill",
     ),
     PlantedBug(
-        "a restart charges no attempt",
+        "a restart sends no write that was not acknowledged",
         "queuectl.core.applying:restore_workload",
         "if EffectKey(entry.id, attempt.number, verb) in unacknowledged",
         "if False",
+        needs="kill",
     ),
     # --- wake-ups and time
     PlantedBug("events do not wake the loop", _LOOP + "emit", "self._wake.set()", "pass"),
@@ -153,54 +144,63 @@ BUGS: Final = (
         _LANES + "_retry_in",
         "if isinstance(job, Notice) and lane.tries + 1 >= _NOTICE_TRIES",
         "if True",
+        needs="error",
     ),
     PlantedBug(
         "a start that is denied is forgotten",
         _LANES + "_denied",
         "self._emit([EffectSettled(job.key, Result.DENIED, detail=str(error))])",
         "pass",
+        needs="forbidden",
     ),
     PlantedBug(
         "an effect replaces one of unknown outcome",
         _LANES + "add_effects",
         "if lane.busy or doubtful",
         "if lane.busy",
+        needs="hang",
     ),
     PlantedBug(
         "a start without an answer counts as done",
         _CLUSTER + "_doubted",
         "if self._started(kind, effect, obj):",
         "if True:",
+        needs="hang",
     ),
     PlantedBug(
         "a start without an answer counts as refused",
         _CLUSTER + "_doubted",
         "raise _again(doubt) from doubt",
         "return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.workload.id)",
+        needs="lost",
     ),
     PlantedBug(
         "a refused start counts as done",
         _CLUSTER + "_refused",
         "if self._started(kind, effect, obj):",
         "if True:",
+        needs="conflict",
     ),
     PlantedBug(
         "a stop without an answer counts as done",
         _CLUSTER + "stop",
         "if write is None:",
         "if write is None or doubt is not None:",
+        needs="away",
     ),
     PlantedBug(
         "a conflict ends a stop",
         _CLUSTER + "_written",
         "except (Invalid, Conflict):\n            pass",
         "except (Invalid, Conflict):\n            return None, None",
+        needs="conflict",
     ),
     PlantedBug(
         "a start does not test the generation",
         "queuectl.kinds.patches:start",
         '_test(("metadata", "generation"), seen.generation),',
         "",
+        needs="resize",
     ),
     PlantedBug(
         "a start does not test the queue", "queuectl.kinds.patches:start", "*_test_queue(workload),", ""
@@ -236,6 +236,7 @@ BUGS: Final = (
         _REFLECTOR + "_changed",
         "self._version = None\n",
         "pass\n",
+        needs="expire",
     ),
     PlantedBug(
         "a list does not find out what is gone", _REFLECTOR + "_list", "if key not in found]", "if False]"
@@ -245,24 +246,28 @@ BUGS: Final = (
         "queuectl.kube.session:_heard",
         "asyncio.timeout(silence)",
         "asyncio.timeout(None)",
+        needs="silent",
     ),
     PlantedBug(
         "objects of a kind that can't be read are gone",
         _REFLECTOR + "_tell_unreadable",
         "Listed(self.source.name, None)",
         "Listed(self.source.name, frozenset() if self.source.workloads else None)",
+        needs="forbidden",
     ),
     PlantedBug(
         "objects of a kind without discovery are gone",
         "queuectl.kube.definitions:Definitions._settled",
         "if name not in self._there:",
         "if True:",
+        needs="discovery fails",
     ),
     PlantedBug(
         "a kind that comes back is not listed",
         "queuectl.kube.reflector:Definition.settle",
         "self._moved.set()",
         "pass",
+        needs="definition gone",
     ),
     PlantedBug(
         "the last event of a watch is dropped",
@@ -272,22 +277,25 @@ BUGS: Final = (
     ),
     # --- statuses
     PlantedBug(
-        "the status of a queue that was made again is not written",
+        "a status that a late write replaced is not written again",
         _CLUSTER + "_publish",
-        "None if anew else ",
-        "",
+        "if stamped == before and not anew:",
+        "if stamped == before:",
+        needs="hang",
     ),
     PlantedBug(
         "a status counts as written before it is",
         _CLUSTER + "_publish",
         "try:\n",
         "self._published[path] = stamped\n    try:\n",
+        needs="error",
     ),
     PlantedBug(
         "a status that was refused is not written again",
         "queuectl.controller.reports:Statuses._write_some",
         "self._late.setdefault(name, report)",
         "pass",
+        needs="error",
     ),
     PlantedBug(
         "statuses of unchanged conditions starve",

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from tests.world.database import DATABASE_FAULTS
-from tests.world.network import DISCOVERY_FAULTS, REQUEST_FAULTS, WATCH_FAULTS
-
-TEAMS: Final = {"team-a": 8, "team-b": 8, "guests": 0}
+REQUEST_FAULTS: Final = ("conflict", "forbidden", "throttled", "error", "lost", "slow", "hang", "away")
+WATCH_FAULTS: Final = ("lag", "silent", "cut")
+DISCOVERY_FAULTS: Final = ("discovery fails", "discovery misses")
+DATABASE_FAULTS: Final = ("database away", "commit lost", "serialization", "connection lost", "commit late")
+TEAMS: Final = {"team-a": 4, "team-b": 4, "guests": 0}
 """GPUs of the queue of each namespace; their cohort lends them to all."""
 REPLICAS: Final = ("one", "two")
 SECONDS: Final = 60.0
 """Of virtual time in which steps happen."""
-_NAMES: Final = 5
+_NAMES: Final = 6
 """Names of workloads in a namespace: few, so that names are taken again."""
 
 
@@ -45,10 +46,12 @@ class Schedule:
 
 
 def schedule(seed: int) -> Schedule:
-    """The schedule of a seed: 8 to 30 steps, of which up to 9 are faults."""
+    """The schedule of a seed: 14 to 34 steps, of which up to 8 are faults, mostly of one theme."""
     random = Random(f"schedule {seed}")
-    steps = [_step(random, _ACTIONS) for _ in range(random.randint(8, 22))]
-    steps += [_step(random, _FAULTS) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 9)))]
+    steps = [_step(random, _ACTIONS) for _ in range(random.randint(14, 26))]
+    theme = random.choice(_THEMES)
+    faults = {verb: _FAULTS[verb] for verb in theme}
+    steps += [_step(random, faults) for _ in range(random.choice((0, 2, 3, 4, 6, 8)))]
     steps.sort(key=lambda step: step.at)
     return Schedule(seed, tuple(steps), tuple(range(len(steps))))
 
@@ -68,20 +71,20 @@ def _name(random: Random) -> tuple[Any, ...]:
 def _submit(random: Random) -> tuple[Any, ...]:
     """Namespace, name, kind, pods, GPUs of each, seconds that it runs and that it takes to end, priority."""
     kind = random.choice(("Job", "Job", "Job", "PyTorchJob"))
-    pods = random.choice((1, 1, 2, 4)) if kind == "Job" else 2
+    pods = random.choice((1, 1, 2, 2)) if kind == "Job" else 2
     return (
         *_name(random),
-        *(kind, pods, random.choice((1, 1, 2, 4)), random.choice((2, 5, 10, 30, 1000))),
+        *(kind, pods, random.choice((1, 1, 2, 2)), random.choice((5, 10, 20, 1000, 1000))),
         *(random.choice((0, 0, 1, 5)), random.choice(("low", "low", "mid", "high"))),
     )
 
 
 def _quota(random: Random) -> tuple[Any, ...]:
-    return random.choice(("team-a", "team-b")), random.choice((2, 4, 6, 8, 12))
+    return random.choice(("team-a", "team-b")), random.choice((1, 2, 4, 6))
 
 
 _ACTIONS: Final[dict[str, tuple[int, Make]]] = {
-    "submit": (14, _submit),
+    "submit": (36, _submit),
     "delete": (3, _name),
     "recreate": (1, _name),
     "hold": (2, _name),
@@ -132,3 +135,11 @@ _FAULTS: Final[dict[str, tuple[int, Make]]] = {
     "database": (6, _window(DATABASE_FAULTS, 45.0)),
     "database clock": (1, lambda r: (r.choice((-3600.0, -30.0, 30.0, 3600.0)),)),
 }
+_THEMES: Final[tuple[tuple[str, ...], ...]] = (
+    ("kill", "terminate", "pause", "block loop", "database"),
+    ("requests", "requests", "discovery", "kill"),
+    ("watches", "expire", "compact", "discovery", "definition gone"),
+    ("database", "database clock", "kill", "pause"),
+    tuple(_FAULTS),
+)
+"""Faults that come together: alone, most of them are survived by a second line of defence."""

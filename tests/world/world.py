@@ -28,6 +28,7 @@ from queuectl.sandbox.players import play
 from tests.doubles.ledger import MemoryLedger
 from tests.world import objects
 from tests.world.actions import Actions
+from tests.world.crash_points import CrashPoint, Points
 from tests.world.database import Database
 from tests.world.judge import Judge
 from tests.world.loop import Stuck, virtual_loop
@@ -104,11 +105,14 @@ class Outcome:
     met: set[tuple[str, str]] = field(default_factory=set)
     """Kinds of faults, each with a phase of a workload's life that it met."""
     starts: int = 0
+    writes: int = 0
+    """Of controllers: points at which they may crash."""
 
 
 class World:
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, crash: CrashPoint | None = None) -> None:
         self.schedule = schedule
+        self.points = Points(crash)
         seed = schedule.seed
         self.loop = virtual_loop(Random(f"order {seed}"))
         self.story: list[str] = []
@@ -122,10 +126,12 @@ class World:
         identities = Identities(None)
         api = RequestHandler(self.objects, identities, clock=self.api_clock)
         self.network = Network(
-            self.loop, api, Random(f"network {seed}"), self.api_clock, on_fault=self.met_by
+            *(self.loop, api, Random(f"network {seed}"), self.api_clock),
+            points=self.points,
+            on_fault=self.met_by,
         )
         self.memory = MemoryLedger(self.database_clock)
-        self.database = Database(self.loop, self.memory, Random(f"database {seed}"), self.met_by)
+        self.database = Database(self.loop, self.memory, Random(f"database {seed}"), self.met_by, self.points)
         self.safety = Safety(self.memory.store, self.objects, self.say)
         self.objects.wrote = self._wrote
         self.database.on_commit = self._committed
@@ -141,6 +147,8 @@ class World:
             )
             for name in REPLICAS
         }
+        self.points.kill = lambda name: self.replicas[name].kill("crashed")
+        self.points.stop = lambda name: self.replicas[name].stop()
         self.admin = self.session("admin")
         self.tenant = self.session("tenant")
 
@@ -240,6 +248,7 @@ class World:
             self.digest.hexdigest(),
             self.met,
             sum(self.safety.starts.values()),
+            len(self.points.passed),
         )
 
     def _run(self) -> None:
@@ -272,5 +281,5 @@ class World:
             self.say(f"  {step.verb}: {error}")
 
 
-def play_schedule(schedule: Schedule) -> Outcome:
-    return World(schedule).run()
+def play_schedule(schedule: Schedule, crash: CrashPoint | None = None) -> Outcome:
+    return World(schedule, crash).run()

@@ -1,0 +1,26 @@
+"""More schedules of the whole system than `make test` plays, and crashes at its writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.world.crash_points import SCHEDULE, crash_points
+from tests.world.schedule import schedule
+from tests.world.world import play_schedule
+
+FIRST, SCHEDULES, BATCH = 101, 40, 10
+EVERY = 15
+"""Of the writes of one schedule, every so many-th is crashed at."""
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SCHEDULES, BATCH))
+def test_schedules_break_no_rule(first: int) -> None:
+    outcomes = [play_schedule(schedule(seed)) for seed in range(first, first + BATCH)]
+    assert {one.schedule.seed: one.violations for one in outcomes if one.violations} == {}
+
+
+def test_a_crash_at_a_write_ends_as_well_as_none() -> None:
+    writes = play_schedule(SCHEDULE).writes
+    assert writes > 50
+    outcomes = {point: play_schedule(SCHEDULE, point).violations for point in crash_points(writes, EVERY)}
+    assert {point: violations for point, violations in outcomes.items() if violations} == {}
