@@ -42,11 +42,6 @@ LARGER: Final = {
 """What may be over a limit, and by how much."""
 _GERUNDS_MAY_STAND_IN: Final = ("cli", "changes")
 _NO_GERUNDS: Final = {"accounting", "pending", "ring", "scheduling", "string"}
-_LEFT_GERUNDS: Final = {
-    *("applying", "checking", "forking", "matching", "observing", "outgoing", "placing", "requeueing"),
-    *("serving", "settling"),
-}
-"""Modules that are still to be named."""
 
 
 @dataclass(frozen=True)
@@ -241,8 +236,6 @@ def errors(product: list[Module]) -> Iterator[str]:
         if rows > MOST_LAYERS:
             yield f"contract {name!r} has {rows} layers, at most {MOST_LAYERS} may be"
     for module in gerunds(product):
-        if module.rpartition(".")[2] in _LEFT_GERUNDS:
-            continue
         yield f"{module}: name a module by a noun of the field, not by a gerund"
 
 

@@ -16,7 +16,7 @@ from queuectl.core.model.events import Event, PolicyObserved
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, ClusterQueue, Cohort, SchedulingConfiguration
 from queuectl.core.model.reasons import Family
 from queuectl.core.model.workload import LedgerSnapshot, Phase, StoredWorkload, WorkloadId, WorkloadOutcome
-from queuectl.core.observing import CONFIGURATION
+from queuectl.core.observed_events import CONFIGURATION
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.reader import PastLife, PastLives, PastRevision
 from queuectl.scenarios.arrivals import Arrival, milliseconds

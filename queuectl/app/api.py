@@ -38,7 +38,7 @@ from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
 from queuectl.settings.scheduling import SchedulingSettings
 
 if TYPE_CHECKING:
-    from queuectl.certificates.serving import Serving
+    from queuectl.certificates.tls_context import Serving
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ async def _tls(wanted: ApiSettings, session: Session | None) -> AsyncIterator[Se
     if wanted.tls is None:
         yield None
         return
-    from queuectl.certificates.serving import serving_tls
+    from queuectl.certificates.tls_context import serving_tls
 
     async with serving_tls(wanted.tls, session) as serving:
         yield serving

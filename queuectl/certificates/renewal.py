@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from queuectl.certificates.checking import belongs, certificates, current, private_key, signed_by
+from queuectl.certificates.material import belongs, certificates, current, private_key, signed_by
 
 BACKDATED: Final = timedelta(hours=1)
 """A new certificate is valid from this long ago, because clocks differ."""

@@ -66,7 +66,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 def _failure(error: BaseException) -> Failure | None:
-    from queuectl.certificates.checking import CertificateError
+    from queuectl.certificates.material import CertificateError
     from queuectl.kube.errors import ApiError, BadKubeconfig
     from queuectl.ports.cluster import ClusterUnavailable
     from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, LostLeadership, SchemaMismatch

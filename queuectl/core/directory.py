@@ -10,7 +10,6 @@ from typing import ClassVar, Final
 
 from queuectl.core.charges import PodCharges
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
-from queuectl.core.model.matching import selects
 from queuectl.core.model.pod_limits import namespace_of
 from queuectl.core.model.policy import (
     DEFAULT_CONFIGURATION,
@@ -35,6 +34,7 @@ from queuectl.core.model.policy import (
     cyclic,
 )
 from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.selectors import selects
 from queuectl.core.model.values import value
 from queuectl.core.model.workload import ConfigKey, PodSet, Workload
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
@@ -80,7 +80,7 @@ class Directory:
     """Policy and context in force. Only the `observe` and `forget` methods change it."""
 
     FORK_EMPTIES: ClassVar = ("_queue_flavors", "_conditions")
-    """See `forking`."""
+    """See `copies`."""
 
     def __init__(self, configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION) -> None:
         self.configuration = configuration

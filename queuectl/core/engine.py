@@ -9,14 +9,15 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 
-from queuectl.core import applying, outgoing
+from queuectl.core import committed_plans, outputs
+from queuectl.core.cleanup import forget_unused, prune
+from queuectl.core.copies import fork
 from queuectl.core.cycle.plan_draft import PlanDraft, admissions_turn
 from queuectl.core.decisions import (
     Plan,
 )
 from queuectl.core.feature import Number
 from queuectl.core.features.feature_set import new_state
-from queuectl.core.forking import fork
 from queuectl.core.model.events import Event
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.model.workload import (
@@ -25,9 +26,8 @@ from queuectl.core.model.workload import (
     LedgerSnapshot,
     PodsReady,
 )
-from queuectl.core.observing import fold
+from queuectl.core.observed_events import fold
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
-from queuectl.core.settling import forget_unused, prune
 
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
@@ -73,7 +73,7 @@ class Engine:
 
     def restore(self, snapshot: LedgerSnapshot) -> None:
         """Start from the open state of the ledger. Call once, before any event."""
-        applying.restore(self._state, snapshot)
+        committed_plans.restore(self._state, snapshot)
         self._state.requeuer.requeue()
         self._version += 1
 
@@ -127,7 +127,7 @@ class Engine:
         """
         if plan.version != self._version:
             raise StalePlan(f"plan is for version {plan.version}, the state is at {self._version}")
-        applying.apply_plan(self._state, plan, first)
+        committed_plans.apply_plan(self._state, plan, first)
         self._state.requeuer.requeue()
         prune(self._state)
         forget_unused(self._state)
@@ -136,7 +136,7 @@ class Engine:
 
     def split(self, plan: Plan) -> list[tuple[str, Plan]]:
         """Return a plan that the ledger refused as one plan for each tree, to be committed one by one."""
-        return applying.split(self._state, plan)
+        return committed_plans.split(self._state, plan)
 
     def commit_part(self, plan: Plan, first: int) -> None:
         """Apply one plan of `split` that the ledger has accepted."""
@@ -145,15 +145,15 @@ class Engine:
     def freeze(self, what: str) -> None:
         """Decide nothing about the workloads under root `what`, of which memory and ledger disagree; or about
         workload `what`, which the ledger fails to store."""
-        applying.freeze(self._state, what)
+        committed_plans.freeze(self._state, what)
         self._version += 1
 
     def thaw(self, what: str, snapshot: LedgerSnapshot | None = None) -> None:
         """Go on with a workload that was set aside, or with a root, which is loaded from the ledger again."""
         if snapshot is None:
-            applying.unfreeze(self._state, what)
+            committed_plans.unfreeze(self._state, what)
         else:
-            applying.thaw(self._state, what, snapshot)
+            committed_plans.thaw(self._state, what, snapshot)
         self._state.requeuer.requeue()
         self._version += 1
 
@@ -170,21 +170,21 @@ class Engine:
 
     def take_effects(self) -> list[Effect]:
         """Return committed Kubernetes writes that no driver has yet. Each is returned once, until settled."""
-        return outgoing.take_effects(self._state)
+        return outputs.take_effects(self._state)
 
     def unacknowledged(self) -> frozenset[EffectKey]:
         """Return all committed writes that are not acknowledged."""
-        return outgoing.unacknowledged(self._state)
+        return outputs.unacknowledged(self._state)
 
     def take_pods_ready(self) -> list[PodsReady]:
         """Return how many pods are ready, for admitted workloads where that changed since the last call."""
-        return outgoing.take_pods_ready(self._state)
+        return outputs.take_pods_ready(self._state)
 
     def take_reports(
         self,
     ) -> tuple[Sequence[LocalQueueReport], Sequence[ClusterQueueReport], Sequence[str]]:
         """Return reports of queues that changed since the last call, and the ClusterQueues that are gone."""
-        return outgoing.take_reports(self._state)
+        return outputs.take_reports(self._state)
 
     def numbers(self) -> list[Number]:
         """Return the numbers of features for metrics."""
@@ -192,4 +192,4 @@ class Engine:
 
     def cluster_report(self) -> ClusterReport:
         """Return what no report of a queue has. Costs the workloads that wait without a queue."""
-        return outgoing.cluster_report(self._state)
+        return outputs.cluster_report(self._state)

@@ -77,7 +77,7 @@ class Entry:
     """The record of one workload that is not over: what was observed, what was decided, what is due."""
 
     FORK_COPIES: ClassVar = ("group",)
-    """See `forking`."""
+    """See `copies`."""
     __slots__ = (
         "arrival",
         "attempt",

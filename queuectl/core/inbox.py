@@ -30,7 +30,7 @@ from queuectl.core.model.events import (
 )
 from queuectl.core.model.policy import Gate
 from queuectl.core.model.workload import Observation, WorkloadId, precedes
-from queuectl.core.observing import Rules
+from queuectl.core.observed_events import Rules
 
 WorkloadEvent = WorkloadObserved | WorkloadGone | EffectSettled | PodsCounted | OwnerRead | PodOwnerRead
 

@@ -33,7 +33,7 @@ from queuectl.core.model.workload import (
     WorkloadOutcome,
 )
 from queuectl.core.pod_numbers import edited, fewer
-from queuectl.core.queues.requeueing import failed, ran
+from queuectl.core.queues.backoff import failed, ran
 
 
 @value(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The state of the engine: entries, their places, what is charged, what is due, what is to be written.
 
-Only `observing` (events) and `applying` (committed decisions, the ledger's memory) change it.
+Only `observed_events` and `committed_plans` (committed decisions, the ledger's memory) change it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from queuectl.core.model.workload import (
     WorkloadId,
 )
 from queuectl.core.preemption.claims import PreemptionClaims
+from queuectl.core.queues.backoff import Timers, kept_out
 from queuectl.core.queues.inadmissible import Requeuer
 from queuectl.core.queues.pending import PendingQueue, queue_place
-from queuectl.core.queues.requeueing import Timers, kept_out
 
 K = TypeVar("K")
 

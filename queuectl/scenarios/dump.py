@@ -21,7 +21,7 @@ from queuectl.core.model.workload import (
     StoredWorkload,
     names_claim,
 )
-from queuectl.core.observing import CONFIGURATION
+from queuectl.core.observed_events import CONFIGURATION
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.kinds.context import as_object, is_kept
 from queuectl.kinds.policy import parse_policy

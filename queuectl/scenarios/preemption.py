@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from queuectl.core.applying import restore
+from queuectl.core.committed_plans import restore
 from queuectl.core.features.feature_set import new_state
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import FlavorResource, Usage
-from queuectl.core.observing import fold
+from queuectl.core.observed_events import fold
 from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
 from queuectl.core.preemption.search import PreemptionSearch, Snapshot, Target

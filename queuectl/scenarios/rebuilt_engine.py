@@ -46,7 +46,7 @@ from queuectl.core.model.workload import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.observing import CONFIGURATION
+from queuectl.core.observed_events import CONFIGURATION
 from queuectl.kinds.context import is_kept, kept_context
 from queuectl.kinds.policy import parse_policy
 

@@ -105,14 +105,14 @@ BUGS: Final = (
     ),
     PlantedBug(
         "a restart forgets evictions",
-        "queuectl.core.applying:restore_workload",
+        "queuectl.core.committed_plans:restore_workload",
         "Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED",
         "Phase.ADMITTED",
         needs="kill",
     ),
     PlantedBug(
         "a restart sends no write that was not acknowledged",
-        "queuectl.core.applying:restore_workload",
+        "queuectl.core.committed_plans:restore_workload",
         "if EffectKey(entry.id, attempt.number, verb) in unacknowledged",
         "if False",
         needs="kill",

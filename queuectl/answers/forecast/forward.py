@@ -8,9 +8,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from queuectl.core.copies import dissolve
 from queuectl.core.decisions import Admit, Decision, Plan
 from queuectl.core.engine import Engine
-from queuectl.core.forking import dissolve
 from queuectl.core.model.events import Event, PodGone, PodObserved
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.workload import Attempt, EffectKey, Phase, StoredWorkload, WorkloadId

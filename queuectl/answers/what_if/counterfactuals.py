@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from queuectl.answers.what_if.trials import Trials
 from queuectl.core.flavors.queue_flavors import mismatch
-from queuectl.core.model.matching import tolerated
 from queuectl.core.model.policy import (
     ClusterQueue,
     LocalQueue,
@@ -20,6 +19,7 @@ from queuectl.core.model.policy import (
 from queuectl.core.model.reasons import Family, Reason
 from queuectl.core.model.resources import Amounts, Container, PodResources
 from queuectl.core.model.resources import requested as requested_by
+from queuectl.core.model.selectors import tolerated
 from queuectl.core.model.what_if import Change, ChangeKind, Counterfactual, Counterfactuals, Tried
 from queuectl.core.model.workload import ConfigKey, PodSet, Workload, WorkloadId
 from queuectl.scenarios.rebuilt_engine import claiming, requested

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from queuectl.answers.what_if.trials import BUDGET, PLANS, Trials, commit
+from queuectl.core.copies import dissolve
 from queuectl.core.decisions import Admit, Decision, Evict, Keep, PodsToCount
 from queuectl.core.engine import Engine
-from queuectl.core.forking import dissolve
 from queuectl.core.model.events import (
     EffectSettled,
     Event,

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from queuectl.answers.trial_snapshot import without_alike
+from queuectl.core.copies import dissolve
 from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.features.nodes.facts import pods_of_facts
-from queuectl.core.forking import dissolve
 from queuectl.core.model.events import Event, PolicyObserved, WorkloadGone, WorkloadObserved
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Policy, SchedulingConfiguration

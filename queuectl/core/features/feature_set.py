@@ -18,7 +18,7 @@ from queuectl.core.features.slow_stops import SlowStops
 from queuectl.core.features.usage_history import PastUsage
 from queuectl.core.model.events import ContextObserved
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
-from queuectl.core.observing import fold
+from queuectl.core.observed_events import fold
 from queuectl.core.state import EngineState
 
 

@@ -9,7 +9,6 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
-from queuectl.core.model.matching import meets, tolerated
 from queuectl.core.model.policy import (
     CapacityMode,
     ClusterQueue,
@@ -18,6 +17,7 @@ from queuectl.core.model.policy import (
     ResourceFlavor,
 )
 from queuectl.core.model.resources import Amounts, FlavorResource
+from queuectl.core.model.selectors import meets, tolerated
 from queuectl.core.model.values import value
 from queuectl.core.model.workload import PodSet
 from queuectl.core.quota.tree import QuotaTree

@@ -15,9 +15,9 @@ from queuectl.core.model.reasons import waits_for_victims
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim, PreemptionClaims
+from queuectl.core.queues.backoff import Timers
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
-from queuectl.core.queues.requeueing import Timers
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from queuectl.core.model.matching import selects
 from queuectl.core.model.policy import LabelSelector, Requirement
+from queuectl.core.model.selectors import selects
 from queuectl.sandbox.kubernetes.identities import UserInfo
 from queuectl.sandbox.kubernetes.policy_expressions import (
     ExpressionError,

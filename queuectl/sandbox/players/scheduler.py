@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from queuectl.core.model.matching import meets, tolerated
 from queuectl.core.model.policy import Requirement, Taint, Toleration
 from queuectl.core.model.resources import Amounts, BadQuantity, parse_quantity
+from queuectl.core.model.selectors import meets, tolerated
 from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.node_constraints import stored_toleration
 from queuectl.kinds.requests import RequestProblem, pod_requests

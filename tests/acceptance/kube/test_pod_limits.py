@@ -17,7 +17,7 @@ from queuectl.core.model.events import ContextObserved
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Workload
-from queuectl.core.observing import fold
+from queuectl.core.observed_events import fold
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.requests import pod_requests
 from queuectl.kinds.workloads import observe

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from queuectl.certificates.renewal import Lifetimes
-from queuectl.certificates.serving import SelfMade, Serving, serving_tls
+from queuectl.certificates.tls_context import SelfMade, Serving, serving_tls
 from queuectl.kube.secrets import BundleConfigMap, SecretVault, WebhookConfiguration
 from queuectl.kube.session import api_path
 from queuectl.ports.cluster import ClusterUnavailable

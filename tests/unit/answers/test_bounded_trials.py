@@ -15,9 +15,9 @@ from queuectl.answers.what_if import plan, trials
 from queuectl.answers.what_if.counterfactuals import counterfactuals, quote
 from queuectl.answers.what_if.plan import planned
 from queuectl.answers.what_if.trials import Abandoned, Trials
+from queuectl.core.copies import dissolve
 from queuectl.core.decisions import Keep, Plan
 from queuectl.core.engine import Engine
-from queuectl.core.forking import dissolve
 from queuectl.core.model.events import ContextObserved, Listed
 from queuectl.core.model.policy import Namespace, Policy
 from queuectl.core.model.what_if import ChangeKind

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from queuectl.certificates.checking import CertificateError
-from queuectl.certificates.serving import FromFiles, Serving
+from queuectl.certificates.material import CertificateError
+from queuectl.certificates.tls_context import FromFiles, Serving
 from tests.unit.certificates.issuing import DAY, NOW, Mounted, issue, key_pem, new_key, pem
 
 

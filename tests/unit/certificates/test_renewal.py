@@ -10,7 +10,7 @@ from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.certificates.checking import Material, certificates, check, signed_by
+from queuectl.certificates.material import Material, certificates, check, signed_by
 from queuectl.certificates.renewal import Kept, Lifetimes, renewed
 from tests.unit.certificates.issuing import DAY, NOW, key_pem, new_key
 

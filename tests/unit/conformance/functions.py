@@ -41,7 +41,7 @@ from queuectl.core.model.workload import (
     PodSet,
     WorkloadId,
 )
-from queuectl.core.observing import fold
+from queuectl.core.observed_events import fold
 from queuectl.core.preemption.search import PreemptionSearch, Snapshot
 from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree

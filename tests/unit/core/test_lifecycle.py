@@ -58,7 +58,7 @@ from queuectl.core.model.workload import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.queues.requeueing import Timers
+from queuectl.core.queues.backoff import Timers
 from queuectl.core.transitions import (
     ROWS,
     IllegalTransition,

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from queuectl.certificates.serving import FromFiles, Serving
+from queuectl.certificates.tls_context import FromFiles, Serving
 from queuectl.net.listener import serving
 from queuectl.webhook.server import PATH, ReviewLimits, reviews
 from tests.job_kinds import JOB_KINDS

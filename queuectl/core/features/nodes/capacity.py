@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from queuectl.core.features.nodes.inventory import Inventory, NodeState
-from queuectl.core.features.nodes.matching import Matcher
+from queuectl.core.features.nodes.node_choice import Matcher
 from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.model.pods import Pods
 from queuectl.core.model.policy import CapacityMode, ResourceFlavor

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from queuectl.core.features.nodes.bound import BoundPods
 from queuectl.core.features.nodes.inventory import Inventory, Vector
-from queuectl.core.features.nodes.matching import Match, Matcher
-from queuectl.core.features.nodes.placing import expect_all, place, replace_spots, take_away
+from queuectl.core.features.nodes.node_choice import Match, Matcher
+from queuectl.core.features.nodes.placement import expect_all, place, replace_spots, take_away
 from queuectl.core.model.pods import Pod, PodGroup, Pods, PodShape, Spots
 from queuectl.core.model.resources import Amounts
 from queuectl.core.model.workload import ObjectRef, WorkloadId

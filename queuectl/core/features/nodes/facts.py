@@ -23,10 +23,10 @@ from queuectl.core.model.capacity import (
     PodsOnNode,
     QuotaWarning,
 )
-from queuectl.core.model.matching import untolerated
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import ANY_NODES, ResourceFlavor
 from queuectl.core.model.resources import FlavorResource, amounts
+from queuectl.core.model.selectors import untolerated
 from queuectl.core.model.workload import WorkloadId
 
 MOST_TOLD: Final = 250

@@ -10,12 +10,12 @@ from typing import Final
 
 from queuectl.core.features.nodes.capacity import Headroom
 from queuectl.core.features.nodes.inventory import Inventory, NodeGroup, NodeState
-from queuectl.core.features.nodes.matching import Match, Matcher
-from queuectl.core.features.nodes.placing import room_for
-from queuectl.core.model.matching import untolerated
+from queuectl.core.features.nodes.node_choice import Match, Matcher
+from queuectl.core.features.nodes.placement import room_for
 from queuectl.core.model.pods import PodGroup, Pods, PodShape
 from queuectl.core.model.reasons import Code, ExcludedNodes, NodeFinding, Reason
 from queuectl.core.model.resources import format_amount
+from queuectl.core.model.selectors import untolerated
 
 _MOST_NAMED: Final = 3
 _MOST_EXCLUDED: Final = 5

@@ -19,14 +19,14 @@ from queuectl.core.features.nodes.expected import ExpectedHolder, ExpectedPods
 from queuectl.core.features.nodes.findings import room_reserved, why_no_room
 from queuectl.core.features.nodes.inventory import Inventory, NodeState, Vector, is_device, limited_by_spec
 from queuectl.core.features.nodes.losses import NodeLosses
-from queuectl.core.features.nodes.matching import Matcher
-from queuectl.core.features.nodes.placing import place_all, put_back, room_for, take_away, ways_on
+from queuectl.core.features.nodes.node_choice import Matcher
+from queuectl.core.features.nodes.placement import place_all, put_back, room_for, take_away, ways_on
 from queuectl.core.features.nodes.usage import NodeUsage
-from queuectl.core.model.matching import untolerated
 from queuectl.core.model.pods import Pod, Pods, Spots
 from queuectl.core.model.policy import CapacityMode, Node, NodeRules, ResourceFlavor, Taint
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.selectors import untolerated
 from queuectl.core.model.workload import WorkloadId
 
 _Kind = tuple[tuple[tuple[str, str], ...], frozenset[str]]

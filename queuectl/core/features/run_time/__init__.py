@@ -14,7 +14,7 @@ from queuectl.core.model.events import Event, PolicyObserved, WorkloadObserved
 from queuectl.core.model.policy import ClusterQueue, LocalQueue, LocalQueueName
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import PastAttempts, Phase, Workload
-from queuectl.core.queues.requeueing import TO_REQUEUE
+from queuectl.core.queues.backoff import TO_REQUEUE
 
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 

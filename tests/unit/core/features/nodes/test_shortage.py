@@ -32,7 +32,7 @@ from queuectl.core.model.policy import (
 from queuectl.core.model.reasons import Code, Limit
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import ConfigKey
-from queuectl.core.outgoing import survey
+from queuectl.core.outputs import survey
 from queuectl.core.quota.shortage import promised, share_out
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.reports import ClusterQueueReport

@@ -11,7 +11,7 @@ from queuectl.core.features.pods_ready import readiness_rules
 from queuectl.core.model.policy import RequeuingStrategy, SchedulingConfiguration, WaitForPodsReady
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import NO_PAST_ATTEMPTS, PastAttempts, WorkloadId
-from queuectl.core.queues.requeueing import failed
+from queuectl.core.queues.backoff import failed
 from queuectl.ledger.codec import past_from_json, past_to_json
 from tests.builders import T0, admitted, flavor, local_queue, observed, policy, queue
 from tests.doubles import engine_state

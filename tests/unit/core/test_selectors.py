@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from queuectl.core.flavors.queue_flavors import mismatch
-from queuectl.core.model.matching import meets, selects, tolerated
 from queuectl.core.model.policy import LabelSelector, Requirement, Taint, Toleration
+from queuectl.core.model.selectors import meets, selects, tolerated
 from tests.builders import flavor, pod_set
 
 LABELS = {"team": "a", "size": "5", "empty": ""}

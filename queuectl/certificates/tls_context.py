@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from queuectl import files
-from queuectl.certificates.checking import CertificateError, Material, check
+from queuectl.certificates.material import CertificateError, Material, check
 from queuectl.certificates.renewal import Kept, Lifetimes, renewed
 from queuectl.kube.secrets import BundleConfigMap, SecretVault
 from queuectl.kube.session import Session

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
+from queuectl.core.cleanup import prune
 from queuectl.core.decisions import (
     Admit,
     Amend,
@@ -50,7 +51,6 @@ from queuectl.core.model.workload import (
 from queuectl.core.pod_numbers import NOT_RESIZED
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.queues.pending import is_refusal, wanted
-from queuectl.core.settling import prune
 from queuectl.core.state import EngineState
 from queuectl.core.transitions import transition
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
 
+from queuectl.core.cleanup import prune
 from queuectl.core.directory import GATE, AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.lifecycle import remaining
@@ -43,10 +44,9 @@ from queuectl.core.model.workload import (
     precedes,
 )
 from queuectl.core.pod_numbers import Resized, grown, larger
+from queuectl.core.queues.backoff import tried_anew
 from queuectl.core.queues.inadmissible import queues_below
-from queuectl.core.queues.requeueing import tried_anew
 from queuectl.core.quota.tree import QuotaNode
-from queuectl.core.settling import prune
 from queuectl.core.state import EngineState
 
 CONFIGURATION = ConfigKey("Configuration", "", "queuectl")

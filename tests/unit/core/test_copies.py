@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from queuectl.core.copies import dissolve, fork
 from queuectl.core.decisions import Admit, Evict
 from queuectl.core.entries import Entry
-from queuectl.core.forking import dissolve, fork
 from queuectl.core.model.events import TimeCame
 from queuectl.core.model.values import value
 from tests.doubles import engine_state

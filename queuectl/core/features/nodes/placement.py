@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from queuectl.core.features.nodes.inventory import Inventory, NodeState, Vector
-from queuectl.core.features.nodes.matching import Match
+from queuectl.core.features.nodes.node_choice import Match
 from queuectl.core.model.pods import PodShape, Spots
 
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from queuectl.core.features.nodes.inventory import Inventory, NodeGroup, Vector, mode_of
-from queuectl.core.model.matching import meets, tolerated
 from queuectl.core.model.pods import PodGroup, Pods, PodShape
 from queuectl.core.model.policy import ANY_NODES, CapacityMode, ResourceFlavor, Toleration
+from queuectl.core.model.selectors import meets, tolerated
 
 KEPT: Final = 4096
 """Shapes whose matches are kept, and pods whose needs are."""
