@@ -196,13 +196,6 @@ BUGS: Final = (
         needs="conflict",
     ),
     PlantedBug(
-        "a start does not test the generation",
-        "queuectl.kinds.patches:start",
-        '_test(("metadata", "generation"), seen.generation),',
-        "",
-        needs="resize",
-    ),
-    PlantedBug(
         "a start does not test the queue", "queuectl.kinds.patches:start", "*_test_queue(workload),", ""
     ),
     # --- quota and pods
@@ -211,12 +204,6 @@ BUGS: Final = (
         _CLUSTER + "anything_alive",
         "kind = self._kinds[ref.kind]",
         "return False",
-    ),
-    PlantedBug(
-        "pods that are being deleted do not count",
-        "queuectl.kube.liveness:_counts_as_gone",
-        "and (pod.get",
-        "or (pod.get",
     ),
     PlantedBug(
         "a suspended object makes no pods",
