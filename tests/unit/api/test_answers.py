@@ -42,7 +42,13 @@ async def test_a_cluster_queue_has_what_is_used_and_what_is_free(rest: Rest) -> 
         "maxExecutionTime": {"default": None, "ceiling": None},
         "pending": 2,
         "admitted": 2,
-        "flavors": [{"flavor": "a100", "resource": GPU, "nominal": 8, "effective": 8, "used": 6, "free": 2}],
+        "warnings": [],
+        "flavors": [
+            {
+                **{"flavor": "a100", "resource": GPU, "nominal": 8, "effective": 8, "used": 6, "free": 2},
+                **{"borrowed": 0, "lent": 0},
+            }
+        ],
         "sequence": 2,
     }
 
