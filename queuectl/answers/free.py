@@ -13,30 +13,54 @@ from queuectl.core.model.policy import CapacityMode, PreemptionPolicy, QueueingS
 from queuectl.core.model.reasons import Code, waits_for_victims
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Phase, StoredWorkload
+from queuectl.core.quota.tree import QuotaTree
 
 
-def free(state: CommittedState, queue: QueueState) -> dict[FlavorResource, int]:
-    """Return what a new workload of a ClusterQueue can have now of each cell of its spec, in base units.
+class FreeQuota:
+    """FREE of the ClusterQueues of one state. What others reserve is found once for each tree."""
 
-    It is the largest request that starts without preemption: by quota, and by the usable nodes of the flavor,
-    beside what preemptors wait for. 0 where nothing can start: the queue is not active, or it is StrictFIFO
-    and its head waits. The workload has no tolerations of its own, and pods of the smallest size.
-    """
-    if queue.queue is None or not queue.condition.active or _is_blocked(queue):
-        return dict.fromkeys(queue.nominal, 0)
-    tree = state.in_tree_of(queue.name)
-    amounts = dict(state.available_quota(queue))
-    claims, heads = list(_claims(state, tree)), list(_reserving(state, tree))
-    if claims or heads:
-        later = state.tree_with(queue.name, _usage_after(tree, claims, heads))
-        amounts = {cell: min(amounts[cell], most) for cell, most in later.free(queue.name, amounts).items()}
-    if any(one.nodes for one in state.capacities.values()):  # M4
-        reserved = _reserved(_claims(state, state.queues.values()))
-        for cell in amounts:
-            room = _limit_of_nodes(state.capacity(cell.flavor), cell.resource)
-            if room is not None:
-                amounts[cell] = max(0, min(amounts[cell], room - reserved[cell]))
-    return amounts
+    def __init__(self, state: CommittedState) -> None:
+        self._state = state
+        self._later: dict[str, QuotaTree | None] = {}
+        """By ClusterQueue: its tree once what is reserved is in use; None: nothing is."""
+        self._on_nodes: Counter[FlavorResource] | None = None
+        """What preemptors may take of nodes; None: there are none."""
+        if any(one.nodes for one in state.capacities.values()):  # M4
+            self._on_nodes = _reserved(_claims(state, state.queues.values()))
+
+    def of(self, queue: QueueState) -> dict[FlavorResource, int]:
+        """Return what a new workload of a ClusterQueue can have now of each cell of its spec, in base units.
+
+        It is the largest request that starts without preemption: by quota, and by the usable nodes of the
+        flavor, beside what preemptors wait for. 0 where nothing can start: the queue is not active, or it is
+        StrictFIFO and its head waits. The workload has no tolerations of its own, and pods of the smallest
+        size.
+        """
+        state = self._state
+        if queue.queue is None or not queue.condition.active or _is_blocked(queue):
+            return dict.fromkeys(queue.nominal, 0)
+        amounts = dict(state.available_quota(queue))
+        later = self._tree_after(queue)
+        if later is not None:
+            amounts = {
+                cell: min(amounts[cell], most) for cell, most in later.free(queue.name, amounts).items()
+            }
+        if self._on_nodes is not None:
+            for cell in amounts:
+                room = _limit_of_nodes(state.capacity(cell.flavor), cell.resource)
+                if room is not None:
+                    amounts[cell] = max(0, min(amounts[cell], room - self._on_nodes[cell]))
+        return amounts
+
+    def _tree_after(self, queue: QueueState) -> QuotaTree | None:
+        if queue.name not in self._later:
+            state, tree = self._state, self._state.in_tree_of(queue.name)
+            claims, heads = list(_claims(state, tree)), list(_reserving(state, tree))
+            later = None
+            if claims or heads:
+                later = state.tree_with(queue.name, _usage_after(tree, claims, heads))
+            self._later |= dict.fromkeys((queue.name, *(one.name for one in tree)), later)
+        return self._later[queue.name]
 
 
 def free_on_nodes(flavor: FlavorCapacity, one: FlavorResourceCapacity) -> int:

@@ -445,14 +445,14 @@ def accounts_now(queue: QueueState, state: CommittedState) -> dict[FlavorResourc
 
 
 def members_now(
-    queues: Iterable[QueueState], state: CommittedState
+    queues: Iterable[QueueState], state: CommittedState, tree: QuotaTree | None = None
 ) -> dict[str, dict[FlavorResource, QueueAccount]]:
-    """By ClusterQueue and cell, in base units. They are of one tree."""
+    """By ClusterQueue and cell, in base units. They are of one tree, `tree` (None: that of the state)."""
     members = {one.name: one for one in queues}
     if not members:
         return {}
     first = next(iter(members))
-    tree, others = state.tree_of(first), state.in_tree_of(first)
+    tree, others = tree or state.tree_of(first), state.in_tree_of(first)
     cells = {name: {*one.nominal, *one.used} for name, one in members.items()}
     by_queue: dict[str, dict[FlavorResource, QueueAccount]] = {name: {} for name in sorted(members)}
     for cell in sorted(set().union(*cells.values())):
@@ -471,7 +471,11 @@ def all_now(
     for queue in queues:
         known = queue.name in state.trees.queues
         trees[(known and state.trees.root_of(queue.name)) or f"ClusterQueue/{queue.name}"].append(queue)
-    return {name: one for members in trees.values() for name, one in members_now(members, state).items()}
+    found: dict[str, dict[FlavorResource, QueueAccount]] = {}
+    for members in trees.values():
+        # A tree of its own: this runs on a thread, and a cell without nominal quota is added to it.
+        found |= members_now(members, state, state.tree_with(members[0].name, {}))
+    return found
 
 
 def nodes_in(accounts: Iterable[QueueAccount]) -> set[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from queuectl.answers.free import free
+from queuectl.answers.free import FreeQuota
 from queuectl.answers.queue_states import QueueState, cohort_condition, nominal_quota
 from queuectl.answers.state import CommittedState, LocalQueueState, Under
-from queuectl.answers.statements import QueueAccount, accounts_now, all_now
+from queuectl.answers.statements import QueueAccount, all_now
 from queuectl.api import requests, schemas
 from queuectl.api.http import not_found
 from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, Allowed, Endpoint, Question
@@ -21,8 +22,17 @@ PAGE = (requests.AS_OF, requests.LIMIT, requests.NEXT)
 _ONE = (requests.AS_OF,)
 
 
+def _cluster_queues(rows: Sequence[QueueState], state: CommittedState) -> list[schemas.ClusterQueue]:
+    """Costs, for each tree and cell, as many steps as queues that borrow times queues that lend."""
+    free, accounts = FreeQuota(state), all_now(rows, state)
+    return [_cluster_queue(row, state, free, accounts[row.name]) for row in rows]
+
+
 def _cluster_queue(
-    value: QueueState, state: CommittedState, accounts: Mapping[FlavorResource, QueueAccount]
+    value: QueueState,
+    state: CommittedState,
+    free: FreeQuota,
+    accounts: Mapping[FlavorResource, QueueAccount],
 ) -> schemas.ClusterQueue:
     queue = value.queue or policy.ClusterQueue(name=value.name)
     return schemas.ClusterQueue.of(
@@ -41,7 +51,7 @@ def _cluster_queue(
                 borrowed=accounts[FlavorResource(one.flavor, one.resource)].borrowed,
                 lent=accounts[FlavorResource(one.flavor, one.resource)].lent,
             )
-            for one in _quotas(value.nominal, value.used, free(state, value), state.effective(value))
+            for one in _quotas(value.nominal, value.used, free.of(value), state.effective(value))
         ),
         warnings=tuple(schemas.Warned(**one._asdict()) for one in state.warnings(value)),
     )
@@ -192,8 +202,7 @@ class QueueRoutes:
         sight = await self._source.sight_of(question, CLUSTER_QUEUES)
         queues = {queue.name: queue for queue in sight.state.cluster_queues()}
         rows, next = await self._source.by_name(question, CLUSTER_QUEUES, queues)
-        accounts = all_now(rows, sight.state)
-        items = (_cluster_queue(row, sight.state, accounts[row.name]) for row in rows)
+        items = await asyncio.to_thread(_cluster_queues, rows, sight.state)
         return await page(schemas.ClusterQueue, items, next, sight)
 
     async def cluster_queue(self, question: Question) -> schemas.Committed:
@@ -202,7 +211,7 @@ class QueueRoutes:
         queue = sight.state.queues.get(name)
         if queue is None:
             raise not_found()
-        document = _cluster_queue(queue, sight.state, accounts_now(queue, sight.state))
+        (document,) = await asyncio.to_thread(_cluster_queues, [queue], sight.state)
         return detail(schemas.ClusterQueueDetail, document, committed(sight))
 
     async def local_queues(self, question: Question) -> schemas.Committed:

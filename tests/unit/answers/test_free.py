@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from queuectl.answers.free import free
+from queuectl.answers.free import FreeQuota
 from queuectl.answers.state import CommittedState
 from queuectl.answers.trial_snapshot import of_namespace
 from queuectl.answers.what_if.trials import Trials, trials_of
@@ -117,7 +117,7 @@ def starts_now(trials: Trials, queue: str, flavor: str, gpus: int) -> bool:
 
 def cells(state: CommittedState) -> Iterator[tuple[str, FlavorResource, int]]:
     for queue in QUEUES:
-        for cell, amount in free(state, state.queues[queue]).items():
+        for cell, amount in FreeQuota(state).of(state.queues[queue]).items():
             yield queue, cell, amount
 
 
