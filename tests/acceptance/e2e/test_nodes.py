@@ -235,7 +235,7 @@ async def test_a_node_that_flaps_does_not_count_at_once(pool: Pool) -> None:
 async def test_a_flavor_whose_nodes_are_all_gone_is_limited_by_quota_alone(pool: Pool) -> None:
     await pool.nodes(2)
     await pool.world.submit(gang("waits", 1, 8))
-    await pool.world.reason_is("waits", "CapacityMissing")
+    await pool.world.reason_is("waits", "NoNodeCanFit")
     await pool.remove(0)
     await pool.world.started("waits")
 
@@ -308,7 +308,7 @@ async def test_devices_of_claims_are_capacity_as_their_driver_publishes_them(poo
         template = pod_template(0, LONG, resourceClaims=claims, nodeSelector=where)
         await world.submit(job(name, parallelism=1, completions=1, template=template))
     await pool.run_again("fits", 1)
-    reason = await world.reason_is("waits", "CapacityMissing")
+    reason = await world.reason_is("waits", "NoNodeCanFit")
     assert (reason["resource"], reason["requested"], reason["available"]) == (GPU, 2, 1)
     bare = pod_template(0, LONG, resourceClaims=claims)
     bare["spec"]["nodeName"] = f"{pool.name}-1"
