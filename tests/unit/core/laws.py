@@ -15,7 +15,7 @@ from queuectl.core.cycle.nomination import Nominator
 from queuectl.core.cycle.plan_draft import PlanDraft
 from queuectl.core.decisions import Admit, Configure, Evict, Keep, subject
 from queuectl.core.model.policy import ClusterQueue, PreemptionPolicy
-from queuectl.core.model.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.reasons import Code, ExcludedNodes, PreemptionCause, Reason
 from queuectl.core.model.resources import PODS, Amounts, Usage
 from queuectl.core.model.workload import Assignment, AttemptState, PastAttempts, Phase, Workload, WorkloadId
 from tests.builders import GPU
@@ -26,7 +26,7 @@ from tests.unit.core.reference import Usage as UsageByQueue
 if TYPE_CHECKING:
     from tests.unit.core.driver import Driver, Job
 
-ROOM = frozenset({Code.CAPACITY_MISSING, Code.NO_NODE_FITS})
+ROOM = frozenset({Code.CAPACITY_MISSING, Code.NO_NODE_CAN_FIT, Code.NO_NODE_FITS})
 
 # --- deciding
 
@@ -287,6 +287,7 @@ def _without_numbers(reason: Reason) -> tuple[object, ...]:
     return (
         *(reason.code, reason.flavor, reason.resource, reason.limit, reason.node),
         *(reason.cause, reason.by, text),
+        *sorted(one.why for one in reason.nodes if isinstance(one, ExcludedNodes)),
     )
 
 
