@@ -1,4 +1,4 @@
-"""Whom holds are booked on, as it was at their admission."""
+"""What holds are booked on, as it was at their admission."""
 
 from __future__ import annotations
 

@@ -151,30 +151,26 @@ class CommittedState:
         It must not be changed, but for new cells. Where quota follows nodes in proportion (M11), the nodes of
         other trees are in it too.
         """
-        return self._tree(self._root_key(queue))
+        return self._tree(self._root_of(queue))
 
-    def _root_key(self, queue: str) -> ConfigKey:
+    def tree_with(self, queue: str, usage: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
+        """The same tree, for the caller alone, with another `usage` of some ClusterQueues, in base units."""
+        return self._tree_at(self._root_of(queue), usage)
+
+    def _root_of(self, queue: str) -> ConfigKey:
         root = self.trees.root_of(queue) if queue in self.trees.queues else None
         alone = ConfigKey("ClusterQueue", "", queue)
         return alone if root is None else ConfigKey("Cohort", "", root)
 
-    def tree_with(self, queue: str, usage: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
-        """The same tree, for the caller alone, with another `usage` of some ClusterQueues, in base units."""
-        return self._made(self._key_of(self._root_key(queue)), usage)
-
     def _tree(self, root: ConfigKey) -> QuotaTree:
-        key = self._key_of(root)
+        key = None if self.trees.pro_rata else root
         if key not in self._computed.quota:
-            self._computed.quota[key] = self._made(key, {})
+            self._computed.quota[key] = self._tree_at(root, {})
         return self._computed.quota[key]
 
-    def _key_of(self, root: ConfigKey) -> ConfigKey | None:
-        return None if self.trees.pro_rata else root
-
-    def _made(self, root: ConfigKey | None, usage: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
-        return self._every_tree(usage) if root is None else self._tree_at(root, usage)
-
     def _tree_at(self, root: ConfigKey, usage: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
+        if self.trees.pro_rata:
+            return self._every_tree(usage)
         alone = root.kind == "ClusterQueue"
         queues = (root.name,) if alone else self.trees.queues_below(root.name)
         keys = [ConfigKey("ClusterQueue", "", name) for name in queues]

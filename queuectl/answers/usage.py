@@ -9,15 +9,13 @@ from typing import Final, NamedTuple
 from queuectl.ports.reader import BookedOn, UsageSumOf
 
 Read = Callable[[BookedOn], str | None]
-OF_BOOKING: Final[dict[str, Read]] = {
+_OF_BOOKING: Final[dict[str, Read]] = {
     "user": lambda one: one.user,
     "submitter": lambda one: one.submitter,
     "namespace": lambda one: one.namespace,
     "localqueue": lambda one: f"{one.namespace}/{one.queue}",
     "class": lambda one: one.priority_class,
 }
-AXES: Final = (*OF_BOOKING, "clusterqueue", "flavor")
-"""What usage may be divided by, beside account keys. It is always divided by resource."""
 
 
 class UsageLine(NamedTuple):
@@ -57,5 +55,5 @@ def _key(row: UsageSumOf, axis: str) -> str | None:
         return row.flavor
     if row.booked is None:
         return None
-    of_booking = OF_BOOKING.get(axis)
+    of_booking = _OF_BOOKING.get(axis)
     return row.booked.account.get(axis) if of_booking is None else of_booking(row.booked)

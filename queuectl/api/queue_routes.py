@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from queuectl.answers.free import FreeQuota
 from queuectl.answers.queue_states import QueueState, cohort_condition, nominal_quota
@@ -46,12 +47,8 @@ def _cluster_queue(
         pending=value.pending,
         admitted=len(value.holders),
         flavors=tuple(
-            schemas.QueueQuota(
-                **dict(one),
-                borrowed=accounts[FlavorResource(one.flavor, one.resource)].borrowed,
-                lent=accounts[FlavorResource(one.flavor, one.resource)].lent,
-            )
-            for one in _quotas(value.nominal, value.used, free.of(value), state.effective(value))
+            schemas.QueueQuota(**amounts, borrowed=accounts[cell].borrowed, lent=accounts[cell].lent)
+            for cell, amounts in _quotas(value.nominal, value.used, free.of(value), state.effective(value))
         ),
         warnings=tuple(schemas.Warned(**one._asdict()) for one in state.warnings(value)),
     )
@@ -62,20 +59,20 @@ def _quotas(
     used: Mapping[FlavorResource, int],
     left: Mapping[FlavorResource, int],
     effective: Mapping[FlavorResource, int],
-) -> tuple[schemas.Quota, ...]:
-    """In the order of `nominal`, then the cells that are used without nominal quota."""
-    cells = [*nominal, *sorted(cell for cell in used if cell not in nominal)]
-    return tuple(
-        schemas.Quota(
-            flavor=cell.flavor,
-            resource=cell.resource,
-            nominal=nominal.get(cell, 0),
-            effective=effective.get(cell, 0),
-            used=used.get(cell, 0),
-            free=left.get(cell, 0),
+) -> Iterator[tuple[FlavorResource, dict[str, Any]]]:
+    """Fields of schemas.Quota: those of `nominal`, then the cells that are used without nominal quota."""
+    for cell in (*nominal, *sorted(cell for cell in used if cell not in nominal)):
+        yield (
+            cell,
+            {
+                "flavor": cell.flavor,
+                "resource": cell.resource,
+                "nominal": nominal.get(cell, 0),
+                "effective": effective.get(cell, 0),
+                "used": used.get(cell, 0),
+                "free": left.get(cell, 0),
+            },
         )
-        for cell in cells
-    )
 
 
 def _local_queue(value: LocalQueueState) -> schemas.LocalQueue:
@@ -114,7 +111,10 @@ def _cohort(name: str, value: policy.Cohort | None, under: Under, state: Committ
         cluster_queues=len(under.queues),
         pending=sum(queue.pending for queue in under.queues),
         admitted=sum(len(queue.holders) for queue in under.queues),
-        flavors=_quotas(dict(sorted(nominal.items())), used, unused, effective),
+        flavors=tuple(
+            schemas.Quota(**amounts)
+            for _, amounts in _quotas(dict(sorted(nominal.items())), used, unused, effective)
+        ),
     )
 
 

@@ -6,18 +6,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from pydantic import Field, PlainValidator
 
-from queuectl.answers.usage import AXES, UsageLine, usage_by
+from queuectl.answers.usage import UsageLine, usage_by
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request
 from queuectl.api.requests import ALL, FLAVORS, WORKLOADS, Endpoint, Parameter, Question
 from queuectl.api.schemas import Committed, Document
 from queuectl.api.view import AnswerSource, committed, now
-from queuectl.ports.periods import HOUR, Piece, month_bounds
-from queuectl.ports.reader import MOST_USAGE, TooMuchHistory, UsageOfTime
+from queuectl.ports.periods import HOUR, Piece, month_bounds, zone_named
+from queuectl.ports.reader import CAPACITY_AMOUNTS, MOST_USAGE, USAGE_AXES, TooMuchHistory, UsageOfTime
 
 MOST_AXES: Final = 4
 _MICROSECONDS: Final = 3_600_000_000
@@ -32,16 +32,16 @@ def _axes(text: str) -> tuple[str, ...]:
 
 
 def _zone(text: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(text)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError("the name of a time zone, such as Europe/Berlin") from None
+    zone = zone_named(text)
+    if zone is None:
+        raise ValueError("the name of a time zone, such as Europe/Berlin")
+    return zone
 
 
 BY: Final = Parameter(
     "by",
     Annotated[tuple[str, ...], PlainValidator(_axes, json_schema_input_type=str)],
-    f"What to divide by, with commas: {', '.join(AXES)}, or account keys. Without it: user.",
+    f"What to divide by, with commas: {', '.join(USAGE_AXES)}, or account keys. Without it: user.",
     maxLength=200,
 )
 MONTH: Final = Parameter(
@@ -168,8 +168,8 @@ def _check(by: Sequence[str], found: UsageOfTime) -> None:
     """Raises a 400 if there is no such axis."""
     keys = {key for row in found.rows if row.booked is not None for key in row.booked.account}
     for axis in by:
-        if axis not in AXES and axis not in keys:
-            known = ", ".join((*AXES, *sorted(keys)))
+        if axis not in USAGE_AXES and axis not in keys:
+            known = ", ".join((*USAGE_AXES, *sorted(keys)))
             raise bad_request(f"parameter by: nothing was booked on {axis!r} in that time; there are {known}")
 
 
@@ -195,10 +195,7 @@ async def _totals(question: Question, found: UsageOfTime) -> tuple[UsageTotal, .
         if cell[0] not in allowed:
             continue
         known = capacity[cell]._asdict() if cell in capacity else {}
-        amounts = {
-            name: known.get(name, 0) / _MICROSECONDS
-            for name in ("held", "free", "unmanaged", "usable", "unusable", "overcommitted")
-        }
+        amounts = {name: known.get(name, 0) / _MICROSECONDS for name in CAPACITY_AMOUNTS}
         totals.append(
             UsageTotal(flavor=cell[0], resource=cell[1], used=used.get(cell, 0) / _MICROSECONDS, **amounts)
         )

@@ -170,12 +170,19 @@ def _whole(value: float | None) -> float | None:
     return int(value) if value is not None and value == int(value) else value
 
 
-def resource_hours(resource: str, value: float) -> str:
-    """Base units times hours in the unit of people: cores, GiB, devices."""
+def hour_unit(resource: str) -> tuple[str, int]:
+    """The unit of an amount times hours for users, and its base units."""
     if resource == CPU:
-        return f"{value / 1000:.1f}"
-    bytes_of = format_amount(resource, 1024) == "1Ki"
-    return f"{value / (1 << 30):.1f}Gi" if bytes_of else f"{value:.1f}"
+        return "core-hours", 1000
+    if format_amount(resource, 1024) == "1Ki":
+        return "GiB-hours", 1 << 30
+    return "device-hours", 1
+
+
+def resource_hours(resource: str, value: float, digits: int = 1) -> str:
+    """Base units times hours in the unit of `hour_unit`: cores, GiB, devices."""
+    unit, size = hour_unit(resource)
+    return f"{value / size:.{digits}f}" + ("Gi" if unit == "GiB-hours" else "")
 
 
 def times(server: Server, since: When, until: When) -> dict[str, str]:

@@ -12,13 +12,12 @@ from typing import Final
 import click
 
 from queuectl.cli import printing, rest
-from queuectl.cli.answers import times
+from queuectl.cli.answers import hour_unit, resource_hours, times
 from queuectl.cli.arguments import Since
 from queuectl.cli.options import Options, with_options
 from queuectl.cli.printing import NOTHING, Column, printable
 from queuectl.cli.reading import When
 from queuectl.cli.rest import Document
-from queuectl.core.model.resources import CPU, format_amount
 
 CSV: Final = "csv"
 _OTHERS: Final = "(others)"
@@ -114,7 +113,7 @@ def _csv(found: Document) -> None:
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(("since", "until", *found["by"], "others", "resource", "unit", "amount"))
     for item in found["items"]:
-        unit, size = _unit(item["resource"])
+        unit, size = hour_unit(item["resource"])
         rows.writerow(
             (
                 *(found["since"], found["until"]),
@@ -130,15 +129,4 @@ def _cell(text: str) -> str:
 
 
 def _hours(resource: str, amount: float) -> str:
-    """An amount times hours in cores, GiB or devices."""
-    _, size = _unit(resource)
-    return f"{amount / size:.2f}" + ("Gi" if size == 1 << 30 else "")
-
-
-def _unit(resource: str) -> tuple[str, int]:
-    """The unit of an amount times hours, and its base units."""
-    if resource == CPU:
-        return "core-hours", 1000
-    if format_amount(resource, 1024) == "1Ki":
-        return "GiB-hours", 1 << 30
-    return "device-hours", 1
+    return resource_hours(resource, amount, digits=2)

@@ -114,7 +114,7 @@ class Admit:
     created_at: datetime | None = None
     """Creation of its object, if it was pending before. The ledger has it already."""
     attribution: Attribution | None = None
-    """Whom it is booked on (B1); None: unknown."""
+    """What it is booked on (B1); None: unknown."""
 
 
 @value(frozen=True, slots=True)

@@ -298,7 +298,8 @@ def _full(annotations: Json) -> Reason | None:
 def _pod_set(
     pods: Pods, priority_class: str | None, admission: AdmissionAnnotation | None, honoured: QueueLabels
 ) -> PodSet:
-    path = f"{pods.path}.spec" if pods.path else "spec"
+    above = f"{pods.path}." if pods.path else ""
+    path = f"{above}spec"
     current = read_constraints(pods.spec, path)
     own = admission.own(pods.name, current) if admission else current
     pod = pod_resources(pods.spec, path)
@@ -313,9 +314,7 @@ def _pod_set(
         tolerations=own.tolerations,
         affinity=required_affinity(pods.spec, path),
         priority_class=priority_class or text(pods.spec, "priorityClassName", path),
-        topology=not honoured.topology.isdisjoint(
-            mapping(pods.metadata, "annotations", f"{pods.path}.metadata".lstrip("."))
-        ),
+        topology=not honoured.topology.isdisjoint(mapping(pods.metadata, "annotations", f"{above}metadata")),
         runtime_class=None if pods.spec.get("overhead") else text(pods.spec, "runtimeClassName", path),
     )
 

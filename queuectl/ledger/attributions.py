@@ -1,4 +1,4 @@
-"""Whom holds are booked on: stored once for all attempts that are booked on the same."""
+"""What holds are booked on: stored once for all attempts that are booked on the same."""
 
 from __future__ import annotations
 

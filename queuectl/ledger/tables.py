@@ -250,17 +250,6 @@ rolled = _table(
     Column("zone_since", _Time, nullable=False),  # from then on
 )
 
-usage_hour = _table(
-    "usage_hour",
-    Column("begins_at", _Time, primary_key=True),
-    Column("ends_at", _Time, nullable=False),
-    Column("flavor", Text, primary_key=True),
-    Column("resource", Text, primary_key=True),
-    Column("cluster_queue", Text, primary_key=True),
-    Column("attribution", Text, primary_key=True),  # empty: nobody
-    Column("amount", Numeric, nullable=False),  # base units times microseconds
-)
-
 
 def _usage_sums(name: str) -> Table:
     return _table(
@@ -268,13 +257,14 @@ def _usage_sums(name: str) -> Table:
         Column("begins_at", _Time, primary_key=True),
         Column("ends_at", _Time, nullable=False),
         Column("cluster_queue", Text, primary_key=True),
-        Column("attribution", Text, primary_key=True),  # empty: nobody
+        Column("attribution", Text, primary_key=True),  # empty: it is not booked
         Column("flavor", Text, primary_key=True),
         Column("resource", Text, primary_key=True),
         Column("amount", Numeric, nullable=False),  # base units times microseconds
     )
 
 
+usage_hour = _usage_sums("usage_hour")
 usage_day = _usage_sums("usage_day")
 usage_month = _usage_sums("usage_month")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from typing import Final, NamedTuple
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
@@ -19,6 +19,14 @@ class Piece(NamedTuple):
 
     begins: datetime
     ends: datetime
+
+
+def zone_named(name: str) -> ZoneInfo | None:
+    """The time zone with a name such as Europe/Berlin; None: there is none."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
 
 
 def day_begins(day: date, zone: ZoneInfo) -> datetime:

@@ -110,8 +110,12 @@ class PastHolds(NamedTuple):
     """Time of the oldest decision that the ledger still has; None: there is none."""
 
 
+USAGE_AXES: Final = ("user", "submitter", "namespace", "localqueue", "class", "clusterqueue", "flavor")
+"""What usage may be divided by, beside account keys. It is always divided by resource."""
+
+
 class BookedOn(NamedTuple):
-    """Whom holds are booked on, as it was at their admission."""
+    """What holds are booked on, as it was at their admission."""
 
     namespace: str
     queue: str
@@ -127,7 +131,7 @@ class UsageSumOf(NamedTuple):
     """All that was held of one cell in one ClusterQueue and is booked on the same."""
 
     booked: BookedOn | None
-    """None: nobody."""
+    """None: they are not booked."""
     cluster_queue: str
     flavor: str
     resource: str
@@ -137,7 +141,7 @@ class UsageSumOf(NamedTuple):
 
 class CapacitySum(NamedTuple):
     """What the nodes of a flavor had over a time, as far as it is known: held + free + unmanaged = usable +
-    overcommitted. Base units times microseconds."""
+    overcommitted. Amounts are base units times microseconds."""
 
     flavor: str
     resource: str
@@ -147,6 +151,9 @@ class CapacitySum(NamedTuple):
     held: int
     free: int
     overcommitted: int
+
+
+CAPACITY_AMOUNTS: Final = CapacitySum._fields[2:]
 
 
 class UsageOfTime(NamedTuple):

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from typing import Annotated, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator, model_validator
 
 from queuectl.core.model import policy
 from queuectl.kinds.invalid import Section
+from queuectl.ports.periods import zone_named
+from queuectl.ports.reader import USAGE_AXES
 
 MAX_KEYS: Final = 8
 MAX_ALLOWED: Final = 1000
 _NAME: Final = r"^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$"
 _LABEL: Final = r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 _VALUE: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-TAKEN: Final = frozenset(
-    ("user", "submitter", "namespace", "localqueue", "clusterqueue", "flavor", "resource", "class", "label")
-)
+_TAKEN: Final = frozenset((*USAGE_AXES, "resource", "label"))
 """Names of what usage is accounted by in any case: no account key may have one."""
 
 
@@ -38,7 +37,7 @@ class AccountKeySettings(Section):
     @field_validator("name")
     @classmethod
     def _not_taken(cls, value: str) -> str:
-        if value in TAKEN:
+        if value in _TAKEN:
             raise ValueError(f"{value} is accounted in any case: choose another name")
         return value
 
@@ -59,10 +58,8 @@ class AccountingSettings(Section):
     @field_validator("zone")
     @classmethod
     def _known_zone(cls, value: str) -> str:
-        try:
-            ZoneInfo(value)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"{value!r} is not the name of a time zone, such as Europe/Berlin") from None
+        if zone_named(value) is None:
+            raise ValueError(f"{value!r} is not the name of a time zone, such as Europe/Berlin")
         return value
 
     @model_validator(mode="after")

@@ -13,8 +13,7 @@ from queuectl.sandbox.kubernetes.wire import StatusError
 from queuectl.sandbox.players.api import Object
 from tests.acceptance.e2e.site import GPU, cluster_queue
 from tests.world import objects
-from tests.world.database import DatabaseFault
-from tests.world.network import NetworkFault
+from tests.world.faults import Fault
 from tests.world.replica import Replica
 from tests.world.schedule import TEAMS, Step
 
@@ -208,7 +207,7 @@ class Actions:
         """Faults concern the controllers alone: tenants and players would only have to try again."""
         until = self._world.loop.time() + seconds
         for name in [client] if client else self._world.replicas:
-            self._world.network.faults.append(NetworkFault(kind, name, until, rate, leases))
+            self._world.network.faults.append(Fault(kind, name, until, rate, leases))
 
     async def _expire(self, collection: str) -> None:
         self._meets("expire")
@@ -240,7 +239,7 @@ class Actions:
     async def _database(self, kind: str, client: str, seconds: float, rate: float) -> None:
         until = self._world.loop.time() + seconds
         for name in [client] if client else self._world.replicas:
-            self._world.database.faults.append(DatabaseFault(kind, name, until, rate))
+            self._world.database.faults.append(Fault(kind, name, until, rate))
 
     async def _database_clock(self, seconds: float) -> None:
         self._meets("database clock")

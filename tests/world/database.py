@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from random import Random
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from queuectl.core.decisions import Plan
 from queuectl.core.model.workload import NOTHING_FOR_READERS, EffectKey, ForReaders, LedgerSnapshot
@@ -14,20 +14,12 @@ from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import DecisionRow
 from tests.doubles.ledger import MemoryLedger
 from tests.world.crash_points import BEFORE, LANDED, LOST, STOPPED, Points
+from tests.world.faults import Fault, answer_with, fail, first_met
 from tests.world.loop import VirtualLoop
 
 T = TypeVar("T")
 _TIMEOUT: Final = 10.0
 """Seconds after which the client of a transaction without an answer gives up."""
-
-
-class DatabaseFault(NamedTuple):
-    """From its start until `until`, in virtual seconds."""
-
-    kind: str
-    client: str
-    until: float
-    rate: float = 1.0
 
 
 class Database:
@@ -42,7 +34,7 @@ class Database:
         points: Points,
     ) -> None:
         self.memory = memory
-        self.faults: list[DatabaseFault] = []
+        self.faults: list[Fault] = []
         self.closed = False
         self.loop = loop
         self.on_commit: Callable[[Sequence[DecisionRow]], None] = lambda rows: None
@@ -53,16 +45,11 @@ class Database:
         self._thread = loop.thread("database")
 
     def _fault(self, client: str, what: str) -> str | None:
-        now = self.loop.time()
-        for one in self.faults:
-            if (
-                now < one.until
-                and client.startswith(one.client)
-                and (one.rate >= 1.0 or self._random.random() < one.rate)
-            ):
-                self._on_fault(one.kind, what)
-                return one.kind
-        return None
+        met = first_met(self.faults, client, self.loop.time(), self._random)
+        if met is None:
+            return None
+        self._on_fault(met.kind, what)
+        return met.kind
 
     def call(  # noqa: C901 (one transaction, from its request to its answer)
         self, client: str, what: str, work: Callable[[], Coroutine[Any, Any, T]]
@@ -76,11 +63,11 @@ class Database:
         def later(seconds: float, call: Callable[[], None]) -> None:
             self.loop.call_later(seconds, call, context=context)
 
-        def fail(why: str) -> None:
-            _fail(answer, LedgerUnavailable(f"injected: {why}"))
+        def refuse(why: str) -> None:
+            fail(answer, LedgerUnavailable(f"injected: {why}"))
 
         if self.closed or kind in ("database away", "connection lost"):
-            later(0.01, lambda: fail("connection refused"))
+            later(0.01, lambda: refuse("connection refused"))
             return answer
 
         crash = self._points.meet(client, what) if what in ("take_epoch", "commit") else None
@@ -92,7 +79,7 @@ class Database:
 
         def arrive() -> None:
             if self.closed or kind == "serialization":
-                fail("could not serialize access (SQLSTATE 40001)")
+                refuse("could not serialize access (SQLSTATE 40001)")
                 return
             try:
                 work().send(None)
@@ -101,29 +88,19 @@ class Database:
                 if crash == LANDED:
                     self._points.kill(client)
                 elif kind in ("commit lost", "commit late") or crash == LOST:
-                    later(back, lambda: fail("connection closed in COMMIT"))
+                    later(back, lambda: refuse("connection closed in COMMIT"))
                 else:
-                    later(back, lambda: _set(answer, value))
+                    later(back, lambda: answer_with(answer, value))
             except Exception as error:
                 refusal = error
-                later(back, lambda: _fail(answer, refusal))
+                later(back, lambda: fail(answer, refusal))
 
         if kind == "commit late":
             # The client gives up, and the server goes on with what it was sent.
-            later(uniform(0.0, _TIMEOUT), lambda: fail("no answer in time"))
+            later(uniform(0.0, _TIMEOUT), lambda: refuse("no answer in time"))
             there = uniform(0.0, 3 * _TIMEOUT)
         later(there, arrive)
         return answer
-
-
-def _set(answer: asyncio.Future[T], value: T) -> None:
-    if not answer.done():
-        answer.set_result(value)
-
-
-def _fail(answer: asyncio.Future[T], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)
 
 
 class WorldLedger:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import format_datetime
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from queuectl.kube.errors import Unavailable
@@ -20,6 +20,7 @@ from queuectl.kube.session import rbac_names
 from queuectl.sandbox.kubernetes.handler import RequestHandler
 from queuectl.sandbox.kubernetes.wire import Request, ServerResponse, StatusError
 from tests.world.crash_points import BEFORE, LANDED, LOST, STOPPED, Points
+from tests.world.faults import Fault, answer_with, fail, first_met
 from tests.world.loop import VirtualLoop
 from tests.world.schedule import DISCOVERY_FAULTS, REPLICAS, REQUEST_FAULTS, WATCH_FAULTS
 
@@ -27,19 +28,6 @@ _CODES: Final = {"conflict": 409, "forbidden": 403, "throttled": 429, "error": 5
 _LEASES: Final = "leases"
 _LONGEST: Final = 40.0
 """Seconds after which a request that hangs arrives."""
-
-
-class NetworkFault(NamedTuple):
-    """From its start until `until`, in virtual seconds."""
-
-    kind: str
-    client: str
-    """Whose requests are concerned: the beginning of the name of a process."""
-    until: float
-    rate: float = 1.0
-    """Share of the requests."""
-    leases: bool = False
-    """Also requests for the Lease."""
 
 
 @dataclass(eq=False)
@@ -56,7 +44,7 @@ class Network:
     """Called when a fault concerns a request for a resource."""
 
     def __post_init__(self) -> None:
-        self.faults: list[NetworkFault] = []
+        self.faults: list[Fault] = []
         self.closed = False
         self.sender: str | None = None
         """Whose request is being handled."""
@@ -65,16 +53,12 @@ class Network:
 
     def fault(self, client: str, resource: str, kinds: tuple[str, ...]) -> str | None:
         """The fault that concerns this request, if any."""
-        now = self.loop.time()
-        for one in self.faults:
-            if one.kind not in kinds or now >= one.until or not client.startswith(one.client):
-                continue
-            if resource == _LEASES and not one.leases:
-                continue
-            if one.rate >= 1.0 or self.random.random() < one.rate:
-                self.on_fault(one.kind, resource)
-                return one.kind
-        return None
+        possible = (one for one in self.faults if one.kind in kinds and (one.leases or resource != _LEASES))
+        met = first_met(possible, client, self.loop.time(), self.random)
+        if met is None:
+            return None
+        self.on_fault(met.kind, resource)
+        return met.kind
 
     def close(self) -> None:
         """Nothing is answered from now on."""
@@ -94,7 +78,7 @@ class Network:
         self.sent += 1
         uniform, context = self.random.uniform, self._thread.context()
         if self.closed or kind == "away":
-            self._later(0.01, lambda: _fail(answer, "connection refused"), context)
+            self._later(0.01, lambda: fail(answer, Unavailable("connection refused")), context)
             return answer
         there, back = uniform(0.001, 0.02), uniform(0.001, 0.02)
         crash = self._crash(client, request, resource)
@@ -107,15 +91,15 @@ class Network:
 
         def arrive() -> None:
             if self.closed:
-                _fail(answer, "connection refused")
+                fail(answer, Unavailable("connection refused"))
                 return
             response = self._refused(kind, request) or self._handled(client, request)
             if crash == LANDED:
                 self.points.kill(client)
             elif kind == "lost" or crash == LOST:
-                self._later(back, lambda: _fail(answer, "connection reset by peer"), context)
+                self._later(back, lambda: fail(answer, Unavailable("connection reset by peer")), context)
             elif kind != "hang":
-                self._later(back, lambda: _set(answer, response), context)
+                self._later(back, lambda: answer_with(answer, response), context)
 
         self._later(there, arrive, context)
         return answer
@@ -155,16 +139,6 @@ class Network:
         finally:
             self.sender = None
         raise AssertionError("the small API waits for something")
-
-
-def _set(answer: asyncio.Future[ServerResponse], response: ServerResponse) -> None:
-    if not answer.done():
-        answer.set_result(response)
-
-
-def _fail(answer: asyncio.Future[ServerResponse], why: str) -> None:
-    if not answer.done():
-        answer.set_exception(Unavailable(why))
 
 
 class WorldResponse:

@@ -505,14 +505,7 @@ def _attribution(entry: Entry, features: Features) -> Attribution | None:
     workload = entry.workload
     if workload is None:
         return None
-    return Attribution(
-        namespace=workload.ref.namespace,
-        queue=workload.queue,
-        submitter=workload.submitter,
-        user=workload.submitter,
-        priority_class=workload.priority_class,
-        account=features.account(workload) if features.active else (),
-    )
+    return Attribution.of(workload, features.account(workload) if features.active else ())
 
 
 def _attempt(entry: Entry, found: AssignmentResult, now: datetime) -> Attempt:

@@ -183,7 +183,7 @@ class AccountValue(NamedTuple):
 
 @value(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """Whom an attempt is booked on, as it was at its admission: later changes of labels change nothing."""
+    """What an attempt is booked on, as it was at its admission: later changes of labels change nothing."""
 
     namespace: str
     queue: str
@@ -196,6 +196,18 @@ class Attribution:
     """Name of its WorkloadPriorityClass."""
     account: tuple[AccountValue, ...] = ()
     """In the order of the configured account keys."""
+
+    @classmethod
+    def of(cls, workload: Workload, account: tuple[AccountValue, ...] = ()) -> Attribution:
+        """Return what an admission of a workload is booked on now."""
+        return cls(
+            namespace=workload.ref.namespace,
+            queue=workload.queue,
+            submitter=workload.submitter,
+            user=workload.submitter,
+            priority_class=workload.priority_class,
+            account=account,
+        )
 
 
 class ForcedRelease(NamedTuple):

@@ -115,14 +115,7 @@ def _admit(fold: Fold, one: Found, arrival: int) -> None:
     attempt = replace(_admission(one), workload=one.workload.id)
     cluster_queue = one.cluster_queue or attempt.assignment.cluster_queue
     fold.add(Enqueue(one.workload, cluster_queue, one.priority, arrival))
-    attribution = Attribution(
-        namespace=one.workload.ref.namespace,
-        queue=one.workload.queue,
-        submitter=one.workload.submitter,
-        user=one.workload.submitter,
-        priority_class=one.workload.priority_class,
-    )
-    admit = Admit(attempt, one.workload.ref, _DETAIL, attribution=attribution)
+    admit = Admit(attempt, one.workload.ref, _DETAIL, attribution=Attribution.of(one.workload))
     fold.add(admit, attempt_sequence=attempt.sequence)
 
 

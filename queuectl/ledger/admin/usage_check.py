@@ -9,15 +9,14 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.ledger.history.past_usage import first_since
 from queuectl.ledger.history.replay import LedgerFinding
 from queuectl.ledger.history.usage_hours import (
     HELD,
     MOST_PIECES,
     SUMS,
     UsageSums,
+    decided_before,
     kept_from,
-    last_until,
     parameters,
     rolled,
 )
@@ -67,10 +66,9 @@ async def compare_usage(
         some = pieces(begins, until, _UTC)[:MOST_PIECES]
         if not some:
             break
-        newest = await last_until(connection, cluster, state.until, 0)
-        first = await first_since(connection, cluster, newest, begins)
+        after = await decided_before(connection, cluster, begins)
         for hour, queue, attribution, flavor, resource, stored, held in await connection.execute(
-            _DIFFERENCES, parameters(cluster, some, first - 1)
+            _DIFFERENCES, parameters(cluster, some, after)
         ):
             name = f"ClusterQueue {queue}, {flavor}/{resource}, {hour.isoformat()}, booked on {attribution}"
             numbers = (

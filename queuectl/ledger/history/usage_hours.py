@@ -29,8 +29,9 @@ from queuectl.ledger.pool import ledger_call
 from queuectl.ledger.published_facts import capacity_from_json
 from queuectl.ledger.tables import SCHEMA
 from queuectl.ports.periods import Piece, border_from, pieces, whole_days, whole_months
+from queuectl.ports.reader import CapacitySum
 
-NOBODY: Final = ""
+NOT_BOOKED: Final = ""
 """In place of an attribution: a hold that no version of its ledger has booked."""
 MOST_PIECES: Final = 25
 """Of one transaction."""
@@ -67,21 +68,6 @@ class HeldInPiece(NamedTuple):
     flavor: str
     resource: str
     amount: int
-
-
-class CapacityInPiece(NamedTuple):
-    """held + free + unmanaged = usable + overcommitted. Amounts are base units times microseconds."""
-
-    begins: datetime
-    ends: datetime
-    flavor: str
-    resource: str
-    usable: int
-    unusable: int
-    unmanaged: int
-    held: int
-    free: int
-    overcommitted: int
 
 
 _LINES: Final = (
@@ -188,8 +174,8 @@ async def roll_up_some(connection: AsyncConnection, cluster: str, zone: str) -> 
     given = parameters(cluster, found, state.sequence)
     await connection.execute(_STORE_HELD, given)
     capacity = [
-        {"cluster_id": cluster, "begins_at": one.begins, "ends_at": one.ends, **_columns(one)}
-        for one in await capacity_in(connection, cluster, found, state.sequence)
+        {"cluster_id": cluster, "begins_at": piece.begins, "ends_at": piece.ends, **one._asdict()}
+        for piece, one in await capacity_in(connection, cluster, found, state.sequence)
     ]
     if capacity:
         await connection.execute(t.capacity_hour.insert(), capacity)
@@ -211,10 +197,6 @@ async def roll_up_some(connection: AsyncConnection, cluster: str, zone: str) -> 
         )
     )
     return len(found)
-
-
-def _columns(one: CapacityInPiece) -> dict[str, Any]:
-    return {name: value for name, value in one._asdict().items() if name not in ("begins", "ends")}
 
 
 _ROLLED: Final = tuple(t.rolled.c[name] for name in Rolled._fields)
@@ -258,12 +240,22 @@ async def kept_from(connection: AsyncConnection, cluster: str, zone: ZoneInfo) -
     return whole
 
 
+async def decided_before(connection: AsyncConnection, cluster: str, when: datetime) -> int:
+    """Sequence of a decision that was made before `when`, or 0; no earlier one than need be searched."""
+    return await first_since(connection, cluster, await _newest(connection, cluster), when) - 1
+
+
+async def _newest(connection: AsyncConnection, cluster: str) -> int:
+    """Sequence of the last decision."""
+    last = select(t.leadership.c.sequence).where(t.leadership.c.cluster_id == cluster)
+    newest: int = (await connection.execute(last)).scalar_one()
+    return newest
+
+
 async def last_until(connection: AsyncConnection, cluster: str, when: datetime, after: int) -> int:
     """Sequence of the last decision at `when` or before, or `after` if there is none since."""
     row = t.decision.c
-    last = select(t.leadership.c.sequence).where(t.leadership.c.cluster_id == cluster)
-    newest: int = (await connection.execute(last)).scalar_one()
-    start = await first_since(connection, cluster, newest, when)
+    start = await first_since(connection, cluster, await _newest(connection, cluster), when)
     query = select(func.max(row.sequence)).where(row.cluster_id == cluster, row.now <= when)
     found: int | None = (await connection.execute(query.where(row.sequence >= start))).scalar_one()
     return max(after, start - 1 if found is None else found)
@@ -282,7 +274,7 @@ class _Step(NamedTuple):
 
 async def capacity_in(
     connection: AsyncConnection, cluster: str, found: Sequence[Piece], after: int
-) -> list[CapacityInPiece]:
+) -> list[tuple[Piece, CapacitySum]]:
     """What nodes had in each piece, and what was held of it, as far as it is known. `after`: as of HELD."""
     since, until = found[0].begins, found[-1].ends
     steps = await _steps(connection, cluster, since, until)
@@ -310,7 +302,7 @@ def _walk(
     found: Sequence[Piece],
     steps: Sequence[_Step],
     changes: Sequence[tuple[datetime, int]],
-) -> Iterator[CapacityInPiece]:
+) -> Iterator[tuple[Piece, CapacitySum]]:
     """`steps` and `changes` of the amount held, each in the order of time."""
     borders = {piece.begins: piece for piece in found}
     times = sorted({*borders, found[-1].ends, *(s.at for s in steps), *(at for at, _ in changes)})
@@ -324,7 +316,7 @@ def _walk(
         held += deltas.get(begin, 0)
         if begin in borders:
             if known:
-                yield CapacityInPiece(*piece, *cell, *sums)
+                yield piece, CapacitySum(*cell, *sums)
             piece, sums, known = borders[begin], [0] * 6, False
         if amounts is None or begin < found[0].begins or end > found[-1].ends:
             continue
@@ -334,7 +326,7 @@ def _walk(
         now = (usable, unusable, unmanaged, held, max(0, usable - taken), max(0, taken - usable))
         sums = [one + length * more for one, more in zip(sums, now, strict=True)]
     if known:
-        yield CapacityInPiece(*piece, *cell, *sums)
+        yield piece, CapacitySum(*cell, *sums)
 
 
 async def _steps(

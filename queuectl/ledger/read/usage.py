@@ -14,22 +14,29 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuectl.core.model.resources import FlavorResource
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
-from queuectl.ledger.history.past_usage import first_since
 from queuectl.ledger.history.usage_hours import (
     HELD,
-    NOBODY,
+    NOT_BOOKED,
     SUMS,
     Rolled,
     capacity_in,
+    decided_before,
     kept_from,
     parameters,
     rolled,
 )
 from queuectl.ports.periods import Piece, border_from, border_to
-from queuectl.ports.reader import MOST_USAGE, BookedOn, CapacitySum, TooMuchHistory, UsageOfTime, UsageSumOf
+from queuectl.ports.reader import (
+    CAPACITY_AMOUNTS,
+    MOST_USAGE,
+    BookedOn,
+    CapacitySum,
+    TooMuchHistory,
+    UsageOfTime,
+    UsageSumOf,
+)
 
 _UTC: Final = ZoneInfo("UTC")
-_PARTS: Final = ("usable", "unusable", "unmanaged", "held", "free", "overcommitted")
 Key = tuple[str, str, str, str]
 """ClusterQueue, attribution, flavor, resource."""
 
@@ -90,16 +97,14 @@ async def _add_edge(
     sums: defaultdict[Key, int],
     capacity: defaultdict[FlavorResource, list[int]],
 ) -> None:
-    last = select(t.leadership.c.sequence).where(t.leadership.c.cluster_id == cluster)
-    newest: int = (await connection.execute(last)).scalar_one()
-    after = await first_since(connection, cluster, newest, edge.begins) - 1
+    after = await decided_before(connection, cluster, edge.begins)
     for _, _, queue, attribution, flavor, resource, amount in await connection.execute(
         HELD, parameters(cluster, [edge], after)
     ):
         sums[queue, attribution, flavor, resource] += int(amount)
-    for one in await capacity_in(connection, cluster, [edge], after):
-        cell = FlavorResource(one.flavor, one.resource)
-        capacity[cell] = [a + getattr(one, name) for a, name in zip(capacity[cell], _PARTS, strict=True)]
+    for _, (flavor, resource, *amounts) in await capacity_in(connection, cluster, [edge], after):
+        cell = FlavorResource(flavor, resource)
+        capacity[cell] = [a + b for a, b in zip(capacity[cell], amounts, strict=True)]
 
 
 def _by_table(state: Rolled | None, closed: Piece) -> Iterator[tuple[Table, Piece]]:
@@ -134,7 +139,7 @@ def _stored(table: Table, cluster: str, closed: Piece) -> Any:
 def _stored_capacity(cluster: str, closed: Piece) -> Any:
     row = t.capacity_hour.c
     return (
-        select(row.flavor, row.resource, *(func.sum(row[name]) for name in _PARTS))
+        select(row.flavor, row.resource, *(func.sum(row[name]) for name in CAPACITY_AMOUNTS))
         .where(row.cluster_id == cluster, row.begins_at >= closed.begins, row.begins_at < closed.ends)
         .group_by(row.flavor, row.resource)
     )
@@ -142,7 +147,7 @@ def _stored_capacity(cluster: str, closed: Piece) -> Any:
 
 async def _booked(connection: AsyncConnection, cluster: str, ids: Iterable[str]) -> dict[str, BookedOn]:
     row = t.attribution.c
-    wanted: Sequence[str] = sorted(set(ids) - {NOBODY})
+    wanted: Sequence[str] = sorted(set(ids) - {NOT_BOOKED})
     columns = (
         row.id,
         row.namespace,

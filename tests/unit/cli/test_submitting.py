@@ -151,18 +151,9 @@ def test_a_right_on_a_custom_kind_is_not_said_to_be_in_a_role_that_has_no_custom
     assert "ClusterRole edit" not in result.stderr
 
 
-@pytest.mark.parametrize(("outcome", "code"), [("Succeeded", 0), ("Failed", 1), ("Deleted", 1)])
-def test_a_submitted_job_is_followed_until_it_ends(
-    write: Run, tmp_path: Path, script: Script, scripted: str, outcome: str, code: int
-) -> None:
+def decide_later(script: Script, after: list[Any]) -> None:
+    """Of the ledger readers know one decision at first, and these once they wait for more."""
     ledger = Ledger(script, decision(1, "Retired", details={"outcome": "Succeeded"}))
-    after = [
-        decision(2, "Queued", details={"queue": "main"}),
-        decision(3, "Queued", "other"),
-        decision(4, "Admitted", attempt=1),
-        decision(5, "Retired", "other", details={"outcome": "Succeeded"}),
-        decision(6, "Retired", details={"outcome": outcome}),
-    ]
 
     def answer(query: Any) -> Any:
         if query.get("wait"):
@@ -171,6 +162,20 @@ def test_a_submitted_job_is_followed_until_it_ends(
         return ledger.answer(query)
 
     script.answers["decisions"] = answer
+
+
+@pytest.mark.parametrize(("outcome", "code"), [("Succeeded", 0), ("Failed", 1), ("Deleted", 1)])
+def test_a_submitted_job_is_followed_until_it_ends(
+    write: Run, tmp_path: Path, script: Script, scripted: str, outcome: str, code: int
+) -> None:
+    after = [
+        decision(2, "Queued", details={"queue": "main"}),
+        decision(3, "Queued", "other"),
+        decision(4, "Admitted", attempt=1),
+        decision(5, "Retired", "other", details={"outcome": "Succeeded"}),
+        decision(6, "Retired", details={"outcome": outcome}),
+    ]
+    decide_later(script, after)
     result = write("submit", file(tmp_path, job()), "-q", "main", "--follow", "--server", scripted)
     assert result.exit_code == code, result.stderr
     assert [line.split()[3] for line in result.stdout.splitlines()[1:]] == ["Queued", "Admitted", "Retired"]
@@ -181,21 +186,13 @@ def test_a_submitted_job_is_followed_until_it_ends(
 def test_a_followed_job_whose_run_time_is_used_up_ends_with_1(
     write: Run, tmp_path: Path, script: Script, scripted: str
 ) -> None:
-    ledger = Ledger(script, decision(1, "Retired", details={"outcome": "Succeeded"}))
     used_up = {"code": "Deactivated", "message": "Deactivated: it ran for 4 s of 4 s"}
     after = [
         decision(2, "Queued", details={"queue": "main"}),
         decision(3, "Admitted", attempt=1),
         decision(4, "Pending", attempt=1, reason=used_up),
     ]
-
-    def answer(query: Any) -> Any:
-        if query.get("wait"):
-            ledger.rows += after
-            after.clear()
-        return ledger.answer(query)
-
-    script.answers["decisions"] = answer
+    decide_later(script, after)
     result = write("submit", file(tmp_path, job()), "-q", "main", "--follow", "--server", scripted)
     assert result.exit_code == 1
     assert "Job default/train: Deactivated: it ran for 4 s of 4 s" in result.stderr
