@@ -11,7 +11,7 @@ from datetime import datetime
 
 from queuectl.controller.commits import Commits, SteppedDown, Stopped
 from queuectl.controller.effects import WORKERS, Lanes
-from queuectl.controller.notices import PATIENCE, Notices, missed, slow_stops
+from queuectl.controller.notices import PATIENCE, Notices, warning
 from queuectl.controller.quarantine import SetAside
 from queuectl.controller.reports import LoopObserver, Reports
 from queuectl.core.decisions import Plan, Release, Retire, Verdict, smaller
@@ -214,9 +214,6 @@ class Controller:
         self._rang = False
         if (due_at := self._engine.due_at) is not None and due_at <= now:
             self._engine.handle([TimeCame(now)])
-            self._lanes.add_notices(
-                slow_stops(self._engine.features.slow_stops.take_late(self._engine.features.nodes.bound_pods))
-            )
         try:
             plan = self._engine.decide(now, self._options.budget)
         except IllegalTransition as error:
@@ -298,6 +295,6 @@ class Controller:
         while True:
             await asyncio.sleep(_SAY_EVERY)
             predicted = self._engine.features.nodes.take_predictions()
-            self._observer.predicted(predicted.admissions, len(predicted.misses))
-            self._lanes.add_notices(map(missed, predicted.misses[:_MOST_SAID]))
+            self._observer.predicted(predicted.admissions, predicted.misses)
+            self._lanes.add_notices(map(warning, self._engine.take_alarms()))
             self._lanes.add_notices(self._notices.due(asyncio.get_running_loop().time(), _MOST_SAID))

@@ -8,14 +8,13 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Retire
-from queuectl.core.features.nodes.expected import Miss
-from queuectl.core.features.slow_stops import SlowStop
+from queuectl.core.feature import Alarm
 from queuectl.core.model.reasons import Reason, redacted
 from queuectl.core.model.workload import Assignment, ObjectRef, WorkloadId
 from queuectl.ports.cluster import Notice
@@ -138,17 +137,10 @@ class Notices:
                 del self._due[one.ref.namespace]
 
 
-def missed(miss: Miss) -> Told:
-    """The nodes had room for its pods when it was admitted, and kube-scheduler finds none."""
-    text = f"kube-scheduler places pod {miss.pod} nowhere, though nodes had room: {miss.message}"
-    return miss.workload, Notice(miss.ref, "NotScheduled", text, warning=True, key=f"{miss.attempt}")
-
-
-def slow_stops(found: Iterable[SlowStop]) -> Iterator[Told]:
-    """Yield what is said of evictions that are late (L27)."""
-    for one in found:
-        key = f"{one.attempt}"
-        yield one.workload, Notice(one.ref, "StillTerminating", one.message, warning=True, key=key)
+def warning(alarm: Alarm) -> Told:
+    """Return the Event of an alarm."""
+    key = f"{alarm.attempt}"
+    return alarm.workload, Notice(alarm.ref, alarm.reason, alarm.message, warning=True, key=key)
 
 
 def _told(ref: ObjectRef, reason: Reason) -> str:

@@ -16,7 +16,7 @@ from queuectl.core.cycle.plan_draft import PlanDraft, admissions_turn
 from queuectl.core.decisions import (
     Plan,
 )
-from queuectl.core.feature import Number
+from queuectl.core.feature import Alarm, Number
 from queuectl.core.features.feature_set import new_state
 from queuectl.core.model.events import Event
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
@@ -189,6 +189,10 @@ class Engine:
     def numbers(self) -> list[Number]:
         """Return the numbers of features for metrics."""
         return self._state.features.numbers()
+
+    def take_alarms(self) -> list[Alarm]:
+        """Return what users of workloads are to be told beside decisions. Each is returned once."""
+        return self._state.features.take_alarms()
 
     def cluster_report(self) -> ClusterReport:
         """Return what no report of a queue has. Costs the workloads that wait without a queue."""

@@ -25,12 +25,25 @@ from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     LedgerSnapshot,
+    ObjectRef,
     Observation,
     PastAttempts,
     PodSet,
     Workload,
     WorkloadId,
 )
+
+
+class Alarm(NamedTuple):
+    """What users of a workload are told beside decisions."""
+
+    workload: WorkloadId
+    ref: ObjectRef
+    attempt: int
+    reason: str
+    """In CamelCase, as that of a Kubernetes Event."""
+    message: str
+    """One sentence."""
 
 
 class Number(NamedTuple):
@@ -289,6 +302,10 @@ class Feature:
         """Return its numbers for metrics."""
         return ()
 
+    def take_alarms(self) -> Iterable[Alarm]:
+        """Return its alarms since the last call."""
+        return ()
+
     def changed_warnings(self) -> Set[str]:
         """Bring its warnings up to date. Return the ClusterQueues that have others than before."""
         return frozenset()
@@ -510,6 +527,9 @@ class Features:
 
     def numbers(self) -> list[Number]:
         return [number for feature in self._all for number in feature.numbers()]
+
+    def take_alarms(self) -> list[Alarm]:
+        return [alarm for feature in self._all for alarm in feature.take_alarms()]
 
     def changed_warnings(self) -> Set[str]:
         return frozenset().union(*(feature.changed_warnings() for feature in self.active))

@@ -60,7 +60,7 @@ def new_state(
         NamespaceLimits(state),
         RunTime(state),
         PodsReadyClocks(configuration, state.directory.queues),
-        SlowStops(configuration.terminating_alarm),
+        SlowStops(configuration.terminating_alarm, nodes),
         PastUsage(configuration.usage_sharing),
         Accounts(configuration.account_keys, state.directory),
     )

@@ -9,7 +9,7 @@ from typing import ClassVar
 from queuectl.core.decisions import Admit, Decision, Evict
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry, Shape
-from queuectl.core.feature import Feature, Kernel
+from queuectl.core.feature import Alarm, Feature, Kernel
 from queuectl.core.features.nodes.expected import Predicted, Predictions
 from queuectl.core.features.nodes.facts import ToldNodes, capacities, take_facts
 from queuectl.core.features.nodes.losses import LostPods
@@ -256,8 +256,11 @@ class Nodes(Feature):
         return take_facts(self.room) if self._kernel.synced else None
 
     def take_predictions(self) -> Predicted:
-        """Return how often room was found since the last call, and where kube-scheduler did not find it."""
+        """Return how often room was found since the last call, and how often kube-scheduler found none."""
         return self.predictions.take()
+
+    def take_alarms(self) -> list[Alarm]:
+        return self.predictions.take_alarms()
 
     def expected(self, workload: WorkloadId) -> list[tuple[str, Amounts]]:
         """Return the nodes where pods of an admitted workload are expected that are not bound (M7), each with

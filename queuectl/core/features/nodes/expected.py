@@ -13,6 +13,7 @@ from operator import eq, ge, itemgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from queuectl.core.feature import Alarm
 from queuectl.core.features.nodes.bound import BoundPods
 from queuectl.core.features.nodes.inventory import Inventory, Vector
 from queuectl.core.features.nodes.node_choice import Match, Matcher
@@ -22,6 +23,7 @@ from queuectl.core.model.resources import Amounts
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 
 NOTHING: Final[Mapping[WorkloadId, Pods]] = MappingProxyType({})
+_MOST_ALARMS: Final = 20
 
 
 class ExpectedHolder(NamedTuple):
@@ -300,33 +302,23 @@ def _kinds(bound: Iterable[Pod], matches: Sequence[Match], inventory: Inventory)
         yield inventory.vector(pod.requests), numbers
 
 
-class Miss(NamedTuple):
-    """The first pod of an attempt that kube-scheduler found no node for."""
-
-    ref: ObjectRef
-    """Of the workload."""
-    workload: WorkloadId
-    attempt: int
-    pod: str
-    message: str
-    """What kube-scheduler says."""
-
-
 class Predicted(NamedTuple):
-    """Since the last look."""
+    """How many, since the last call."""
 
     admissions: int
     """Those for which nodes limit something: room was found for all their pods."""
-    misses: tuple[Miss, ...]
-    """At most one for each of these admissions."""
+    misses: int
+    """Those of a pod of which kube-scheduler found no node; at most one for each of these admissions."""
 
 
 class Predictions:
+    """Whether kube-scheduler finds the room for pods that was found at their admission."""
+
     def __init__(self) -> None:
         self._open: dict[WorkloadId, tuple[ObjectRef, int]] = {}
         """Attempts that this process has admitted with room, and that no pod has missed."""
-        self._admissions = 0
-        self._misses: list[Miss] = []
+        self._admissions = self._misses = 0
+        self._alarms: list[Alarm] = []
 
     def admitted(self, workload: WorkloadId, ref: ObjectRef, attempt: int) -> None:
         """Room was found for all pods of this attempt."""
@@ -341,9 +333,17 @@ class Predictions:
         if pod.unschedulable is None or pod.workload is None or pod.workload not in self._open:
             return
         ref, attempt = self._open.pop(pod.workload)
-        self._misses.append(Miss(ref, pod.workload, attempt, pod.name, pod.unschedulable))
+        self._misses += 1
+        if len(self._alarms) < _MOST_ALARMS:
+            text = f"kube-scheduler places pod {pod.name} nowhere, though nodes had room: {pod.unschedulable}"
+            self._alarms.append(Alarm(pod.workload, ref, attempt, "NotScheduled", text))
 
     def take(self) -> Predicted:
-        found = Predicted(self._admissions, tuple(self._misses))
-        self._admissions, self._misses = 0, []
-        return found
+        numbers = Predicted(self._admissions, self._misses)
+        self._admissions = self._misses = 0
+        return numbers
+
+    def take_alarms(self) -> list[Alarm]:
+        """Return an alarm for each of the first misses since the last call."""
+        alarms, self._alarms = self._alarms, []
+        return alarms

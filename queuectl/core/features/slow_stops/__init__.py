@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Protocol
 
 from queuectl.core.decisions import Decision, Evict
 from queuectl.core.entries import Entry
-from queuectl.core.feature import Feature, Number
-from queuectl.core.model.workload import Attempt, LedgerSnapshot, ObjectRef, Phase, WorkloadId
+from queuectl.core.feature import Alarm, Feature, Number
+from queuectl.core.model.workload import Attempt, LedgerSnapshot, Phase, WorkloadId
 
 
-class SlowStop(NamedTuple):
-    """An eviction that has not ended in time."""
-
-    workload: WorkloadId
-    ref: ObjectRef
-    attempt: int
-    since: datetime
-    """When it was evicted."""
-    seconds: int
-    """The time that it had."""
-    pods: tuple[str, ...]
-    """The first of its bound pods, each with its node."""
-
-    @property
-    def message(self) -> str:
-        """What is to be known of it, as one sentence for users."""
-        named = f": {', '.join(self.pods)}" if self.pods else ""
-        return (
-            f"was evicted, and {self.seconds} s later not all of its pods have ended{named}; "
-            "its quota is not released before that, unless an admin releases it by force"
-        )
+class PodNames(Protocol):
+    def bound_pods(self, workload: WorkloadId) -> tuple[str, ...]:
+        """Return the first pods of a workload that are bound, each with its node."""
 
 
 class SlowStops(Feature):
     decisions: ClassVar = frozenset({Evict})
 
-    def __init__(self, seconds: int) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: int, nodes: PodNames) -> None:
+        """`seconds`: the time that evicted pods have to end."""
+        self._seconds, self._nodes = seconds, nodes
         self._evicting: set[WorkloadId] = set()
         self._late: dict[WorkloadId, None] = {}
         self._fresh: dict[WorkloadId, Entry] = {}
-        """Those of `_late` that no driver has been told of."""
+        """Those of `_late` without an alarm yet."""
 
     @property
     def set_aside(self) -> Set[WorkloadId]:
@@ -81,13 +64,17 @@ class SlowStops(Feature):
         what = "Evicted workloads whose pods have not ended within scheduling.terminatingAlarmSeconds."
         return (Number("slow_stops", what, len(self._late)),)
 
-    def take_late(self, pods: Callable[[WorkloadId], tuple[str, ...]]) -> list[SlowStop]:
-        """Return the evictions that became late since the last call. `pods`: names of the bound pods."""
+    def take_alarms(self) -> Iterator[Alarm]:
+        """Yield an alarm for each eviction that became late since the last call."""
         fresh, self._fresh = self._fresh, {}
-        return [
-            SlowStop(
-                entry.id, entry.ref, entry.attempt.number, entry.evicted_at, self._seconds, pods(entry.id)
-            )
-            for entry in fresh.values()
-            if entry.attempt is not None and entry.evicted_at is not None
-        ]
+        for entry in fresh.values():
+            if entry.attempt is not None:
+                message = self._message(self._nodes.bound_pods(entry.id))
+                yield Alarm(entry.id, entry.ref, entry.attempt.number, "StillTerminating", message)
+
+    def _message(self, pods: Sequence[str]) -> str:
+        named = f": {', '.join(pods)}" if pods else ""
+        return (
+            f"was evicted, and {self._seconds} s later not all of its pods have ended{named}; "
+            "its quota is not released before that, unless an admin releases it by force"
+        )

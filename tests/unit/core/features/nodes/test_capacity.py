@@ -205,12 +205,12 @@ def test_a_pod_that_is_not_scheduled_is_a_miss_of_its_admission_once() -> None:
     world = NodeWorld(node("a", 8, A100), policies=POLICIES)
     world.asks(gang("job", 2, 2))
     world.tell(PodObserved(unscheduled("job")), PodObserved(replace(unscheduled("job"), uid="other")))
-    found = world.engine.features.nodes.take_predictions()
-    assert found.admissions == 1
-    assert [(one.ref.name, one.attempt, one.pod, one.message) for one in found.misses] == [
-        ("job", 1, "job-0", "0/1 nodes fit")
+    assert world.engine.features.nodes.take_predictions() == (1, 1)
+    assert [(alarm.ref.name, alarm.attempt, alarm.message) for alarm in world.engine.take_alarms()] == [
+        ("job", 1, "kube-scheduler places pod job-0 nowhere, though nodes had room: 0/1 nodes fit")
     ]
-    assert world.engine.features.nodes.take_predictions() == (0, ())
+    assert world.engine.features.nodes.take_predictions() == (0, 0)
+    assert world.engine.take_alarms() == []
 
 
 def test_an_admission_that_nodes_do_not_limit_predicts_nothing() -> None:
@@ -218,7 +218,7 @@ def test_an_admission_that_nodes_do_not_limit_predicts_nothing() -> None:
     world = NodeWorld(node("a", 8, A100), policies=(elastic, *POLICIES[1:]))
     world.asks(gang("job", 2, 2))
     world.tell(PodObserved(unscheduled("job")))
-    assert world.engine.features.nodes.take_predictions() == (0, ())
+    assert world.engine.features.nodes.take_predictions() == (0, 0)
 
 
 def test_demand_is_summed_over_workloads_that_wait_for_the_same() -> None:

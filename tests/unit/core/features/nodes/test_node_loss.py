@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.decisions import Decision, Evict, Release
-from queuectl.core.features.slow_stops import SlowStop
 from queuectl.core.inbox import Inbox
 from queuectl.core.model.events import ContextGone, ContextObserved, Event, PodGone
 from queuectl.core.model.policy import Node, NodeRules, Policy, SchedulingConfiguration, Taint
@@ -230,10 +229,6 @@ def test_two_workloads_that_one_loss_evicts_are_one_failure_of_the_node() -> Non
     assert engine_state.room(world.engine).inventory.avoided == {}
 
 
-def late_stops(world: NodeWorld) -> list[SlowStop]:
-    return world.engine.features.slow_stops.take_late(world.engine.features.nodes.bound_pods)
-
-
 def test_pods_of_an_evicted_workload_that_do_not_end_are_said_once_with_their_nodes() -> None:
     world = nodes_with_two(3)
     one = runs(world, "gang", "n0", "n1")
@@ -241,13 +236,13 @@ def test_pods_of_an_evicted_workload_that_do_not_end_are_said_once_with_their_no
     assert list(evictions(world.run())) == ["gang"]
     world.end_pods("gang", 1)
     world.pass_time(599)
-    assert (late_stops(world), world.engine.numbers()[0].value) == ([], 0)
+    assert (world.engine.take_alarms(), world.engine.numbers()[0].value) == ([], 0)
     world.pass_time(1)
-    assert [late.message for late in late_stops(world)] == [
+    assert [alarm.message for alarm in world.engine.take_alarms()] == [
         "was evicted, and 600 s later not all of its pods have ended: gang-1 on node n1; "
         "its quota is not released before that, unless an admin releases it by force"
     ]
-    assert (late_stops(world), world.engine.numbers()[0].value) == ([], 1)
+    assert (world.engine.take_alarms(), world.engine.numbers()[0].value) == ([], 1)
     world.tell(PodGone("gang-1"))
     world.end_eviction("gang")
     assert world.engine.numbers()[0].value == 0
