@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from queuectl.app import kueue
 from queuectl.app.kinds import Kinds, job_kinds
-from queuectl.app.process import stop_on_signals
+from queuectl.app.process import collect_all, collect_young, stop_on_signals
 from queuectl.app.verifier import comparisons
 from queuectl.controller.loop import Controller, LoopOptions
 from queuectl.core.engine import Engine
@@ -220,10 +220,12 @@ async def run(
             all_parts = replace(parts, beside=(*parts.beside, upkeep, verify))
             return await lead_once(settings, kinds, all_parts, session, metrics, startup)
 
+    collect_young()
     async with asyncio.TaskGroup() as tasks:
         beside = [
             tasks.create_task(_measure_lag(metrics)),
             tasks.create_task(_serve_metrics(settings, metrics, startup)),
+            tasks.create_task(collect_all()),
         ]
         leading = tasks.create_task(in_turns(turn, metrics, startup))
         stop_on_signals(lambda: startup.stop(leading))

@@ -34,7 +34,7 @@ YOUNG: Final = 2_000
 """Objects after which the new ones are collected, in some milliseconds. Engines of what-ifs, which are most
 of them, are freed without the collector."""
 ALL_SECONDS: Final = 300.0
-"""How often all objects are collected: with 50,000 pending workloads no request is answered for 0.2 s."""
+"""How often all objects are collected: with 50,000 pending workloads nothing else is done for 0.2 s."""
 _NEVER: Final = 2**31 - 1
 
 

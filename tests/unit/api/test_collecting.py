@@ -1,4 +1,4 @@
-"""Garbage collection of the REST process."""
+"""Garbage collection of processes that serve."""
 
 from __future__ import annotations
 
