@@ -11,7 +11,7 @@ import click
 from queuectl.cli import completion, printing, rest
 from queuectl.cli.arguments import Since
 from queuectl.cli.completion import NAMESPACE
-from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.options import Failure, Options, command, with_options
 from queuectl.cli.printing import Column, printable
 from queuectl.cli.reading import AS_OF, WORKLOAD, When, workload_of
 from queuectl.cli.rest import Document, Server
@@ -21,7 +21,7 @@ from queuectl.screen.text import figure
 _PARTS: Final = (Column("WAITED", right=True), Column("SHARE", right=True), Column("FOR"))
 
 
-@click.command("waited")
+@command("waited")
 @WORKLOAD
 @NAMESPACE
 @AS_OF
@@ -79,7 +79,7 @@ _KEYS: Final = {"CLUSTERQUEUE": "clusterQueue", "FLAVOR": "flavor", "RESOURCE": 
 _HIDDEN: Final = "queues not shown to you"
 
 
-@click.command("share")
+@command("share")
 @click.argument("queue", metavar="[CLUSTERQUEUE]", required=False, shell_complete=completion.cluster_queues)
 @click.option(
     "--cohort",
@@ -205,7 +205,7 @@ TIMEOUT_SECONDS: Final = 75.0
 """More than the minute that the server takes at most."""
 
 
-@click.command("eta")
+@command("eta")
 @WORKLOAD
 @NAMESPACE
 @with_options

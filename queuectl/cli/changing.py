@@ -10,7 +10,8 @@ import click
 
 from queuectl.cli import completion, contexts, printing, rest, writing
 from queuectl.cli.arguments import kind_and_name
-from queuectl.cli.options import Options, with_options
+from queuectl.cli.choosing import Choice, chosen, confirm_all, targets
+from queuectl.cli.options import Options, command, with_options
 from queuectl.cli.progress import waiting
 from queuectl.cli.resources import split
 
@@ -48,8 +49,8 @@ _TIMEOUT = click.option(
 )
 
 
-@click.command("hold")
-@kind_and_name("workload", completion.workloads)
+@command("hold")
+@chosen
 @completion.NAMESPACE
 @writing.YES
 @REASON
@@ -58,37 +59,37 @@ _TIMEOUT = click.option(
 @with_options
 def hold(
     options: Options,
-    workload: str,
+    choice: Choice,
     namespace: str | None,
     yes: bool,
     reason: str | None,
     wait: bool,
     timeout: float,
 ) -> None:
-    """Keep a workload out of its queue. One that runs is evicted: `hold` asks first.
+    """Keep workloads out of their queue. What runs is evicted: `hold` asks first.
 
-    `release` lets it queue again.
+    `release` lets them queue again.
     """
     _change_hold(
-        options, workload, namespace, held=True, yes=yes, reason=reason, wait=timeout if wait else None
+        options, choice, namespace, held=True, yes=yes, reason=reason, wait=timeout if wait else None
     )
 
 
-@click.command("release")
-@kind_and_name("workload", completion.workloads)
+@command("release")
+@chosen
 @completion.NAMESPACE
 @REASON
 @_WAIT
 @_TIMEOUT
 @with_options
 def release(
-    options: Options, workload: str, namespace: str | None, reason: str | None, wait: bool, timeout: float
+    options: Options, choice: Choice, namespace: str | None, reason: str | None, wait: bool, timeout: float
 ) -> None:
-    """Let a workload that is on hold queue again."""
-    _change_hold(options, workload, namespace, held=False, reason=reason, wait=timeout if wait else None)
+    """Let workloads that are on hold queue again."""
+    _change_hold(options, choice, namespace, held=False, reason=reason, wait=timeout if wait else None)
 
 
-@click.command("force-release")
+@command("force-release")
 @kind_and_name("workload", completion.workloads)
 @completion.NAMESPACE
 @writing.YES
@@ -126,7 +127,7 @@ def force_release(
     writing.run(options, target, work)
 
 
-@click.command("stop")
+@command("stop")
 @kind_and_name("queue", completion.queues)
 @completion.NAMESPACE
 @click.option("--drain", is_flag=True, help="Evict its admitted workloads too.")
@@ -148,7 +149,7 @@ def stop(
     _change_stop(options, queue, namespace, policy, reason, wait=timeout if wait else None)
 
 
-@click.command("resume")
+@command("resume")
 @kind_and_name("queue", completion.queues)
 @completion.NAMESPACE
 @REASON
@@ -167,7 +168,7 @@ def resume(
 
 def _change_hold(
     options: Options,
-    workload: str,
+    choice: Choice,
     given: str | None,
     *,
     held: bool,
@@ -178,30 +179,31 @@ def _change_hold(
     from queuectl.changes import consequences
     from queuectl.changes import edit as changing
 
-    namespace = contexts.namespace(options, given)
-    kind, name = split(workload)
-    target = writing.target(lambda: changing.workload(options.kinds(), kind, namespace, name))
-    server = _server(options, namespace, held=held) if wait is not None else None
+    aims = targets(options, choice, given)
+    if wait is not None and (len(aims) > 1 or choice.dry_run):
+        raise click.UsageError("--wait is for one workload, and for a change that is written")
+    server = _server(options, str(aims[0].namespace), held=held) if wait is not None else None
+    sure = confirm_all(aims, choice, done="put on hold", yes=yes) if held else True
 
-    def allowed(now: Json) -> None:
-        if held and (lost := consequences.lost_by_hold(target, now)):
-            writing.confirm(lost, yes=yes)
+    async def work(session: Session, target: WorkloadTarget) -> None:
+        def allowed(now: Json) -> None:
+            if held and (lost := consequences.lost_by_hold(target, now)):
+                writing.confirm(lost, yes=sure)
 
-    async def work(session: Session) -> None:
         change = await changing.hold(session, target, held, allowed, reason)
-        say(change, options, consequences.hold_means(change, target, held))
+        say(change, options, consequences.hold_means(change, target, held), several=len(aims) > 1)
         if wait is None or changing.over(change.object, target.row):
             return
         async with waiting(wait, f"{target} {'is on hold' if held else 'queues again'}") as tell:
             if server is not None:
-                path = ("workloads", namespace, kind, name)
+                path = ("workloads", str(target.namespace), target.kind.lower(), target.name)
                 await _until(lambda: asyncio.to_thread(_not_seen, server, path, held=held), tell)
             else:
                 await changing.wait(
                     session, target, lambda obj: changing.still_running(obj, target.row), tell
                 )
 
-    writing.run(options, target, work)
+    writing.run_each(options, aims, work, dry_run=choice.dry_run)
 
 
 def _not_seen(server: rest.Server, path: tuple[str, ...], *, held: bool) -> str | None:
@@ -277,7 +279,8 @@ def _change_stop(
 # --- both ---------------------------------------------------------------------------------------------
 
 
-def say(change: EditedField, options: Options, meaning: str) -> None:
+def say(change: EditedField, options: Options, meaning: str, *, several: bool = False) -> None:
+    """Print a change; `several`: one of several, in a line each."""
     if options.output == "table":
         field = change.field.rpartition(".")[2] if "[" not in change.field else change.field
         click.echo(
@@ -287,6 +290,8 @@ def say(change: EditedField, options: Options, meaning: str) -> None:
                 else f"{change.target}: {field} is {change.after or 'unset'}"
             )
         )
+        if several:
+            return
         click.echo(meaning)
         if change.reason:
             click.echo(printing.printable(f"Reason kept: {change.reason}"))
@@ -300,7 +305,7 @@ def say(change: EditedField, options: Options, meaning: str) -> None:
         "written": change.written,
         "reason": change.reason,
     }
-    printing.document(document, options.output)
+    (printing.line if several else printing.document)(document, options.output)
 
 
 async def _until(look: Callable[[], Awaitable[str | None]], told: Callable[[str], None]) -> None:
@@ -309,56 +314,56 @@ async def _until(look: Callable[[], Awaitable[str | None]], told: Callable[[str]
         await asyncio.sleep(_POLL_SECONDS)
 
 
-@click.command("move")
-@kind_and_name("workload", completion.workloads)
+@command("move")
+@chosen
 @click.option(
     "--to",
     "queue",
     required=True,
     metavar="LOCALQUEUE",
-    help="The LocalQueue of its namespace in which it is to wait.",
+    help="The LocalQueue of their namespace in which they are to wait.",
     shell_complete=completion.local_queues,
 )
 @completion.NAMESPACE
 @REASON
 @with_options
-def move(options: Options, workload: str, queue: str, namespace: str | None, reason: str | None) -> None:
-    """Move a workload that waits to another LocalQueue of its namespace.
+def move(options: Options, choice: Choice, queue: str, namespace: str | None, reason: str | None) -> None:
+    """Move workloads that wait to another LocalQueue of their namespace.
 
-    Its priority and creation time stay, and these order it there. One that runs stays where it is charged:
+    Priority and creation time stay, and these order them there. One that runs stays where it is charged:
     `hold` it first.
     """
     from queuectl.changes import consequences
     from queuectl.changes import move as moving
 
-    target = targeted(options, workload, namespace)
+    aims = targets(options, choice, namespace)
 
-    def allowed(now: Json) -> None:
-        consequences.waits(target, now)
+    async def work(session: Session, target: WorkloadTarget) -> None:
+        def allowed(now: Json) -> None:
+            consequences.waits(target, now)
 
-    async def work(session: Session) -> None:
         change = await moving.move(session, target, queue, allowed, reason)
-        say(change, options, consequences.move_means(change))
+        say(change, options, consequences.move_means(change), several=len(aims) > 1)
 
-    writing.run(options, target, work)
+    writing.run_each(options, aims, work, dry_run=choice.dry_run)
 
 
-@click.command("priority")
-@kind_and_name("workload", completion.workloads)
-@click.option("--class", "name", metavar="NAME", help="The WorkloadPriorityClass that it is to have.")
-@click.option("--unset", is_flag=True, help="Remove its class: that of its pods counts, if they have one.")
+@command("priority")
+@chosen
+@click.option("--class", "name", metavar="NAME", help="The WorkloadPriorityClass that they are to have.")
+@click.option("--unset", is_flag=True, help="Remove the class: that of the pods counts, if they have one.")
 @completion.NAMESPACE
 @REASON
 @with_options
 def priority(
     options: Options,
-    workload: str,
+    choice: Choice,
     name: str | None,
     unset: bool,
     namespace: str | None,
     reason: str | None,
 ) -> None:
-    """Change the priority class of a workload that waits or runs.
+    """Change the priority class of workloads that wait or run.
 
     One that waits is ordered by the new priority and its creation time, which stays. One that runs is not
     stopped; from then on the new priority decides which workloads may preempt it.
@@ -368,16 +373,16 @@ def priority(
     from queuectl.changes import consequences
     from queuectl.changes import move as moving
 
-    target = targeted(options, workload, namespace)
+    aims = targets(options, choice, namespace)
 
-    def allowed(now: Json) -> None:
-        consequences.not_over(target, now, "another priority")
+    async def work(session: Session, target: WorkloadTarget) -> None:
+        def allowed(now: Json) -> None:
+            consequences.not_over(target, now, "another priority")
 
-    async def work(session: Session) -> None:
         change = await moving.set_priority(session, target, name, allowed, reason)
-        say(change, options, consequences.priority_means(change, target))
+        say(change, options, consequences.priority_means(change, target), several=len(aims) > 1)
 
-    writing.run(options, target, work)
+    writing.run_each(options, aims, work, dry_run=choice.dry_run)
 
 
 def targeted(options: Options, workload: str, given: str | None) -> WorkloadTarget:

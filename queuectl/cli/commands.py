@@ -11,7 +11,7 @@ import click
 from queuectl import __version__
 from queuectl.cli import printing
 from queuectl.cli.arguments import meant
-from queuectl.cli.options import Options, common, given_first, with_options
+from queuectl.cli.options import Options, command, common, given_first, with_options
 
 _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Workloads": {
@@ -24,13 +24,13 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "eta": ("answers", "Show when a pending workload starts, as far as the past tells."),
         "preemptions": ("preemptions", "Show what was preempted, for what, and what may be."),
         "wait": ("waiting", "Wait until a workload has started or is finished."),
-        "hold": ("changing", "Keep a workload out of its queue."),
-        "release": ("changing", "Let a workload that is on hold queue again."),
+        "hold": ("changing", "Keep workloads out of their queue."),
+        "release": ("changing", "Let workloads that are on hold queue again."),
         "force-release": ("changing", "Release the quota of an evicted workload although pods exist."),
         "fit": ("fitting", "Change the pods or GPUs of a workload that waits; it keeps its place."),
-        "move": ("changing", "Move a workload that waits to another LocalQueue."),
-        "priority": ("changing", "Change the priority class of a workload."),
-        "cancel": ("submitting", "Delete a workload that is pending or runs."),
+        "move": ("changing", "Move workloads that wait to another LocalQueue."),
+        "priority": ("changing", "Change the priority class of workloads."),
+        "cancel": ("submitting", "Delete workloads that are pending or run."),
     },
     "Live views": {
         "top": ("watching", "Watch queues, running and pending workloads, and reasons."),
@@ -130,7 +130,7 @@ def _unknown(name: str, context: click.Context) -> click.UsageError:
     return click.UsageError(f"there is no command {name!r}{meant(name, _COMMANDS)}", context)
 
 
-@click.command("help")
+@command("help")
 @click.argument("command", required=False)
 @click.pass_context
 def help_(context: click.Context, command: str | None) -> None:
@@ -146,7 +146,7 @@ def help_(context: click.Context, command: str | None) -> None:
         click.echo(found.get_help(about))
 
 
-@click.command("version")
+@command("version")
 @with_options
 def version(options: Options) -> None:
     """Print the version."""

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from queuectl.cli import rest
 from queuectl.cli.arguments import Complete
-from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.options import Failure, Options, command, with_options
 from queuectl.cli.rest import Document
 
 _SECONDS: Final = 1.0
@@ -22,7 +22,7 @@ NO_FILES: Final = ":4"
 """kubectl's directive: complete nothing else."""
 
 
-@click.command("completion")
+@command("completion")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @with_options
 def completion(options: Options, shell: str) -> None:

@@ -10,7 +10,7 @@ import click
 from queuectl.cli import completion, printing, rest, writing
 from queuectl.cli.arguments import kind_and_name
 from queuectl.cli.changing import REASON, targeted
-from queuectl.cli.options import NotGood, Options, with_options
+from queuectl.cli.options import NotGood, Options, command, with_options
 from queuectl.kinds.json_fields import MAX_COUNT
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NUMBER: Final = click.IntRange(min=1, max=MAX_COUNT)
 
 
-@click.command("fit")
+@command("fit")
 @kind_and_name("workload", completion.workloads)
 @click.option(
     "--gpus",

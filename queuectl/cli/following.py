@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from queuectl.cli import completion, decisions, printing, rest
-from queuectl.cli.options import Options, parse_ago, with_options
+from queuectl.cli.options import Options, command, parse_ago, with_options
 from queuectl.cli.rest import Document, NoAnswer, Server
 
 LAST: Final = 20
@@ -42,7 +42,7 @@ class SinceSequence(click.ParamType[int | timedelta]):
         self.fail(f"{text!r} is neither a sequence number nor a time such as 90s, 15m, 2h, 7d", param, ctx)
 
 
-@click.command("events")
+@command("events")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new decisions, until interrupted.")
 @click.option(
     "--since",

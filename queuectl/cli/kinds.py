@@ -11,7 +11,7 @@ import click
 from queuectl.cli import contexts, printing, rest
 from queuectl.cli.importing import documents_of
 from queuectl.cli.operating import call
-from queuectl.cli.options import Failure, NotGood, Options, with_options
+from queuectl.cli.options import Failure, NotGood, Options, command, with_options
 from queuectl.cli.printing import amount, field, printable, table_of
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _described(one: SampleOutcome) -> dict[str, Any]:
 _OPTIONAL = ("mutating", "webhook", "default-queue", "kueue-labels")
 
 
-@click.command("manifests")
+@command("manifests")
 @click.option(
     "--component",
     "components",

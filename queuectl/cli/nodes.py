@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from queuectl.cli import completion, printing, rest
-from queuectl.cli.options import Options, with_options
+from queuectl.cli.options import Options, command, with_options
 from queuectl.cli.printing import Column, Lines, amount, printable
 from queuectl.cli.reading import AS_OF, When
 from queuectl.cli.rest import Document
@@ -34,7 +34,7 @@ _DEMAND: Final = (
 _OTHERS: Final = "others"
 
 
-@click.command("info")
+@command("info")
 @click.argument("flavor", required=False, metavar="[FLAVOR]", shell_complete=completion.flavors)
 @click.option("--unmanaged", is_flag=True, help="Show use by pods that belong to no workload, by namespace.")
 @click.option("--demand", is_flag=True, help="Show pods of pending workloads that wait for quota or room.")

@@ -9,11 +9,11 @@ import click
 from queuectl.cli import printing
 from queuectl.cli.arguments import meant
 from queuectl.cli.operating import call, serve
-from queuectl.cli.options import NotGood, Options, with_options
+from queuectl.cli.options import NotGood, Options, command, with_options
 from queuectl.cli.printing import field, shown, table_of
 
 
-@click.command("notifier")
+@command("notifier")
 @with_options
 def notifier(options: Options) -> None:
     """Send messages about decisions to the sinks in section `notifications` of the configuration.
@@ -26,7 +26,7 @@ def notifier(options: Options) -> None:
     serve(notifying.run_notifier(settings))
 
 
-@click.command("notifications")
+@command("notifications")
 @click.option("--test", "name", metavar="NAME", help="Send a test message to this sink, from this process.")
 @with_options
 def notifications(options: Options, name: str | None) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from queuectl.cli import printing
-from queuectl.cli.options import Failure, NotGood, Options, with_options
+from queuectl.cli.options import Failure, NotGood, Options, command, with_options
 
 Found = TypeVar("Found")
 
@@ -93,7 +93,7 @@ def _failure(error: BaseException) -> Failure | None:
     return None
 
 
-@click.command("controller")
+@command("controller")
 @click.option("--observe", is_flag=True, help="Decide and record only: write nothing to the cluster.")
 @with_options
 def controller(options: Options, *, observe: bool) -> None:
@@ -105,7 +105,7 @@ def controller(options: Options, *, observe: bool) -> None:
     serve(run(settings, kubeconfig, context))
 
 
-@click.command("api")
+@command("api")
 @with_options
 def api(options: Options) -> None:
     """Serve queues, workloads and reasons over REST, read-only."""
@@ -115,7 +115,7 @@ def api(options: Options) -> None:
     serve(reading.run_api(settings, kubeconfig, context))
 
 
-@click.command("webhook")
+@command("webhook")
 @with_options
 def webhook(options: Options) -> None:
     """Suspend labelled workloads at creation, for clusters without mutating policies (before 1.36)."""
@@ -125,7 +125,7 @@ def webhook(options: Options) -> None:
     serve(app.run_webhook(settings, options.kubeconfig, options.context))
 
 
-@click.command("migrate")
+@command("migrate")
 @with_options
 def migrate(options: Options) -> None:
     """Create the ledger's tables, or update them to this version."""
@@ -139,7 +139,7 @@ def migrate(options: Options) -> None:
         printing.document({"migrated": True}, options.output)
 
 
-@click.command("verify")
+@command("verify")
 @click.option(
     "--from-checkpoint",
     is_flag=True,
@@ -175,7 +175,7 @@ def _plain(finding: object) -> object:
     return finding if finding is None or isinstance(finding, bool | int | float) else str(finding)
 
 
-@click.command("rebuild")
+@command("rebuild")
 @with_options
 def rebuild(options: Options) -> None:
     """Restore the open holds of a lost ledger from the workloads in the cluster. Stops none of them."""
@@ -195,7 +195,7 @@ _PORT = click.IntRange(0, 65535)
 _PORT_HELP: Final = "0: the port of the last run, or a free one."
 
 
-@click.command("sandbox")
+@command("sandbox")
 @click.option("--empty", is_flag=True, help="Load no example, and make no nodes.")
 @click.option("--reset", is_flag=True, help="Start from empty data: delete that of earlier runs.")
 @click.option("--headless", is_flag=True, help="Print plain lines, for scripts.")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -171,24 +171,49 @@ class _Format(click.ParamType[str]):
         return [CompletionItem(one) for one in (*FORMATS, *self._others) if one.startswith(incomplete)]
 
 
+class Command(click.Command):
+    """A command whose help lists its own options first, then those that say where the cluster is."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own: list[tuple[str, str]] = []
+        connection: list[tuple[str, str]] = []
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if row is not None:
+                (connection if isinstance(parameter, _ConnectionOption) else own).append(row)
+        for heading, rows in (("Options", own), ("Connection", connection)):
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+def command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
+    return click.command(name, cls=Command, **attributes)
+
+
+class _ConnectionOption(click.Option):
+    """A common flag that says which cluster, ledger or server is meant."""
+
+
+_connection: Final = partial(click.option, cls=_ConnectionOption)
+
+
 def common(command: Callable[..., Any], formats: tuple[str, ...] = SELECTIONS) -> Callable[..., Any]:
     """The common flags. `formats`: output formats besides FORMATS."""
     decorators = (
-        click.option("--config", type=_PATH, help="Configuration file (YAML)."),
-        click.option("--kubeconfig", type=_PATH, help="Kubeconfig of the cluster."),
-        click.option("--context", help="Context in the kubeconfig."),
-        click.option(
-            "--database-url", envvar="QUEUECTL_DATABASE_URL", help="postgresql://USER@HOST/DATABASE"
-        ),
-        click.option("--data", type=_PATH, envvar="QUEUECTL_DATA", help="Folder of the sandbox."),
-        click.option("--server", envvar="QUEUECTL_SERVER", help="URL of `queuectl api`."),
-        click.option(
+        _connection("--config", type=_PATH, help="Configuration file (YAML)."),
+        _connection("--kubeconfig", type=_PATH, help="Kubeconfig of the cluster."),
+        _connection("--context", help="Context in the kubeconfig."),
+        _connection("--database-url", envvar="QUEUECTL_DATABASE_URL", help="postgresql://USER@HOST/DATABASE"),
+        _connection("--data", type=_PATH, envvar="QUEUECTL_DATA", help="Folder of the sandbox."),
+        _connection("--server", envvar="QUEUECTL_SERVER", help="URL of `queuectl api`."),
+        _connection(
             "--server-ca",
             type=_PATH,
             envvar="QUEUECTL_SERVER_CA",
             help="CA certificates (PEM) for --server.  [default: the system's]",
         ),
-        click.option(
+        _connection(
             "--token-file", type=_PATH, help="File with the token for --server; else QUEUECTL_TOKEN."
         ),
         click.option(

@@ -10,13 +10,13 @@ import click
 from queuectl.cli import completion, printing, rest
 from queuectl.cli.explain import change_text, named, pod_set_text
 from queuectl.cli.importing import texts
-from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.options import Failure, Options, command, with_options
 from queuectl.cli.printing import amount, field, printable, table_of
 from queuectl.cli.rest import Document
 from queuectl.cli.submitting import submissions_of
 
 
-@click.command("plan")
+@command("plan")
 @click.argument("names", nargs=-1, metavar="FILE...")
 @click.option(
     "--delete",
@@ -100,7 +100,7 @@ _STARTS = {
 }
 
 
-@click.command("quote")
+@command("quote")
 @click.argument("file")
 @click.option("-q", "--queue", help="LocalQueue in its namespace.  [default: that of the queue label]")
 @click.option(

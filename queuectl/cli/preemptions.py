@@ -9,7 +9,7 @@ import click
 from queuectl.cli import completion, printing, rest
 from queuectl.cli.answers import resource_hours, times
 from queuectl.cli.arguments import Since
-from queuectl.cli.options import Options, with_options
+from queuectl.cli.options import Options, command, with_options
 from queuectl.cli.printing import Lines, field, local, printable, shown, table_of
 from queuectl.cli.reading import AS_OF, When, workload_of
 from queuectl.cli.rest import Document
@@ -18,7 +18,7 @@ from queuectl.screen.text import figure
 _HIDDEN: Final = "not shown to you"
 
 
-@click.command("preemptions")
+@command("preemptions")
 @click.argument("workload", required=False, metavar="[KIND/NAME]", shell_complete=completion.workloads)
 @click.option(
     "-n",

@@ -13,7 +13,7 @@ import click
 from queuectl.cli import completion, contexts, decisions, following, printing, rest
 from queuectl.cli.arguments import Duration, Since, Word, kind_and_name, meant
 from queuectl.cli.completion import NAMESPACE
-from queuectl.cli.options import SELECTIONS, Failure, Options, with_options
+from queuectl.cli.options import SELECTIONS, Failure, Options, command, with_options
 from queuectl.cli.resources import RESOURCES, ListedResource, NamedResource, ResourceName, split
 from queuectl.cli.rest import Document, NoAnswer, NotThere, Server
 from queuectl.cli.selecting import Show
@@ -36,7 +36,7 @@ HISTORY: Final = 20
 WORKLOAD = kind_and_name("workload", completion.workloads)
 
 
-@click.command("get")
+@command("get")
 @click.argument(
     "named",
     type=ResourceName(),
@@ -144,7 +144,7 @@ def _sent(
     """The filters as REST has them: --mine and --since are resolved."""
     sent = {key: value for key, value in filters.items() if key not in ("mine", "since")}
     if "mine" in filters:
-        sent["submitter"] = _own_name(options)
+        sent["submitter"] = own_name(options)
     if since is not None and resource.name == "decisions":
         sent["after"] = str(following.start(server, sent, since))
     elif since is not None:
@@ -186,7 +186,7 @@ def _show(options: Options, resource: ListedResource) -> Show | None:
         raise Failure(f"-o {options.output}: {problem}") from None
 
 
-def _own_name(options: Options) -> str:
+def own_name(options: Options) -> str:
     """The user's name in the cluster. Raises Failure."""
     from queuectl.cli.operating import call
     from queuectl.kube.connections import own_name
@@ -218,7 +218,7 @@ def _one(
         resource.show([found], server.now, wide=options.wide)
 
 
-@click.command("explain")
+@command("explain")
 @WORKLOAD
 @NAMESPACE
 @click.option(
@@ -248,7 +248,7 @@ def explain(options: Options, workload: str, namespace: str | None, story: bool,
     show(found, history, surroundings(server, found), server.now)
 
 
-@click.command("history")
+@command("history")
 @WORKLOAD
 @NAMESPACE
 @AS_OF

@@ -14,7 +14,7 @@ from queuectl.cli.answers import resource_hours
 from queuectl.cli.arguments import Since
 from queuectl.cli.importing import read_policies
 from queuectl.cli.operating import call
-from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.options import Failure, Options, command, with_options
 from queuectl.cli.progress import done_of
 from queuectl.cli.simulating import check_picture
 from queuectl.screen.text import figure
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 
-@click.command("replay")
+@command("replay")
 @click.option(
     "--since",
     type=Since(),
@@ -159,7 +159,7 @@ def _amount(one: Document | None, what: str) -> str:
     return resource_hours(one["resource"], one[what])
 
 
-@click.command("dump")
+@command("dump")
 @click.argument("tree", required=False)
 @click.option(
     "--as-of",

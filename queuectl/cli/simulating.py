@@ -10,7 +10,7 @@ import click
 
 from queuectl.cli import printing
 from queuectl.cli.importing import policy_option, read_policies, texts
-from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.options import Failure, Options, command, with_options
 from queuectl.cli.printing import TableField, field, quantity, shown, table_of
 from queuectl.cli.progress import done_of
 from queuectl.screen.text import figure
@@ -20,7 +20,7 @@ Document = dict[str, Any]
 _PICTURES: Final = (".svg", ".png")
 
 
-@click.command("simulate")
+@command("simulate")
 @click.argument("file")
 @policy_option
 @click.option(

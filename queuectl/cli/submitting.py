@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING
 import click
 
 from queuectl.cli import completion, contexts, printing, rest, writing
-from queuectl.cli.arguments import kind_and_name
+from queuectl.cli.choosing import Choice, chosen, confirm_all, targets
 from queuectl.cli.following import Reader, newest
 from queuectl.cli.importing import texts
-from queuectl.cli.options import Failure, NotGood, Options, with_options
-from queuectl.cli.resources import split
+from queuectl.cli.options import Failure, NotGood, Options, command, with_options
 from queuectl.cli.rest import Document
 from queuectl.cli.waiting import follow
 
 if TYPE_CHECKING:
-    from queuectl.changes.edit import EditTarget
+    from queuectl.changes.edit import WorkloadTarget
     from queuectl.changes.submit import Submission
     from queuectl.kinds.json_fields import Json
     from queuectl.kube.session import Session
 
 
-@click.command("submit")
+@command("submit")
 @click.argument("file")
 @click.option("-q", "--queue", help="LocalQueue in its namespace.  [default: that of the queue label]")
 @click.option(
@@ -132,37 +131,33 @@ def _follow(reader: Reader, made: Document, options: Options) -> None:
         raise NotGood(f"{made['kind']} {made['namespace']}/{made['name']}: {outcome}")
 
 
-@click.command("cancel")
-@kind_and_name("workload", completion.workloads)
+@command("cancel")
+@chosen
 @completion.NAMESPACE
 @writing.YES
 @with_options
-def cancel(options: Options, workload: str, namespace: str | None, yes: bool) -> None:
-    """Delete a workload that is pending or runs, and its pods. It asks before it ends one that runs."""
+def cancel(options: Options, choice: Choice, namespace: str | None, yes: bool) -> None:
+    """Delete workloads that are pending or run, and their pods. It asks before it ends what runs."""
     from queuectl.changes import consequences
     from queuectl.changes import edit as changing
 
-    namespace = contexts.namespace(options, namespace)
-    kind, name = split(workload)
-    target = writing.target(lambda: changing.workload(options.kinds(), kind, namespace, name))
+    aims = targets(options, choice, namespace)
+    sure = confirm_all(aims, choice, done="deleted", yes=yes)
 
-    def allowed(now: Json) -> None:
-        if lost := consequences.lost_by_cancel(target, now):
-            writing.confirm(lost, yes=yes)
+    async def work(session: Session, target: WorkloadTarget) -> None:
+        def allowed(now: Json) -> None:
+            if lost := consequences.lost_by_cancel(target, now):
+                writing.confirm(lost, yes=sure)
 
-    async def work(session: Session) -> None:
         before = await changing.delete(session, target, allowed)
-        _say_cancelled(target, ran=changing.runs(before, target.row), options=options)
+        ran = changing.runs(before, target.row)
+        if options.output != "table":
+            named = {"kind": target.kind, "namespace": target.namespace, "name": target.name}
+            document = {"object": named, "deleted": not choice.dry_run, "ran": ran}
+            (printing.line if len(aims) > 1 else printing.document)(document, options.output)
+            return
+        click.echo(printing.printable(f"{target}: deleted"))
+        if len(aims) == 1:
+            click.echo(consequences.cancel_means(ran=ran))
 
-    writing.run(options, target, work)
-
-
-def _say_cancelled(target: EditTarget, *, ran: bool, options: Options) -> None:
-    from queuectl.changes import consequences
-
-    if options.output != "table":
-        named = {"kind": target.kind, "namespace": target.namespace, "name": target.name}
-        printing.document({"object": named, "deleted": True, "ran": ran}, options.output)
-        return
-    click.echo(printing.printable(f"{target}: deleted"))
-    click.echo(consequences.cancel_means(ran=ran))
+    writing.run_each(options, aims, work, dry_run=choice.dry_run)

@@ -11,7 +11,7 @@ import click
 
 from queuectl.cli import printing
 from queuectl.cli.importing import policy_option, read_each, read_policies
-from queuectl.cli.options import Failure, NotGood, Options, with_options
+from queuectl.cli.options import Failure, NotGood, Options, command, with_options
 from queuectl.cli.printing import Column, printable
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _COLUMNS: Final = (
 _COLORS: Final = {"-": "red", "+": "green"}
 
 
-@click.command("test")
+@command("test")
 @click.argument("names", nargs=-1, required=True, metavar="FILE...")
 @policy_option
 @click.option(

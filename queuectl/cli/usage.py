@@ -14,7 +14,7 @@ import click
 from queuectl.cli import printing, rest
 from queuectl.cli.answers import hour_unit, resource_hours, times
 from queuectl.cli.arguments import Since
-from queuectl.cli.options import Options, with_options
+from queuectl.cli.options import Options, command, with_options
 from queuectl.cli.printing import NOTHING, Column, printable
 from queuectl.cli.reading import When
 from queuectl.cli.rest import Document
@@ -30,7 +30,7 @@ _TOTALS: Final = (
 )
 
 
-@click.command("usage")
+@command("usage")
 @click.option(
     "--by",
     default="user",

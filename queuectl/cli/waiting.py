@@ -12,7 +12,7 @@ from queuectl.cli import completion, contexts, decisions, printing
 from queuectl.cli.arguments import Duration, kind_and_name
 from queuectl.cli.following import Reader
 from queuectl.cli.operating import call
-from queuectl.cli.options import Failure, NotGood, Options, with_options
+from queuectl.cli.options import Failure, NotGood, Options, command, with_options
 from queuectl.cli.printing import printable
 from queuectl.cli.progress import waiting
 from queuectl.cli.reading import workload_of
@@ -24,7 +24,7 @@ _NEW_SECONDS: Final = 5.0
 _OVER: Final = ("Finished", "Deleted")
 
 
-@click.command("wait")
+@command("wait")
 @kind_and_name("workload", completion.workloads)
 @completion.NAMESPACE
 @click.option(

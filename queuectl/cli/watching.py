@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from queuectl.cli import completion, printing, rest
-from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.options import Failure, Options, command, with_options
 from queuectl.cli.rest import NoAnswer, Server
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _PIPE_WIDTH: Final = 240
 Found = TypeVar("Found")
 
 
-@click.command("top")
+@command("top")
 @click.option(
     "--queue",
     default="",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 YES: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 Aimed = TypeVar("Aimed", bound="EditTarget")
+Found = TypeVar("Found")
 
 
-def target(make: Callable[[], Aimed]) -> Aimed:
+def target(make: Callable[[], Found]) -> Found:
     """The result of `make`. Raises Failure for a BadTarget."""
     from queuectl.changes.edit import BadTarget
 
@@ -53,6 +54,41 @@ def answer(loss: str) -> str | None:
         return None
     click.echo(printable(f"{loss}. Continue? [y/N] "), nl=False, err=True)
     return sys.stdin.readline().strip()
+
+
+def run_each(
+    options: Options,
+    targets: Sequence[Aimed],
+    work: Callable[[Session, Aimed], Awaitable[None]],
+    *,
+    dry_run: bool,
+) -> None:
+    """Run `work` for each target. Where it fails for some of several, the others are changed all the same.
+
+    Raises what `explained` raises, and NotGood at the end if some of several failed.
+    """
+    kubeconfig = contexts.announced(options)
+
+    async def session() -> None:
+        from queuectl.kube.connections import session_to
+
+        failed = 0
+        async with session_to(kubeconfig, options.context, dry_run=dry_run) as opened:
+            for target in targets:
+                try:
+                    async with explained(opened, target):
+                        await work(opened, target)
+                except Failure as problem:
+                    if len(targets) == 1:
+                        raise
+                    failed += 1
+                    problem.show()
+        if dry_run:
+            click.echo("dry run: nothing is written", err=True)
+        if failed:
+            raise NotGood(f"{failed} of {len(targets)} workloads are not changed")
+
+    call(session())
 
 
 def run(options: Options, of: EditTarget, work: Callable[[Session], Awaitable[None]]) -> None:

@@ -13,9 +13,9 @@ from queuectl.kube.reviews import user_name
 from queuectl.kube.session import Session
 
 
-async def open_session(kubeconfig: Path | None, context: str | None) -> Session:
+async def open_session(kubeconfig: Path | None, context: str | None, *, dry_run: bool = False) -> Session:
     """To the cluster of a kubeconfig; if none is given and this is a pod, to the pod's cluster."""
-    return Session.of(await account_of(kubeconfig, context))
+    return Session.of(await account_of(kubeconfig, context), dry_run=dry_run)
 
 
 async def account_of(kubeconfig: Path | None, context: str | None) -> account.Account:
@@ -26,8 +26,11 @@ async def account_of(kubeconfig: Path | None, context: str | None) -> account.Ac
 
 
 @contextlib.asynccontextmanager
-async def session_to(kubeconfig: Path | None, context: str | None) -> AsyncIterator[Session]:
-    session = await open_session(kubeconfig, context)
+async def session_to(
+    kubeconfig: Path | None, context: str | None, *, dry_run: bool = False
+) -> AsyncIterator[Session]:
+    """`dry_run`: patches and deletions are checked by the API server, and write nothing."""
+    session = await open_session(kubeconfig, context, dry_run=dry_run)
     try:
         yield session
     finally:

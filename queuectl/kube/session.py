@@ -116,11 +116,11 @@ class Session:
         return cls.of(await account.in_cluster())
 
     @classmethod
-    def of(cls, identity: account.Account) -> Session:
+    def of(cls, identity: account.Account, *, dry_run: bool = False) -> Session:
         transport = HttpTransport(
             identity.server, tls=identity.tls, server_name=identity.server_name, proxy=identity.proxy
         )
-        return cls(transport, identity)
+        return cls(transport, identity, dry_run=dry_run)
 
     async def close(self) -> None:
         await self._transport.close()

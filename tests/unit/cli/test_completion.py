@@ -177,7 +177,7 @@ def test_kubectl_gets_completions_and_the_directive_without_files(plugins: str, 
 
     assert offered("explain", "job/train-") == ["job/train-2", ":4"]
     command, directive = offered("hol")
-    assert command.startswith("hold\tKeep a workload out of its queue")
+    assert command.startswith("hold\tKeep workloads out of their queue")
     assert directive == ":4"
 
 
