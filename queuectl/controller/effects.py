@@ -304,12 +304,15 @@ class Lanes:
             return None
         lane.changed, lane.counted_at = False, asyncio.get_running_loop().time()
         nodes = self._unreachable()
-        if await self._cluster.anything_alive(
-            probe.ref, counts=lane.counts, unreachable=nodes, at_most=probe.at_most
-        ):
+        events: list[Event] = [PodsCounted(probe.workload, probe.attempt, alive=False)]
+        if probe.at_most is not None:
+            events = await self._cluster.count_fewer(probe, nodes)
+        elif await self._cluster.anything_alive(probe.ref, counts=lane.counts, unreachable=nodes):
+            events = []
+        if not events:
             lane.counts += 1
             return min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)
-        self._emit([PodsCounted(probe.workload, probe.attempt, alive=False, at_most=probe.at_most)])
+        self._emit(events)
         return None
 
     async def _check(self, check: ChildToCheck | PodOwnerToRead) -> float | None:

@@ -266,6 +266,8 @@ class PodsToCount(NamedTuple):
     attempt: int
     at_most: int | None = None
     """It runs, and so many of its pods may be alive (L15); None: it is to have no pods any more."""
+    generation: int | None = None
+    """Of the object that allows so many: where it was edited since, they are not counted."""
 
 
 class ChildToCheck(NamedTuple):

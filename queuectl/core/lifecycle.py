@@ -42,6 +42,8 @@ class Probe:
 
     at_most: int | None = None
     """It runs, and so many of them may be alive (L15); None: it is to have none."""
+    generation: int | None = None
+    """Of the object that allows so many."""
 
 
 @value(frozen=True, slots=True)
@@ -389,7 +391,7 @@ def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observatio
     if edited(attempt, workload, seen):
         alive = entry.resized.alive
         if alive is None or alive > assignment.pods:
-            return None if entry.counting_pods else Probe(assignment.pods)
+            return None if entry.counting_pods else Probe(assignment.pods, seen.generation)
     return Shrink(entry.id, entry.ref, attempt.number, assignment)
 
 

@@ -371,9 +371,10 @@ def _count(state: EngineState, event: PodsCounted, batch: _Batch) -> None:
         if event.at_most is not None:
             unknown = event.alive or entry.resized.void
             entry.resized = replace(entry.resized, alive=None if unknown else event.at_most, void=False)
+            entry.counting_pods = False
         else:
             entry.pods_gone = not (event.alive or entry.count_void)
-        entry.counting_pods = event.alive
+            entry.counting_pods = event.alive
         batch.entries[entry.id] = entry
 
 

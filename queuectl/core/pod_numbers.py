@@ -51,10 +51,14 @@ def fewer(attempt: Attempt, workload: Workload, seen: Observation) -> Assignment
 
 
 def edited(attempt: Attempt, workload: Workload, seen: Observation) -> bool:
-    """Return whether its object allows fewer pods than `attempt` holds, those that have ended included."""
-    held = attempt.assignment.pod_sets
+    """Return whether its object allows fewer pods than `attempt` holds, or than its annotation says, those
+    that have ended included."""
+    held = {one.name: one.count for one in attempt.assignment.pod_sets}
+    if seen.admission is not None:
+        for one in seen.admission.assignment.pod_sets:
+            held[one.name] = max(held.get(one.name, 0), one.count)
     now = _with_ended(workload, seen)
-    return any(now.get(one.name, one.count) < one.count for one in held)
+    return any(now.get(name, count) < count for name, count in held.items())
 
 
 def larger(before: tuple[Workload, Observation], workload: Workload, seen: Observation) -> bool:

@@ -115,6 +115,17 @@ def render(
     ).decode()
 
 
+def with_fewer(annotation: str, counts: Mapping[str, int]) -> str:
+    """A parsed annotation with other numbers of pods, by podset. Those before the start of these podsets are
+    taken out: their user has edited the numbers since, and no stop restores others (F9)."""
+    content = orjson.loads(annotation)
+    for pod_set in content["podSets"]:
+        if pod_set["name"] in counts:
+            pod_set["count"] = counts[pod_set["name"]]
+            pod_set["before"].pop("counts", None)
+    return orjson.dumps(content).decode()
+
+
 def parse(annotation: object, workload: WorkloadId) -> AdmissionAnnotation | None:
     """The annotation of the object of `workload`; None if it is malformed or of another workload."""
     if not isinstance(annotation, str) or len(annotation) > MAX_ANNOTATION:

@@ -119,15 +119,15 @@ def parts(row: JobKind, holder: str) -> str:
 def _parts(group: PodSetGroup, holder: str, prefix: str) -> str:
     found = _optional(holder, group.parent)
     if group.each is None:
-        part = _part(group, "one", repr(prefix + group.name))
+        part = _part(group, "one", repr(group.name), prefix)
         if group.optional:
             return f"({found}.hasValue() ? [{found}.value()] : []).map(one, {part})"
         return f"[{found}.orValue({{}})].map(one, {part})"
     if group.each.key:
         name = _optional("one", (group.each.key,)) + ".orValue('')"
-        return f"{found}.orValue([]).map(one, {_part(group, 'one', _prefixed(prefix, name))})"
+        return f"{found}.orValue([]).map(one, {_part(group, 'one', name, prefix)})"
     entry = f"{_plain(holder, group.parent)}[name]"
-    return f"{found}.orValue({{}}).map(name, {_part(group, entry, _prefixed(prefix, 'name'))})"
+    return f"{found}.orValue({{}}).map(name, {_part(group, entry, 'name', prefix)})"
 
 
 def entries(row: JobKind, holder: str) -> str:
@@ -162,16 +162,15 @@ def _annotations(group: PodSetGroup) -> str:
     return f"{found}.orValue({{}}).map(name, {_optional(entry, below)}.orValue({{}}))"
 
 
-def _prefixed(prefix: str, name: str) -> str:
-    return f"{prefix!r} + {name}" if prefix else name
-
-
-def _part(group: PodSetGroup, entry: str, name: str) -> str:
+def _part(group: PodSetGroup, entry: str, name: str, prefix: str) -> str:
+    """`name`: an expression of the name of its entry. `prefix`: of the names of the group."""
+    pod_set = f"{name}.lowerAscii()" if group.types else name
+    name = f"{prefix!r} + {name}" if prefix else name
     spec = _optional(entry, (*group.template, "spec"))
     labels = _optional(entry, (*group.template, "metadata", "labels"))
     pods = " * ".join(_count(count, entry) for count in group.counts) or "1"
     return (
-        f"{{'name': dyn({name}), 'pods': dyn({pods}), 'spec': {spec}.orValue({{}}),"
+        f"{{'name': dyn({name}), 'podset': dyn({pod_set}), 'pods': dyn({pods}), 'spec': {spec}.orValue({{}}),"
         f" 'labels': {labels}.orValue({{}})}}"
     )
 

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.policy import Condition
 from queuectl.core.model.reasons import redacted
 from queuectl.core.model.resources import FlavorResource, format_amount
 from queuectl.core.model.workload import MOST_ATTEMPTS, Attempt, Effect, ObjectRef, Observation, Workload
+from queuectl.core.pod_numbers import allowed
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
-from queuectl.kinds.admission import render, rfc3339
+from queuectl.kinds.admission import render, rfc3339, with_fewer
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.json_fields import Json, clean
 from queuectl.kinds.labels import queued_by
@@ -112,6 +114,33 @@ def _steer(podsets: Templates, effect: Effect) -> list[Operation]:
             patch += directives(pod_set, (*template, "spec"), effect)
             patch += labelling(pod_set, (*template, "metadata"), effect)
     return patch
+
+
+def reduce_admission(seen: WorkloadObserved, obj: Json) -> list[Operation]:
+    """Writes into the admission of an object that runs how many pods it allows now, where those are fewer:
+    from then on the gate lets it have no more. Empty: there is nothing to write.
+
+    `seen`: the object, as read from `obj`.
+    """
+    marked = seen.observation.admission
+    if marked is None:
+        return []
+    now = allowed(seen.workload, seen.observation)
+    counts = {
+        pods.name: now[pods.name]
+        for pods in marked.assignment.pod_sets
+        if now.get(pods.name, pods.count) < pods.count
+    }
+    if not counts:
+        return []
+    path: Path = ("metadata", "annotations", ADMISSION_ANNOTATION)
+    before = obj["metadata"]["annotations"][ADMISSION_ANNOTATION]
+    return [
+        _test(("metadata", "uid"), seen.workload.ref.uid),
+        _test_version(seen.observation),
+        _test(path, before),
+        add(path, with_fewer(before, counts)),
+    ]
 
 
 class Write(NamedTuple):

@@ -8,11 +8,12 @@ from collections.abc import Callable, Set
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.core.decisions import ChildToCheck, PodOwnerToRead
+from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount
 from queuectl.core.model.events import (
     EffectSettled,
     Event,
     PodOwnerRead,
+    PodsCounted,
     Result,
     WorkloadGone,
     WorkloadObserved,
@@ -174,11 +175,8 @@ class KubeCluster:
         *,
         counts: int = 0,
         unreachable: Set[str] = frozenset(),
-        at_most: int | None = None,
     ) -> bool:
         """By consistent reads: may the object make pods, or is one of its pods alive?
-
-        `at_most`: are more than so many of its pods alive? Whether it may make pods is not asked then.
 
         A suspended object may make pods until its controller says that it has seen the suspension, unless
         that controller has been silent for so many counts that it is not there. A pod that is being deleted
@@ -187,8 +185,6 @@ class KubeCluster:
         kind = self._kinds[ref.kind]
         try:
             obj = await self._read(kind, ref)
-            if at_most is not None:
-                return await self._liveness.pods_alive(kind, ref, obj, unreachable, at_most) > at_most
             silent = counts >= (SILENT_COUNTS if kind.name in self._heard else UNHEARD_COUNTS)
             if obj is not None and await self._liveness.may_make_pods(
                 kind, obj, silent=silent, counts_deleted=not unreachable
@@ -203,6 +199,39 @@ class KubeCluster:
             raise
         except ApiError as error:
             raise _again(error) from error
+
+    async def count_fewer(self, count: PodsToCount, unreachable: Set[str] = frozenset()) -> list[Event]:
+        """Count the pods of an object that runs, then write into its admission how many it allows now (L15).
+
+        The events of the end of the count, the object as it is first; empty: too many pods are alive still.
+        """
+        kind, ref, at_most = self._kinds[count.ref.kind], count.ref, count.at_most or 0
+        try:
+            obj = await self._read(kind, ref)
+            for _ in range(_STOP_WRITES):
+                child = await self._child(kind, obj) if obj is not None else None
+                seen = observe(kind, obj, self._honoured, child, owners=self._kinds) if obj else None
+                events: list[Event] = [seen] if seen is not None else []
+                edited = seen is not None and seen.observation.generation != count.generation
+                if (
+                    not edited
+                    and await self._liveness.pods_alive(kind, ref, obj, unreachable, at_most) > at_most
+                ):
+                    return []
+                patch = patches.reduce_admission(seen, obj) if seen and obj and not edited else []
+                if not patch:
+                    return [
+                        *events,
+                        PodsCounted(count.workload, count.attempt, alive=edited, at_most=at_most),
+                    ]
+                obj, doubt = await self._written(kind, ref, patches.Write(patch))
+                if doubt is not None:
+                    raise _again(doubt) from doubt
+        except ClusterUnavailable:
+            raise
+        except ApiError as error:
+            raise _again(error) from error
+        raise ClusterUnavailable(f"{'/'.join(ref[:3])} changes faster than its pods can be counted")
 
     async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:
         """By consistent reads: the family of a child, and the next object above it that has a queue label; or

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from queuectl.core.decisions import ChildToCheck, PodOwnerToRead
+from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount
 from queuectl.core.model.events import (
     EffectSettled,
     Event,
@@ -81,14 +81,18 @@ class Cluster(Protocol):
         *,
         counts: int = 0,
         unreachable: Set[str] = frozenset(),
-        at_most: int | None = None,
     ) -> bool:
         """By consistent reads: may the object make pods, or is any of its pods alive?
 
-        `at_most`: of an object that runs, are more than so many pods alive?
-
         `counts`: how many before this one said that it is. After many, its controller is not waited for.
         `unreachable`: nodes on which pods that are being deleted count as gone (M13).
+        """
+
+    async def count_fewer(self, count: PodsToCount, unreachable: Set[str] = frozenset()) -> list[Event]:
+        """By consistent reads: are no more than `at_most` pods of an object that runs alive?
+
+        If so, its admission is made to say how many it allows now: a gate in force lets it have no more.
+        The events of the end of the count, PodsCounted last; empty: too many pods are alive, count again.
         """
 
     async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:

@@ -25,6 +25,7 @@ from queuectl.core.decisions import (
     Keep,
     Plan,
     PodOwnerToRead,
+    PodsToCount,
     Release,
     Retire,
     Shrink,
@@ -37,6 +38,7 @@ from queuectl.core.model.events import (
     EffectSettled,
     Event,
     Listed,
+    PodsCounted,
     Result,
     WorkloadGone,
     WorkloadObserved,
@@ -227,10 +229,13 @@ class Mirror:
         *,
         counts: int = 0,
         unreachable: Set[str] = frozenset(),
-        at_most: int | None = None,
     ) -> bool:
-        """As decided: none of a workload that is stopped, over or gone; of others no more than asked for."""
+        """As decided: none of a workload that is stopped, over or gone."""
         return False
+
+    async def count_fewer(self, count: PodsToCount, unreachable: Set[str] = frozenset()) -> list[Event]:
+        """As decided: no more than asked for."""
+        return [PodsCounted(count.workload, count.attempt, alive=False, at_most=count.at_most)]
 
     async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:
         """No child is shown, and nothing is started: no label of a pod is of a start."""

@@ -190,7 +190,8 @@ class PlanDraft:
     def _take(self, entry: Entry, step: Step) -> None:
         if isinstance(step, Probe):
             assert entry.attempt is not None
-            self.probes.append(PodsToCount(entry.id, entry.ref, entry.attempt.number, step.at_most))
+            number = entry.attempt.number
+            self.probes.append(PodsToCount(entry.id, entry.ref, number, step.at_most, step.generation))
         elif isinstance(step, Adopt):
             self.decisions += self._adopt(entry, step)
         elif not isinstance(step, Resend):

@@ -129,7 +129,11 @@ class TimeCame:
 
 @value(frozen=True, slots=True)
 class PodsCounted:
-    """Whether a consistent read found a pod of this attempt alive, or more than `at_most`."""
+    """Whether a consistent read found a pod of this attempt alive.
+
+    With `at_most`: that no more are alive, and that a gate in force lets its object have no more. `alive`:
+    its object was edited since, so nothing is known. Either ends the count.
+    """
 
     workload: WorkloadId
     attempt: int

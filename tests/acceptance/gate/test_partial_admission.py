@@ -10,9 +10,21 @@ import pytest
 
 from queuectl.core.model.workload import Verb
 from queuectl.kinds import patches
+from queuectl.kinds.workloads import observe
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import JSON_PATCH
-from tests.acceptance.gate.site import ADMISSION, JOB, PYTORCH_JOB, Json, Kind, Site, look, pointer, put
+from tests.acceptance.gate.site import (
+    ADMISSION,
+    JOB,
+    PYTORCH_JOB,
+    Json,
+    Kind,
+    Site,
+    by_hand,
+    look,
+    pointer,
+    put,
+)
 from tests.integration.kube.sites import effect
 from tests.job_kinds import JOB_KINDS
 
@@ -90,6 +102,37 @@ async def test_a_user_can_not_raise_the_number_while_it_runs_but_reduce_it(site:
     why = await refused(write(site, kind, "grows", [sets(kind, 5)], "tenant"), kind.policy)
     assert "can't grow while it runs" in why
     await write(site, kind, "grows", [sets(kind, 3)], "tenant")
+
+
+async def test_a_number_that_was_reduced_grows_again_while_quota_is_held_for_it(
+    site: Site, kind: Kind
+) -> None:
+    obj = await created(site, kind, "again")
+    await write(site, kind, "again", start(kind, obj, 4))
+    await write(site, kind, "again", [sets(kind, 1)], "tenant")
+    await write(site, kind, "again", [sets(kind, 4)], "tenant")
+    obj = await write(site, kind, "again", [sets(kind, 2)], "tenant")
+    seen = observe(JOB_KINDS[kind.name], obj)
+    assert seen is not None
+    returned = patches.reduce_admission(seen, obj)
+    await refused(write(site, kind, "again", returned, "tenant"), kind.policy)
+    obj = await write(site, kind, "again", returned)
+    for count in (3, 4, 8):
+        why = await refused(write(site, kind, "again", [sets(kind, count)], "tenant"), kind.policy)
+        assert "beyond the pods that it holds quota for" in why
+    await write(site, kind, "again", [sets(kind, 1)], "tenant")
+    obj = await write(site, kind, "again", [sets(kind, 2)], "tenant")
+    stopped = await write(site, kind, "again", stop(kind, obj, 2))
+    assert look(stopped, kind.pods) == 2, "the user has edited the number since: it is the user's"
+
+
+async def test_an_admission_that_was_stopped_lets_nothing_grow(site: Site, kind: Kind) -> None:
+    obj = await created(site, kind, "past")
+    running = await write(site, kind, "past", start(kind, obj, 4))
+    await write(site, kind, "past", stop(kind, running, 4))
+    await write(site, kind, "past", [sets(kind, 2)], "tenant")
+    await site.merge(site.admin, kind, "past", by_hand(kind.suspend))
+    await refused(write(site, kind, "past", [sets(kind, 4)], "tenant"), kind.policy)
 
 
 async def test_the_controller_changes_the_number_of_pods_in_no_other_way(site: Site, kind: Kind) -> None:

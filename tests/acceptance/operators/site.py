@@ -83,9 +83,8 @@ class CountingCluster(KubeCluster):
         *,
         counts: int = 0,
         unreachable: Set[str] = frozenset(),
-        at_most: int | None = None,
     ) -> bool:
-        alive = await super().anything_alive(ref, counts=counts, unreachable=unreachable, at_most=at_most)
+        alive = await super().anything_alive(ref, counts=counts, unreachable=unreachable)
         self.looks[ref.uid] += alive
         return alive
 

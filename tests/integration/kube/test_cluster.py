@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from queuectl.core.model.events import PolicyObserved, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.decisions import PodsToCount
+from queuectl.core.model.events import PodsCounted, PolicyObserved, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model.policy import Condition, LocalQueueName
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import FlavorResource
-from queuectl.core.model.workload import Verb
+from queuectl.core.model.workload import Verb, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound, TooManyRequests
@@ -250,16 +251,60 @@ async def test_pods_keep_a_stopped_job_alive_until_they_end(site: Site) -> None:
     assert await site.cluster.anything_alive(ref)
 
 
-async def test_pods_beyond_a_number_are_alive_until_they_end_also_of_an_object_that_runs(site: Site) -> None:
-    obj = await site.job("fewer", suspend=False)
-    uid, ref = obj["metadata"]["uid"], effect(obj).workload.ref
-    pods = api_path("", "v1", "pods", NAMESPACE)
+def _count(obj: dict[str, Any], at_most: int) -> PodsToCount:
+    ref = effect(obj).workload.ref
+    return PodsToCount(WorkloadId(ref.uid), ref, 1, at_most, obj["metadata"]["generation"])
+
+
+def _admitted_pods(obj: dict[str, Any]) -> int:
+    count: int = json.loads(obj["metadata"]["annotations"][ANNOTATION])["podSets"][0]["count"]
+    return count
+
+
+async def test_fewer_pods_are_admitted_once_no_more_are_alive(site: Site) -> None:
+    await site.cluster.start(effect(await site.job("fewer", parallelism=3)))
+    obj = await _patch(site, jobs("fewer"), {"spec": {"parallelism": 2}})
+    uid = obj["metadata"]["uid"]
     for number in range(3):
         await _pod(site, f"fewer-{number}", {"batch.kubernetes.io/controller-uid": uid}, uid)
     await _pod(site, "another", {"batch.kubernetes.io/controller-uid": uid}, "another-uid")
-    assert [await site.cluster.anything_alive(ref, at_most=most) for most in (0, 2, 3)] == [True, True, False]
-    await _patch(site, f"{pods}/fewer-0/status", {"status": {"phase": "Failed"}})
-    assert [await site.cluster.anything_alive(ref, at_most=most) for most in (1, 2)] == [True, False]
+    assert await site.cluster.count_fewer(_count(obj, 2)) == []
+    assert _admitted_pods(await site.session.get(jobs("fewer"))) == 3
+    ended = api_path("", "v1", "pods", NAMESPACE, "fewer-0")
+    await _patch(site, f"{ended}/status", {"status": {"phase": "Failed"}})
+    seen, counted = await site.cluster.count_fewer(_count(obj, 2))
+    assert isinstance(seen, WorkloadObserved)
+    assert seen.observation.admission is not None
+    assert [pods.count for pods in seen.observation.admission.assignment.pod_sets] == [2]
+    assert counted == PodsCounted(WorkloadId(uid), 1, alive=False, at_most=2)
+    assert _admitted_pods(await site.session.get(jobs("fewer"))) == 2
+    written = site.session.requests["PATCH", 200]
+    assert (await site.cluster.count_fewer(_count(obj, 2)))[-1] == counted
+    assert site.session.requests["PATCH", 200] == written
+
+
+async def test_pods_of_an_object_that_was_edited_since_are_not_counted(site: Site) -> None:
+    await site.cluster.start(effect(await site.job("regrown", parallelism=3)))
+    obj = await _patch(site, jobs("regrown"), {"spec": {"parallelism": 2}})
+    await _patch(site, jobs("regrown"), {"spec": {"parallelism": 3}})
+    seen, counted = await site.cluster.count_fewer(_count(obj, 2))
+    assert isinstance(seen, WorkloadObserved)
+    assert seen.workload.pod_sets[0].count == 3
+    assert counted == PodsCounted(WorkloadId(obj["metadata"]["uid"]), 1, alive=True, at_most=2)
+    assert _admitted_pods(await site.session.get(jobs("regrown"))) == 3
+
+
+async def test_an_edit_between_the_count_and_the_write_of_the_admission_ends_the_count(
+    flawed: Flawed,
+) -> None:
+    site, faults = flawed
+    await site.cluster.start(effect(await site.job("races", parallelism=3)))
+    obj = await _patch(site, jobs("races"), {"spec": {"parallelism": 2}})
+    faults.add(Fault(Action.REFUSE, verb="patch", name="races", code=409))
+    *_, counted = await site.cluster.count_fewer(_count(obj, 2))
+    assert isinstance(counted, PodsCounted)
+    assert not counted.alive
+    assert _admitted_pods(await site.session.get(jobs("races"))) == 2
 
 
 async def test_an_announcement_made_twice_is_one_event(site: Site) -> None:

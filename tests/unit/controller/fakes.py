@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
-from queuectl.core.decisions import Admit, ChildToCheck, Decision, Plan, PodOwnerToRead
+from queuectl.core.decisions import Admit, ChildToCheck, Decision, Plan, PodOwnerToRead, PodsToCount
 from queuectl.core.model.events import (
     EffectSettled,
     Event,
     Listed,
     OwnerRead,
     PodOwnerRead,
+    PodsCounted,
     Result,
     WorkloadGone,
     WorkloadObserved,
@@ -268,7 +269,6 @@ class JobCluster:
         *,
         counts: int = 0,
         unreachable: Set[str] = frozenset(),
-        at_most: int | None = None,
     ) -> bool:
         if len(self.counts) == self.away_at:
             self.away_at, self.unavailable = None, 1
@@ -277,10 +277,15 @@ class JobCluster:
         if self.counted is not None:
             await self.counted.wait()
         job = self.jobs.get(WorkloadId(ref.uid))
-        if at_most is not None:
-            return job is not None and job.pods > at_most
         unseen = self.mute and counts < PATIENCE
         return job is not None and (job.pods > 0 or unseen or (not job.suspended and not job.finished))
+
+    async def count_fewer(self, count: PodsToCount, unreachable: Set[str] = frozenset()) -> list[Event]:
+        self._maybe_away()
+        job = self.jobs.get(count.workload)
+        if job is not None and job.pods > (count.at_most or 0):
+            return []
+        return [PodsCounted(count.workload, count.attempt, alive=False, at_most=count.at_most)]
 
     async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:
         """Its owner, by the reference that it has."""

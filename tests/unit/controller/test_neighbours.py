@@ -25,7 +25,14 @@ import pytest
 from queuectl.controller import effects
 from queuectl.controller.effects import Lanes
 from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount
-from queuectl.core.model.events import EffectSettled, Event, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.model.events import (
+    EffectSettled,
+    Event,
+    PodsCounted,
+    Result,
+    WorkloadGone,
+    WorkloadObserved,
+)
 from queuectl.core.model.workload import Assignment, Attempt, AttemptState, Effect, EffectKey, ObjectRef, Verb
 from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
 from tests.builders import T0, seen, workload
@@ -71,10 +78,13 @@ class Neighbours(JobCluster):
         *,
         counts: int = 0,
         unreachable: Set[str] = frozenset(),
-        at_most: int | None = None,
     ) -> bool:
         await self._request(ref.name)
         return False
+
+    async def count_fewer(self, count: PodsToCount, unreachable: Set[str] = frozenset()) -> list[Event]:
+        await self._request(count.ref.name)
+        return [PodsCounted(count.workload, count.attempt, alive=False, at_most=count.at_most)]
 
     async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:
         assert isinstance(child, ChildToCheck)

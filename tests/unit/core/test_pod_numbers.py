@@ -35,6 +35,7 @@ class Running:
         self.world.tell(observed(self.one))
         assert admitted(self.run()) == ["a"]
         (effect,) = self.world.engine.take_effects()
+        self.attempt = effect.attempt
         self.generation += 1
         self.world.tell(EffectSettled(effect.key, Result.DONE, self.generation))
         self.see()
@@ -87,6 +88,28 @@ def test_a_number_that_grows_again_before_its_pods_are_counted_stays_charged() -
     life.resize(2)
     assert life.resize(4) == []
     assert (life.count(2), life.held) == ([], [4])
+
+
+@pytest.mark.parametrize("again", [3, 4])
+def test_a_count_that_met_an_edited_object_says_nothing(again: int) -> None:
+    life = Running(4)
+    life.resize(2)
+    life.resize(again)
+    life.world.tell(PodsCounted(ID, 1, alive=True, at_most=2))
+    assert (life.run(), life.held) == ([], [4])
+    assert life.probed == [2, 3][: 5 - again], "the pods beyond the number of now are counted"
+    life.count(again)
+    assert life.held == [again]
+
+
+def test_indexes_that_are_taken_away_return_their_quota_only_after_a_count() -> None:
+    """A Job with completions equal to parallelism: after the edit its status counts fewer ended pods."""
+    life = Running(8)
+    life.see(reclaimable=(("p0", 5),), admission=life.attempt)
+    assert life.held == [3]
+    assert (life.resize(6, reclaimable=(("p0", 4),), admission=life.attempt), life.probed) == ([], [2])
+    life.count(2)
+    assert life.held == [2]
 
 
 def test_a_number_that_a_start_with_fewer_pods_wrote_is_no_edit() -> None:
