@@ -102,6 +102,13 @@ def test_a_count_that_met_an_edited_object_says_nothing(again: int) -> None:
     assert life.held == [again]
 
 
+def test_pods_are_counted_again_after_a_count_that_says_nothing() -> None:
+    life = Running(4)
+    life.resize(2)
+    life.world.tell(PodsCounted(ID, 1, alive=True, at_most=2))
+    assert (life.run(), life.held, life.probed) == ([], [4], [2, 2])
+
+
 def test_indexes_that_are_taken_away_return_their_quota_only_after_a_count() -> None:
     """A Job with completions equal to parallelism: after the edit its status counts fewer ended pods."""
     life = Running(8)
