@@ -428,6 +428,10 @@ _BY_CODE: Final = {
     "It starts earlier if other quota that becomes available suffices.",
     Code.WAITING_FOR_RESOURCE_QUOTA: "It is evaluated again when pods of its namespace end, or when the "
     "ResourceQuota is raised; the reason names it.",
+    Code.OUTSIDE_USAGE_LIMIT: "Waiting will not help: a UsageLimit never allows what it requests; the reason "
+    "says for whom. Change the request, use another queue, or have the limit changed.",
+    Code.WAITING_FOR_USAGE_LIMIT: "It is evaluated again when workloads that count under the same UsageLimit "
+    "end, or when the limit is raised; the reason says for whom it counts.",
     Code.CAPACITY_MISSING: "It is evaluated again when pods on its nodes end, or when nodes are added or "
     "become ready.",
     Code.NO_NODE_FITS: "It is evaluated again when pods on its nodes end: enough is free in all, but not on "

@@ -29,6 +29,7 @@ class Cause(StrEnum):
     PODS_ENDING = "PodsEnding"
     PROTECTED = "Protected"
     NAMESPACE_QUOTA = "NamespaceQuota"
+    USAGE_LIMIT = "UsageLimit"
     BACKOFF = "Backoff"
     HELD = "Held"
     STOPPED = "Stopped"
@@ -44,6 +45,7 @@ _CAUSES: Final[Mapping[Code, Cause]] = {
     Code.NO_NODE_FITS: Cause.NODES,
     Code.NO_NODE_CAN_FIT: Cause.NODES,
     Code.WAITING_FOR_RESOURCE_QUOTA: Cause.NAMESPACE_QUOTA,
+    Code.WAITING_FOR_USAGE_LIMIT: Cause.USAGE_LIMIT,
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: Cause.PODS_ENDING,
     Code.BACKING_OFF: Cause.BACKOFF,
     Code.MIN_RUN_TIME_PROTECTED: Cause.PROTECTED,
@@ -224,6 +226,7 @@ _WORDS: Final[Mapping[Cause, str]] = {
     Cause.PODS_ENDING: "pods of preempted workloads ending{at}",
     Cause.PROTECTED: "minimum run time of what it may preempt{at}",
     Cause.NAMESPACE_QUOTA: "ResourceQuota{what}{at}",
+    Cause.USAGE_LIMIT: "usage limit{what}{at}",
     Cause.BACKOFF: "pause after a failed start",
     Cause.HELD: "held by its user",
     Cause.STOPPED: "queue stopped{at}",

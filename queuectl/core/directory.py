@@ -132,6 +132,8 @@ class Directory:
             case WorkloadPriorityClass():
                 self._priorities[value.name] = value
                 affected.everything = True
+            case _:
+                return False  # a feature alone takes it
         return True
 
     def _in_policy(self, value: Policy) -> Policy | None:
@@ -147,6 +149,8 @@ class Directory:
                 return self.local_queues.get(value.name)
             case WorkloadPriorityClass():
                 return self._priorities.get(value.name)
+            case _:
+                return None
 
     def forget(self, key: ConfigKey, affected: AffectedObjects) -> None:
         """Remove a policy object and add what the change affects to `affected`."""

@@ -70,8 +70,10 @@ class UsageOrder(Protocol):
 class StartCheck(Protocol):
     """What an admission needs beside limits, while one plan is made."""
 
-    def lacking(self, entry: Entry, gone: Iterable[WorkloadId], *, observed: bool) -> Reason | None:
-        """Return why `entry`, which limits would admit, must wait; None: it need not.
+    def lacking(
+        self, entry: Entry, assignment: Assignment, gone: Iterable[WorkloadId], *, observed: bool
+    ) -> Reason | None:
+        """Return why `entry`, which limits would admit with `assignment`, must wait; None: it need not.
 
         `gone`: workloads that are to end before it starts. `observed`: False: what the cluster says may be
         older than that, and does not count.
@@ -80,13 +82,21 @@ class StartCheck(Protocol):
     def admit(self, entry: Entry, assignment: Assignment) -> None:
         """The plan admits `entry`."""
 
+    def preempt(self, entry: Entry, assignment: Assignment) -> None:
+        """The plan evicts the victims of `entry`, which is to be admitted once they are gone."""
+
 
 def lacking(
-    checks: Iterable[StartCheck], entry: Entry, gone: Iterable[WorkloadId], *, observed: bool
+    checks: Iterable[StartCheck],
+    entry: Entry,
+    assignment: Assignment,
+    gone: Iterable[WorkloadId],
+    *,
+    observed: bool,
 ) -> Reason | None:
     """Return why `entry` must wait by the first of `checks` that says so; None: by none."""
     gone = tuple(gone)
-    found = (check.lacking(entry, gone, observed=observed) for check in checks)
+    found = (check.lacking(entry, assignment, gone, observed=observed) for check in checks)
     return next((reason for reason in found if reason is not None), None)
 
 

@@ -22,6 +22,7 @@ _SHORT_NAMES: Final = {
     "Cohort": ["co"],
     "ResourceFlavor": ["rf"],
     "WorkloadPriorityClass": ["wpc"],
+    "UsageLimit": ["ul"],
     "LocalQueue": ["lq", "queue", "queues"],
 }
 
@@ -66,6 +67,14 @@ _COLUMNS: Final[Mapping[str, tuple[Printed, ...]]] = {
     "WorkloadPriorityClass": (
         Printed("Value", "integer", ".value"),
         Printed("Description", "string", ".description", wide=True),
+    ),
+    "UsageLimit": (
+        Printed("Target", "string", ".spec.target.kind"),
+        Printed("Name", "string", ".spec.target.name"),
+        Printed("Subject", "string", ".spec.subject.kind"),
+        Printed("Who", "string", ".spec.subject.name"),
+        Printed("Running", "integer", ".spec.running"),
+        Printed("Resources", "string", ".spec.resources"),
     ),
     "LocalQueue": (Printed("ClusterQueue", "string", ".spec.clusterQueue"), *_QUEUE),
 }

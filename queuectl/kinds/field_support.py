@@ -102,6 +102,20 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.fairSharing.weight": "U2",
     },
     "WorkloadPriorityClass": {"value": "O3"},
+    "UsageLimit": {
+        "spec.target.kind": "X1",
+        "spec.target.name": "X1",
+        "spec.target.namespace": "X1",
+        "spec.subject.kind": "X2",
+        "spec.subject.name": "X2",
+        "spec.subject.key": "X2",
+        "spec.running": "X3",
+        "spec.pending": "X6",
+        "spec.resources{}": "X3",
+        "spec.flavors[].name": "X4",
+        "spec.flavors[].resources{}": "X4",
+        "spec.minRequest{}": "X7",
+    },
 }
 """By kind and path, the rule of docs/scheduling.md that obeys the field."""
 

@@ -47,6 +47,14 @@ from queuectl.core.model.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.model.resources import BadQuantity, parse_quantity
+from queuectl.core.model.usage_limits import (
+    WORKLOADS,
+    Dimension,
+    LimitSubject,
+    LimitTarget,
+    SubjectKind,
+    UsageLimit,
+)
 from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds import policy_objects as objects
 from queuectl.kinds import policy_schema as schema
@@ -55,6 +63,7 @@ from queuectl.kinds.invalid import dotted, problems_of
 from queuectl.kinds.json_fields import Json, clean
 from queuectl.kinds.policy_schema import FlavorNodesModel
 from queuectl.kinds.reserved_keys import AUTHOR_ANNOTATION
+from queuectl.kinds.usage_limit_objects import UsageLimitObject
 from queuectl.kinds.workloads import MAX_NAME
 
 _DETAIL: Final = 500
@@ -354,6 +363,42 @@ def _priority_class(key: ConfigKey, model: objects.WorkloadPriorityClassObject) 
     return WorkloadPriorityClass(key.name, model.value)
 
 
+def _usage_limit(key: ConfigKey, model: UsageLimitObject) -> UsageLimit:
+    spec, target, subject = model.spec, model.spec.target, model.spec.subject
+    if (target.kind == "LocalQueue") != (target.namespace is not None):
+        raise BadPolicy(
+            "spec.target.namespace: is required for a LocalQueue, and not allowed for other kinds"
+        )
+    for name, kinds in (("name", ("User", "Account")), ("key", ("Account", "EachAccount"))):
+        if (subject.kind in kinds) != (getattr(subject, name) is not None):
+            either = " and ".join(kinds)
+            raise BadPolicy(f"spec.subject.{name}: is required for {either}, and not allowed for other kinds")
+    most = [] if spec.running is None else [(Dimension(None, WORKLOADS), spec.running)]
+    most += _most(None, spec.resources, "spec.resources")
+    seen: dict[tuple[str, str], str] = {}
+    for index, flavor in enumerate(spec.flavors):
+        path = f"spec.flavors[{index}]"
+        _once(seen, ("flavor", flavor.name), path)
+        most += _most(flavor.name, flavor.resources, f"{path}.resources")
+    return UsageLimit(
+        name=key.name,
+        target=LimitTarget(target.kind, target.name, target.namespace or ""),
+        subject=LimitSubject(SubjectKind(subject.kind), subject.name or "", subject.key or ""),
+        most=tuple(most),
+        pending=spec.pending,
+        min_request=tuple(
+            (one.resource, amount) for one, amount in _most(None, spec.min_request, "spec.minRequest")
+        ),
+    )
+
+
+def _most(flavor: str | None, found: Mapping[str, int | str], path: str) -> list[tuple[Dimension, int]]:
+    return [
+        (Dimension(flavor, resource), _amount(value, resource, f"{path}.{resource}"))
+        for resource, value in sorted(found.items())
+    ]
+
+
 def _selector(model: objects.LabelSelectorModel | None) -> LabelSelector | None:
     if model is None:
         return None
@@ -452,7 +497,8 @@ POLICY_KINDS: Final[Mapping[str, PolicyKind]] = {
             objects.WorkloadPriorityClassObject,
             _priority_class,
         ),
+        PolicyKind("UsageLimit", "usagelimits", False, UsageLimitObject, _usage_limit),
         PolicyKind("LocalQueue", "localqueues", True, objects.LocalQueueObject, _local_queue),
     )
 }
-"""The five kinds, by name."""
+"""All kinds, by name."""

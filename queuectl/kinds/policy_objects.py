@@ -1,4 +1,4 @@
-"""The five policy kinds as the API server stores them."""
+"""The policy kinds, except UsageLimit, as the API server stores them."""
 
 from __future__ import annotations
 

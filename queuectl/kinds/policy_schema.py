@@ -267,6 +267,20 @@ _KEYS: Final = rule(
 )
 
 
+AMOUNTS: Final = (
+    rule(
+        "self.all(k, type(self[k]) == int ? int(self[k]) >= 0 : !self[k].startsWith('-'))",
+        "must be at least 0",
+    ),
+    rule(
+        f"self.all(k, {divisible('k')} || type(self[k]) == int || (!self[k].endsWith('m') && "
+        "[2, 3, 4, 5, 6, 7].all(i, size(self[k]) < i || self[k].charAt(size(self[k]) - i) != '.')))",
+        "must be a whole number: only cpu, memory, ephemeral-storage and hugepages can be divided",
+    ),
+)
+"""Rules of a map of quantities by resource."""
+
+
 def _of_resources(*more: dict[str, str]) -> Any:
     return Field(default_factory=dict, max_length=_MAX_OF_NODES, json_schema_extra=rules(_KEYS, *more))
 
@@ -295,15 +309,7 @@ class FlavorNodesModel(ObjectPart):
     resources: dict[ResourceName, Mode] = _of_resources()
     """Other modes of single resources, such as memory: Enforce. The values are those of mode."""
     headroom: dict[ResourceName, Quantity] = _of_resources(
-        rule(
-            "self.all(k, type(self[k]) == int ? int(self[k]) >= 0 : !self[k].startsWith('-'))",
-            "must be at least 0",
-        ),
-        rule(
-            f"self.all(k, {divisible('k')} || type(self[k]) == int || (!self[k].endsWith('m') && "
-            "[2, 3, 4, 5, 6, 7].all(i, size(self[k]) < i || self[k].charAt(size(self[k]) - i) != '.')))",
-            "must be a whole number: only cpu, memory, ephemeral-storage and hugepages can be divided",
-        ),
+        *AMOUNTS,
     )
     """What an admission leaves free on all ready nodes of the flavor together, by resource with mode
     Enforce. Unset: nothing."""

@@ -6,7 +6,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from queuectl.core.model.workload import Attribution
+from queuectl.core.model.policy import AccountSource
+from queuectl.core.model.workload import AccountValue, Attribution
 from queuectl.ledger.codec import Json, clean, clean_or_none, cleaned, dump
 
 _KEPT: Final = 10_000
@@ -25,6 +26,21 @@ class StoredAttribution(NamedTuple):
     priority_class: str | None
     account: Json
     """By account key: the value, and the object that it was read from. Keys without a value are left out."""
+
+
+def attribution_of(one: StoredAttribution) -> Attribution:
+    """Return what is stored as `one`. Account keys without a value are left out."""
+    return Attribution(
+        namespace=one.namespace,
+        queue=one.queue,
+        submitter=one.submitter,
+        user=one.user_name,
+        priority_class=one.priority_class,
+        account=tuple(
+            AccountValue(key, found["value"], AccountSource(found["source"]))
+            for key, found in sorted(one.account.items())
+        ),
+    )
 
 
 @lru_cache(maxsize=_KEPT)

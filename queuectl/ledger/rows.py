@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, select
@@ -13,6 +14,7 @@ from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
+    Attribution,
     ConfigKey,
     EffectKey,
     ObjectRef,
@@ -22,6 +24,7 @@ from queuectl.core.model.workload import (
     WorkloadId,
 )
 from queuectl.ledger import tables as t
+from queuectl.ledger.attributions import StoredAttribution, attribution_of
 from queuectl.ledger.codec import (
     Parsed,
     labels_from_json,
@@ -127,7 +130,23 @@ async def open_workloads(connection: AsyncConnection, cluster: str) -> Sequence[
         .where(t.workload.c.cluster_id == cluster, t.workload.c.open)
         .order_by(t.workload.c.arrival, t.workload.c.id)
     )
-    return await stored_workloads(connection, query, Shapes(cluster))
+    booked = await _booked(connection, cluster)
+    workloads = await stored_workloads(connection, query, Shapes(cluster))
+    return [replace(one, attribution=booked.get(one.id)) if one.attempt else one for one in workloads]
+
+
+async def _booked(connection: AsyncConnection, cluster: str) -> dict[WorkloadId, Attribution]:
+    """Return what open attempts are booked on, as far as that is known."""
+    line, stored = t.hold_line.c, t.attribution.c
+    columns = (stored[name] for name in StoredAttribution._fields)
+    joined = and_(stored.cluster_id == line.cluster_id, stored.id == line.attribution)
+    query = (
+        select(line.workload, *columns)
+        .select_from(t.hold_line.join(t.attribution, joined))
+        .where(line.cluster_id == cluster, line.open)
+    )
+    rows = await connection.execute(query)
+    return {WorkloadId(workload): attribution_of(StoredAttribution(*found)) for workload, *found in rows}
 
 
 async def stored_workloads(

@@ -33,7 +33,7 @@ from queuectl.core.model.workload import (
     UsageSum,
     WorkloadId,
 )
-from queuectl.ledger.attributions import StoredAttribution
+from queuectl.ledger.attributions import StoredAttribution, attribution_of
 from queuectl.ledger.codec import (
     options_from_json,
     past_from_json,
@@ -287,9 +287,9 @@ class MemoryLedger:
         for line in segment.holds:
             lines.setdefault(line.workload, []).append(line)
         for opened in segment.opened:
-            self._open(opened, journal)
-            key = (opened.workload, opened.number)
-            journal.put(store.holds, key, tuple(lines.get(opened.workload, ())))
+            held = tuple(lines.get(opened.workload, ()))
+            self._open(opened, held, journal)
+            journal.put(store.holds, (opened.workload, opened.number), held)
         for sequence, effect in segment.effects:
             journal.put(store.effects, effect, sequence)
         for change in segment.changes.values():
@@ -383,7 +383,8 @@ class MemoryLedger:
         for key in [key for key in store.effects if key[:2] == (move.workload, move.number)]:
             self._close(key, journal, withdrawn_at=now)
         left = None if closes else replace(attempt, state=move.state)
-        journal.put(store.workloads, move.workload, replace(workload, attempt=left))
+        booked = None if closes else workload.attribution
+        journal.put(store.workloads, move.workload, replace(workload, attempt=left, attribution=booked))
         if closes:
             lines = journal.drop(store.holds, (move.workload, move.number))
             queue = LocalQueueName(workload.ref.namespace, workload.queue)
@@ -417,7 +418,7 @@ class MemoryLedger:
         resized_attempt = replace(attempt, assignment=assignment)
         journal.put(store.workloads, resized.workload, replace(workload, attempt=resized_attempt))
 
-    def _open(self, opened: NewAttempt, journal: _Journal) -> None:
+    def _open(self, opened: NewAttempt, lines: Sequence[HoldLine], journal: _Journal) -> None:
         workload = self.store.workloads[opened.workload]
         attempt = Attempt(
             workload=opened.workload,
@@ -430,7 +431,10 @@ class MemoryLedger:
             sequence=opened.sequence,
             debt=opened.debt,
         )
-        journal.put(self.store.workloads, opened.workload, replace(workload, attempt=attempt))
+        ids = [line.attribution for line in lines if line.attribution is not None]
+        booked = attribution_of(self.store.attributions[ids[0]]) if ids else None
+        stored = replace(workload, attempt=attempt, attribution=booked)
+        journal.put(self.store.workloads, opened.workload, stored)
 
     def _in_force(self) -> Iterator[tuple[ConfigKey, str]]:
         for key, (_, spec) in sorted(self.store.configs.items()):

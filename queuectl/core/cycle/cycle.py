@@ -173,7 +173,8 @@ class Cycles:
         """
         if borrows_for_now(self._snapshot, head.nomination, claim):
             return False
-        if self._checks and lacking(self._checks, head.entry, (), observed=True) is not None:
+        assignment = head.nomination.found.assignment
+        if self._checks and lacking(self._checks, head.entry, assignment, (), observed=True) is not None:
             return False
         others = [one for one in (*self._granted.get(root, ()), *self._claims[root]) if one is not claim]
         with self._snapshot.limits.trying() as trial:
@@ -229,8 +230,8 @@ class Cycles:
                     case verdict:
                         progress = True
                         (head.heads.preempt if verdict is Mode.PREEMPT else head.heads.admit)()
-                        if self._checks and verdict is Mode.FIT and not must_wait:
-                            self._note_admission(cycle_pass)
+                        if self._checks and not must_wait:
+                            self._note_start(cycle_pass, head, verdict)
             self._take_over(root, cycle_pass)
         for head in skipped:
             if progress:
@@ -248,10 +249,19 @@ class Cycles:
         if not head.nomination.promising:
             return False
         gone = (target.entry.id for target in head.nomination.victims)
-        reason = lacking(self._checks, head.entry, gone, observed=not head.preempted)
+        assignment = head.nomination.found.assignment
+        reason = lacking(self._checks, head.entry, assignment, gone, observed=not head.preempted)
         if reason is not None:
             self.outcome.must_wait.append((head.entry, reason))
         return reason is not None
+
+    def _note_start(self, cycle_pass: CyclePass, head: NominatedHead, verdict: Mode) -> None:
+        """The cycle has admitted a head, or evicts its victims."""
+        if verdict is Mode.FIT:
+            self._note_admission(cycle_pass)
+            return
+        for check in self._checks:
+            check.preempt(head.entry, head.nomination.found.assignment)
 
     def _note_admission(self, cycle_pass: CyclePass) -> None:
         """The cycle has admitted a head."""

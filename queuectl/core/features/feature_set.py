@@ -16,6 +16,7 @@ from queuectl.core.features.pods_ready import PodsReadyClocks
 from queuectl.core.features.run_time import RunTime
 from queuectl.core.features.slow_stops import SlowStops
 from queuectl.core.features.usage_history import PastUsage
+from queuectl.core.features.usage_limits import UsageLimits
 from queuectl.core.model.events import ContextObserved
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.observed_events import fold
@@ -43,6 +44,8 @@ class FeatureSet(NamedTuple):
     """Orders LocalQueues of a ClusterQueue by what they have used."""
     accounts: Accounts
     """Reads the account keys that an admission is booked on."""
+    usage_limits: UsageLimits
+    """Lets workloads wait while their user or account, or all, use as much as a UsageLimit allows."""
 
 
 def new_state(
@@ -63,6 +66,7 @@ def new_state(
         SlowStops(configuration.terminating_alarm, nodes),
         PastUsage(configuration.usage_sharing),
         Accounts(configuration.account_keys, state.directory),
+        UsageLimits(state),
     )
     state.features = state.directory.pods.rules = Features(features, state.limits)
     return state, features

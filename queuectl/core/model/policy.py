@@ -14,6 +14,7 @@ from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, Resource
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.model.reasons import PreemptionCause
 from queuectl.core.model.resources import NO_FORMS, Amounts, ResourceForms
+from queuectl.core.model.usage_limits import UsageLimit
 from queuectl.core.model.values import value
 
 
@@ -445,7 +446,7 @@ class WorkloadPriorityClass:
     value: int
 
 
-Policy = ClusterQueue | Cohort | ResourceFlavor | LocalQueue | WorkloadPriorityClass
+Policy = ClusterQueue | Cohort | ResourceFlavor | LocalQueue | WorkloadPriorityClass | UsageLimit
 
 
 # --- other cluster objects that decisions depend on ------------------------------------------------

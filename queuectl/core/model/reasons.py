@@ -33,6 +33,7 @@ class Code(StrEnum):
     RESOURCE_NOT_COVERED = "ResourceNotCovered"
     MISCONFIGURED = "Misconfigured"
     EXCEEDS_RESOURCE_QUOTA = "ExceedsResourceQuota"
+    OUTSIDE_USAGE_LIMIT = "OutsideUsageLimit"
     QUEUE_NOT_FOUND = "QueueNotFound"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     QUANTITY_OUT_OF_RANGE = "QuantityOutOfRange"
@@ -42,6 +43,7 @@ class Code(StrEnum):
     PENDING_EVALUATION = "PendingEvaluation"
     WAITING_FOR_QUOTA = "WaitingForQuota"
     WAITING_FOR_RESOURCE_QUOTA = "WaitingForResourceQuota"
+    WAITING_FOR_USAGE_LIMIT = "WaitingForUsageLimit"
     WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
     WAITING_FOR_HEAD = "WaitingForHead"
     BACKING_OFF = "BackingOff"
@@ -82,6 +84,11 @@ class Limit(StrEnum):
     LENDING_LIMIT = "lendingLimit"
     COVERED_RESOURCES = "coveredResources"
     HARD = "spec.hard"  # of a ResourceQuota
+    RUNNING = "spec.running"  # this and the next four of a UsageLimit
+    PENDING = "spec.pending"
+    RESOURCES = "spec.resources"
+    FLAVORS = "spec.flavors"
+    MIN_REQUEST = "spec.minRequest"
 
 
 FAMILIES: dict[Code, Family] = {
@@ -94,6 +101,12 @@ FAMILIES: dict[Code, Family] = {
     )
     for code in list(Code)[list(Code).index(first) : list(Code).index(last) + 1]
 }
+
+
+_AT_MOST_EVER: Final = frozenset(
+    {Code.EXCEEDS_MAX_QUOTA, Code.EXCEEDS_RESOURCE_QUOTA, Code.OUTSIDE_USAGE_LIMIT}
+)
+"""Codes where `available` is what there is at most."""
 
 
 class RejectedCandidate(NamedTuple):
@@ -134,6 +147,8 @@ class Reason:
     resource: str | None = None
     requested: int | None = None
     available: int | None = None
+    used: int | None = None
+    """What the subject of a UsageLimit uses already."""
     short_by: int | None = None
     """The amount that has to become free at `node` before the request fits."""
     reserved: bool = False
@@ -236,9 +251,11 @@ class Reason:
             text += f" in flavor {self.flavor}"
         if self.available is not None:
             available = _amount(self.resource, self.available)
-            never = self.code in (Code.EXCEEDS_MAX_QUOTA, Code.EXCEEDS_RESOURCE_QUOTA)
+            never = self.code in _AT_MOST_EVER
             when = "now" if self.limit is Limit.CAPACITY_SHORTAGE else "ever"
             text += f", at most {available} {when}" if never else f", {available} available"
+        if self.used is not None:
+            text += f", {_amount(self.resource, self.used)} in use"
         if self.reserved:
             text += ", which is reserved for workloads ahead of it"
         if self.short_by is not None:

@@ -466,6 +466,8 @@ class StoredWorkload:
     submitter: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     """As of its last enqueue, sorted."""
+    attribution: Attribution | None = None
+    """What its open attempt is booked on; None: unknown, or there is none."""
     past: PastAttempts = NO_PAST_ATTEMPTS
     preempted_at: tuple[datetime, ...] = ()
     """Times of its last preemptions within the eviction window, oldest first (P11)."""

@@ -32,8 +32,10 @@ _OUTSIDE: Final = frozenset(
         Code.NAMESPACE_NOT_ALLOWED,
         Code.QUANTITY_OUT_OF_RANGE,
         Code.NEGATIVE_REQUEST,
+        Code.OUTSIDE_USAGE_LIMIT,
         Code.PRIORITY_NOT_FOUND,
         Code.WAITING_FOR_RESOURCE_QUOTA,
+        Code.WAITING_FOR_USAGE_LIMIT,
     }
 )
 """Workloads with these reasons, or on hold, are in no pending queue (G1 to G12, N6, L19)."""

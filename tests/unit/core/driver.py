@@ -174,7 +174,7 @@ class Driver:
                 ContextObserved(Namespace(name, tuple(labels.items())))
                 for name, labels in known.namespaces.items()
             ),
-            *(_observed(value) for value in (*values, *known.local_queues.values())),
+            *(_observed(value) for value in (*values, *known.local_queues.values(), *known.limits.values())),
             *(_observed(WorkloadPriorityClass(name, value)) for name, value in known.priorities.items()),
             Listed("policies"),
             *self.jobs_listed(),
@@ -457,6 +457,7 @@ class Driver:
             "ResourceFlavor": known.flavors,
             "LocalQueue": known.local_queues,
             "WorkloadPriorityClass": known.priorities,
+            "UsageLimit": known.limits,
         }
         return tables[kind]
 

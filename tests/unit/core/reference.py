@@ -17,6 +17,7 @@ from queuectl.core.model.policy import (
     StopPolicy,
 )
 from queuectl.core.model.reasons import Code
+from queuectl.core.model.usage_limits import UsageLimit
 from queuectl.core.model.workload import PodSet, Workload, WorkloadId
 
 Usage = dict[tuple[str, str, str], int]
@@ -39,6 +40,7 @@ class Policy:
     local_queues: dict[LocalQueueName, LocalQueue] = field(default_factory=dict)
     priorities: dict[str, int] = field(default_factory=dict)
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    limits: dict[str, UsageLimit] = field(default_factory=dict)
 
     # --- Q1, G1 to G8
 

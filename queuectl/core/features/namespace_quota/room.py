@@ -158,7 +158,9 @@ class PlannedRoom:
         self._room = room
         self._added: Demand = {}
 
-    def lacking(self, entry: Entry, gone: Iterable[WorkloadId], *, observed: bool) -> Reason | None:
+    def lacking(
+        self, entry: Entry, assignment: Assignment, gone: Iterable[WorkloadId], *, observed: bool
+    ) -> Reason | None:
         """See `NamespaceRoom.lacking`."""
         if entry.workload is None:
             return None
@@ -167,6 +169,9 @@ class PlannedRoom:
     def admit(self, entry: Entry, assignment: Assignment) -> None:
         if entry.workload is not None:
             _add(self._added, self._room.of(entry.workload, assignment))
+
+    def preempt(self, entry: Entry, assignment: Assignment) -> None:
+        """It is compared again when its victims are gone."""
 
 
 def _add(total: Demand, more: Mapping[Place, int]) -> None:

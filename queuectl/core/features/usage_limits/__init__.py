@@ -1,0 +1,335 @@
+"""UsageLimits: how much users, accounts or all may use of a queue, beside its quota (X1 to X8).
+
+A workload that has quota, but no room under a limit, leaves its pending queue until the limit has room: the
+next head takes its place, under StrictFIFO too. A limit evicts nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import ClassVar
+
+from queuectl.core.decisions import Decision, Keep
+from queuectl.core.directory import AffectedObjects
+from queuectl.core.entries import Entry
+from queuectl.core.feature import Feature, Kernel
+from queuectl.core.features.usage_limits.rules import LimitRules, Place, subject_of
+from queuectl.core.features.usage_limits.usage import (
+    Demand,
+    Holder,
+    LimitUsage,
+    demand_for,
+    demand_of,
+)
+from queuectl.core.features.usage_limits.waiting import LimitWaiters, PendingCounts, Waiter
+from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
+from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName
+from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
+from queuectl.core.model.resources import Amounts, FlavorResource, amounts
+from queuectl.core.model.usage_limits import WORKLOADS, Dimension, UsageLimit
+from queuectl.core.model.workload import Assignment, Attempt, Attribution, Workload, WorkloadId
+
+KIND = "UsageLimit"
+
+
+class UsageLimits(Feature):
+    """Is active while there is a UsageLimit."""
+
+    events: ClassVar = frozenset({PolicyObserved, PolicyGone})
+    decisions_while_active: ClassVar = frozenset({Keep})
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._rules = LimitRules(kernel.directory)
+        self.held = LimitUsage(self._rules)
+        self._waiting = LimitWaiters()
+        self._pending = PendingCounts()
+        self._parents: dict[tuple[str, str], str | None] = {}
+        """The Cohorts above ClusterQueues and Cohorts, by kind and name."""
+        self._outdated = False
+        """Limits, or what they apply to, have changed: all use is to be added up again."""
+        self._flavors_changed = False
+        """What flavors offer may be less, or other, than before."""
+        self._to_route: dict[WorkloadId, Entry] = {}
+        """Workloads that may not wait any more, or have to wait from now on."""
+
+    # --- what happens
+
+    def observe(self, event: Event, affected: AffectedObjects) -> None:
+        match event:
+            case PolicyObserved(value=UsageLimit() as limit):
+                self._set(limit.name, limit, affected)
+            case PolicyGone(key) if key.kind == KIND:
+                self._set(key.name, None, affected)
+            case _ if self.active:
+                self._renominate_those_of_flavors()
+                self._note_parent(event)
+            case _:
+                pass
+
+    def _note_parent(self, event: Event) -> None:
+        match event:
+            case PolicyObserved(value=ClusterQueue() | Cohort() as found):
+                parent = found.cohort if isinstance(found, ClusterQueue) else found.parent
+                self._outdated |= self._parents.get((type(found).__name__, found.name)) != parent
+            case PolicyGone(key):
+                self._outdated |= self._parents.get((key.kind, key.name)) is not None
+            case _:
+                pass
+
+    def _set(self, name: str, limit: UsageLimit | None, affected: AffectedObjects) -> None:
+        if self._rules.set(name, limit):
+            self._outdated = affected.everything = affected.rules = True
+            self.active = bool(self._rules.limits)
+
+    def charged(self, entry: Entry, attempt: Attempt) -> None:
+        self._answered(entry.id)
+        self._hold(entry, attempt)
+        self._flavors_changed = True
+
+    def recharged(self, entry: Entry, attempt: Attempt) -> None:
+        self._hold(entry, attempt)
+
+    def _hold(self, entry: Entry, attempt: Attempt) -> None:
+        booked = self._booked(entry)
+        if booked is not None:
+            self.held.hold(entry.id, booked, attempt.assignment)
+
+    def released(self, entry: Entry, attempt: Attempt, now: object) -> None:
+        self.held.drop(entry.id)
+
+    def decided(self, decision: Decision, entry: Entry) -> None:
+        self._answered(entry.id)
+
+    def changed(self, workload: WorkloadId) -> None:
+        entry = self._kernel.entries.get(workload)
+        holder = self._claimed(entry) if entry is not None and entry.attempt is None else None
+        self.held.keep(workload, holder)
+
+    def _claimed(self, entry: Entry) -> Holder | None:
+        """Return what is kept for a workload that waits for its victims: others must not take it."""
+        if not waits_for_victims(entry.reason) or entry.workload is None or entry.cluster_queue is None:
+            return None
+        places = self._places(entry, entry.cluster_queue)
+        return Holder(places, demand_for(self._requests(entry.workload))) if places else None
+
+    def revised(self, workload: WorkloadId) -> None:
+        self._waiting.leave(workload)
+
+    def _renominate_those_of_flavors(self) -> None:
+        for waiter in list(self._waiting.of_flavors.values()):
+            self._waiting.leave(waiter.entry.id)
+            self._to_route[waiter.entry.id] = waiter.entry
+
+    def _leave_full_flavors(self) -> None:
+        """Where quota of the flavor is not available any more, a workload may get another flavor (X4)."""
+        self._flavors_changed = False
+        tree = self._kernel.directory.tree
+        for waiter in list(self._waiting.of_flavors.values()):
+            flavor, resource = waiter.want[0]
+            queue = waiter.entry.cluster_queue
+            if flavor is None or queue is None:
+                continue
+            (cell, amount), *_ = tree.numbered({FlavorResource(flavor, resource): waiter.want[1]})
+            if amount > tree.available(tree.queue(queue), cell):
+                self._waiting.leave(waiter.entry.id)
+                self._to_route[waiter.entry.id] = waiter.entry
+
+    def settle(self) -> None:
+        """Queue the workloads for which a limit has room again."""
+        self._renew()
+        if self._flavors_changed and self._waiting.of_flavors:
+            self._leave_full_flavors()
+        while self._to_route or self.held.changed:
+            places, self.held.changed = sorted(self.held.changed), set()
+            for place in places:
+                for entry in self._waiting.called(place, self.held.left):
+                    self._to_route[entry.id] = entry
+            entries, self._to_route = self._to_route, {}
+            for workload, entry in entries.items():
+                if self._kernel.entries.get(workload) is entry:
+                    self._kernel.route(entry)
+                    self._kernel.refresh(entry)
+
+    def _renew(self) -> None:
+        """Add up all use again, if limits have changed. What waits for one is nominated again."""
+        if not self._outdated:
+            return
+        self._outdated = False
+        directory = self._kernel.directory
+        self._parents = {("ClusterQueue", one.name): one.cohort for one in directory.queues.values()}
+        self._parents |= {("Cohort", one.name): one.parent for one in directory.cohorts.values()}
+        self.held.clear()
+        for entry in self._waiting.all():
+            self._to_route[entry.id] = entry
+        entries = self._kernel.entries
+        self._to_route |= {one: entries[one] for one in self._pending.all() if one in entries}
+        self._pending.clear()
+        for entry in entries.values():
+            if entry.attempt is not None:
+                self._hold(entry, entry.attempt)
+            else:
+                self.changed(entry.id)
+
+    # --- what is booked
+
+    def _booked(self, entry: Entry) -> Attribution | None:
+        """Return what an open attempt is booked on, or a pending workload would be; None: unknown."""
+        if entry.attempt is not None and entry.attribution is not None:
+            return entry.attribution
+        return self._would_be_booked(entry.workload) if entry.workload is not None else None
+
+    def _would_be_booked(self, workload: Workload) -> Attribution:
+        return Attribution.of(workload, self._kernel.features.account(workload))
+
+    def _places(self, entry: Entry, cluster_queue: str) -> tuple[Place, ...]:
+        booked = self._booked(entry)
+        return tuple(self._rules.places(booked, cluster_queue)) if booked is not None else ()
+
+    def _requests(self, workload: Workload, *, least: bool = False) -> Amounts:
+        """Return what all pods of a workload request; with `least`, of the fewest that it may start with."""
+        total: Counter[str] = Counter()
+        for charge in self._kernel.directory.charges(workload):
+            pod_set = charge.pod_set
+            count = pod_set.min_count if least and pod_set.min_count is not None else pod_set.count
+            total.update({resource: amount * count for resource, amount in charge.requests})
+        return amounts(total)
+
+    # --- what waits
+
+    def problem(self, workload: Workload) -> Reason | None:
+        """Return which limit alone, with nothing in use, does not allow what it requests (X7)."""
+        name = LocalQueueName(workload.ref.namespace, workload.queue)
+        local = self._kernel.directory.local_queues.get(name)
+        if local is None:
+            return None
+        places = self._rules.places(self._would_be_booked(workload), local.cluster_queue)
+        if not places:
+            return None
+        least = demand_for(self._requests(workload, least=True))
+        for place in places:
+            limit = self._rules.limits[place.limit]
+            for dimension, most in limit.most:
+                if least.get(dimension, 0) > most:
+                    return self.held.reason(place, dimension, least[dimension], 0)
+            for resource, smallest in limit.min_request:
+                asked = dict(self._requests(workload)).get(resource, 0)
+                if asked < smallest:
+                    return _too_small(limit, place, Dimension(None, resource), asked, smallest)
+        return None
+
+    def begin_plan(self) -> PlannedUse:
+        return PlannedUse(self)
+
+    def lacking(
+        self,
+        entry: Entry,
+        assignment: Assignment,
+        gone: Iterable[WorkloadId],
+        added: dict[Place, Counter[Dimension]],
+    ) -> Reason | None:
+        """Return which limit has no room for an admission; None: each has. `added`: see `LimitUsage`."""
+        places = self._places(entry, assignment.cluster_queue)
+        if not places:
+            return None
+        return self.held.lacking(places, demand_of(assignment), entry.id, gone, added)
+
+    def add(self, entry: Entry, assignment: Assignment, added: dict[Place, Counter[Dimension]]) -> None:
+        """Add an admission of a plan to `added`."""
+        demand: Demand | None = None
+        for place in self._places(entry, assignment.cluster_queue):
+            demand = demand or demand_of(assignment)
+            added.setdefault(place, Counter()).update(demand)
+
+    def must_wait(self, entry: Entry, reason: Reason) -> None:
+        if reason.limit not in (Limit.RUNNING, Limit.RESOURCES, Limit.FLAVORS) or entry.cluster_queue is None:
+            return
+        name = (reason.node or "").removeprefix(f"{KIND}/")
+        place = next((one for one in self._places(entry, entry.cluster_queue) if one.limit == name), None)
+        if place is not None and reason.resource is not None and reason.requested is not None:
+            want = (Dimension(reason.flavor, reason.resource), reason.requested)
+            self._waiting.wait(Waiter(entry, place, want, reason))
+
+    def _answered(self, workload: WorkloadId) -> None:
+        place = self._waiting.answered(workload)
+        if place is not None:
+            self.held.changed.add(place)
+
+    def waits(self, entry: Entry, *, eligible: bool) -> Reason | None:
+        self._renew()
+        seen = entry.observation
+        finished = seen is not None and seen.finished is not None
+        if not eligible or entry.cluster_queue is None or finished:
+            self._answered(entry.id)
+            self._waiting.leave(entry.id)
+            self._note(self._pending.leave(entry.id, self._most_pending))
+            return None
+        waiter = self._waiting.of(entry.id)
+        places = self._places(entry, entry.cluster_queue)
+        if waiter is not None and (waiter.place not in places or entry.order[0] != -entry.priority):
+            self._waiting.leave(entry.id)  # it waits for another limit, or in another place
+            waiter = None
+        counted = tuple(one for one in places if self._rules.limits[one.limit].pending is not None)
+        self._note(self._pending.enter(entry, counted, self._most_pending))
+        above = self._pending.above(entry.id, self._most_pending)
+        if above is not None:
+            return self._above(above)
+        return waiter.reason if waiter is not None else None
+
+    def _most_pending(self, place: Place) -> int:
+        most = self._rules.limits[place.limit].pending
+        assert most is not None
+        return most
+
+    def _note(self, workloads: Iterable[WorkloadId]) -> None:
+        """Other pending workloads are above a limit now, or not any more."""
+        for workload in workloads:
+            if (entry := self._kernel.entries.get(workload)) is not None:
+                self._to_route[workload] = entry
+
+    def _above(self, place: Place) -> Reason:
+        limit, most = self._rules.limits[place.limit], self._most_pending(place)
+        return Reason(
+            code=Code.WAITING_FOR_USAGE_LIMIT,
+            resource=WORKLOADS,
+            requested=1,
+            used=most,
+            available=0,
+            short_by=1,
+            limit=Limit.PENDING,
+            node=f"{KIND}/{limit.name}",
+            detail=subject_of(limit, place),
+        )
+
+
+class PlannedUse:
+    """Use beside what a plan under way admits."""
+
+    def __init__(self, limits: UsageLimits) -> None:
+        self._limits = limits
+        self._added: dict[Place, Counter[Dimension]] = {}
+
+    def lacking(
+        self, entry: Entry, assignment: Assignment, gone: Iterable[WorkloadId], *, observed: bool
+    ) -> Reason | None:
+        """Return which limit has no room for an admission now; None: each has."""
+        return self._limits.lacking(entry, assignment, gone, self._added)
+
+    def admit(self, entry: Entry, assignment: Assignment) -> None:
+        self._limits.add(entry, assignment, self._added)
+
+    def preempt(self, entry: Entry, assignment: Assignment) -> None:
+        self._limits.add(entry, assignment, self._added)
+
+
+def _too_small(limit: UsageLimit, place: Place, dimension: Dimension, asked: int, smallest: int) -> Reason:
+    return Reason(
+        code=Code.OUTSIDE_USAGE_LIMIT,
+        resource=dimension.resource,
+        requested=asked,
+        short_by=smallest - asked,
+        limit=Limit.MIN_REQUEST,
+        node=f"{KIND}/{limit.name}",
+        detail=subject_of(limit, place),
+    )

@@ -1,0 +1,92 @@
+"""Which UsageLimits apply to a workload, by what it is booked on (X1, X2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, Directory
+from queuectl.core.model.policy import cohorts_above
+from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind, UsageLimit
+from queuectl.core.model.workload import Attribution
+
+
+class Place(NamedTuple):
+    """One UsageLimit for one subject: use is added up here."""
+
+    limit: str
+    """Name of the UsageLimit."""
+    subject: str
+    """The user, or the value of the account key; empty: all."""
+
+
+class LimitRules:
+    """The UsageLimits in force, by target and subject."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self.limits: dict[str, UsageLimit] = {}
+        self._by_target: dict[LimitTarget, dict[LimitSubject, list[UsageLimit]]] = {}
+
+    def set(self, name: str, limit: UsageLimit | None) -> bool:
+        """Set or remove a limit. Return whether it has changed."""
+        before = self.limits.pop(name, None)
+        if before is not None:
+            subjects = self._by_target[before.target]
+            subjects[before.subject].remove(before)
+            if not subjects[before.subject]:
+                del subjects[before.subject]
+            if not subjects:
+                del self._by_target[before.target]
+        if limit is not None:
+            self.limits[name] = limit
+            self._by_target.setdefault(limit.target, {}).setdefault(limit.subject, []).append(limit)
+        return limit != before
+
+    def places(self, booked: Attribution, cluster_queue: str) -> list[Place]:
+        """Return where the use of a workload counts, the narrowest target first."""
+        return [
+            place for target in self._targets(booked, cluster_queue) for place in self._at(target, booked)
+        ]
+
+    def _targets(self, booked: Attribution, cluster_queue: str) -> Iterator[LimitTarget]:
+        yield LimitTarget("WorkloadPriorityClass", booked.priority_class or DEFAULT_PRIORITY_CLASS)
+        yield LimitTarget("LocalQueue", booked.queue, booked.namespace)
+        yield LimitTarget("ClusterQueue", cluster_queue)
+        queue = self._directory.queues.get(cluster_queue)
+        for name in cohorts_above(queue.cohort, self._parent) if queue is not None else ():
+            yield LimitTarget("Cohort", name)
+
+    def _parent(self, cohort: str) -> str | None:
+        known = self._directory.cohorts.get(cohort)
+        return known.parent if known is not None else None
+
+    def _at(self, target: LimitTarget, booked: Attribution) -> Iterator[Place]:
+        """A subject that is named at a target has its own limit there in the place of that for each."""
+        subjects = self._by_target.get(target)
+        if subjects is None:
+            return
+        if booked.user is not None:
+            own = LimitSubject(SubjectKind.USER, booked.user)
+            for limit in subjects.get(own, subjects.get(LimitSubject(SubjectKind.EACH_USER), ())):
+                yield Place(limit.name, booked.user)
+        for key, value, _ in booked.account:
+            if value is not None:
+                own = LimitSubject(SubjectKind.ACCOUNT, value, key)
+                each = LimitSubject(SubjectKind.EACH_ACCOUNT, key=key)
+                for limit in subjects.get(own, subjects.get(each, ())):
+                    yield Place(limit.name, value)
+        for limit in subjects.get(LimitSubject(SubjectKind.ALL), ()):
+            yield Place(limit.name, "")
+
+
+def subject_of(limit: UsageLimit, place: Place) -> str:
+    """Return whose use counts at `place`, and where, in words."""
+    match limit.subject.kind:
+        case SubjectKind.USER | SubjectKind.EACH_USER:
+            who = f"user {place.subject}"
+        case SubjectKind.ACCOUNT | SubjectKind.EACH_ACCOUNT:
+            who = f"{limit.subject.key} {place.subject}"
+        case SubjectKind.ALL:
+            who = "all"
+    return f"{who} at {limit.target}"

@@ -1,0 +1,149 @@
+"""What the subjects of UsageLimits hold, and what they have left (X3, X4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from queuectl.core.features.usage_limits.rules import LimitRules, Place, subject_of
+from queuectl.core.model.reasons import Code, Limit, Reason
+from queuectl.core.model.resources import Amounts
+from queuectl.core.model.usage_limits import WORKLOADS, Dimension
+from queuectl.core.model.workload import Assignment, Attribution, WorkloadId
+
+Demand = Mapping[Dimension, int]
+"""In base units."""
+ONE_WORKLOAD: Final = Dimension(None, WORKLOADS)
+
+
+class Holder(NamedTuple):
+    """What a workload holds, or what is kept for it, and where that counts."""
+
+    places: tuple[Place, ...]
+    demand: Demand
+
+
+class LimitUsage:
+    """The use of each place."""
+
+    def __init__(self, rules: LimitRules) -> None:
+        self._rules = rules
+        self._holders: dict[WorkloadId, Holder] = {}
+        self._kept: dict[WorkloadId, Holder] = {}
+        """For workloads that wait for their victims (C7)."""
+        self._used: dict[Place, Counter[Dimension]] = {}
+        """By holders and by workloads for which it is kept."""
+        self.changed: set[Place] = set()
+        """Places with more left than before."""
+
+    def clear(self) -> None:
+        """Forget all use: limits, or what they apply to, have changed."""
+        self._holders.clear()
+        self._kept.clear()
+        self._used.clear()
+
+    def hold(self, workload: WorkloadId, booked: Attribution, assignment: Assignment) -> None:
+        """The workload holds this from now on."""
+        places = tuple(self._rules.places(booked, assignment.cluster_queue))
+        self._set(self._holders, workload, Holder(places, demand_of(assignment)) if places else None)
+
+    def drop(self, workload: WorkloadId) -> None:
+        """It holds nothing any more."""
+        self._set(self._holders, workload, None)
+
+    def keep(self, workload: WorkloadId, holder: Holder | None) -> None:
+        """Keep this for a workload that waits for its victims; None: nothing any more."""
+        self._set(self._kept, workload, holder)
+
+    def _set(self, holders: dict[WorkloadId, Holder], workload: WorkloadId, holder: Holder | None) -> None:
+        before = holders.get(workload)
+        if before == holder:
+            return
+        if before is not None:
+            del holders[workload]
+            for place in before.places:
+                used = self._used[place]
+                used.subtract(before.demand)
+                if not any(used.values()):
+                    del self._used[place]
+            self.changed.update(before.places)
+        if holder is not None:
+            holders[workload] = holder
+            for place in holder.places:
+                self._used.setdefault(place, Counter()).update(holder.demand)
+
+    def of(self, place: Place, dimension: Dimension) -> int:
+        """Return what is used of a place, in base units."""
+        used = self._used.get(place)
+        return used[dimension] if used is not None else 0
+
+    def by_subject(self) -> Mapping[Place, Counter[Dimension]]:
+        """Return the use of all places where any is."""
+        return self._used
+
+    def lacking(
+        self,
+        places: Iterable[Place],
+        demand: Demand,
+        workload: WorkloadId,
+        gone: Iterable[WorkloadId],
+        added: Mapping[Place, Counter[Dimension]],
+    ) -> Reason | None:
+        """Return which limit has too little left for `demand`; None: each has enough.
+
+        `gone`: workloads that are to end before. `added`: what a plan under way admits beside it.
+        """
+        ended = [holder for one in gone if (holder := self._holders.get(one)) is not None]
+        kept = self._kept.get(workload)
+        ended += [kept] if kept is not None else []
+        for place in places:
+            for dimension, most in self._rules.limits[place.limit].most:
+                asked = demand.get(dimension, 0)
+                if not asked:
+                    continue
+                used = self.of(place, dimension)
+                if place in added:
+                    used += added[place][dimension]
+                used -= sum(one.demand.get(dimension, 0) for one in ended if place in one.places)
+                if asked + used > most:
+                    return self.reason(place, dimension, asked, used)
+        return None
+
+    def left(self, place: Place, dimension: Dimension) -> int:
+        """Return what is left of a place, in base units; below 0 if it is over its limit."""
+        return dict(self._rules.limits[place.limit].most)[dimension] - self.of(place, dimension)
+
+    def reason(self, place: Place, dimension: Dimension, asked: int, used: int) -> Reason:
+        """Return why a workload that requests `asked` must wait, or can never be admitted. It may get another
+        flavor later."""
+        limit = self._rules.limits[place.limit]
+        most = dict(limit.most)[dimension]
+        never = asked > most and dimension.flavor is None
+        by_flavor = Limit.FLAVORS if dimension.flavor else Limit.RESOURCES
+        return Reason(
+            code=Code.OUTSIDE_USAGE_LIMIT if never else Code.WAITING_FOR_USAGE_LIMIT,
+            flavor=dimension.flavor,
+            resource=dimension.resource,
+            requested=asked,
+            used=used,
+            available=most if never else max(0, most - used),
+            short_by=asked - most if never else asked + used - most,
+            limit=Limit.RUNNING if dimension == ONE_WORKLOAD else by_flavor,
+            node=f"UsageLimit/{limit.name}",
+            detail=subject_of(limit, place),
+        )
+
+
+def demand_of(assignment: Assignment) -> Demand:
+    """Return what an assignment takes: by flavor, in all flavors, and one workload."""
+    found: Counter[Dimension] = Counter({ONE_WORKLOAD: 1})
+    for (flavor, resource), amount in assignment.usage().items():
+        found[Dimension(flavor, resource)] += amount
+        found[Dimension(None, resource)] += amount
+    return found
+
+
+def demand_for(requests: Amounts) -> Demand:
+    """Return what requests take, whose flavors are not known."""
+    return {ONE_WORKLOAD: 1, **{Dimension(None, resource): amount for resource, amount in requests}}

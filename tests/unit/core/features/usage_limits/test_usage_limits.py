@@ -1,0 +1,257 @@
+"""UsageLimits: who waits for which limit, who goes before, and who is nominated again (X1 to X8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from queuectl.core.decisions import Admit, Evict, Keep, Release
+from queuectl.core.model.events import PodsCounted, PolicyGone, WorkloadGone
+from queuectl.core.model.policy import (
+    AccountKey,
+    AccountSource,
+    Preemption,
+    PreemptionPolicy,
+    QueueingStrategy,
+)
+from queuectl.core.model.reasons import Code, Limit
+from queuectl.core.model.usage_limits import (
+    WORKLOADS,
+    Dimension,
+    LimitSubject,
+    LimitTarget,
+    SubjectKind,
+    UsageLimit,
+)
+from queuectl.core.model.workload import ConfigKey, Workload, WorkloadId
+from tests.builders import (
+    GPU,
+    SETTINGS,
+    World,
+    admitted,
+    flavor,
+    group,
+    local_queue,
+    policy,
+    priority,
+    queue,
+    workload,
+)
+
+LQ = local_queue("lq", "cq")
+CQ = LimitTarget("ClusterQueue", "cq")
+EACH_USER = LimitSubject(SubjectKind.EACH_USER)
+ALL = LimitSubject(SubjectKind.ALL)
+
+
+def user(name: str) -> LimitSubject:
+    return LimitSubject(SubjectKind.USER, name)
+
+
+def running(
+    most: int, subject: LimitSubject = EACH_USER, target: LimitTarget = CQ, name: str = "x"
+) -> UsageLimit:
+    return UsageLimit(name=name, target=target, subject=subject, most=((Dimension(None, WORKLOADS), most),))
+
+
+def gpus(
+    most: int, subject: LimitSubject = EACH_USER, target: LimitTarget = CQ, name: str = "x"
+) -> UsageLimit:
+    return UsageLimit(name=name, target=target, subject=subject, most=((Dimension(None, GPU), most),))
+
+
+def of(who: str, name: str, gpus: int = 1, created: float = 0, **fields: Any) -> Workload:
+    return workload(name, gpus=gpus, created=created, submitter=who, **fields)
+
+
+def end(world: World, *names: str) -> None:
+    world.settle()
+    world.tell(*(WorkloadGone(WorkloadId(f"uid-{name}")) for name in names))
+    world.run()
+    for probe in world.probes:
+        world.tell(PodsCounted(probe.workload, probe.attempt, alive=False))
+    world.probes.clear()
+
+
+def test_a_user_at_the_limit_waits_and_the_next_head_of_a_strict_queue_is_admitted() -> None:
+    world = World(queue("cq", 8, strategy=QueueingStrategy.STRICT_FIFO), LQ, running(1))
+    world.submit(of("ann", "a1"), of("ann", "a2", created=1), of("bob", "b1", created=2))
+    assert admitted(world.run()) == ["a1", "b1"]
+    reason = world.reason("a2")
+    assert reason is not None
+    assert (reason.code, reason.limit, reason.node) == (
+        Code.WAITING_FOR_USAGE_LIMIT,
+        Limit.RUNNING,
+        "UsageLimit/x",
+    )
+    assert (reason.requested, reason.used, reason.available, reason.short_by) == (1, 1, 0, 1)
+    assert reason.message == (
+        "WaitingForUsageLimit: requests 1 workloads, 0 available, 1 in use, short by 1 "
+        "(bound by spec.running of UsageLimit/x): user ann at ClusterQueue/cq"
+    )
+
+
+def test_a_release_admits_the_first_that_waits_for_the_limit() -> None:
+    world = World(queue("cq", 8), LQ, running(1))
+    world.submit(of("ann", "a1"), *(of("ann", f"a{n}", created=n) for n in (2, 3)))
+    world.run()
+    end(world, "a1")
+    assert admitted(world.run()) == ["a2"]
+
+
+def test_two_admissions_of_one_plan_do_not_exceed_a_limit_of_resources() -> None:
+    everywhere = gpus(5, user("ann"), LimitTarget("Cohort", "root"))
+    world = World(
+        *(queue(name, 8, cohort="root") for name in ("cq", "dq")), LQ, local_queue("other", "dq"), everywhere
+    )
+    world.submit(of("ann", "a1", 3), replace(of("ann", "a2", 3, created=1), queue="other"))
+    assert admitted(world.run()) == ["a1"]
+    assert world.reason("a2").short_by == 1  # type: ignore[union-attr]
+
+
+def test_what_waits_for_quota_lets_the_next_of_its_user_be_nominated() -> None:
+    """a2 fits the limit when a1 ends, but not the quota: a3, behind it, does not wait for the limit."""
+    world = World(queue("cq", 4), LQ, running(1))
+    world.submit(of("bob", "b1", 2), of("ann", "a1", 2, created=1))
+    world.run()
+    world.submit(of("ann", "a2", 4, created=2), of("ann", "a3", 1, created=3))
+    world.run()
+    end(world, "a1")
+    assert admitted(world.run()) == ["a3"]
+    assert world.reason("a2").code is Code.WAITING_FOR_QUOTA  # type: ignore[union-attr]
+
+
+def test_a_named_user_has_the_own_limit_in_the_place_of_that_for_each() -> None:
+    world = World(queue("cq", 8), LQ, running(1), running(2, user("ann"), name="ann"))
+    world.submit(*(of(who, f"{who}{n}", created=n) for who in ("ann", "bob") for n in range(3)))
+    assert sorted(admitted(world.run())) == ["ann0", "ann1", "bob0"]
+
+
+def test_a_lowered_limit_evicts_nothing_and_a_raised_one_admits() -> None:
+    world = World(queue("cq", 8), LQ, running(2))
+    world.submit(*(of("ann", f"a{n}", created=n) for n in range(4)))
+    world.run()
+    world.tell(policy(running(1)))
+    assert not [one for one in world.run() if not isinstance(one, Keep)]
+    end(world, "a0")
+    assert admitted(world.run()) == []
+    world.tell(policy(running(3)))
+    assert admitted(world.run()) == ["a2", "a3"]
+
+
+def test_without_any_limit_left_nothing_waits() -> None:
+    world = World(queue("cq", 8), LQ, running(0))
+    world.submit(of("ann", "a1"))
+    world.run()
+    assert world.reason("a1").code is Code.OUTSIDE_USAGE_LIMIT  # type: ignore[union-attr]
+    world.tell(PolicyGone(ConfigKey("UsageLimit", "", "x")))
+    assert admitted(world.run()) == ["a1"]
+
+
+def test_requests_that_a_limit_never_allows_are_refused_at_once() -> None:
+    smallest = UsageLimit(name="s", target=CQ, subject=ALL, min_request=((GPU, 2),))
+    world = World(queue("cq", 8), LQ, gpus(4), smallest)
+    world.submit(of("ann", "large", 5), of("ann", "small", 1))
+    world.run()
+    assert {name: world.reason(name).message for name in ("large", "small")} == {  # type: ignore[union-attr]
+        "large": "OutsideUsageLimit: requests 5 nvidia.com/gpu, at most 4 ever, 0 in use, short by 1 "
+        "(bound by spec.resources of UsageLimit/x): user ann at ClusterQueue/cq",
+        "small": "OutsideUsageLimit: requests 1 nvidia.com/gpu, short by 1 "
+        "(bound by spec.minRequest of UsageLimit/s): all at ClusterQueue/cq",
+    }
+
+
+def test_a_limit_of_a_flavor_counts_that_flavor_alone() -> None:
+    cq = queue("cq", groups=[group({"h100": {GPU: 3}, "a100": {GPU: 8}})])
+    limit = UsageLimit(name="x", target=CQ, subject=EACH_USER, most=((Dimension("h100", GPU), 1),))
+    world = World(flavor("h100"), flavor("a100"), cq, LQ, limit)
+    world.submit(of("ann", "a1"), of("ann", "a2", created=1), of("bob", "b1", created=2))
+    assert admitted(world.run()) == ["a1", "b1"]
+    reason = world.reason("a2")
+    assert reason is not None
+    assert (reason.flavor, reason.limit) == ("h100", Limit.FLAVORS)
+    world.submit(of("eve", "e1", created=3))
+    assert admitted(world.run()) == ["e1", "a2"], "h100 is full: a2 gets a100"
+
+
+def test_those_above_a_limit_of_pending_workloads_wait_outside_in_order_of_arrival() -> None:
+    limit = UsageLimit(name="x", target=CQ, subject=EACH_USER, pending=1)
+    world = World(queue("cq", 1), LQ, limit)
+    world.submit(of("bob", "b0"))
+    world.run()
+    world.submit(*(of("ann", f"a{n}", created=1 + n) for n in range(3)))
+    world.run()
+    assert [world.reason(f"a{n}").limit for n in range(3)] == [  # type: ignore[union-attr]
+        Limit.NOMINAL_QUOTA,
+        Limit.PENDING,
+        Limit.PENDING,
+    ]
+    world.tell(WorkloadGone(WorkloadId("uid-a0")))
+    world.run()
+    assert world.reason("a1").limit is Limit.NOMINAL_QUOTA  # type: ignore[union-attr]
+    assert world.reason("a2").limit is Limit.PENDING  # type: ignore[union-attr]
+
+
+def test_account_keys_and_priority_classes_have_limits() -> None:
+    keys = (AccountKey(name="project", label="project", sources=(AccountSource.WORKLOAD,)),)
+    each = running(1, LimitSubject(SubjectKind.EACH_ACCOUNT, key="project"))
+    urgent = running(1, ALL, LimitTarget("WorkloadPriorityClass", "urgent"), name="urgent")
+    world = World(queue("cq", 8), LQ, each, urgent, settings=replace(SETTINGS, account_keys=keys))
+    world.submit(
+        *(of("ann", f"{p}{n}", labels=(("project", p),), created=n) for p in ("ml", "bio") for n in (0, 1)),
+        of("bob", "none"),
+    )
+    assert sorted(admitted(world.run())) == ["bio0", "ml0", "none"]
+    assert world.reason("ml1").detail == "project ml at ClusterQueue/cq"  # type: ignore[union-attr]
+
+
+def test_a_preemptor_over_its_limit_evicts_nobody() -> None:
+    rules = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    cq = queue("cq", 2, preemption=rules)
+    world = World(cq, LQ, running(1, user("ann")))
+    world.tell(priority("high", 10), priority("low", 0))
+    world.submit(of("ann", "a1", priority_class="high"), of("bob", "b1", priority_class="low"))
+    world.run()
+    world.submit(of("ann", "a2", priority_class="high", created=2))
+    assert not [one for one in world.run() if isinstance(one, Evict)]
+    world.submit(of("eve", "e1", priority_class="high", created=3))
+    assert [one.ref.name for one in world.run() if isinstance(one, Evict)] == ["b1"]
+
+
+def test_what_a_preemptor_waits_for_is_kept_for_it() -> None:
+    """The limit's last place is not given to another workload of its user while its victim ends."""
+    rules = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    world = World(
+        *(queue(name, 2, cohort="root", preemption=rules) for name in ("cq", "dq")),
+        *(LQ, local_queue("other", "dq"), running(1, user("ann"), LimitTarget("Cohort", "root"))),
+    )
+    world.tell(priority("high", 10), priority("low", 0))
+    world.submit(of("bob", "b1", 3, priority_class="low"))
+    world.run()
+    world.settle()
+    world.submit(of("ann", "a1", 2, priority_class="high", created=2))
+    assert [one.ref.name for one in world.run() if isinstance(one, Evict)] == ["b1"]
+    world.submit(replace(of("ann", "a2", 1, created=3), queue="other"))
+    assert admitted(world.run()) == []
+    assert world.reason("a2").code is Code.WAITING_FOR_USAGE_LIMIT  # type: ignore[union-attr]
+
+
+def test_labels_that_change_later_do_not_move_what_runs_to_another_account() -> None:
+    keys = (AccountKey(name="project", label="project", sources=(AccountSource.WORKLOAD,)),)
+    each = running(1, LimitSubject(SubjectKind.EACH_ACCOUNT, key="project"))
+    world = World(queue("cq", 8), LQ, each, settings=replace(SETTINGS, account_keys=keys))
+    world.submit(of("ann", "a1", labels=(("project", "ml"),)))
+    world.run()
+    world.settle()
+    world.submit(of("ann", "a1", labels=(("project", "bio"),)), of("ann", "a2", labels=(("project", "ml"),)))
+    assert admitted(world.run()) == []
+
+
+def test_a_workload_that_ends_counts_until_its_pods_are_gone() -> None:
+    world = World(queue("cq", 8), LQ, running(1))
+    world.submit(of("ann", "a1"), of("ann", "a2", created=1))
+    world.run()
+    world.settle()
+    world.tell(WorkloadGone(WorkloadId("uid-a1")))
+    made = world.run()
+    assert not [one for one in made if isinstance(one, Admit | Release)], "its pods may be alive"
