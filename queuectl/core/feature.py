@@ -15,9 +15,9 @@ from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.entries import Entry
 from queuectl.core.limits import AdmissionLimit, Limits
 from queuectl.core.model.capacity import CapacityWarning
-from queuectl.core.model.events import Event, WorkloadObserved
+from queuectl.core.model.events import Event, PolicyObserved, WorkloadObserved
 from queuectl.core.model.pods import Pod
-from queuectl.core.model.policy import LocalQueueName, Node
+from queuectl.core.model.policy import LocalQueueName, Node, Policy
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.resources import PodResources
 from queuectl.core.model.workload import (
@@ -171,6 +171,8 @@ class Feature:
     learns of its events and decisions alone."""
     workloads_with: ClassVar = "id"
     """Of observed workloads, it takes those that have this attribute, and all while it is active."""
+    policies: ClassVar[type[Policy] | None] = None
+    """Of policy objects, it takes those of this class, and all while it is active. None: all."""
     charges_claims: ClassVar = False
     """It charges the claims of pods for devices, or says why they cannot be."""
     counts_bound = False
@@ -392,7 +394,11 @@ class Features:
         if not of_event:
             return
         workload = event.workload if isinstance(event, WorkloadObserved) else None
+        value = event.value if isinstance(event, PolicyObserved) else None
         for feature in of_event:
+            kind = feature.policies
+            if value is not None and not feature.active and kind is not None and not isinstance(value, kind):
+                continue
             if workload is None or feature.active or getattr(workload, feature.workloads_with) is not None:
                 feature.observe(event, affected)
         self._activate()

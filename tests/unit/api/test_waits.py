@@ -63,6 +63,7 @@ def test_the_time_before_it_was_seen_and_before_it_was_evaluated_are_waits() -> 
         (Code.CAPACITY_MISSING, Cause.NODES),
         (Code.NO_NODE_FITS, Cause.NODES),
         (Code.WAITING_FOR_RESOURCE_QUOTA, Cause.NAMESPACE_QUOTA),
+        (Code.WAITING_FOR_USAGE_LIMIT, Cause.USAGE_LIMIT),
         (Code.WAITING_FOR_HEAD, Cause.LINE),
         (Code.BACKING_OFF, Cause.BACKOFF),
         (Code.MIN_RUN_TIME_PROTECTED, Cause.PROTECTED),

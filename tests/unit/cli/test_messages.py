@@ -38,6 +38,7 @@ KINDS = (
     "Cohort",
     "LocalQueue",
     "ResourceFlavor",
+    "UsageLimit",
     "WorkloadPriorityClass",
     "Job",
     "Configuration",

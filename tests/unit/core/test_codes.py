@@ -21,6 +21,14 @@ from queuectl.core.model.policy import (
 )
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.resources import Container, PodResources
+from queuectl.core.model.usage_limits import (
+    WORKLOADS,
+    Dimension,
+    LimitSubject,
+    LimitTarget,
+    SubjectKind,
+    UsageLimit,
+)
 from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.workloads import observe
 from tests.builders import GPU, World, flavor, local_queue, observed, pod_set, policy, queue, workload
@@ -133,6 +141,15 @@ def resource_quota(hard: int, used: int = 0) -> World:
     return world
 
 
+def usage_limit(running: int) -> World:
+    """Two workloads, of which so many may run."""
+    target, subject = LimitTarget("ClusterQueue", "cq"), LimitSubject(SubjectKind.ALL)
+    most = ((Dimension(None, WORKLOADS), running),)
+    world = World(queue("cq", 4), LQ, UsageLimit(name="x", target=target, subject=subject, most=most))
+    world.submit(workload("a"), workload("b"))
+    return world
+
+
 def node_lost() -> World:
     """One of the two nodes under a gang is deleted."""
     world = NodeWorld(node("a"), node("b"))
@@ -166,6 +183,7 @@ PRODUCED: dict[Code, Callable[[], World]] = {
     Code.RESOURCE_NOT_COVERED: lambda: one(pods=[pod_set(1, {"example.com/x": 1})]),
     Code.MISCONFIGURED: lambda: one(flavor("other"), queue("cq", 1), LQ),
     Code.EXCEEDS_RESOURCE_QUOTA: lambda: resource_quota(1),
+    Code.OUTSIDE_USAGE_LIMIT: lambda: usage_limit(0),
     Code.QUEUE_NOT_FOUND: lambda: one(queue("cq", 1)),
     Code.NAMESPACE_NOT_ALLOWED: lambda: one(queue("cq", 1, selector=None), LQ),
     Code.QUANTITY_OUT_OF_RANGE: lambda: requesting("1e99"),
@@ -174,6 +192,7 @@ PRODUCED: dict[Code, Callable[[], World]] = {
     Code.PENDING_EVALUATION: one,
     Code.WAITING_FOR_QUOTA: full,
     Code.WAITING_FOR_RESOURCE_QUOTA: lambda: resource_quota(2, used=1),
+    Code.WAITING_FOR_USAGE_LIMIT: lambda: usage_limit(1),
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: preempting,
     Code.CAPACITY_MISSING: lambda: on_nodes(2, used=1),
     Code.NO_NODE_FITS: lambda: on_nodes(2, 2, used=1),

@@ -192,6 +192,17 @@ SAMPLES: dict[str, Json] = {
         }
     },
     "WorkloadPriorityClass": {"value": 5, "description": "first"},
+    "UsageLimit": {
+        "spec": {
+            "target": {"kind": "LocalQueue", "namespace": "ns", "name": "one"},
+            "subject": {"kind": "Account", "key": "project", "name": "ml"},
+            "running": 4,
+            "pending": 10,
+            "resources": {GPU: 8},
+            "flavors": [{"name": "a100", "resources": {GPU: 4}}],
+            "minRequest": {GPU: 1},
+        }
+    },
 }
 """Objects with all fields that are obeyed."""
 _GROUP = "spec.resourceGroups[]"
@@ -208,6 +219,8 @@ TOGETHER: dict[str, Json] = {
     "spec.namespaceSelector.matchExpressions[].operator": {
         "spec.namespaceSelector.matchExpressions[].operator": "NotIn"
     },
+    "spec.target.kind": {"spec.target": {"kind": "ClusterQueue", "name": "one"}},
+    "spec.subject.kind": {"spec.subject": {"kind": "User", "name": "ml"}},
     "spec.nodes.resources{}": {"spec.nodes": {"mode": "Enforce", "resources": {GPU: "Static"}}},
     "spec.tolerations[].effect": {"spec.tolerations[]": {"key": "spot", "effect": "NoSchedule"}},
 }

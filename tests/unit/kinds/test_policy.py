@@ -30,12 +30,31 @@ from queuectl.core.model.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.model.resources import MAX_AMOUNT
+from queuectl.core.model.usage_limits import (
+    WORKLOADS,
+    Dimension,
+    LimitSubject,
+    LimitTarget,
+    SubjectKind,
+    UsageLimit,
+)
 from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds.policy import POLICY_KINDS, BadPolicy, parse_policy, policy_event
 from tests.unit.core import profiles
 from tests.unit.kinds.policy_cases import ACCEPTED, GPU, REFUSED, REFUSED_NODES, cluster_queue, group, quota
 
 Json = dict[str, Any]
+
+
+LIMIT: Json = {
+    "target": {"kind": "LocalQueue", "namespace": "ns", "name": "lq"},
+    "subject": {"kind": "EachAccount", "key": "project"},
+    "running": 2,
+    "pending": 5,
+    "resources": {"cpu": "500m"},
+    "flavors": [{"name": "a100", "resources": {GPU: 4}}],
+    "minRequest": {GPU: 1},
+}
 
 
 def _observed(obj: Json) -> PolicyObserved:
@@ -177,6 +196,7 @@ def test_stored_specs_of_all_kinds_read_back() -> None:
         _object("LocalQueue", namespace="n", spec={"clusterQueue": "c"}),
         _object("Cohort", spec={"parentName": "all", "fairSharing": {"weight": "0.5"}}),
         _object("WorkloadPriorityClass", value=7),
+        _object("UsageLimit", spec=LIMIT),
         _object("ClusterQueue", spec={}),
     ):
         event = _observed(obj)
@@ -186,6 +206,7 @@ def test_stored_specs_of_all_kinds_read_back() -> None:
         "Cohort",
         "ResourceFlavor",
         "WorkloadPriorityClass",
+        "UsageLimit",
         "LocalQueue",
     }
 
@@ -262,3 +283,36 @@ def test_any_object_is_either_read_or_invalid(kind: str, spec: Any) -> None:
     event = policy_event(obj)
     if isinstance(event, PolicyObserved):
         assert parse_policy(event.key, event.spec) == event.value
+
+
+def test_a_usage_limit_is_read_with_all_its_fields() -> None:
+    event = _observed(_object("UsageLimit", spec=LIMIT))
+    assert event.value == UsageLimit(
+        name="one",
+        target=LimitTarget("LocalQueue", "lq", "ns"),
+        subject=LimitSubject(SubjectKind.EACH_ACCOUNT, key="project"),
+        most=(
+            (Dimension(None, WORKLOADS), 2),
+            (Dimension(None, "cpu"), 500),
+            (Dimension("a100", GPU), 4),
+        ),
+        pending=5,
+        min_request=((GPU, 1),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"target": {"kind": "ClusterQueue", "namespace": "ns", "name": "q"}}, "spec.target.namespace: "),
+        ({"target": {"kind": "LocalQueue", "name": "q"}}, "spec.target.namespace: is required"),
+        ({"subject": {"kind": "User"}}, "spec.subject.name: is required for User and Account"),
+        ({"subject": {"kind": "All", "key": "project"}}, "spec.subject.key: is required for Account"),
+        ({"resources": {GPU: "-1"}}, "spec.resources.nvidia.com/gpu: -1 must be at least 0"),
+        ({"minRequest": {GPU: "0.5"}}, "spec.minRequest.nvidia.com/gpu: 0.5 must be a whole number"),
+    ],
+)
+def test_a_usage_limit_that_cannot_be_obeyed_is_refused_with_its_field(change: Json, says: str) -> None:
+    event = policy_event(_object("UsageLimit", spec=LIMIT | change))
+    assert isinstance(event, PolicyInvalid)
+    assert says in event.detail

@@ -36,7 +36,9 @@ KIND = "UsageLimit"
 class UsageLimits(Feature):
     """Is active while there is a UsageLimit."""
 
-    events: ClassVar = frozenset({PolicyObserved, PolicyGone})
+    events: ClassVar = frozenset({PolicyObserved})
+    events_while_active: ClassVar = frozenset({PolicyGone})
+    policies: ClassVar = UsageLimit
     decisions_while_active: ClassVar = frozenset({Keep})
 
     def __init__(self, kernel: Kernel) -> None:
