@@ -96,7 +96,6 @@ class Reason(Document):
         description="The workloads it could have preempted and why none was enough, in numbers."
     )
     victims: tuple[RejectedCandidate, ...] = Field(description="The first few of those workloads.")
-    used: int | None = Field(description="What the subject of a UsageLimit used, in base units.")
     pods: int | None = Field(description="How many pods nodes must have room for.")
     pods_fit: int | None = Field(description="How many of them would have fit, as of the decision.")
     nodes: tuple[NodeFinding | ExcludedNodes, ...] = Field(

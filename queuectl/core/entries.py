@@ -15,7 +15,6 @@ from queuectl.core.model.workload import (
     NO_OPTIONS,
     NO_PAST_ATTEMPTS,
     Attempt,
-    Attribution,
     ForcedRelease,
     ObjectRef,
     Observation,
@@ -83,7 +82,6 @@ class Entry:
         "arrival",
         "attempt",
         "attempts",
-        "attribution",
         "bound",
         "cells",
         "cluster_queue",
@@ -139,8 +137,6 @@ class Entry:
         self.recent: tuple[WorkloadEvent, ...] = ()
         """The last events and decisions, oldest first; RECENT at most."""
         self.attempt: Attempt | None = None
-        self.attribution: Attribution | None = None
-        """What its open attempt is booked on; None: unknown."""
         self.attempts = 0
         self.preempted_at: tuple[datetime, ...] = ()
         """When it was preempted, oldest first; the last 16 times at most (P11)."""

@@ -42,9 +42,8 @@ class LimitTargetSpec(ObjectPart):
     )
 
     kind: Literal["Cohort", "ClusterQueue", "LocalQueue", "WorkloadPriorityClass"]
-    """Cohort: the workloads of all ClusterQueues below it. ClusterQueue and LocalQueue: those that are in this
-    queue. WorkloadPriorityClass: those that name it by
-    label, or, for `default`, no class."""
+    """Cohort: the workloads of all ClusterQueues below it. ClusterQueue and LocalQueue: those of this queue.
+    WorkloadPriorityClass: those that name it by label, or, for `default`, no class."""
     name: Name
     """Name of that object, which need not exist."""
     namespace: Name | None = None

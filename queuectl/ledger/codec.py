@@ -87,7 +87,6 @@ _NUMBERS: Final = {
     "awaited": "awaited",
     "pods": "pods",
     "podsFit": "pods_fit",
-    "used": "used",
 }
 _WORDS: Final = ("flavor", "resource", "node", "by", "detail", "considered")
 

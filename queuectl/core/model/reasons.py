@@ -147,8 +147,6 @@ class Reason:
     resource: str | None = None
     requested: int | None = None
     available: int | None = None
-    used: int | None = None
-    """What the subject of a UsageLimit uses already."""
     short_by: int | None = None
     """The amount that has to become free at `node` before the request fits."""
     reserved: bool = False
@@ -254,8 +252,6 @@ class Reason:
             never = self.code in _AT_MOST_EVER
             when = "now" if self.limit is Limit.CAPACITY_SHORTAGE else "ever"
             text += f", at most {available} {when}" if never else f", {available} available"
-        if self.used is not None:
-            text += f", {_amount(self.resource, self.used)} in use"
         if self.reserved:
             text += ", which is reserved for workloads ahead of it"
         if self.short_by is not None:

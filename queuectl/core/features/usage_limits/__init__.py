@@ -7,10 +7,10 @@ next head takes its place, under StrictFIFO too. A limit evicts nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
-from queuectl.core.decisions import Decision, Keep
+from queuectl.core.decisions import Admit, Decision, Keep
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel
@@ -22,13 +22,20 @@ from queuectl.core.features.usage_limits.usage import (
     demand_for,
     demand_of,
 )
-from queuectl.core.features.usage_limits.waiting import LimitWaiters, PendingCounts, Waiter
+from queuectl.core.features.usage_limits.waiters import LimitWaiters, PendingCounts, Waiter
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName
 from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
-from queuectl.core.model.resources import Amounts, FlavorResource, amounts
+from queuectl.core.model.resources import Amounts, FlavorResource, amounts, format_amount
 from queuectl.core.model.usage_limits import WORKLOADS, Dimension, UsageLimit
-from queuectl.core.model.workload import Assignment, Attempt, Attribution, Workload, WorkloadId
+from queuectl.core.model.workload import (
+    Assignment,
+    Attempt,
+    Attribution,
+    LedgerSnapshot,
+    Workload,
+    WorkloadId,
+)
 
 KIND = "UsageLimit"
 
@@ -39,7 +46,7 @@ class UsageLimits(Feature):
     events: ClassVar = frozenset({PolicyObserved})
     events_while_active: ClassVar = frozenset({PolicyGone})
     policies: ClassVar = UsageLimit
-    decisions_while_active: ClassVar = frozenset({Keep})
+    decisions_while_active: ClassVar = frozenset({Admit, Keep})
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -47,6 +54,8 @@ class UsageLimits(Feature):
         self.held = LimitUsage(self._rules)
         self._waiting = LimitWaiters()
         self._pending = PendingCounts()
+        self._attributions: dict[WorkloadId, tuple[int, Attribution]] = {}
+        """By workload, the number of an attempt and what it is booked on, as far as that is known."""
         self._parents: dict[tuple[str, str], str | None] = {}
         """The Cohorts above ClusterQueues and Cohorts, by kind and name."""
         self._outdated = False
@@ -100,9 +109,20 @@ class UsageLimits(Feature):
 
     def released(self, entry: Entry, attempt: Attempt, now: object) -> None:
         self.held.drop(entry.id)
+        self._attributions.pop(entry.id, None)
+
+    def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
+        self._attributions |= {
+            one.id: (one.attempt.number, one.attribution)
+            for one in snapshot.workloads
+            if one.attempt is not None and one.attribution is not None
+        }
 
     def decided(self, decision: Decision, entry: Entry) -> None:
         self._answered(entry.id)
+        if isinstance(decision, Admit) and decision.attribution is not None and entry.attempt is not None:
+            self._attributions[entry.id] = (entry.attempt.number, decision.attribution)
+            self._hold(entry, entry.attempt)
 
     def changed(self, workload: WorkloadId) -> None:
         entry = self._kernel.entries.get(workload)
@@ -166,6 +186,8 @@ class UsageLimits(Feature):
         for entry in self._waiting.all():
             self._to_route[entry.id] = entry
         entries = self._kernel.entries
+        known = self._attributions.items()
+        self._attributions = {one: kept for one, kept in known if one in entries}
         self._to_route |= {one: entries[one] for one in self._pending.all() if one in entries}
         self._pending.clear()
         for entry in entries.values():
@@ -178,8 +200,9 @@ class UsageLimits(Feature):
 
     def _booked(self, entry: Entry) -> Attribution | None:
         """Return what an open attempt is booked on, or a pending workload would be; None: unknown."""
-        if entry.attempt is not None and entry.attribution is not None:
-            return entry.attribution
+        number, booked = self._attributions.get(entry.id, (0, None))
+        if entry.attempt is not None and entry.attempt.number == number:
+            return booked
         return self._would_be_booked(entry.workload) if entry.workload is not None else None
 
     def _would_be_booked(self, workload: Workload) -> Attribution:
@@ -296,12 +319,11 @@ class UsageLimits(Feature):
             code=Code.WAITING_FOR_USAGE_LIMIT,
             resource=WORKLOADS,
             requested=1,
-            used=most,
             available=0,
             short_by=1,
             limit=Limit.PENDING,
             node=f"{KIND}/{limit.name}",
-            detail=subject_of(limit, place),
+            detail=f"{subject_of(limit, place)}, at most {most}",
         )
 
 
@@ -333,5 +355,5 @@ def _too_small(limit: UsageLimit, place: Place, dimension: Dimension, asked: int
         short_by=smallest - asked,
         limit=Limit.MIN_REQUEST,
         node=f"{KIND}/{limit.name}",
-        detail=subject_of(limit, place),
+        detail=f"{subject_of(limit, place)}, at least {format_amount(dimension.resource, smallest)}",
     )

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from queuectl.core.features.usage_limits.rules import LimitRules, Place, subject_of
 from queuectl.core.model.reasons import Code, Limit, Reason
-from queuectl.core.model.resources import Amounts
+from queuectl.core.model.resources import Amounts, format_amount
 from queuectl.core.model.usage_limits import WORKLOADS, Dimension
 from queuectl.core.model.workload import Assignment, Attribution, WorkloadId
 
@@ -126,12 +126,11 @@ class LimitUsage:
             flavor=dimension.flavor,
             resource=dimension.resource,
             requested=asked,
-            used=used,
             available=most if never else max(0, most - used),
             short_by=asked - most if never else asked + used - most,
             limit=Limit.RUNNING if dimension == ONE_WORKLOAD else by_flavor,
             node=f"UsageLimit/{limit.name}",
-            detail=subject_of(limit, place),
+            detail=f"{subject_of(limit, place)}, at most {format_amount(dimension.resource, most)}",
         )
 
 

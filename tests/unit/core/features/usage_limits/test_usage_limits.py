@@ -84,10 +84,10 @@ def test_a_user_at_the_limit_waits_and_the_next_head_of_a_strict_queue_is_admitt
         Limit.RUNNING,
         "UsageLimit/x",
     )
-    assert (reason.requested, reason.used, reason.available, reason.short_by) == (1, 1, 0, 1)
+    assert (reason.requested, reason.available, reason.short_by) == (1, 0, 1)
     assert reason.message == (
-        "WaitingForUsageLimit: requests 1 workloads, 0 available, 1 in use, short by 1 "
-        "(bound by spec.running of UsageLimit/x): user ann at ClusterQueue/cq"
+        "WaitingForUsageLimit: requests 1 workloads, 0 available, short by 1 "
+        "(bound by spec.running of UsageLimit/x): user ann at ClusterQueue/cq, at most 1"
     )
 
 
@@ -154,10 +154,10 @@ def test_requests_that_a_limit_never_allows_are_refused_at_once() -> None:
     world.submit(of("ann", "large", 5), of("ann", "small", 1))
     world.run()
     assert {name: world.reason(name).message for name in ("large", "small")} == {  # type: ignore[union-attr]
-        "large": "OutsideUsageLimit: requests 5 nvidia.com/gpu, at most 4 ever, 0 in use, short by 1 "
-        "(bound by spec.resources of UsageLimit/x): user ann at ClusterQueue/cq",
+        "large": "OutsideUsageLimit: requests 5 nvidia.com/gpu, at most 4 ever, short by 1 "
+        "(bound by spec.resources of UsageLimit/x): user ann at ClusterQueue/cq, at most 4",
         "small": "OutsideUsageLimit: requests 1 nvidia.com/gpu, short by 1 "
-        "(bound by spec.minRequest of UsageLimit/s): all at ClusterQueue/cq",
+        "(bound by spec.minRequest of UsageLimit/s): all at ClusterQueue/cq, at least 2",
     }
 
 
@@ -202,7 +202,7 @@ def test_account_keys_and_priority_classes_have_limits() -> None:
         of("bob", "none"),
     )
     assert sorted(admitted(world.run())) == ["bio0", "ml0", "none"]
-    assert world.reason("ml1").detail == "project ml at ClusterQueue/cq"  # type: ignore[union-attr]
+    assert world.reason("ml1").detail == "project ml at ClusterQueue/cq, at most 1"  # type: ignore[union-attr]
 
 
 def test_a_preemptor_over_its_limit_evicts_nobody() -> None:
