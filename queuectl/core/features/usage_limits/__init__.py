@@ -212,12 +212,11 @@ class UsageLimits(Feature):
         booked = self._booked(entry)
         return tuple(self._rules.places(booked, cluster_queue)) if booked is not None else ()
 
-    def _requests(self, workload: Workload, *, least: bool = False) -> Amounts:
-        """Return what all pods of a workload request; with `least`, of the fewest that it may start with."""
+    def _requests(self, workload: Workload) -> Amounts:
+        """Return what all pods of a workload request, also where it may start with fewer (F9)."""
         total: Counter[str] = Counter()
         for charge in self._kernel.directory.charges(workload):
-            pod_set = charge.pod_set
-            count = pod_set.min_count if least and pod_set.min_count is not None else pod_set.count
+            count = charge.pod_set.count
             total.update({resource: amount * count for resource, amount in charge.requests})
         return amounts(total)
 
@@ -232,14 +231,15 @@ class UsageLimits(Feature):
         places = self._rules.places(self._would_be_booked(workload), local.cluster_queue)
         if not places:
             return None
-        least = demand_for(self._requests(workload, least=True))
+        requests = self._requests(workload)
+        demand = demand_for(requests)
         for place in places:
             limit = self._rules.limits[place.limit]
             for dimension, most in limit.most:
-                if least.get(dimension, 0) > most:
-                    return self.held.reason(place, dimension, least[dimension], 0)
+                if demand.get(dimension, 0) > most:
+                    return self.held.reason(place, dimension, demand[dimension], 0)
             for resource, smallest in limit.min_request:
-                asked = dict(self._requests(workload)).get(resource, 0)
+                asked = dict(requests).get(resource, 0)
                 if asked < smallest:
                     return _too_small(limit, place, Dimension(None, resource), asked, smallest)
         return None

@@ -36,7 +36,8 @@ PLACES = tuple[UsageLimit, str]
 class DriverWithUsers(Driver):
     def submit(self, workload: Workload, *, running: bool = False) -> None:
         user = USERS[(self.made + workload.pod_sets[0].count) % len(USERS)]
-        super().submit(replace(workload, submitter=user), running=running)
+        pods = tuple(replace(one, min_count=None) for one in workload.pod_sets)
+        super().submit(replace(workload, submitter=user, pod_sets=pods), running=running)
 
 
 def change_limit(driver: Driver, dice: Dice) -> None:
