@@ -74,6 +74,7 @@ class UsageLimits(Feature):
             case PolicyGone(key) if key.kind == KIND:
                 self._set(key.name, None, affected)
             case _ if self.active:
+                self._rules.forget()
                 self._renominate_those_of_flavors()
                 self._note_parent(event)
             case _:
@@ -210,7 +211,7 @@ class UsageLimits(Feature):
 
     def _places(self, entry: Entry, cluster_queue: str) -> tuple[Place, ...]:
         booked = self._booked(entry)
-        return tuple(self._rules.places(booked, cluster_queue)) if booked is not None else ()
+        return self._rules.places(booked, cluster_queue) if booked is not None else ()
 
     def _requests(self, workload: Workload) -> Amounts:
         """Return what all pods of a workload request, also where it may start with fewer (F9)."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, Directory
 from queuectl.core.model.policy import cohorts_above
 from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind, UsageLimit
 from queuectl.core.model.workload import Attribution
+
+
+_KEPT: Final = 20_000
 
 
 class Place(NamedTuple):
@@ -26,10 +29,13 @@ class LimitRules:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self.limits: dict[str, UsageLimit] = {}
+        self._known: dict[tuple[Attribution, str], tuple[Place, ...]] = {}
+        """Places by what is booked and ClusterQueue, as long as no policy changes; at most _KEPT."""
         self._by_target: dict[LimitTarget, dict[LimitSubject, list[UsageLimit]]] = {}
 
     def set(self, name: str, limit: UsageLimit | None) -> bool:
         """Set or remove a limit. Return whether it has changed."""
+        self.forget()
         before = self.limits.pop(name, None)
         if before is not None:
             subjects = self._by_target[before.target]
@@ -43,8 +49,21 @@ class LimitRules:
             self._by_target.setdefault(limit.target, {}).setdefault(limit.subject, []).append(limit)
         return limit != before
 
-    def places(self, booked: Attribution, cluster_queue: str) -> list[Place]:
+    def forget(self) -> None:
+        """Policy has changed."""
+        self._known.clear()
+
+    def places(self, booked: Attribution, cluster_queue: str) -> tuple[Place, ...]:
         """Return where the use of a workload counts, the narrowest target first."""
+        key = (booked, cluster_queue)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            found = self._known[key] = tuple(self._found(booked, cluster_queue))
+        return found
+
+    def _found(self, booked: Attribution, cluster_queue: str) -> list[Place]:
         return [
             place for target in self._targets(booked, cluster_queue) for place in self._at(target, booked)
         ]

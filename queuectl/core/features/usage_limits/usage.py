@@ -45,7 +45,7 @@ class LimitUsage:
 
     def hold(self, workload: WorkloadId, booked: Attribution, assignment: Assignment) -> None:
         """The workload holds this from now on."""
-        places = tuple(self._rules.places(booked, assignment.cluster_queue))
+        places = self._rules.places(booked, assignment.cluster_queue)
         self._set(self._holders, workload, Holder(places, demand_of(assignment)) if places else None)
 
     def drop(self, workload: WorkloadId) -> None:
