@@ -10,7 +10,6 @@ from queuectl.core.model.policy import cohorts_above
 from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind, UsageLimit
 from queuectl.core.model.workload import Attribution
 
-
 _KEPT: Final = 20_000
 
 
