@@ -187,8 +187,10 @@ class Command(click.Command):
                     formatter.write_dl(rows)
 
 
-def command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
-    return click.command(name, cls=Command, **attributes)
+def command(
+    name: str, cls: type[Command] = Command, **attributes: Any
+) -> Callable[[Callable[..., Any]], Command]:
+    return click.command(name, cls=cls, **attributes)
 
 
 class _ConnectionOption(click.Option):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -10,9 +11,11 @@ from queuectl.cli import completion, contexts, printing, rest, writing
 from queuectl.cli.choosing import Choice, chosen, confirm_all, targets
 from queuectl.cli.following import Reader, newest
 from queuectl.cli.importing import texts
+from queuectl.cli.job_flags import CommandWithProgram, JobFlags, job_flags, requested
 from queuectl.cli.options import Failure, NotGood, Options, command, with_options
 from queuectl.cli.rest import Document
 from queuectl.cli.waiting import follow
+from queuectl.kinds.labels import ARRAY_LABEL
 
 if TYPE_CHECKING:
     from queuectl.changes.edit import WorkloadTarget
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
     from queuectl.kube.session import Session
 
 
-@command("submit")
-@click.argument("file")
+@command("submit", cls=CommandWithProgram)
+@click.argument("file", required=False)
 @click.option("-q", "--queue", help="LocalQueue in its namespace.  [default: that of the queue label]")
 @click.option(
     "-p", "--priority-class", "priority", help="WorkloadPriorityClass.  [default: that of its label, if any]"
@@ -34,36 +37,64 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Show its decisions until it ends; exit code 1 if it fails or is deleted.",
 )
+@job_flags
 @with_options
 def submit(
     options: Options,
-    file: str,
+    file: str | None,
     queue: str | None,
     priority: str | None,
     namespace: str | None,
     follow: bool,
+    flags: JobFlags,
 ) -> None:
-    """Create the workloads of FILE, suspended, in a queue. FILE is YAML or JSON; - is stdin.
+    """Create workloads in a queue, suspended: those of FILE, or a Job that the flags describe.
 
-    The same as `kubectl create` with the label queuectl.dev/queue-name; all of FILE is checked before the
-    first object is created.
+    FILE is YAML or JSON (- is stdin), or a batch script: its #SBATCH lines are defaults of the flags. After
+    -- comes the command of the Job, or the arguments of the script:
+
+    queuectl submit -q main --image pytorch:2 --gpus 8 --time 2h -- python train.py
+
+    The same as `kubectl create` with the label queuectl.dev/queue-name; all is checked before the first
+    object is created.
     """
-    found = submissions_of(file, queue, priority, namespace, options)
+    made = requested(file, flags)
+    if made is None:
+        found = submissions_of(str(file), queue, priority, namespace, options)
+    else:
+        found = _checked([made.source], queue, priority or made.priority, namespace, options)
     if not follow:
         _create(options, found)
         return
     if len(found) > 1:
-        raise Failure(f"{file} has {len(found)} workloads: --follow is for one")
+        raise Failure(f"there are {len(found)} workloads: --follow is for one")
     server = rest.connect(options, namespace=found[0].target.namespace)
     where = {"namespace": str(found[0].target.namespace)}
     reader = Reader(server, where, newest(server, where))
-    (made,) = _create(options, found)
-    _follow(reader, made, options)
+    (created,) = _create(options, found)
+    _follow(reader, created, options)
 
 
 def submissions_of(
     file: str, queue: str | None, priority: str | None, given: str | None, options: Options
 ) -> list[Submission]:
+    """Those of a file, or of the files of a folder. Raises Failure."""
+    from queuectl.files import BadFile
+
+    try:
+        return _checked(list(texts(file)), queue, priority, given, options)
+    except BadFile as problem:
+        raise Failure(str(problem)) from None
+
+
+def _checked(
+    sources: Sequence[tuple[str, bytes]],
+    queue: str | None,
+    priority: str | None,
+    given: str | None,
+    options: Options,
+) -> list[Submission]:
+    """`sources`: names and contents of files. Raises Failure."""
     from queuectl.changes import submit as submitting
     from queuectl.files import BadFile
 
@@ -71,7 +102,7 @@ def submissions_of(
     try:
         return [
             one
-            for name, text in texts(file)
+            for name, text in sources
             for one in submitting.submissions(
                 text,
                 name,
@@ -104,25 +135,41 @@ def _create(options: Options, found: list[Submission]) -> list[Document]:
                     f"{one.target} exists already: choose another name, or metadata.generateName"
                 ) from None
             made.append(_document(one, name, uid))
-            _say_created(made[-1], options)
+            if options.output != "table":
+                printing.line(made[-1], options.output)
 
-    writing.run(options, found[0].target, work)
+    try:
+        writing.run(options, found[0].target, work)
+    finally:
+        if made and options.output == "table":
+            _say_created(made)
     return made
 
 
 def _document(one: Submission, name: str, uid: str) -> Document:
     kind, namespace = one.target.kind, one.target.namespace
-    return {"kind": kind, "namespace": namespace, "name": name, "uid": uid, "queue": one.queue}
+    found = {"kind": kind, "namespace": namespace, "name": name, "uid": uid, "queue": one.queue}
+    array = one.object["metadata"]["labels"].get(ARRAY_LABEL)
+    return {**found, "array": array} if array else found
 
 
-def _say_created(made: Document, options: Options) -> None:
-    if options.output != "table":
-        printing.line(made, options.output)
-        return
-    kind, namespace, name = made["kind"], made["namespace"], made["name"]
-    click.echo(printing.printable(f"{kind} {namespace}/{name}: created in LocalQueue {made['queue']}"))
-    explain = f"`queuectl explain {kind.lower()}/{name} -n {namespace}` says why it waits."
-    click.echo(printing.printable(explain), err=True)
+def _say_created(made: Sequence[Document]) -> None:
+    """One line, and how to see more."""
+    first = made[0]
+    kind, namespace, name = first["kind"], first["namespace"], first["name"]
+    if len(made) == 1:
+        text = f"{kind} {namespace}/{name}: created in LocalQueue {first['queue']}"
+        more = f"`queuectl explain {kind.lower()}/{name} -n {namespace}` says why it waits."
+    else:
+        queues = ", ".join(dict.fromkeys(one["queue"] for one in made))
+        text = f"{len(made)} workloads, {kind} {namespace}/{name} to {made[-1]['name']}: created in {queues}"
+        array = first.get("array")
+        select = f" -l {ARRAY_LABEL}={array}" if array else ""
+        more = f"`queuectl get workloads -n {namespace}{select}` lists them."
+        if array:
+            more += f" `queuectl cancel -n {namespace}{select}` deletes them."
+    click.echo(printing.printable(text))
+    click.echo(printing.printable(more), err=True)
 
 
 def _follow(reader: Reader, made: Document, options: Options) -> None:

@@ -14,6 +14,8 @@ from queuectl.kinds.reserved_keys import GATED_LABEL
 
 MAX_RUN_LABEL: Final = MAX_RUN
 """Seconds that it may run, summed over all attempts."""
+ARRAY_LABEL: Final = "queuectl.dev/array"
+"""Name of the array that a Job was submitted with: a label to select by, of no effect on decisions."""
 
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
