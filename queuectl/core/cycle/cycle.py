@@ -295,7 +295,7 @@ class Cycles:
         head = self._nominated(heads, entry, tried, earlier=earlier)
         if head.preempted and heads.queue.claim is not None:
             head.nomination = waiting_again(
-                self._snapshot, self._nominator, head.nomination, heads.queue.claim
+                self._snapshot, self._nominator, head.nomination, heads.queue.claim, tried
             )
         return head
 
@@ -304,9 +304,6 @@ class Cycles:
     ) -> NominatedHead:
         """`earlier`: an earlier plan tried some of these flavors, and quota or room may have come since."""
         nomination = self._nominator.nominate(entry, last_tried)
-        if last_tried:  # groups that were tried to the end are not tried anew: the search ends (F8)
-            left = nomination.found.tried.items()
-            nomination.found.tried = {group: last for group, last in left if group in last_tried}
         over = not nomination.found.tried if last_tried else heads.reserving_only
         if over and not nomination.promising:
             nomination = self._from_all_flavors(entry, tried_now=not earlier)

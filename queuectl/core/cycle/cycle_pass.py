@@ -11,7 +11,7 @@ from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.reserved_room import Claimed, leaves_claims, placed_without
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.assignment import NOTHING
-from queuectl.core.flavors.queue_flavors import Mode
+from queuectl.core.flavors.queue_flavors import LastTriedFlavors, Mode
 from queuectl.core.limits import Hold, Trial
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason, waits_for_victims
@@ -291,16 +291,18 @@ def waiting_again(
     nominator: Nominator,
     now: Nomination,
     claim: PreemptionClaim,
+    last_tried: LastTriedFlavors,
 ) -> Nomination:
     """Return what a preemptor gets once the victims of `claim` are gone, which it does not reserve any more.
 
     Return `now`, what it gets now, if it fits now and borrows no more, or if it does not fit then.
+    `last_tried`: where the search of flavors goes on, for `now` too (F8).
     """
     reason, victims = now.entry.reason, _victims(snapshot, claim)
     if claim.state is not ClaimState.FIRST or not waits_for_victims(reason) or not victims:
         return now
     with snapshot.without(victims):
-        then = nominator.nominate(now.entry)
+        then = nominator.nominate(now.entry, last_tried)
     if then.mode is not Mode.FIT or (now.mode is Mode.FIT and now.found.level <= then.found.level):
         return now
     then.found.mode, then.found.reason = Mode.PREEMPT, reason

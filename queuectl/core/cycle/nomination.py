@@ -153,6 +153,8 @@ class Nominator:
         simulation = PreemptionSimulation(self._snapshot, entry, flavors)
         waiting = self._waiting(entry, charges) if flavors.waits else None
         found = assign(flavors, charges, simulation, last_tried, pinned, waiting)
+        if last_tried:  # groups that were tried to the end are not tried anew: the search ends (F8)
+            found.tried = {group: last for group, last in found.tried.items() if group in last_tried}
         nomination = Nomination(entry, flavors, found, pods=self._pods(charges, found.assignment))
         nomination.lacking = tuple(simulation.lacking)
         if found.mode.preempts:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from queuectl.core.cycle.nomination import Nominator
 from queuectl.core.cycle.plan_draft import PlanDraft
 from queuectl.core.decisions import Admit, Configure, Evict, Keep, subject
+from queuectl.core.engine import DEFAULT_BUDGET
 from queuectl.core.model.policy import ClusterQueue, PreemptionPolicy
 from queuectl.core.model.reasons import Code, ExcludedNodes, PreemptionCause, Reason
 from queuectl.core.model.resources import PODS, Amounts, Usage
@@ -48,6 +49,13 @@ def what_is_due_is_decided(context: PlanContext) -> None:
 
 
 @law(When.DECIDE)
+def a_plan_ends_by_itself(context: PlanContext) -> None:
+    """C1. The budget is for many heads: with few workloads it is not used up by cycles that repeat."""
+    if context.budget >= DEFAULT_BUDGET and context.cycles is None:
+        assert not context.plan.left, f"cycles of {context.plan.left} do not end"
+
+
+@law(When.DECIDE)
 def what_could_not_have_enough_is_refused(context: PlanContext) -> None:
     """W7. No head that is passed over would be admitted, or find victims."""
     state = engine_state.state(context.driver.engine)
@@ -61,7 +69,7 @@ def what_could_not_have_enough_is_refused(context: PlanContext) -> None:
                     assert not nominator.nominate(head).promising, f"{head.ref} has a chance"
 
 
-ALWAYS = (deciding_changes_nothing, what_is_due_is_decided)
+ALWAYS = (deciding_changes_nothing, what_is_due_is_decided, a_plan_ends_by_itself)
 """Every driver has these."""
 
 # --- plans

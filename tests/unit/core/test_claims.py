@@ -9,7 +9,13 @@ import pytest
 from queuectl.core.engine import Engine
 from queuectl.core.entries import story
 from queuectl.core.model.events import ContextObserved, Listed, PodsCounted
-from queuectl.core.model.policy import Namespace
+from queuectl.core.model.policy import (
+    ClusterQueue,
+    Namespace,
+    Preemption,
+    PreemptionPolicy,
+    WorkloadPriorityClass,
+)
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason
 from queuectl.core.model.workload import (
     Assignment,
@@ -30,6 +36,7 @@ from tests.builders import (
     World,
     admitted,
     flavor,
+    group,
     local_queue,
     observed,
     policy,
@@ -142,3 +149,32 @@ def test_the_story_of_a_workload_has_its_last_observations_and_decisions_in_word
         entry = engine_state.entry(world.engine, workload(name).id)
         text = story(entry.recent)
         assert all(word in text for word in words), text
+
+
+def two_flavors(name: str, first: int, second: int) -> ClusterQueue:
+    anyone = Preemption(
+        reclaim_within_cohort=PreemptionPolicy.ANY, within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY
+    )
+    quotas = group({"first": {GPU: first}, "second": {GPU: second}})
+    return queue(name, groups=[quotas], cohort="team", preemption=anyone)
+
+
+def test_a_preemptor_that_fits_a_flavor_but_for_another_claim_ends_its_search_in_the_plan() -> None:
+    world = World(
+        *(flavor("first"), flavor("second"), two_flavors("a", 0, 2), two_flavors("b", 3, 0)),
+        *(local_queue("lqa", "a"), local_queue("lqb", "b"), WorkloadPriorityClass("high", 9)),
+    )
+    world.submit(workload("b-runs", "lqb", 2, created=1), workload("a-runs", "lqa", 2, created=2))
+    world.run()
+    world.submit(
+        workload("a-preempts", "lqa", 2, created=3, priority_class="high"),
+        workload("b-preempts", "lqb", 3, created=4, priority_class="high"),
+    )
+    world.run()
+    # Once a-runs is gone a-preempts would fit `first`, where b-preempts claims what is available.
+    world.tell(policy(two_flavors("b", 4, 1)))
+    plan = world.plan()
+    assert (plan.left, plan.more) == ((), False)
+    world.run()
+    reasons = [world.reason(name) for name in ("a-preempts", "b-preempts")]
+    assert [reason and reason.code for reason in reasons] == 2 * [Code.WAITING_FOR_PREEMPTED_WORKLOADS]
