@@ -36,7 +36,7 @@ class LimitTargetSpec(ObjectPart):
             rule(
                 "(self.kind == 'LocalQueue') == has(self.__namespace__)",
                 "is required for a LocalQueue, and not allowed for other kinds",
-                fieldPath=".__namespace__",
+                fieldPath=".namespace",
             )
         )
     )

@@ -136,10 +136,10 @@ class LimitUsage:
 
 def demand_of(assignment: Assignment) -> Demand:
     """Return what an assignment takes: by flavor, in all flavors, and one workload."""
-    found: Counter[Dimension] = Counter({ONE_WORKLOAD: 1})
+    found: dict[Dimension, int] = {ONE_WORKLOAD: 1}
     for (flavor, resource), amount in assignment.usage().items():
-        found[Dimension(flavor, resource)] += amount
-        found[Dimension(None, resource)] += amount
+        for dimension in (Dimension(flavor, resource), Dimension(None, resource)):
+            found[dimension] = found.get(dimension, 0) + amount
     return found
 
 
