@@ -139,6 +139,9 @@ class Workload(NamedDocument):
     )
     created_at: datetime
     submitter: str | None
+    requests: Amounts = Field(
+        description=f"Of all its pods: of the open attempt, else as its user requests them. {AMOUNT}"
+    )
     labels: dict[str, str] = Field(description="Of its object at its last enqueue; at most 64.")
     attempts: int = Field(description="Admissions so far, the open one included.")
     attempt: int | None = Field(description="Number of the open one.")

@@ -80,6 +80,7 @@ def _workload(value: StoredWorkload, state: CommittedState) -> dict[str, Any]:
         "priority": value.priority,
         "created_at": value.created_at,
         "submitter": value.submitter,
+        "requests": _requests(value),
         "labels": dict(value.labels),
         "attempts": value.attempts,
         "attempt": attempt.number if attempt else None,
@@ -88,6 +89,17 @@ def _workload(value: StoredWorkload, state: CommittedState) -> dict[str, Any]:
         "pods_ready": state.ready(value),
         "admission": attempt.assignment if attempt else None,
     }
+
+
+def _requests(value: StoredWorkload) -> dict[str, int]:
+    """The total per resource of the open attempt, else of what its user requests."""
+    if value.attempt is not None:
+        return value.attempt.assignment.resources()
+    total: dict[str, int] = {}
+    for pod_set in value.pod_sets:
+        for resource, amount in pod_set.requests:
+            total[resource] = total.get(resource, 0) + amount * pod_set.count
+    return total
 
 
 def _listed(value: StoredWorkload, state: CommittedState, reasons: _Reasons) -> schemas.Workload:

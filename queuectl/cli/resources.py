@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from queuectl.cli import decisions
 from queuectl.cli.arguments import meant
+from queuectl.cli.identity import ACCOUNT
 from queuectl.cli.printing import Lines, TableField, UsageBars, ago, amount, field, local, shown, table_of
 from queuectl.cli.rest import Document
 
@@ -107,6 +108,24 @@ def _flavors(item: Document) -> str:
     return ", ".join(sorted({flavor for one in pods for flavor in one["flavors"].values()}))
 
 
+def _user(item: Document) -> str | None:
+    """The submitter; a service account without the prefix that all of them have."""
+    return item["submitter"] and str(item["submitter"]).removeprefix(ACCOUNT)
+
+
+def _gpus(item: Document) -> int | None:
+    """GPUs and MIG devices of all its pods, such as `amd.com/gpu` and `nvidia.com/mig-1g.5gb`."""
+    requests: dict[str, int] | None = item.get("requests")  # absent: of an older server
+    if requests is None:
+        return None
+    return sum(count for name, count in requests.items() if "/gpu" in name or "/mig-" in name)
+
+
+def _run_time(item: Document) -> str | None:
+    """How long its open attempt has run."""
+    return ago(item["admittedAt"], item["now"]) if item["admittedAt"] else None
+
+
 def _in_line(item: Document) -> tuple[str, bool, int]:
     """By ClusterQueue: admitted ones, then pending ones by position, then those without a position."""
     return (item["clusterQueue"] or "", item["phase"] == "Pending", item["position"] or _LAST)
@@ -189,16 +208,18 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
             name="workloads",
             names=("workload", "wl"),
             fields=(
-                field("NAMESPACE", "namespace", drop=2),
+                field("NAMESPACE", "namespace", drop=3),
                 field("WORKLOAD", lambda item: f"{item['kind'].lower()}/{item['name']}"),
-                field("QUEUE", "queue", drop=6),
-                field("CLUSTERQUEUE", "clusterQueue", drop=3),
+                field("USER", _user, drop=1),
+                field("QUEUE", "queue", drop=7),
+                field("CLUSTERQUEUE", "clusterQueue", drop=4),
                 field("PHASE", "phase"),
-                field("READY>", _ready, drop=4),
-                field("POSITION>", "position", drop=4),
-                field("PRIORITY>", "priority", drop=5),
-                field("AGE>", lambda item: ago(item["createdAt"], item["now"]), drop=1),
-                field("SUBMITTER", "submitter", wide=True),
+                field("GPUS>", _gpus, drop=1),
+                field("READY>", _ready, drop=5),
+                field("POSITION>", "position", drop=5),
+                field("PRIORITY>", "priority", drop=6),
+                field("TIME>", _run_time, drop=1),
+                field("AGE>", lambda item: ago(item["createdAt"], item["now"]), drop=2),
                 field("ATTEMPTS>", "attempts", wide=True),
                 field("ADMITTED", shown(local, "admittedAt"), wide=True),
                 field("FLAVORS", _flavors, wide=True),
