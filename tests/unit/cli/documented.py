@@ -57,7 +57,7 @@ _POD = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu
 
 def rendered(page: Path) -> str:
     """The text of a page with the current output of each of its commands."""
-    with _place(past=page == ANSWERS) as folder:
+    with place(past=page == ANSWERS) as folder:
 
         def printed(block: re.Match[str]) -> str:
             flags = ["--kubeconfig", str(folder / "kubeconfig")]
@@ -69,7 +69,7 @@ def rendered(page: Path) -> str:
 
 
 @contextmanager
-def _place(*, past: bool) -> Iterator[Path]:
+def place(*, past: bool) -> Iterator[Path]:
     """Two teams, an API server, and a fixed clock. `past`: also what was days ago."""
     readings = two_teams()
     _live(readings)
@@ -86,6 +86,10 @@ def _place(*, past: bool) -> Iterator[Path]:
         metadata={"labels": _LABELS, "namespace": "default"},
         spec={"suspend": True, "parallelism": 3, "completions": 3, "template": {"spec": _POD}},
     )
+    for name in ("large", "urgent", "busy", "next"):
+        job = f"/apis/batch/v1/namespaces/default/jobs/{name}"
+        cluster.add(job, metadata={"labels": _LABELS}, spec={"suspend": True})
+    cluster.says_user = "alice"
     for name in ("main", "research"):
         cluster.add(f"{_QUEUES}/{name}", spec={"clusterQueue": "team-a"})
     cluster.add("/apis/queuectl.dev/v1beta1/workloadpriorityclasses/high", value=100)
