@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,6 +18,8 @@ from queuectl.kinds.json_fields import clean, kind_of
 Path = tuple[int | str, ...]
 
 _SHOWN: Final = 60
+_MOST_FIELDS: Final = 100
+"""Of an object in which a mistyped field is looked for."""
 _SECRET: Final = re.compile(r"(?i)url|password|token|secret|key$")
 # By type of error; the names in braces are those of its context.
 _MESSAGES: Final[Mapping[str, str]] = {
@@ -113,11 +116,23 @@ def _text(error: Any) -> str:
     kind, context = error["type"], error.get("ctx") or {}
     if kind in ("value_error", "assertion_error"):
         return str(context.get("error", "is not allowed here"))
-    if kind in ("missing", "extra_forbidden"):
+    if kind == "missing":
+        return _MESSAGES[kind] + _mistyped(error)
+    if kind == "extra_forbidden":
         return _MESSAGES[kind]
     if kind in _MESSAGES:
         return f"{_value(error)}{_MESSAGES[kind].format(**context)}"
     return f"{_value(error)}must be {_expected(kind)}"
+
+
+def _mistyped(error: Any) -> str:
+    """The field of a similar name in the object that lacks this one; empty if there is none."""
+    name, holder = error["loc"][-1], error["input"]
+    if not isinstance(holder, Mapping) or len(holder) > _MOST_FIELDS:
+        return ""
+    written = {str(key)[:_SHOWN].lower(): str(key)[:_SHOWN] for key in holder}
+    near = get_close_matches(str(name).lower(), written, n=1, cutoff=0.8)
+    return f" ({clean(written[near[0]], _SHOWN)} is given: did you mean {name}?)" if near else ""
 
 
 def _value(error: Any) -> str:

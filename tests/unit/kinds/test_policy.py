@@ -238,6 +238,26 @@ def test_the_second_path_of_a_duplicate_is_named_with_the_first() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("nominalquota", " (nominalquota is given: did you mean nominalQuota?)"),
+        ("nominal-quota", " (nominal-quota is given: did you mean nominalQuota?)"),
+        ("nominalQuot\x00", " (nominalQuot\ufffd is given: did you mean nominalQuota?)"),
+        ("quota", ""),
+        (f"nominalQuota{'x' * 5000}", ""),
+    ],
+)
+def test_a_field_that_is_missing_is_sought_among_those_that_are_given(typed: str, hint: str) -> None:
+    resource = {"name": "cpu", typed: "4"}
+    flavors = [{"name": "main", "resources": [resource]}]
+    spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]}
+    with pytest.raises(BadPolicy) as problem:
+        parse_policy(ConfigKey("ClusterQueue", "", "one"), json.dumps(spec))
+    path = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"
+    assert str(problem.value) == f"{path}: is missing{hint}"
+
+
 def test_an_amount_above_the_limit_is_refused_with_the_limit() -> None:
     event = policy_event(quota(str(MAX_AMOUNT + 1)))
     assert isinstance(event, PolicyInvalid)
