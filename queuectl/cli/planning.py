@@ -10,6 +10,7 @@ import click
 from queuectl.cli import completion, printing, rest
 from queuectl.cli.explain import change_text, named, pod_set_text
 from queuectl.cli.importing import texts
+from queuectl.cli.job_flags import CommandWithProgram, JobFlags, job_flags
 from queuectl.cli.options import Failure, Options, command, with_options
 from queuectl.cli.printing import amount, field, printable, table_of
 from queuectl.cli.rest import Document
@@ -100,25 +101,31 @@ _STARTS = {
 }
 
 
-@command("quote")
-@click.argument("file")
+@command("quote", cls=CommandWithProgram)
+@click.argument("file", required=False)
 @click.option("-q", "--queue", help="LocalQueue in its namespace.  [default: that of the queue label]")
 @click.option(
     "-p", "--priority-class", "priority", help="WorkloadPriorityClass.  [default: that of its label, if any]"
 )
 @completion.NAMESPACE
+@job_flags
 @with_options
 def quote(
-    options: Options, file: str, queue: str | None, priority: str | None, namespace: str | None
+    options: Options,
+    file: str | None,
+    queue: str | None,
+    priority: str | None,
+    namespace: str | None,
+    flags: JobFlags,
 ) -> None:
     """Tell whether the workload of FILE would start now, where, and what it would displace.
 
-    FILE is YAML or JSON; - is stdin. Nothing is created: the change is tried on a copy of the state. If it
-    would wait, the smallest changes with which it starts are shown.
+    FILE and the flags of a Job are those of `submit`. Nothing is created: the change is tried on a copy of
+    the state. If it would wait, the smallest changes with which it starts are shown.
     """
-    found = submissions_of(file, queue, priority, namespace, options)
+    found = submissions_of(file, flags, queue, priority, namespace, options)
     if len(found) > 1:
-        raise Failure(f"{file} has {len(found)} workloads: a quote is for one")
+        raise Failure(f"there are {len(found)} workloads: a quote is for one")
     (one,) = found
     server = rest.connect(options, namespace=one.target.namespace)
     metadata = {**one.object["metadata"], "namespace": one.target.namespace}

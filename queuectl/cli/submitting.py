@@ -58,11 +58,7 @@ def submit(
     The same as `kubectl create` with the label queuectl.dev/queue-name; all is checked before the first
     object is created.
     """
-    made = requested(file, flags)
-    if made is None:
-        found = submissions_of(str(file), queue, priority, namespace, options)
-    else:
-        found = _checked([made.source], queue, priority or made.priority, namespace, options)
+    found = submissions_of(file, flags, queue, priority, namespace, options)
     if not follow:
         _create(options, found)
         return
@@ -76,13 +72,21 @@ def submit(
 
 
 def submissions_of(
-    file: str, queue: str | None, priority: str | None, given: str | None, options: Options
+    file: str | None,
+    flags: JobFlags,
+    queue: str | None,
+    priority: str | None,
+    given: str | None,
+    options: Options,
 ) -> list[Submission]:
-    """Those of a file, or of the files of a folder. Raises Failure."""
+    """Those of a file, of the files of a folder, or of flags. Raises Failure and UsageError."""
     from queuectl.files import BadFile
 
+    made = requested(file, flags)
+    if made is not None:
+        return _checked([made.source], queue, priority or made.priority, given, options)
     try:
-        return _checked(list(texts(file)), queue, priority, given, options)
+        return _checked(list(texts(str(file))), queue, priority, given, options)
     except BadFile as problem:
         raise Failure(str(problem)) from None
 

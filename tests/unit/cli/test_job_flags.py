@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from queuectl.cli import main
 from tests.unit.cli.clusters import Cluster, Json, kubeconfig
 from tests.unit.cli.conftest import Run
+from tests.unit.cli.documented import place
 from tests.unit.cli.servers import answering
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -237,3 +240,13 @@ def test_flags_of_a_job_do_not_go_with_a_manifest(
     assert result.exit_code == 2
     assert f"{flags[0]} does not go with" in result.stderr
     assert cluster.writes == []
+
+
+def test_a_quote_takes_the_same_flags() -> None:
+    with place(past=False) as folder:
+        flags = ["--kubeconfig", str(folder / "kubeconfig"), "quote", "-q", "main", "--image", "x"]
+        result = CliRunner().invoke(main, [*flags, "--gpus", "4", "--", "train"])
+        many = CliRunner().invoke(main, [*flags, "--array", "2"])
+    assert result.exit_code == 0, result.output
+    assert "4 nvidia.com/gpu" in result.stdout
+    assert "there are 2 workloads: a quote is for one" in many.stderr
