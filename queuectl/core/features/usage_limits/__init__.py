@@ -1,4 +1,4 @@
-"""UsageLimits: how much users, accounts or all may use of a queue, beside its quota (X1 to X8).
+"""UsageLimits: how much users, accounts or all may use of a queue, beside its quota (X1 to X7).
 
 A workload that has quota, but no room under a limit, leaves its pending queue until the limit has room: the
 next head takes its place, under StrictFIFO too. A limit evicts nothing.
