@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from datetime import datetime
 from typing import Any, Final
 
@@ -128,7 +128,7 @@ class KubeCluster:
         if kind.scheduling_gate:
             return await self._delete(kind, effect)
         write = patches.first_stop(kind, effect)
-        try:
+        with _repeatable():
             for _ in range(_STOP_WRITES):
                 obj, doubt = await self._written(kind, ref, write)
                 if obj is None:
@@ -138,16 +138,12 @@ class KubeCluster:
                     return _done(effect, _generation(obj))
                 if doubt is not None:
                     raise _again(doubt) from doubt
-        except ClusterUnavailable:
-            raise
-        except ApiError as error:
-            raise _again(error) from error
         raise ClusterUnavailable(f"{'/'.join(ref[:3])} changes faster than it can be stopped")
 
     async def _delete(self, kind: JobKind, effect: Effect) -> Settled:
         """Delete a pod, after the condition that says why. A pod that its gate holds back stays."""
         ref = effect.workload.ref
-        try:
+        with _repeatable():
             for tried in range(_STOP_WRITES):
                 obj = await self._read(kind, ref)
                 if obj is None:
@@ -163,10 +159,6 @@ class KubeCluster:
                     continue
                 with contextlib.suppress(NotFound, Conflict):  # gone, or another pod has its name
                     await self._session.delete(object_path(kind, ref), {"preconditions": {"uid": ref.uid}})
-        except ClusterUnavailable:
-            raise
-        except ApiError as error:
-            raise _again(error) from error
         raise ClusterUnavailable(f"{'/'.join(ref[:3])} is not deleted")
 
     async def anything_alive(
@@ -183,7 +175,7 @@ class KubeCluster:
         on an unreachable node does not count (M13).
         """
         kind = self._kinds[ref.kind]
-        try:
+        with _repeatable():
             obj = await self._read(kind, ref)
             silent = counts >= (SILENT_COUNTS if kind.name in self._heard else UNHEARD_COUNTS)
             if obj is not None and await self._liveness.may_make_pods(
@@ -195,10 +187,6 @@ class KubeCluster:
                 text = "%s has no pods after %d counts: its controller is not waited for any longer"
                 log.warning(text, "/".join(ref[:3]), counts)
             return alive
-        except ClusterUnavailable:
-            raise
-        except ApiError as error:
-            raise _again(error) from error
 
     async def count_fewer(self, count: PodsToCount, unreachable: Set[str] = frozenset()) -> list[Event]:
         """Count the pods of an object that runs, then write into its admission how many it allows now (L15).
@@ -206,7 +194,7 @@ class KubeCluster:
         The events of the end of the count, the object as it is first; empty: too many pods are alive still.
         """
         kind, ref, at_most = self._kinds[count.ref.kind], count.ref, count.at_most or 0
-        try:
+        with _repeatable():
             obj = await self._read(kind, ref)
             for _ in range(_STOP_WRITES):
                 child = await self._child(kind, obj) if obj is not None else None
@@ -227,24 +215,16 @@ class KubeCluster:
                 obj, doubt = await self._written(kind, ref, patches.Write(patch))
                 if doubt is not None:
                     raise _again(doubt) from doubt
-        except ClusterUnavailable:
-            raise
-        except ApiError as error:
-            raise _again(error) from error
         raise ClusterUnavailable(f"{'/'.join(ref[:3])} changes faster than its pods can be counted")
 
     async def check(self, child: ChildToCheck | PodOwnerToRead) -> list[Event]:
         """By consistent reads: the family of a child, and the next object above it that has a queue label; or
         whether a workload is above the controller of a pod."""
-        try:
+        with _repeatable():
             if isinstance(child, PodOwnerToRead):
                 belongs = await self._liveness.is_above(self._kinds[child.ref.kind], child.ref, child.owner)
                 return [PodOwnerRead(child.workload, child.owner.uid, belongs)]
             return await read_owned(self._session, self._kinds, self._honoured, child)
-        except ClusterUnavailable:
-            raise
-        except ApiError as error:
-            raise _again(error) from error
 
     async def _refused(self, kind: JobKind, effect: Effect, refusal: ApiError) -> Settled:
         """A refused patch changed nothing: read the object again to find out why."""
@@ -320,13 +300,9 @@ class KubeCluster:
 
     async def _child(self, kind: JobKind, obj: Object) -> Object | None:
         """Raises ClusterUnavailable."""
-        try:
+        with _repeatable():
             row = child_row(self._kinds, kind)
             return await read_child(row, self._session, obj) if row else None
-        except ClusterUnavailable:
-            raise
-        except ApiError as error:
-            raise _again(error) from error
 
     async def _read(self, kind: JobKind, ref: ObjectRef) -> Object | None:
         obj = await read_object(self._session, kind, ref)
@@ -338,16 +314,10 @@ class KubeCluster:
         return obj
 
     async def _forget_start_time(self, kind: JobKind, ref: ObjectRef) -> None:
-        try:
-            await self._session.patch(
-                object_path(kind, ref, "status"), patches.forget_start_time(ref), content_type=JSON_PATCH
-            )
-        except (NotFound, Invalid):
-            return  # the object or its start time is gone: the start finds out
-        except ClusterUnavailable:
-            raise
-        except ApiError as error:
-            raise _again(error) from error
+        path = object_path(kind, ref, "status")
+        # The object or its start time may be gone: the start finds out.
+        with _repeatable(), contextlib.suppress(NotFound, Invalid):
+            await self._session.patch(path, patches.forget_start_time(ref), content_type=JSON_PATCH)
 
     # --- Events and status ------------------------------------------------------------------------------
 
@@ -363,14 +333,8 @@ class KubeCluster:
             at=notice.at or self._now(),
         )
         events = api_path("events.k8s.io", "v1", "events", notice.ref.namespace)
-        try:
+        with _repeatable(), contextlib.suppress(Conflict, Forbidden, NotFound):
             await self._session.create(events, body)
-        except (Conflict, Forbidden, NotFound):
-            return
-        except ClusterUnavailable:
-            raise
-        except ApiError as error:
-            raise _again(error) from error
 
     async def publish_local_queue(self, report: LocalQueueReport) -> None:
         path = status_path("LocalQueue", report.name.namespace, report.name.name)
@@ -425,6 +389,17 @@ def _moved(effect: Effect, now: WorkloadObserved) -> bool:
         or queued_by(now.workload) != queued_by(effect.workload)
         or (not versioned and now.observation.resource_version != before.resource_version)
     )
+
+
+@contextlib.contextmanager
+def _repeatable() -> Iterator[None]:
+    """An error of the API server is no decision about a request: the caller repeats it later."""
+    try:
+        yield
+    except ClusterUnavailable:
+        raise
+    except ApiError as error:
+        raise _again(error) from error
 
 
 def _again(error: ApiError) -> ClusterUnavailable:
