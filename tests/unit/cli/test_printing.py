@@ -151,7 +151,7 @@ def test_a_narrow_terminal_shows_which_columns_are_left_out(script: Script, scri
     text = in_a_terminal(scripted, "get", "wl", width=60)
     assert "QUEUE" not in text
     wide = table_lines(in_a_terminal(scripted, "get", "wl", "-o", "wide", width=60))
-    assert {"QUEUE", "CLUSTERQUEUE", "SUBMITTER"} <= set(" ".join(wide).split())
+    assert {"QUEUE", "CLUSTERQUEUE", "USER"} <= set(" ".join(wide).split())
 
 
 def test_bars_are_left_out_before_columns_are(script: Script, scripted: str) -> None:

@@ -29,6 +29,7 @@ from queuectl.core.model.policy import (
     SchedulingConfiguration,
     WorkloadPriorityClass,
 )
+from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind, UsageLimit
 from queuectl.core.model.workload import ConfigKey
 from queuectl.core.queues.inadmissible import Requeuer
 from queuectl.core.state import EngineState
@@ -40,6 +41,7 @@ POLICIES: list[Policy] = [
     flavor("default"),
     local_queue("lq", "cq"),
     WorkloadPriorityClass("high", 10),
+    UsageLimit(name="all", target=LimitTarget("Cohort", "all"), subject=LimitSubject(SubjectKind.ALL)),
 ]
 CONTEXTS: list[Context] = [
     Namespace("ns", (("team", "a"),)),
