@@ -372,6 +372,7 @@ RIGHTS: Final = (
     ("queuectl.dev", "localqueues", "create"),
     ("queuectl.dev", "clusterqueues", "update"),
     ("queuectl.dev", "workloadpriorityclasses", "create"),
+    ("queuectl.dev", "usagelimits", "delete"),
     ("scheduling.k8s.io", "priorityclasses", "create"),
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "delete"),
     ("", "pods/binding", "create"),

@@ -17,6 +17,7 @@ from tests.rights import grant
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 API = "/apis/queuectl.dev/v1beta1"
+TARGET = {"kind": "ClusterQueue", "name": "all"}
 OBJECTS: dict[str, tuple[str, Json, Json]] = {
     "ClusterQueue": ("clusterqueues", {"spec": {"cohortName": "a"}}, {"spec": {"cohortName": "b"}}),
     "Cohort": ("cohorts", {"spec": {"parentName": "a"}}, {"spec": {"parentName": "b"}}),
@@ -26,6 +27,11 @@ OBJECTS: dict[str, tuple[str, Json, Json]] = {
         {"spec": {"nodeLabels": {"a": "c"}}},
     ),
     "WorkloadPriorityClass": ("workloadpriorityclasses", {"value": 1}, {"value": 2}),
+    "UsageLimit": (
+        "usagelimits",
+        {"spec": {"target": TARGET, "subject": {"kind": "EachUser"}, "running": 1}},
+        {"spec": {"target": TARGET, "subject": {"kind": "EachUser"}, "running": 2}},
+    ),
     "LocalQueue": (
         "namespaces/team-a/localqueues",
         {"spec": {"clusterQueue": "all"}},
