@@ -8,6 +8,7 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from queuectl.answers.outcomes import FinalOutcome
 from queuectl.core.decisions import Verdict
 from queuectl.core.features.pods_ready import ClockName
 from queuectl.core.model.policy import QueueingStrategy, StopPolicy
@@ -127,6 +128,28 @@ class NamedDocument(Document):
     uid: str
 
 
+class AttemptEnd(Document):
+    """An attempt that is over."""
+
+    number: int
+    outcome: FinalOutcome
+    started_at: datetime = Field(description="Of its admission.")
+    ended_at: datetime = Field(description="When its quota was released.")
+
+
+class WorkloadEnd(Document):
+    """How a workload that is over ended."""
+
+    outcome: FinalOutcome = Field(
+        description="Cancelled: its object was deleted, or lost its queue label. TimedOut: the same, after "
+        "its longest run time was used up."
+    )
+    started_at: datetime | None = Field(description="Of its first admission. Null: it was never admitted.")
+    ended_at: datetime
+    held_seconds: float = Field(description="How long its attempts held quota, together.")
+    attempts: tuple[AttemptEnd, ...] = Field(description="Oldest first.")
+
+
 class Workload(NamedDocument):
     queue: str = Field(description="LocalQueue in the workload's namespace.")
     cluster_queue: str | None
@@ -153,6 +176,7 @@ class Workload(NamedDocument):
     )
     reason: Reason | None
     admission: Admission | None
+    end: WorkloadEnd | None = Field(description="Null: it is not over, or its history is not kept any more.")
 
 
 class Readiness(Document):

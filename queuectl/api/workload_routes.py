@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from queuectl.answers.explanation import STORY_LIMIT, Explanation, Visibility, as_of, explain, remarks
+from queuectl.answers.outcomes import WorkloadEnd, end_of
 from queuectl.answers.state import OVER, CommittedState, in_parts
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
@@ -102,17 +103,26 @@ def _requests(value: StoredWorkload) -> dict[str, int]:
     return total
 
 
-def _listed(value: StoredWorkload, state: CommittedState, reasons: _Reasons) -> schemas.Workload:
+def _listed(
+    value: StoredWorkload, state: CommittedState, reasons: _Reasons, end: WorkloadEnd | None
+) -> schemas.Workload:
     return schemas.Workload(
-        **_workload(value, state), position=state.position(value), reason=reasons.of(value)
+        **_workload(value, state),
+        position=state.position(value),
+        reason=reasons.of(value),
+        end=None if end is None else schemas.WorkloadEnd.model_validate(end),
     )
 
 
 def _explained(
-    value: StoredWorkload, state: CommittedState, explanation: Explanation, committed: dict[str, Any]
+    value: StoredWorkload,
+    state: CommittedState,
+    explanation: Explanation,
+    end: WorkloadEnd | None,
+    committed: dict[str, Any],
 ) -> schemas.WorkloadDetail:
     fields = _workload(value, state) | shallow(explanation) | committed
-    return schemas.WorkloadDetail.model_validate({**fields, "pod_sets": value.pod_sets})
+    return schemas.WorkloadDetail.model_validate({**fields, "pod_sets": value.pod_sets, "end": end})
 
 
 def _fields(row: DecisionRow) -> dict[str, Any]:
@@ -221,7 +231,8 @@ class WorkloadRoutes:
                 rows, next = self._source.cut(question, open, lambda one: [one.arrival, one.id])
         visible = await self._visible(question.caller, "list", *(workload.reason for workload in rows))
         reasons = _Reasons(sight.state, visible)
-        items = (_listed(workload, sight.state, reasons) for workload in rows)
+        ends = await self._ends(rows, sight.state)
+        items = (_listed(workload, sight.state, reasons, ends.get(workload.id)) for workload in rows)
         return await page(schemas.Workload, items, next, sight)
 
     async def _open(
@@ -291,7 +302,18 @@ class WorkloadRoutes:
             namespaces=await question.caller.namespaces("get", WORKLOADS, explanation.namespaces()),
             cluster_queues=await question.caller.names(CLUSTER_QUEUES, explanation.cluster_queues()),
         )
-        return _explained(workload, sight.state, explanation.to(visible), committed(sight))
+        end = (await self._ends([workload], sight.state)).get(workload.id)
+        return _explained(workload, sight.state, explanation.to(visible), end, committed(sight))
+
+    async def _ends(
+        self, workloads: Iterable[StoredWorkload], state: CommittedState
+    ) -> dict[WorkloadId, WorkloadEnd | None]:
+        """How those that are over ended."""
+        over = [workload.id for workload in workloads if workload.phase in OVER]
+        if not over:
+            return {}
+        lives = await self._source.ask(self._source.readings.lives(over, until=state.sequence))
+        return {workload: end_of(decisions) for workload, decisions in lives.items()}
 
     async def history(self, question: Question) -> schemas.Committed:
         workload = await self.find(question)

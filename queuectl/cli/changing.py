@@ -10,7 +10,7 @@ import click
 
 from queuectl.cli import completion, contexts, printing, rest, writing
 from queuectl.cli.arguments import kind_and_name
-from queuectl.cli.choosing import Choice, chosen, confirm_all, targets
+from queuectl.cli.choosing import ChosenWorkloads, chosen, confirm_all, targets
 from queuectl.cli.options import Options, command, with_options
 from queuectl.cli.progress import waiting
 from queuectl.cli.resources import split
@@ -59,7 +59,7 @@ _TIMEOUT = click.option(
 @with_options
 def hold(
     options: Options,
-    choice: Choice,
+    choice: ChosenWorkloads,
     namespace: str | None,
     yes: bool,
     reason: str | None,
@@ -83,7 +83,12 @@ def hold(
 @_TIMEOUT
 @with_options
 def release(
-    options: Options, choice: Choice, namespace: str | None, reason: str | None, wait: bool, timeout: float
+    options: Options,
+    choice: ChosenWorkloads,
+    namespace: str | None,
+    reason: str | None,
+    wait: bool,
+    timeout: float,
 ) -> None:
     """Let workloads that are on hold queue again."""
     _change_hold(options, choice, namespace, held=False, reason=reason, wait=timeout if wait else None)
@@ -168,7 +173,7 @@ def resume(
 
 def _change_hold(
     options: Options,
-    choice: Choice,
+    choice: ChosenWorkloads,
     given: str | None,
     *,
     held: bool,
@@ -327,7 +332,9 @@ async def _until(look: Callable[[], Awaitable[str | None]], told: Callable[[str]
 @completion.NAMESPACE
 @REASON
 @with_options
-def move(options: Options, choice: Choice, queue: str, namespace: str | None, reason: str | None) -> None:
+def move(
+    options: Options, choice: ChosenWorkloads, queue: str, namespace: str | None, reason: str | None
+) -> None:
     """Move workloads that wait to another LocalQueue of their namespace.
 
     Priority and creation time stay, and these order them there. One that runs stays where it is charged:
@@ -357,7 +364,7 @@ def move(options: Options, choice: Choice, queue: str, namespace: str | None, re
 @with_options
 def priority(
     options: Options,
-    choice: Choice,
+    choice: ChosenWorkloads,
     name: str | None,
     unset: bool,
     namespace: str | None,

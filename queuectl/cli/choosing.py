@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MOST_NAMED: Final = 5
 
 
-class Choice(NamedTuple):
+class ChosenWorkloads(NamedTuple):
     """The arguments that say which workloads are meant."""
 
     words: tuple[str, ...]
@@ -48,7 +48,7 @@ def chosen(command: Callable[..., Any]) -> Callable[..., Any]:
         dry_run: bool,
         **others: Any,
     ) -> Any:
-        choice = Choice(words, selector, of_queue, mine, every, dry_run)
+        choice = ChosenWorkloads(words, selector, of_queue, mine, every, dry_run)
         return command(*arguments, choice=choice, **others)
 
     for option in reversed(_OPTIONS):
@@ -68,7 +68,7 @@ _OPTIONS: Final = (
 )
 
 
-def targets(options: Options, choice: Choice, given: str | None) -> list[WorkloadTarget]:
+def targets(options: Options, choice: ChosenWorkloads, given: str | None) -> list[WorkloadTarget]:
     """Return the chosen workloads. Raises Failure, and NotGood if a selection has none."""
     from queuectl.changes import edit as changing
 
@@ -94,7 +94,7 @@ def _named(words: Sequence[str]) -> list[tuple[str, str]]:
     return [split(word) for word in dict.fromkeys(words)]
 
 
-def _selected(options: Options, choice: Choice, namespace: str) -> list[tuple[str, str]]:
+def _selected(options: Options, choice: ChosenWorkloads, namespace: str) -> list[tuple[str, str]]:
     filters = {"namespace": namespace}
     if choice.selector:
         filters["labelSelector"] = choice.selector
@@ -108,7 +108,7 @@ def _selected(options: Options, choice: Choice, namespace: str) -> list[tuple[st
     return [(item["kind"], item["name"]) for item in items]
 
 
-def confirm_all(targets: Sequence[WorkloadTarget], choice: Choice, *, done: str, yes: bool) -> bool:
+def confirm_all(targets: Sequence[WorkloadTarget], choice: ChosenWorkloads, *, done: str, yes: bool) -> bool:
     """Ask once before a change of several that ends what runs of them; `done`: what happens to them.
 
     Return whether no other question is to be asked: not for one workload, which is read first.

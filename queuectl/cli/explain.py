@@ -158,7 +158,8 @@ def _hanging(label: str, text: str) -> str:
 
 def headline(workload: Document) -> str:
     name = printable(f"{workload['kind']} {workload['namespace']}/{workload['name']}")
-    text = f"{name}: {workload['phase']}"
+    end = workload.get("end")  # absent: of an older server
+    text = f"{name}: {workload['phase'] if end is None else end['outcome']}"
     if workload["position"] is not None:
         text += f", position {workload['position']} of {workload['line']}"
     if workload["clusterQueue"]:
@@ -171,6 +172,7 @@ def _lines(workload: Document, around: Surroundings, now: datetime | None) -> It
     by = f" by {workload['submitter']}" if workload["submitter"] else ""
     yield "Created", _when(workload["createdAt"], now) + by
     yield from _pods(workload, now)
+    yield from _end(workload.get("end"), now)
     reason = workload["reason"]
     if reason:
         yield "Reason", reason["message"]
@@ -220,6 +222,18 @@ def _pods(workload: Document, now: datetime | None) -> Iterator[tuple[str, str]]
             yield "Deadline", f"{local(clock['until'])}: {goal}, else it is evicted"
         for pods in workload["admission"]["podSets"]:
             yield "Holds", pod_set_text(pods)
+
+
+def _end(end: Document | None, now: datetime | None) -> Iterator[tuple[str, str]]:
+    """How a workload that is over ended, and its attempts that ended otherwise."""
+    if end is None:
+        return
+    if end["startedAt"]:
+        yield "Started", _when(end["startedAt"], now)
+    held = f", held quota for {age(end['heldSeconds'])} in all" if end["attempts"] else ""
+    yield "Ended", f"{_when(end['endedAt'], now)}: {end['outcome']}{held}"
+    for one in end["attempts"][:-1]:
+        yield f"Attempt {one['number']}", f"{one['outcome']}, ended {_when(one['endedAt'], now)}"
 
 
 def _stopped(history: Document | None, now: datetime | None) -> Iterator[tuple[str, str]]:

@@ -13,8 +13,20 @@ from click.shell_completion import CompletionItem
 from queuectl.cli import decisions
 from queuectl.cli.arguments import meant
 from queuectl.cli.identity import ACCOUNT
-from queuectl.cli.printing import Lines, TableField, UsageBars, ago, amount, field, local, shown, table_of
+from queuectl.cli.printing import (
+    NOTHING,
+    Lines,
+    TableField,
+    UsageBars,
+    ago,
+    amount,
+    field,
+    local,
+    shown,
+    table_of,
+)
 from queuectl.cli.rest import Document
+from queuectl.screen.text import age
 
 if TYPE_CHECKING:
     from queuectl.cli.options import Options
@@ -122,8 +134,20 @@ def _gpus(item: Document) -> int | None:
 
 
 def _run_time(item: Document) -> str | None:
-    """How long its open attempt has run."""
+    """How long its open attempt has run; of one that is over, how long all its attempts did."""
+    if (end := item.get("end")) is not None:
+        return age(end["heldSeconds"])
     return ago(item["admittedAt"], item["now"]) if item["admittedAt"] else None
+
+
+def _phase(item: Document) -> str:
+    """Of one that is over, its outcome, such as Failed."""
+    end = item.get("end")  # absent: of an older server
+    return str(item["phase"] if end is None else end["outcome"])
+
+
+def _ended(item: Document) -> str:
+    return local(item["end"]["endedAt"]) if item.get("end") else NOTHING
 
 
 def _in_line(item: Document) -> tuple[str, bool, int]:
@@ -213,7 +237,7 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
                 field("USER", _user, drop=1),
                 field("QUEUE", "queue", drop=7),
                 field("CLUSTERQUEUE", "clusterQueue", drop=4),
-                field("PHASE", "phase"),
+                field("PHASE", _phase),
                 field("GPUS>", _gpus, drop=1),
                 field("READY>", _ready, drop=5),
                 field("POSITION>", "position", drop=5),
@@ -222,6 +246,7 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
                 field("AGE>", lambda item: ago(item["createdAt"], item["now"]), drop=2),
                 field("ATTEMPTS>", "attempts", wide=True),
                 field("ADMITTED", shown(local, "admittedAt"), wide=True),
+                field("ENDED", _ended, wide=True),
                 field("FLAVORS", _flavors, wide=True),
                 field("REASON", "reason.message"),
             ),

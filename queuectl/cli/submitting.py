@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from queuectl.cli import completion, contexts, printing, rest, writing
-from queuectl.cli.choosing import Choice, chosen, confirm_all, targets
+from queuectl.cli.choosing import ChosenWorkloads, chosen, confirm_all, targets
 from queuectl.cli.following import Reader, newest
 from queuectl.cli.importing import texts
 from queuectl.cli.job_flags import CommandWithProgram, JobFlags, job_flags, requested
@@ -187,7 +187,7 @@ def _follow(reader: Reader, made: Document, options: Options) -> None:
 @completion.NAMESPACE
 @writing.YES
 @with_options
-def cancel(options: Options, choice: Choice, namespace: str | None, yes: bool) -> None:
+def cancel(options: Options, choice: ChosenWorkloads, namespace: str | None, yes: bool) -> None:
     """Delete workloads that are pending or run, and their pods. It asks before it ends what runs."""
     from queuectl.changes import consequences
     from queuectl.changes import edit as changing

@@ -10,7 +10,10 @@ const VERDICTS = { Admitted: "ok", Evicted: "bad", Pending: "wait", Shrunk: "wai
 /** @param {{tone?: string, children?: any, title?: string}} props */
 export const Badge = ({ tone = "calm", title, children }) => html`<span class="badge ${tone}" title=${title}>${children}</span>`;
 
-export const PhaseBadge = ({ phase }) => html`<${Badge} tone=${PHASES[phase]}>${phase}<//>`;
+const OUTCOMES = { Succeeded: "ok", Failed: "bad", TimedOut: "bad" };
+
+/** The phase of a workload; of one that is over, how it ended. */
+export const PhaseBadge = ({ phase, end }) => end ? html`<${Badge} tone=${OUTCOMES[end.outcome]} title=${phase}>${end.outcome}<//>` : html`<${Badge} tone=${PHASES[phase]}>${phase}<//>`;
 export const ReasonBadge = ({ reason }) => html`<${Badge} tone=${FAMILIES[reason.family]} title=${reason.family}>${reason.code}<//>`;
 export const VerdictBadge = ({ verdict }) => html`<${Badge} tone=${VERDICTS[verdict]}>${verdict}<//>`;
 

@@ -40,6 +40,12 @@ _PHASES: Final[Mapping[str, Phase]] = {
 }
 
 
+LIFE: Final = frozenset(
+    (Verdict.QUEUED, Verdict.ADMITTED, Verdict.EVICTED, Verdict.RELEASED, Verdict.RETIRED)
+)
+"""Decisions that begin or end a workload or an attempt."""
+
+
 @dataclass(slots=True)
 class AttemptHistory:
     """One attempt, by the decisions on it."""
@@ -85,6 +91,8 @@ class WorkloadHistory:
     """What its attempts have left behind, as JSON of the ledger."""
     ended_at: datetime | None = None
     """When it finished or was deleted, UTC; None: it is open."""
+    outcome: str | None = None
+    """A WorkloadOutcome; None: it is open."""
 
     @property
     def open_attempt(self) -> AttemptHistory | None:
@@ -110,7 +118,7 @@ class WorkloadHistory:
             case Verdict.EVICTED:
                 self.reason = decision.reason
             case Verdict.RETIRED:
-                self.ended_at = decision.now
+                self.ended_at, self.outcome = decision.now, payload.get("outcome")
         self.past = payload.get("past", self.past)
         if (phase := _PHASES.get(decision.verdict)) is not None:
             self.phase, self.moved, self.evaluated = phase, decision, False
@@ -120,7 +128,7 @@ class WorkloadHistory:
 
     def _begin(self) -> None:
         self.phase, self.attempts, self.number, self.moved = Phase.PENDING, [], 0, None
-        self.reason, self.evaluated, self.ended_at = None, False, None
+        self.reason, self.evaluated, self.ended_at, self.outcome = None, False, None, None
 
     @staticmethod
     def _change(attempt: AttemptHistory, decision: StoredDecision) -> None:

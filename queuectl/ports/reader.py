@@ -381,6 +381,11 @@ class Readings(Past, Protocol):
     async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
         """Decisions on one workload with a sequence above `after`, oldest first."""
 
+    async def lives(
+        self, workloads: Collection[WorkloadId], *, until: int
+    ) -> dict[WorkloadId, list[DecisionRow]]:
+        """Decisions of `history.LIFE` on each, up to sequence `until`, oldest first."""
+
     async def story(self, workload: WorkloadId, *, until: int, limit: int) -> StoryRows:
         """The last `limit` decisions on one workload up to sequence `until`, and the writes they request.
 

@@ -29,7 +29,7 @@ from queuectl.ledger.history.past_states import Said, as_of
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT
 from queuectl.ledger.history.state_at import flavors_of
 from queuectl.ledger.write.plan_rows import HoldLine
-from queuectl.ports.history import WorkloadHistory
+from queuectl.ports.history import LIFE, WorkloadHistory
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import (
     BookedOn,
@@ -133,6 +133,11 @@ class ReadableLedger(MemoryLedger):
     async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
         rows = [row for row in self.store.decisions if row.workload == workload and row.sequence > after]
         return rows[:limit]
+
+    async def lives(
+        self, workloads: Collection[WorkloadId], *, until: int
+    ) -> dict[WorkloadId, list[DecisionRow]]:
+        return lives(self.store.decisions, workloads, until)
 
     async def story(self, workload: WorkloadId, *, until: int, limit: int) -> StoryRows:
         raise NotImplementedError("no test reads a story from memory")
@@ -261,6 +266,17 @@ def _admitted_at(row: DecisionRow) -> datetime:
 def _assignment(row: DecisionRow, cluster_queue: str) -> Assignment:
     pod_sets: Any = row.payload.get("podSets", ())
     return Assignment(cluster_queue=cluster_queue, pod_sets=pod_sets_from_json(pod_sets))
+
+
+def lives(
+    rows: Iterable[DecisionRow], workloads: Collection[WorkloadId], until: int
+) -> dict[WorkloadId, list[DecisionRow]]:
+    """`rows`: all decisions."""
+    found: dict[WorkloadId, list[DecisionRow]] = {}
+    for row in rows:
+        if row.workload in workloads and row.sequence <= until and row.verdict in LIFE:
+            found.setdefault(WorkloadId(str(row.workload)), []).append(row)
+    return found
 
 
 def past_holds(

@@ -29,6 +29,7 @@ from queuectl.ledger.rows import (
     workloads_with_attempts,
 )
 from queuectl.ledger.shapes import Shapes
+from queuectl.ports.history import LIFE
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import (
     DecisionRow,
@@ -231,6 +232,20 @@ class LedgerReadings:
         )
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             return {WorkloadId(one): queue for one, queue in await connection.execute(query)}
+
+    @ledger_call
+    async def lives(
+        self, workloads: Collection[WorkloadId], *, until: int
+    ) -> dict[WorkloadId, list[DecisionRow]]:
+        row = t.decision.c
+        query = _decisions(self._cluster, 0).where(
+            row.workload.in_(list(workloads)), row.sequence <= until, row.verdict.in_(list(LIFE))
+        )
+        found: dict[WorkloadId, list[DecisionRow]] = {}
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
+            for one in map(decision_row, await connection.execute(query)):
+                found.setdefault(WorkloadId(str(one.workload)), []).append(one)
+        return found
 
     @ledger_call
     async def _decisions(self, only: Any, after: int, limit: int) -> list[DecisionRow]:

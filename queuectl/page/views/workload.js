@@ -41,7 +41,7 @@ export function Workload({ namespace, kind, name, asOf }) {
     ${history.data && html`<${History} decisions=${history.data.items} />`}`}<//>`;
 }
 
-const Badges = ({ of }) => html`<${PhaseBadge} phase=${of.phase} />
+const Badges = ({ of }) => html`<${PhaseBadge} phase=${of.phase} end=${of.end} />
   ${of.reason && of.phase !== "Admitted" && html`<${ReasonBadge} reason=${of.reason} />`}
   ${of.position !== null && html`<${Badge}>Position ${grouped(of.position)} of ${grouped(of.line ?? of.position)}<//>`}`;
 
@@ -52,6 +52,8 @@ const Summary = ({ of }) => html`<${Facts} rows=${[
   ["Created", html`<${Time} at=${of.createdAt} />${of.submitter ? ` by ${of.submitter}` : ""}`],
   ["Admitted", of.admittedAt && html`<${Time} at=${of.admittedAt} />, attempt ${of.attempt}`],
   ["Holds", of.admission && amounts(total(of.admission.podSets))],
+  ["Started", of.end?.startedAt && html`<${Time} at=${of.end.startedAt} />`],
+  ["Ended", of.end && html`<${Time} at=${of.end.endedAt} />${of.end.attempts.length ? `, held quota for ${duration(of.end.heldSeconds)}` : ""}`],
   ["Pods ready", of.podsReady === null ? null : `${of.podsReady} of ${of.pods}`],
 ]} />`;
 

@@ -19,7 +19,7 @@ export function WorkloadTable({ items, label, line, brief, starts, asOf }) {
     ${items.map((one) => html`<tr key=${one.uid}>
       ${line && html`<td class="number">${one.position ?? "–"}</td>`}
       <td><${WorkloadName} of=${one} /></td>
-      ${!brief && html`<td><${PhaseBadge} phase=${one.phase} /></td>`}
+      ${!brief && html`<td><${PhaseBadge} phase=${one.phase} end=${one.end} /></td>`}
       ${!line && html`<td><${QueueLink} name=${one.admission?.clusterQueue ?? one.clusterQueue} /></td>`}
       ${!brief && html`<td class="number wide soft">${one.priority}</td>`}
       <td class="grow text">${brief ? html`<span class="two-lines"><${What} of=${one} /></span>` : html`<${What} of=${one} />`}</td>
@@ -40,6 +40,7 @@ function Start({ of }) {
 function What({ of }) {
   if (of.reason && of.phase !== "Admitted") return html`<${ReasonBadge} reason=${of.reason} /> <span class="soft">${withoutCode(of.reason)}</span>`;
   if (of.admission) return html`${amounts(total(of.admission.podSets))} <span class="soft">${of.podsReady === null ? "" : `${of.podsReady} of ${of.pods} pods ready`}</span>`;
+  if (of.end?.attempts.length) return html`${amounts(of.requests)} <span class="soft">for ${duration(of.end.heldSeconds)}</span>`;
   return html`<span class="soft">–</span>`;
 }
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuectl.answers.outcomes import end_of
 from queuectl.core.decisions import Decision, Enqueue
 from queuectl.core.model.capacity import (
     NO_FLAVOR,
@@ -247,6 +248,18 @@ async def test_an_ended_workload_is_not_open_but_can_be_found(book: Book) -> Non
     now = await book.now()
     for since, count in ((now - timedelta(hours=1), 2), (now + timedelta(hours=1), 0)):
         assert len(await book.readings.finished(before=None, since=since, limit=10)) == count
+    lives = await book.readings.lives([wid("one"), wid("two"), wid("three")], until=at + 1)
+    assert {one: [row.verdict for row in rows] for one, rows in lives.items()} == {
+        wid("one"): ["Queued", "Admitted", "Retired"],
+        wid("two"): ["Queued", "Retired"],
+    }
+    ends = {one: end_of(rows) for one, rows in lives.items()}
+    assert {one: end and end.outcome for one, end in ends.items()} == {
+        wid("one"): "Succeeded",
+        wid("two"): "Cancelled",
+    }
+    before = await book.readings.lives([wid("one"), wid("two")], until=at)
+    assert [row.verdict for row in before[wid("two")]] == ["Queued"]
 
 
 async def test_labels_are_those_of_the_last_enqueue(book: Book) -> None:

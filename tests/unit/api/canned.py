@@ -298,6 +298,12 @@ class CannedReadings:
         self._answer()
         return [row for row in self.rows if row.workload == workload and row.sequence > after][:limit]
 
+    async def lives(
+        self, workloads: Collection[WorkloadId], *, until: int
+    ) -> dict[WorkloadId, list[DecisionRow]]:
+        self._answer()
+        return answers.lives(self.rows, workloads, until)
+
     async def story(self, workload: WorkloadId, *, until: int, limit: int) -> StoryRows:
         self._answer()
         rows = [row for row in self.rows if row.workload == workload and row.sequence <= until][-limit:]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.unit.api.canned import WAITS, CannedReadings, two_teams, workload
+from tests.unit.api.canned import WAITS, CannedReadings, decision, two_teams, workload
 from tests.unit.api.conftest import Rest, Serve
 from tests.unit.api.reviews import CannedReviews
 
@@ -43,6 +45,24 @@ async def test_a_tenant_sees_its_own_places_only(serve: Serve) -> None:
 async def test_of_a_queue_that_is_not_there_the_list_is_empty(serve: Serve) -> None:
     rest = await serve(CannedReadings())
     assert await names(rest, clusterqueue="none", order="position") == []
+
+
+async def test_what_is_over_has_its_outcome_and_times(serve: Serve) -> None:
+    readings = two_teams()
+    one = workload("waits", 3)
+    queued, admitted = decision(20, one, "Queued"), replace(decision(30, one, "Admitted"), attempt=1)
+    failed = replace(decision(90, one, "Retired"), payload={"outcome": "Failed"})
+    readings.rows += [queued, admitted, failed]
+    readings.sequence = 90
+    readings.end(one)
+    rest = await serve(readings)
+    page = await rest.get("/api/v1/workloads", phase="Finished")
+    (item,) = page["items"]
+    end = item["end"]
+    assert (item["name"], end["outcome"], end["heldSeconds"]) == ("waits", "Failed", 60.0)
+    assert [(one["number"], one["outcome"]) for one in end["attempts"]] == [(1, "Failed")]
+    assert (await rest.get("/api/v1/workloads/default/job/waits"))["end"] == end
+    assert (await rest.get("/api/v1/workloads/default/job/urgent"))["end"] is None
 
 
 async def test_names_are_found_by_a_part_of_them(rest: Rest) -> None:

@@ -531,3 +531,17 @@ def test_a_time_that_cannot_be_shown_is_refused(
     found = run(*arguments, "--server", server)
     assert found.exit_code == 2, found.output
     assert told in found.output
+
+
+def test_what_is_over_is_listed_and_explained_with_its_outcome(run: Run, readings: CannedReadings) -> None:
+    one = workload("waits", 3)
+    rows = [decision(20, one, "Queued"), replace(decision(30, one, "Admitted"), attempt=1)]
+    readings.rows += [*rows, replace(decision(150, one, "Retired"), payload={"outcome": "Failed"})]
+    readings.sequence = 150
+    readings.end(one)
+    with rest(readings) as server:
+        listed = run("get", "wl", "--phase", "finished", "--server", server).stdout
+        assert {"job/waits", "Failed", "2m"} <= set(listed.split())
+        shown = run("explain", "job/waits", "-n", "default", "--server", server).stdout
+    assert shown.startswith("Job default/waits: Failed")
+    assert "held quota for 2m" in shown

@@ -1,0 +1,88 @@
+"""How workloads that are over ended, and each of their attempts, by the decisions on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import WorkloadOutcome
+from queuectl.ports.history import AttemptHistory, StoredDecision, history_of
+
+
+class FinalOutcome(StrEnum):
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"  # its object was deleted, or lost its queue label
+    TIMED_OUT = "TimedOut"
+    PREEMPTED = "Preempted"
+    NODE_FAILURE = "NodeFailure"
+    EVICTED = "Evicted"  # for another reason: a hold, a stop of its queue, pods that were not ready
+
+
+_OF_OBJECT: Final[Mapping[str, FinalOutcome]] = {
+    WorkloadOutcome.SUCCEEDED: FinalOutcome.SUCCEEDED,
+    WorkloadOutcome.FAILED: FinalOutcome.FAILED,
+    WorkloadOutcome.DELETED: FinalOutcome.CANCELLED,
+}
+_OF_EVICTION: Final = {
+    Code.MAXIMUM_EXECUTION_TIME_EXCEEDED: FinalOutcome.TIMED_OUT,
+    Code.PREEMPTED: FinalOutcome.PREEMPTED,
+    Code.NODE_FAILURES: FinalOutcome.NODE_FAILURE,
+}
+
+
+class AttemptEnd(NamedTuple):
+    """An attempt that is over. Times are UTC."""
+
+    number: int
+    outcome: FinalOutcome
+    started_at: datetime
+    """Of its admission."""
+    ended_at: datetime
+    """When its quota was released."""
+
+
+class WorkloadEnd(NamedTuple):
+    """A workload that is over."""
+
+    outcome: FinalOutcome
+    started_at: datetime | None
+    """Of its first admission, UTC; None: it was never admitted."""
+    ended_at: datetime
+    held_seconds: float
+    """How long its attempts held quota, together."""
+    attempts: tuple[AttemptEnd, ...]
+    """Oldest first."""
+
+
+def end_of(decisions: Iterable[StoredDecision]) -> WorkloadEnd | None:
+    """Return how a workload ended; None: it is open. `decisions`: those on it, oldest first."""
+    history = history_of(decisions)
+    outcome = _OF_OBJECT.get(history.outcome or "")
+    if history.ended_at is None or outcome is None:
+        return None
+    attempts = tuple(
+        AttemptEnd(number, _of_attempt(one, outcome), one.admitted_at, one.ended_at)
+        for number, one in enumerate(history.attempts, history.number - len(history.attempts) + 1)
+        if one.ended_at is not None
+    )
+    if outcome is FinalOutcome.CANCELLED and attempts and attempts[-1].outcome is FinalOutcome.TIMED_OUT:
+        outcome = FinalOutcome.TIMED_OUT  # its time was used up before its object was deleted
+    return WorkloadEnd(
+        outcome,
+        attempts[0].started_at if attempts else None,
+        history.ended_at,
+        sum((one.ended_at - one.started_at).total_seconds() for one in attempts),
+        attempts,
+    )
+
+
+def _of_attempt(attempt: AttemptHistory, workload: FinalOutcome) -> FinalOutcome:
+    """`workload`: the outcome of the workload, which is that of an attempt that was not evicted."""
+    if attempt.eviction is None:
+        return workload
+    reason = attempt.eviction.reason
+    return _OF_EVICTION.get(reason.code, FinalOutcome.EVICTED) if reason is not None else FinalOutcome.EVICTED
