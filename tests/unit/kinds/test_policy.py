@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -303,6 +305,13 @@ def test_any_object_is_either_read_or_invalid(kind: str, spec: Any) -> None:
     event = policy_event(obj)
     if isinstance(event, PolicyObserved):
         assert parse_policy(event.key, event.spec) == event.value
+
+
+def test_the_usage_limit_of_the_docs_is_read() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "examples" / "usage-limit.yaml").read_text()
+    value = _observed(yaml.safe_load(text)).value
+    assert isinstance(value, UsageLimit)
+    assert value.most == ((Dimension(None, WORKLOADS), 20), (Dimension(None, GPU), 16))
 
 
 def test_a_usage_limit_is_read_with_all_its_fields() -> None:
