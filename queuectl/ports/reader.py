@@ -264,7 +264,8 @@ class Past(Protocol):
     async def at(self, when: datetime | None) -> LedgerSnapshot:
         """The open state after all commits at `when` or before; `now` of it is the time of its last decision.
 
-        Labels are those of today. None: now, with the nodes that readers were told of last. Raises NotStored.
+        Labels are those of today, and what attempts are booked on may be missing.
+        None: now, with the nodes that readers were told of last. Raises NotStored.
         """
 
     async def first_capacity(self) -> datetime | None:
