@@ -34,15 +34,16 @@ def documents(folder: Path) -> list[Json]:
 
 @cache
 def _read(folder: Path) -> tuple[Json, ...]:
-    (kustomization,) = _parsed(folder / "kustomization.yaml")
+    (kustomization,) = parsed(folder / "kustomization.yaml")
     found: list[Json] = []
     for entry in kustomization["resources"]:
         path = folder / entry
-        found += _read(path) if path.is_dir() else _parsed(path)
+        found += _read(path) if path.is_dir() else parsed(path)
     return tuple(found)
 
 
-def _parsed(path: Path) -> list[Json]:
+def parsed(path: Path) -> list[Json]:
+    """All objects of a file."""
     return list(yaml.load_all(path.read_text(), yaml.CSafeLoader))
 
 

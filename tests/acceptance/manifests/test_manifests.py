@@ -35,6 +35,7 @@ from tests.acceptance.manifests.rendered import (
     documents,
     everything,
     one,
+    parsed,
     pod_specs,
     rights,
 )
@@ -376,9 +377,11 @@ def test_components_add_objects_only_to_our_own_namespace(component: str) -> Non
 
 @pytest.mark.parametrize("kind", POLICY_KINDS.values(), ids=lambda kind: kind.name)
 def test_the_controller_can_read_the_example(kind: PolicyKind) -> None:
-    found = [item for item in documents(MANIFESTS / "examples") if item["kind"] == kind.name]
-    assert found
-    for item in found:
+    of_limits = MANIFESTS.parent / "docs" / "examples" / "usage-limit.yaml"
+    examples = [*documents(MANIFESTS / "examples"), *parsed(of_limits)]
+    of_kind = [item for item in examples if item["kind"] == kind.name]
+    assert of_kind
+    for item in of_kind:
         assert isinstance(policy_event(item), PolicyObserved)
 
 

@@ -14,7 +14,7 @@ from queuectl.core.decisions import Verdict
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload, WorkloadId
 from queuectl.kinds.workloads import HOLD_ANNOTATION
-from queuectl.kube.errors import ApiError
+from queuectl.kube.errors import ApiError, Unavailable
 from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.players.api import stamp
 from queuectl.sandbox.players.kubelet import TERMINATE_SECONDS
@@ -101,9 +101,18 @@ class Cell:
         return await self.create(self.subject.body(name, **how))
 
     async def create(self, body: Json) -> Work:
-        made = await self.site.tenant.request("POST", self.path(), body)
+        made = await self._post(body)
         self._made.append(Work(self, made["metadata"]["name"], made["metadata"]["uid"], made))
         return self._made[-1]
+
+    async def _post(self, body: Json) -> Json:
+        """Create it, once more where a call of its operator's webhook failed: nothing was created then."""
+        try:
+            return await self.site.tenant.request("POST", self.path(), body)
+        except Unavailable as problem:
+            if "failed calling webhook" not in str(problem):
+                raise
+        return await self.site.tenant.request("POST", self.path(), body)
 
     def pods(self) -> list[Json]:
         """All pods of the namespace that have not ended."""
