@@ -36,8 +36,9 @@ class Judge:
         self._violated = world.safety.violated
 
     async def judge(self, actions: Actions) -> None:
-        if await self._rests("after the faults", first=True):
-            await self._equivalence()
+        fresh = await self._restarted_at_rest()
+        if fresh is not None:
+            await self._equivalence(fresh)
         await actions.end_the_long()
         if await self._rests("after all was deleted", first=False):
             self._nothing_left()
@@ -47,6 +48,15 @@ class Judge:
         if any("silent" in step.args for step in steps):
             return _STILL_AFTER_SILENCE
         return _STILL_AFTER_FAULTS if any(step.is_fault for step in steps) else _STILL
+
+    async def _restarted_at_rest(self) -> Engine | None:
+        """An engine that started again while all was at rest: work that ends while it starts is waited for."""
+        while await self._rests("after the faults", first=True):
+            begun = self._world.loop.time()
+            fresh = await self._restarted()
+            if self._world.last_write < begun:
+                return fresh
+        return None
 
     async def _rests(self, when: str, *, first: bool) -> bool:
         """Wait until nothing is written any more. Returns whether that happened."""
@@ -64,7 +74,7 @@ class Judge:
 
     # --- at rest
 
-    async def _equivalence(self) -> None:
+    async def _equivalence(self, fresh: Engine) -> None:
         leader = self._world.leader
         if leader is None or leader.controller is None:
             self._violated("nobody leads")
@@ -74,7 +84,6 @@ class Judge:
             self._violated(f"memory: {text}")
         if live.frozen:
             self._violated(f"set aside: {', '.join(sorted(live.frozen))}")
-        fresh = await self._restarted()
         store = self._world.memory.store
         plan = fresh.decide(await self._world.memory.now())
         if plan.recorded:

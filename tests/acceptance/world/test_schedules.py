@@ -8,7 +8,7 @@ from tests.world.crash_points import SCHEDULE, crash_points
 from tests.world.schedule import schedule
 from tests.world.world import play_schedule
 
-FIRST, SCHEDULES, BATCH = 111, 30, 10
+FIRST, SCHEDULES, BATCH = 101, 40, 10
 EVERY = 15
 """Of the writes of one schedule, every so many-th is crashed at."""
 
