@@ -50,7 +50,7 @@ class Judge:
         return _STILL_AFTER_FAULTS if any(step.is_fault for step in steps) else _STILL
 
     async def _restarted_at_rest(self) -> Engine | None:
-        """An engine that started again while all was at rest: work that ends while it starts is waited for."""
+        """An engine that started again while all was at rest: work that ends meanwhile is waited for."""
         while await self._rests("after the faults", first=True):
             begun = self._world.loop.time()
             fresh = await self._restarted()
