@@ -130,20 +130,22 @@ async def open_workloads(connection: AsyncConnection, cluster: str) -> Sequence[
         .where(t.workload.c.cluster_id == cluster, t.workload.c.open)
         .order_by(t.workload.c.arrival, t.workload.c.id)
     )
-    booked = await _booked(connection, cluster)
+    booked = await booked_on(connection, cluster, t.hold_line.c.open)
     workloads = await stored_workloads(connection, query, Shapes(cluster))
     return [replace(one, attribution=booked.get(one.id)) if one.attempt else one for one in workloads]
 
 
-async def _booked(connection: AsyncConnection, cluster: str) -> dict[WorkloadId, Attribution]:
-    """Return what open attempts are booked on, as far as that is known."""
+async def booked_on(
+    connection: AsyncConnection, cluster: str, held: ColumnElement[bool]
+) -> dict[WorkloadId, Attribution]:
+    """Return what attempts are booked on, as far as that is known. `held`: which hold lines are theirs."""
     line, stored = t.hold_line.c, t.attribution.c
     columns = (stored[name] for name in StoredAttribution._fields)
     joined = and_(stored.cluster_id == line.cluster_id, stored.id == line.attribution)
     query = (
         select(line.workload, *columns)
         .select_from(t.hold_line.join(t.attribution, joined))
-        .where(line.cluster_id == cluster, line.open)
+        .where(line.cluster_id == cluster, held)
     )
     rows = await connection.execute(query)
     return {WorkloadId(workload): attribution_of(StoredAttribution(*found)) for workload, *found in rows}

@@ -20,6 +20,7 @@ from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
+    Attribution,
     ConfigKey,
     EffectKey,
     ForReaders,
@@ -84,6 +85,8 @@ class MemoryStore:
     updated: dict[WorkloadId, int] = field(default_factory=dict)
     holds: dict[tuple[WorkloadId, int], tuple[HoldLine, ...]] = field(default_factory=dict)
     attributions: dict[str, StoredAttribution] = field(default_factory=dict)
+    booked: dict[tuple[WorkloadId, int], Attribution | None] = field(default_factory=dict)
+    """What each attempt is booked on."""
     ended_holds: list[EndedHold] = field(default_factory=list)
     effects: dict[EffectKey, int] = field(default_factory=dict)
     closed_effects: dict[int, EffectRow] = field(default_factory=dict)
@@ -435,6 +438,7 @@ class MemoryLedger:
         booked = attribution_of(self.store.attributions[ids[0]]) if ids else None
         stored = replace(workload, attempt=attempt, attribution=booked)
         journal.put(self.store.workloads, opened.workload, stored)
+        journal.put(self.store.booked, (opened.workload, opened.number), booked)
 
     def _in_force(self) -> Iterator[tuple[ConfigKey, str]]:
         for key, (_, spec) in sorted(self.store.configs.items()):

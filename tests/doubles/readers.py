@@ -325,7 +325,9 @@ def snapshot_at(
     """
     last, now = rows[-1].sequence, rows[-1].now
     workloads = [
-        as_of(row, map(_said, own), store.shapes.__getitem__, _preempted(own, now - counts_for))
+        _with_attribution(
+            store, as_of(row, map(_said, own), store.shapes.__getitem__, _preempted(own, now - counts_for))
+        )
         for row, own in _open(store, rows)
     ]
     specs = {key: spec for sequence, key, spec in store.revisions if sequence <= last}
@@ -336,6 +338,11 @@ def snapshot_at(
         configs=tuple((key, spec) for key, spec in sorted(specs.items()) if spec is not None),
         effects=tuple(key for _, key in sorted(_effects(store, last, when))),
     )
+
+
+def _with_attribution(store: MemoryStore, one: StoredWorkload) -> StoredWorkload:
+    booked = None if one.attempt is None else store.booked[one.id, one.attempt.number]
+    return replace(one, attribution=booked)
 
 
 def _said(row: DecisionRow) -> Said:

@@ -49,6 +49,7 @@ def as_of(
     preempted_at: tuple[datetime, ...] = (),
 ) -> StoredWorkload:
     """Return `row` as it was after the last of `decisions`, which are about it, in any order.
+    `row.attribution` must be as of then.
 
     Needed are the last decision of each verdict, and the last of each that says what attempts left (`past`);
     none, if the row has not changed since and the workload is not being evicted. Where the first decisions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from queuectl.ledger.history.past_states import Said, as_of
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT, past_usage
 from queuectl.ledger.pool import ledger_call, reading, stream
 from queuectl.ledger.published_facts import capacity_from_json, nodes_now
-from queuectl.ledger.rows import stored_workload, workloads_with_attempts
+from queuectl.ledger.rows import booked_on, stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import PastLives, PastRevision, TooMuchHistory
@@ -170,10 +171,16 @@ class LedgerPast:
         queued = (one for found in decisions.values() for one in found if one.verdict == Verdict.QUEUED)
         ids = {one.shape for one in rows} | {str(one.payload.get("shape", "")) for one in queued}
         await self._shapes.read(connection, ids)
+        line = t.hold_line.c
+        given_back_later = and_(~line.open, line.to_seq > last, line.closed_at >= now)
+        held = and_(line.from_seq <= last, or_(line.open, given_back_later))
+        booked = await booked_on(connection, self._cluster, held)
 
         def then() -> list[StoredWorkload]:
             shapes = self._shapes
-            stored = (stored_workload(one, shapes, parsed) for one in rows)
+            stored = (
+                replace(stored_workload(one, shapes, parsed), attribution=booked.get(one.id)) for one in rows
+            )
             return [
                 as_of(one, decisions.get(one.id, ()), shapes.get, preempted.get(one.id, ()))
                 if one.id in decisions or one.id in preempted
