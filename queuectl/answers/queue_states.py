@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from queuectl.core.directory import READY, condition, local_condition
-from queuectl.core.model import policy
+from queuectl.core.directory import READY, condition, cycle_condition, local_condition
 from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
@@ -19,11 +18,11 @@ from queuectl.core.model.policy import (
     Policy,
     ResourceFlavor,
     ResourceGroup,
-    cyclic,
 )
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload, WorkloadId
 from queuectl.core.queues.line import LinePlace, line_place
+from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.tree import QuotaTree
 
 Policies = Mapping[ConfigKey, Policy | str]
@@ -78,25 +77,16 @@ def local_queue_condition(local: LocalQueue, queue: Condition | None) -> Conditi
     return local_condition(local, None if queue is None or queue.reason == "NotFound" else queue)
 
 
-def cohort_condition(name: str, policies: Policies) -> Condition:
+def cohort_condition(name: str, policies: Policies, trees: CohortTrees) -> Condition:
+    """`trees`: of these policies."""
     policy = policies.get(ConfigKey("Cohort", "", name))
     if isinstance(policy, str):
         return Condition(False, "InvalidSpec", policy)
-    if cyclic(cohorts_above(name, policies)):
-        return Condition(False, "CohortCycle", f"cohort {name} or one above it is its own ancestor")
+    if (cycle := cycle_condition(name, trees.parent)) is not None:
+        return cycle
     if isinstance(policy, Cohort) and policy.unsupported:
         return Condition(False, "Unsupported", "; ".join(policy.unsupported))
     return READY
-
-
-def cohorts_above(first: str | None, policies: Policies) -> list[str]:
-    """Names of the cohort and of those above it, nearest first; in a cycle the last name is in it twice."""
-
-    def parent(name: str) -> str | None:
-        cohort = policies.get(ConfigKey("Cohort", "", name))
-        return cohort.parent if isinstance(cohort, Cohort) else None
-
-    return policy.cohorts_above(first, parent)
 
 
 _FEW: Final = 64

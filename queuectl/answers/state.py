@@ -19,7 +19,6 @@ from queuectl.answers.queue_states import (
     Change,
     QueueState,
     QueueWorkloads,
-    cohorts_above,
     local_queue_condition,
     moved_workloads,
     nominal_quota,
@@ -400,7 +399,7 @@ class CommittedState:
         found = {name: Under(queues=self.below(f"Cohort/{name}")) for name in cohorts}
         for name, cohort in cohorts.items():
             if cohort is not None:
-                for above in set(cohorts_above(name, self.policies)):
+                for above in self.trees.above(name):
                     found[above].cohorts.append(cohort)
         return found
 

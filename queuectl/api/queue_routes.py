@@ -100,7 +100,7 @@ def _cohort(name: str, value: policy.Cohort | None, under: Under, state: Committ
         nominal.update(queue.nominal)
         effective.update(state.effective(queue))
         used.update(queue.used)
-    condition = cohort_condition(name, state.policies)
+    condition = cohort_condition(name, state.policies, state.trees)
     unused = {cell: max(0, effective[cell] - used[cell]) for cell in nominal}
     return schemas.Cohort.of(
         name=name,

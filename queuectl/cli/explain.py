@@ -92,9 +92,9 @@ def _above(server: Server, queue: str) -> Iterator[Document]:
     yield {"object": f"ClusterQueue/{queue}", **node}
     parent = node["cohort"]
     cohorts = {item["name"]: item for item in _items(server, "cohorts", {})} if parent else {}
-    for _ in range(_MAX_DEPTH):
-        if not parent:
-            return
+    shown: set[str] = set()
+    while parent and parent not in shown and len(shown) < _MAX_DEPTH:
+        shown.add(parent)
         found = cohorts.get(parent, {})
         yield {"object": f"Cohort/{parent}", **found}
         parent = found.get("parent")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from queuectl.core.flavors.queue_flavors import Charge
+from queuectl.core.model.devices import MAPPINGS
 from queuectl.core.model.policy import PriorityClass, RuntimeClass
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import (
@@ -113,7 +114,7 @@ class PodCharges:
         for pod_set in workload.pod_sets:
             for claim in pod_set.claims:
                 if self.rules is None or not self.rules.charges_claims:
-                    detail = f"{claim.path} cannot be charged to a quota"
+                    detail = f"{claim.path} cannot be charged: its DeviceClass is in no {MAPPINGS}"
                     return Reason(code=Code.RESOURCE_NOT_COVERED, detail=detail)
         return self._too_much(workload) or (self.rules.problem(workload) if self.rules is not None else None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Final
@@ -30,8 +30,8 @@ from queuectl.core.model.policy import (
     SchedulingConfiguration,
     StopPolicy,
     WorkloadPriorityClass,
+    cohort_cycle,
     cohorts_above,
-    cyclic,
 )
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.selectors import selects
@@ -414,20 +414,39 @@ def condition(
     queue: ClusterQueue, flavors: Mapping[str, ResourceFlavor], cohorts: Mapping[str, Cohort]
 ) -> Condition:
     """Return the condition of `queue`, given the flavors and Cohorts that exist (docs/scheduling.md, Q1)."""
-    above = cohorts_above(queue.cohort, lambda name: cohorts[name].parent if name in cohorts else None)
+
+    def parent(name: str) -> str | None:
+        return cohorts[name].parent if name in cohorts else None
+
     if queue.stop_policy is not StopPolicy.NONE:
         return Condition(False, "Stopped", f"stopPolicy is {queue.stop_policy}")
-    if cyclic(above):
-        return Condition(False, "CohortCycle", f"cohort {queue.cohort} is its own ancestor")
+    if (cycle := cycle_condition(queue.cohort, parent)) is not None:
+        return cycle
     named = sorted({flavor.name for group in queue.resource_groups for flavor in group.flavors})
     if missing := [name for name in named if name not in flavors]:
         return Condition(False, "FlavorNotFound", f"ResourceFlavor not found: {', '.join(missing)}")
+    above = cohorts_above(queue.cohort, parent)
     concerned: list[Cohort | ResourceFlavor] = [cohorts[name] for name in above if name in cohorts]
     concerned += (flavors[name] for name in named)
     others = (f"{type(one).__name__}/{one.name} {field}" for one in concerned for field in one.unsupported)
     if not_obeyed := (*queue.unsupported, *others):
         return Condition(False, "Unsupported", "; ".join(not_obeyed))
     return READY
+
+
+_MOST_NAMED: Final = 8
+"""Cohorts of a cycle that a message names."""
+
+
+def cycle_condition(cohort: str | None, parent: Callable[[str], str | None]) -> Condition | None:
+    """Return the condition of a Cohort, and of its queues, in or below a cycle; None: there is no cycle."""
+    cycle = cohort_cycle(cohort, parent)
+    if not cycle:
+        return None
+    named = ", ".join(cycle[:_MOST_NAMED])
+    more = f" and {len(cycle) - _MOST_NAMED} more" if len(cycle) > _MOST_NAMED else ""
+    message = f"cohort {cycle[0]} is its own ancestor, by spec.parentName of {named}{more}"
+    return Condition(False, "CohortCycle", message)
 
 
 def local_condition(local: LocalQueue, of_queue: Condition | None) -> Condition:

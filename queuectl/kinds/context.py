@@ -51,8 +51,6 @@ class ContextKind:
     """Raises BadField."""
     namespaced: bool = False
     """The name of its values is `NAMESPACE/NAME`."""
-    devices: bool = False
-    """It is only read where device classes are mapped to resources."""
     kept: Callable[[Json], Json] | None = None
     """The parts of an object that its value is read from, for the ledger. None: it keeps none of them."""
 
@@ -238,7 +236,6 @@ _ROWS: Final = (
         ResourceClaim,
         resource_claim,
         namespaced=True,
-        devices=True,
     ),
     ContextKind(
         "ResourceClaimTemplate",
@@ -248,7 +245,6 @@ _ROWS: Final = (
         ResourceClaimTemplate,
         resource_claim_template,
         namespaced=True,
-        devices=True,
     ),
 )
 

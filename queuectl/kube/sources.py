@@ -90,13 +90,12 @@ def sources(
 ) -> tuple[Source[Event], ...]:
     """All sources of the core, policy first.
 
-    `devices`: (DeviceClass, resource) pairs; if there are any, with claims for devices. `nodes`: with nodes
-    and their pods and devices. `statuses`: those of queues, where they are written.
+    `devices`: (DeviceClass, resource) pairs; if there are any, `nodes` are with their devices. `nodes`: with
+    nodes and their pods. `statuses`: those of queues, where they are written.
     """
-    context = [kind for kind in CONTEXT_KINDS.values() if devices or not kind.devices]
     return (
         *(_policy(kind, statuses) for kind in POLICY_KINDS.values()),
-        *(_context(kind) for kind in context if nodes or kind.type is not Node),
+        *(_context(kind) for kind in CONTEXT_KINDS.values() if nodes or kind.type is not Node),
         *_gate(GateWatch(kinds, honoured)),
         *((_pods(),) if nodes else ()),
         *(device_sources(devices) if nodes and devices else ()),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from queuectl.core.model.values import value
+
+MAPPINGS: Final = "scheduling.resources.deviceClassMappings of the configuration"
+"""The setting that says what devices of a DeviceClass are charged as (H10)."""
 
 
 @value(frozen=True, slots=True, kw_only=True)

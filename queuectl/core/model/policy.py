@@ -5,7 +5,7 @@ Amounts are in base units. Times are timezone-aware and in UTC.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -515,22 +515,17 @@ class Condition:
 
 
 def cohorts_above(first: str | None, parent: Callable[[str], str | None]) -> list[str]:
-    """Return the names of the cohort `first` and of those above it, nearest first.
-
-    In a cycle the list ends with the first name that is in it twice.
-    """
-    chain: list[str] = []
-    seen: set[str] = set()
+    """Return the names of the cohort `first` and of those above it, nearest first, in a cycle each once."""
+    above: dict[str, None] = {}
     name = first
-    while name is not None:
-        chain.append(name)
-        if name in seen:
-            break
-        seen.add(name)
+    while name is not None and name not in above:
+        above[name] = None
         name = parent(name)
-    return chain
+    return list(above)
 
 
-def cyclic(chain: Sequence[str]) -> bool:
-    """Return whether this result of `cohorts_above` ends in a cycle."""
-    return len(chain) != len(set(chain))
+def cohort_cycle(first: str | None, parent: Callable[[str], str | None]) -> list[str]:
+    """Return the names of the cycle of cohorts at or above `first`, each once; empty: there is none."""
+    above = cohorts_above(first, parent)
+    again = parent(above[-1]) if above else None
+    return [] if again is None else above[above.index(again) :]

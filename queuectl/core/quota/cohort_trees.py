@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from queuectl.core.model.policy import CapacityShortage, ClusterQueue, Cohort, cohorts_above
+from queuectl.core.model.policy import CapacityShortage, ClusterQueue, Cohort, cohort_cycle, cohorts_above
 
 
 class CohortTrees:
@@ -31,7 +31,7 @@ class CohortTrees:
         self._above: dict[str, Sequence[str]] = {}
         self._below: defaultdict[str, list[str]] = defaultdict(list)
         for queue in sorted(self._cohorts):
-            for cohort in dict.fromkeys(self._cohorts_of(queue)):
+            for cohort in self._cohorts_of(queue):
                 self._below[cohort].append(queue)
         self._members: defaultdict[str, list[str]] = defaultdict(list)
         for cohort in sorted(self.cohorts):
@@ -39,8 +39,7 @@ class CohortTrees:
 
     def root(self, cohort: str) -> str:
         """Return the Cohort at the top; of a cycle, which has no top, the first one by name."""
-        above = self._chain(cohort)
-        return min(above[above.index(above[-1]) :])
+        return min(cohort_cycle(cohort, self.parent) or [self.above(cohort)[-1]])
 
     def root_of(self, queue: str) -> str | None:
         """Return the Cohort above all others of a ClusterQueue; None: it is in none. Raises KeyError."""
@@ -62,9 +61,14 @@ class CohortTrees:
 
     def _cohorts_of(self, queue: str) -> Sequence[str]:
         cohort = self._cohorts[queue]
-        return () if cohort is None else self._chain(cohort)
+        return () if cohort is None else self.above(cohort)
 
-    def _chain(self, cohort: str) -> Sequence[str]:
+    def parent(self, cohort: str) -> str | None:
+        """Return the Cohort in `spec.parentName` of a Cohort; None: it has none, or is only named."""
+        return self._parents.get(cohort)
+
+    def above(self, cohort: str) -> Sequence[str]:
+        """Return the names of a Cohort and of those above it, nearest first, in a cycle each once."""
         if cohort not in self._above:
-            self._above[cohort] = cohorts_above(cohort, self._parents.get)
+            self._above[cohort] = cohorts_above(cohort, self.parent)
         return self._above[cohort]

@@ -279,7 +279,11 @@ async def test_only_queues_in_a_cycle_of_cohorts_are_inactive(serve: Serve) -> N
         },
     )
     rest = await serve(readings)
-    assert (await rest.get("/api/v1/clusterqueues/in"))["condition"]["reason"] == "CohortCycle"
+    queue_in = (await rest.get("/api/v1/clusterqueues/in"))["condition"]
+    assert queue_in["reason"] == "CohortCycle"
+    cohorts = {item["name"]: item["condition"] for item in (await rest.get("/api/v1/cohorts"))["items"]}
+    assert cohorts["a"] == queue_in
+    assert cohorts["b"]["reason"] == "CohortCycle"
     assert (await rest.get("/api/v1/clusterqueues/out"))["active"]
 
 

@@ -7,16 +7,18 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.directory import condition
+from queuectl.core.directory import condition, cycle_condition
 from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
+    Condition,
     FlavorQuotas,
     ResourceFlavor,
     ResourceGroup,
     ResourceQuota,
 )
 from queuectl.core.model.resources import FlavorResource
+from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from tests.unit.core import profiles
 
@@ -271,3 +273,26 @@ def test_a_queue_and_a_cohort_may_have_the_same_name() -> None:
     cohorts = {"x": Cohort(name="x", parent="y"), "y": Cohort(name="y", parent=None)}
     assert condition(ClusterQueue(name="x", cohort="x"), {}, cohorts).active
     assert [str(node) for node in tree.queue("x").path()] == ["ClusterQueue/x", "Cohort/x", "Cohort/y"]
+
+
+def test_a_cycle_of_cohorts_is_said_once_for_queues_and_cohorts() -> None:
+    cohorts = {
+        name: Cohort(name=name, parent=parent)
+        for name, parent in (("below", "one"), ("one", "two"), ("two", "one"), ("apart", "root"))
+    }
+    trees = CohortTrees(cohorts.values())
+    message = "cohort one is its own ancestor, by spec.parentName of one, two"
+    assert trees.above("below") == ["below", "one", "two"], "each once"
+    assert cycle_condition("below", trees.parent) == Condition(False, "CohortCycle", message)
+    assert condition(ClusterQueue(name="q", cohort="below"), {}, cohorts).message == message
+    assert cycle_condition("apart", trees.parent) is cycle_condition(None, trees.parent) is None
+    assert (trees.root("below"), trees.root("two"), trees.root("apart")) == ("one", "one", "root")
+
+
+def test_a_message_names_some_cohorts_of_a_large_cycle() -> None:
+    parents = {f"c{n}": f"c{(n + 1) % 20}" for n in range(20)}
+    found = cycle_condition("c3", parents.get)
+    assert found is not None
+    assert found.message == (
+        "cohort c3 is its own ancestor, by spec.parentName of c3, c4, c5, c6, c7, c8, c9, c10 and 12 more"
+    )

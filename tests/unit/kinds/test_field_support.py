@@ -16,6 +16,7 @@ from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.model.events import PolicyObserved
 from queuectl.core.model.policy import ClusterQueue, Cohort, Condition, Policy, ResourceFlavor
 from queuectl.core.model.workload import ConfigKey
+from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.importers.kueue import import_kueue
 from queuectl.kinds.crds import definition
 from queuectl.kinds.field_support import FOR_READERS, RULES, UNSUPPORTED, leave_out, table
@@ -351,8 +352,9 @@ def test_fair_sharing_is_decided_by_a_root_and_not_ignored_below_one() -> None:
         ConfigKey("Cohort", "", "research"): value(below),
         ConfigKey("Cohort", "", "all"): value(OBJECTS[1]),
     }
-    assert cohort_condition("research", keys).reason == "Unsupported"
-    assert cohort_condition("all", keys).active
+    trees = CohortTrees(keys.values())
+    assert cohort_condition("research", keys, trees).reason == "Unsupported"
+    assert cohort_condition("all", keys, trees).active
 
 
 def test_an_import_leaves_out_what_makes_a_queue_inactive_and_says_so() -> None:

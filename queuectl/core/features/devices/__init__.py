@@ -26,7 +26,7 @@ from queuectl.core.model.workload import CLAIM, LedgerSnapshot, PodSet, Workload
 
 class Devices(Feature):
     """Adds the devices of claims to what workloads are charged and pods request, and those of ResourceSlices
-    to nodes. Is active where claims can be charged, or were when a workload was recorded."""
+    to nodes. Is active where claims can be charged, or are known: then it says why one cannot be."""
 
     charges_claims: ClassVar = True
     events: ClassVar = frozenset({ContextObserved, ContextGone})
@@ -61,6 +61,7 @@ class Devices(Feature):
             case ResourceSlice() | DeviceTaintRule() as value:
                 self._count_again(self.nodes.observe(value), affected)
             case ResourceClaim() | ResourceClaimTemplate() as claim:
+                self.active = True
                 if self.claims.observe(claim):
                     affected.add_namespace_of(claim.name)
                 self._tell(self.pods.changed(type(claim), claim.name))

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from queuectl.core.model.devices import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
+from queuectl.core.model.devices import (
+    MAPPINGS,
+    DeviceRequest,
+    PodClaim,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import PodSet, Workload
 
@@ -29,7 +35,7 @@ class DeviceClaims:
     """The ResourceClaims and their templates in all namespaces, and the resource of each DeviceClass."""
 
     def __init__(self, resources: Mapping[str, str], namespaces: Mapping[str, Mapping[str, str]]) -> None:
-        """`resources`: by DeviceClass. Empty: no claim can be charged, and none is read.
+        """`resources`: by DeviceClass. Empty: no claim can be charged.
 
         `namespaces`: the labels of each namespace.
         """
@@ -74,7 +80,7 @@ class DeviceClaims:
 
         Claims beyond MOST_RECORDED alternatives, and those whose object is not found, have none.
         """
-        if not self._resources or not any(pod_set.claims for pod_set in workload.pod_sets):
+        if not any(pod_set.claims for pod_set in workload.pod_sets):
             return workload.pod_sets
         left, found = MOST_RECORDED, []
         for pod_set in workload.pod_sets:
@@ -141,8 +147,6 @@ class DeviceClaims:
 
     def _devices(self, namespace: str, claim: PodClaim) -> list[tuple[str, int] | None]:
         """Raises NotChargeable."""
-        if not self._resources:
-            raise NotChargeable(f"{claim.path} cannot be charged to a quota")
         where = _where(namespace, claim)
         known = self._known.get(key_of(namespace, claim))
         if known is not None and _generated(known):
@@ -175,7 +179,7 @@ class DeviceClaims:
         for name, count in request.alternatives:
             resource = self._resources.get(name)
             if resource is None:
-                raise NotChargeable(f"{where}: DeviceClass {name} is in no deviceClassMappings")
+                raise NotChargeable(f"{where}: DeviceClass {name} is in no {MAPPINGS}")
             charged[resource] = max(count, charged.get(resource, 0))
         if len(charged) != 1:
             raise NotChargeable(f"{where}: its alternatives are charged as {' or '.join(sorted(charged))}")

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from queuectl.core.decisions import Admit, Evict, Keep
-from queuectl.core.model.devices import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
+from queuectl.core.model.devices import (
+    MAPPINGS,
+    DeviceRequest,
+    PodClaim,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
 from queuectl.core.model.events import ContextGone, ContextObserved
 from queuectl.core.model.policy import Namespace, RuntimeClass, SchedulingConfiguration
 from queuectl.core.model.reasons import Code
@@ -112,7 +118,7 @@ def test_a_claim_and_the_podset_that_it_is_charged_with_get_one_flavor() -> None
             OWN,
             ResourceClaimTemplate("ns/one-gpu", (asks(("tpu.example.com", 1)),)),
             f"{PATH}: ResourceClaimTemplate ns/one-gpu spec.devices.requests[0].exactly: "
-            "DeviceClass tpu.example.com is in no deviceClassMappings",
+            f"DeviceClass tpu.example.com is in no {MAPPINGS}",
         ),
         (
             OWN,
@@ -164,7 +170,16 @@ def test_without_a_mapping_no_claim_is_charged() -> None:
     found.submit(workload("a", pods=[claiming(1, OWN)]))
     (kept,) = found.run()
     assert isinstance(kept, Keep)
-    assert kept.reason.message == f"ResourceNotCovered: {PATH} cannot be charged to a quota"
+    assert kept.reason.message == (
+        f"ResourceNotCovered: {PATH} cannot be charged: its DeviceClass is in no {MAPPINGS}"
+    )
+    found.tell(ContextObserved(ONE_GPU))
+    (kept,) = found.run()
+    assert isinstance(kept, Keep)
+    assert kept.reason.message == (
+        f"ResourceNotCovered: {PATH}: ResourceClaimTemplate ns/one-gpu spec.devices.requests[0].exactly: "
+        f"DeviceClass gpu.nvidia.com is in no {MAPPINGS}"
+    ), "the class is named"
 
 
 # --- while it runs (L22)
@@ -210,7 +225,7 @@ def evictions(found: World) -> list[str | None]:
         (
             template(("tpu.example.com", 1)),
             f"{PATH}: ResourceClaimTemplate ns/one-gpu spec.devices.requests[0].exactly: "
-            "DeviceClass tpu.example.com is in no deviceClassMappings",
+            f"DeviceClass tpu.example.com is in no {MAPPINGS}",
         ),
     ],
     ids=["more", "others", "all", "of no mapping"],

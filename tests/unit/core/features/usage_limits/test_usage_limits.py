@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from queuectl.core.decisions import Admit, Evict, Keep, Release
+from queuectl.core.directory import AffectedObjects, Directory
+from queuectl.core.features.usage_limits.rules import LimitRules, Place
 from queuectl.core.model.events import PodsCounted, PolicyGone, WorkloadGone
 from queuectl.core.model.policy import (
     AccountKey,
     AccountSource,
+    Cohort,
     Preemption,
     PreemptionPolicy,
     QueueingStrategy,
@@ -23,7 +26,7 @@ from queuectl.core.model.usage_limits import (
     SubjectKind,
     UsageLimit,
 )
-from queuectl.core.model.workload import ConfigKey, Workload, WorkloadId
+from queuectl.core.model.workload import Attribution, ConfigKey, Workload, WorkloadId
 from tests.builders import (
     GPU,
     SETTINGS,
@@ -255,3 +258,16 @@ def test_a_workload_that_ends_counts_until_its_pods_are_gone() -> None:
     world.tell(WorkloadGone(WorkloadId("uid-a1")))
     made = world.run()
     assert not [one for one in made if isinstance(one, Admit | Release)], "its pods may be alive"
+
+
+def test_what_runs_below_a_cycle_of_cohorts_counts_once_at_each_of_them() -> None:
+    directory = Directory()
+    for policy_object in (
+        queue("cq", 8, cohort="one"),
+        Cohort(name="one", parent="two"),
+        Cohort(name="two", parent="one"),
+    ):
+        directory.observe(policy_object, AffectedObjects())
+    rules = LimitRules(directory)
+    rules.set("x", running(1, ALL, LimitTarget("Cohort", "one")))
+    assert rules.places(Attribution(namespace="ns", queue="lq"), "cq") == (Place("x", ""),)
