@@ -130,11 +130,11 @@ def _apply_rules(state: EngineState, event: Rules, affected: AffectedObjects) ->
         case PolicyInvalid(key, detail, status_lost):
             state.directory.invalid[key] = detail
             _report(state, key)
-            _observe_status(state, key, lost=status_lost)
+            if status_lost:
+                _report_again(state, key)
         case PolicyGone(key):
             state.specs.pop(key, None)
             state.authors.pop(key, None)
-            state.lost_statuses.discard(key)
             state.due_configs.add(key)
             state.directory.forget(key, affected)
             return True
@@ -154,7 +154,8 @@ def _apply_rules(state: EngineState, event: Rules, affected: AffectedObjects) ->
 
 
 def _observe_policy(state: EngineState, event: PolicyObserved, affected: AffectedObjects) -> bool:
-    _observe_status(state, event.key, lost=event.status_lost)
+    if event.status_lost:
+        _report_again(state, event.key)
     if state.directory.invalid.pop(event.key, None) is not None:
         _report(state, event.key)
     if state.specs.get(event.key) == event.spec:
@@ -169,16 +170,12 @@ def _observe_policy(state: EngineState, event: PolicyObserved, affected: Affecte
     return True
 
 
-def _observe_status(state: EngineState, key: ConfigKey, *, lost: bool) -> None:
-    """Report a queue again that has lost its status, although nothing about it has changed."""
-    if not lost:
-        state.lost_statuses.discard(key)
-    elif key not in state.lost_statuses:
-        state.lost_statuses.add(key)
-        if key.kind == "LocalQueue":
-            state.changed.add(LocalQueueName(key.namespace, key.name))
-        else:
-            state.changed_queues.add(key.name)
+def _report_again(state: EngineState, key: ConfigKey) -> None:
+    """Report a queue that has lost its status, although nothing about it has changed."""
+    if key.kind == "LocalQueue":
+        state.changed.add(LocalQueueName(key.namespace, key.name))
+    else:
+        state.changed_queues.add(key.name)
 
 
 def _report(state: EngineState, key: ConfigKey) -> None:

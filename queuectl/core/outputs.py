@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import replace
 
 from queuectl.core.entries import Entry
 from queuectl.core.model.capacity import CapacityWarning
-from queuectl.core.model.workload import ConfigKey, Effect, EffectKey, Eviction, PodsReady
+from queuectl.core.model.workload import Effect, EffectKey, Eviction, PodsReady
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
 from queuectl.core.state import EngineState
 
@@ -71,18 +70,9 @@ def take_reports(state: EngineState) -> tuple[list[LocalQueueReport], list[Clust
     state.changed, state.changed_queues = set(), set()
     directory, known = state.directory, _known_queues(state)
     builder = survey(state)
-    lost = state.lost_statuses
     return (
-        [
-            replace(builder.local_queue(name), status_lost=ConfigKey("LocalQueue", *name) in lost)
-            for name in locals_
-            if name in directory.local_queues
-        ],
-        [
-            replace(builder.cluster_queue(name), status_lost=ConfigKey("ClusterQueue", "", name) in lost)
-            for name in queues
-            if name in known
-        ],
+        [builder.local_queue(name) for name in locals_ if name in directory.local_queues],
+        [builder.cluster_queue(name) for name in queues if name in known],
         [name for name in queues if name not in known],
     )
 

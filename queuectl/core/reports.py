@@ -45,8 +45,6 @@ class LocalQueueReport:
     """The first pending workloads in order, at most FIRST."""
     used: tuple[tuple[FlavorResource, int], ...] = ()
     """(cell, amount in base units) pairs, sorted: what its workloads hold of its ClusterQueue's quotas."""
-    status_lost: bool = False
-    """Its object was last seen with another status than was written, or none: it is written in any case."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -71,8 +69,6 @@ class ClusterQueueReport:
     """Its dominant share in thousandths, rounded up (S2); BEYOND_ALL_SHARES: it borrows with weight 0. None:
     its tree does not share fairly."""
     demand: tuple[PodDemand, ...] = ()
-    status_lost: bool = False
-    """Its object was last seen with another status than was written, or none: it is written in any case."""
     line: tuple[WorkloadId, ...] | None = None
     """Its first LINE pending workloads in order, if past usage orders them. None: readers know the order."""
 

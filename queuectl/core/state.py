@@ -96,8 +96,6 @@ class EngineState:
         """Workloads of which another number of pods is ready than the driver knows."""
         self.changed: set[LocalQueueName] = set()
         self.changed_queues: set[str] = set()
-        self.lost_statuses: set[ConfigKey] = set()
-        """Queues whose objects were last seen with another status than was written, or none."""
 
     @property
     def synced(self) -> bool:

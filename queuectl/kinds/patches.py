@@ -360,7 +360,6 @@ def cluster_queue_status(report: ClusterQueueReport) -> dict[str, Any]:
         (cell, {"total": total, "borrowed": max(0, total - quota), "effectiveQuota": quota})
         for cell, total, quota in amounts
     )
-    fair = {} if report.share is None else {"fairSharing": {"weightedShare": report.share}}
     return {
         "pendingWorkloads": report.pending,
         "reservingWorkloads": report.admitted,
@@ -368,7 +367,8 @@ def cluster_queue_status(report: ClusterQueueReport) -> dict[str, Any]:
         "flavorsReservation": usage,
         "flavorsUsage": usage,
         "conditions": [_active(report.condition), *_capacity_warning(report)],
-        **fair,
+        # A merge patch leaves what it does not name.
+        "fairSharing": None if report.share is None else {"weightedShare": report.share},
     }
 
 

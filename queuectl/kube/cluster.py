@@ -338,24 +338,25 @@ class KubeCluster:
 
     async def publish_local_queue(self, report: LocalQueueReport) -> None:
         path = status_path("LocalQueue", report.name.namespace, report.name.name)
-        await self._publish(path, patches.local_queue_status(report), anew=report.status_lost)
+        await self._publish(path, patches.local_queue_status(report))
 
     async def publish_cluster_queue(self, report: ClusterQueueReport) -> None:
         path = status_path("ClusterQueue", "", report.name)
-        await self._publish(path, patches.cluster_queue_status(report), anew=report.status_lost)
+        await self._publish(path, patches.cluster_queue_status(report))
 
-    async def _publish(self, path: str, status: Object, *, anew: bool) -> None:
-        """Write a status if it differs from the one written last. A queue that is gone is no error.
+    async def _publish(self, path: str, status: Object) -> None:
+        """Write a status if it differs from the one written last, or if that one was lost.
 
-        `anew`: also if it does not.
+        A queue that is gone is no error.
         """
         before = self._statuses.written(path)
         stamped = patches.stamped(status, before, rfc3339(self._now()))
-        if stamped == before and not anew:
+        if stamped == before and not self._statuses.is_lost(path):
             return
         try:
-            obj = await self._session.patch(path, {"status": stamped})
-            self._statuses.wrote(path, stamped, obj.get("status"))
+            with self._statuses.writing(path, stamped):
+                obj = await self._session.patch(path, {"status": stamped})
+                self._statuses.wrote(path, stamped, obj.get("status"))
         except NotFound:
             self._statuses.forget(path)
         except ClusterUnavailable:

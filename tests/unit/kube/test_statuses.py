@@ -1,0 +1,58 @@
+"""Which status of a queue stands in the API server, where writes and events overtake each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuectl.kube.statuses import QueueStatuses, status_path
+
+PATH = status_path("ClusterQueue", "", "gpus")
+FIRST: dict[str, object] = {"pendingWorkloads": 1}
+SECOND: dict[str, object] = {"pendingWorkloads": 2}
+
+
+def lost(statuses: QueueStatuses, status: object) -> bool:
+    return statuses.lost("ClusterQueue", {"metadata": {"name": "gpus"}, "status": status})
+
+
+def written(statuses: QueueStatuses, status: dict[str, object]) -> None:
+    with statuses.writing(PATH, status):
+        statuses.wrote(PATH, status, status)
+
+
+def test_a_write_without_an_answer_that_arrives_after_later_ones_is_seen_each_time() -> None:
+    statuses = QueueStatuses()
+    with pytest.raises(TimeoutError), statuses.writing(PATH, FIRST):
+        raise TimeoutError
+    for _ in range(2):
+        written(statuses, SECOND)
+        assert not statuses.is_lost(PATH)
+        assert lost(statuses, FIRST)
+        assert statuses.is_lost(PATH)
+
+
+def test_its_own_write_that_is_seen_before_it_is_answered_is_not_lost() -> None:
+    statuses = QueueStatuses()
+    written(statuses, FIRST)
+    with statuses.writing(PATH, {**SECOND, "fairSharing": None}):
+        assert not lost(statuses, SECOND)
+        statuses.wrote(PATH, SECOND, SECOND)
+    assert not statuses.is_lost(PATH)
+
+
+def test_what_is_seen_while_another_status_is_written_stays_lost() -> None:
+    statuses = QueueStatuses()
+    written(statuses, FIRST)
+    with statuses.writing(PATH, SECOND):
+        assert lost(statuses, {"pendingWorkloads": 0})
+        statuses.wrote(PATH, SECOND, SECOND)
+    assert statuses.is_lost(PATH)
+
+
+def test_a_write_that_fails_leaves_lost_what_was() -> None:
+    statuses = QueueStatuses()
+    written(statuses, FIRST)
+    assert lost(statuses, SECOND)
+    with pytest.raises(TimeoutError), statuses.writing(PATH, FIRST):
+        raise TimeoutError
+    assert statuses.is_lost(PATH)
