@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 _STILL, _STILL_AFTER_FAULTS, _STILL_AFTER_SILENCE = 15.0, 40.0, 120.0
-"""Seconds without a write: longer than pods take to end; than every backoff; than a silent watch is found."""
+"""Seconds without a write: longer than pods take to end; than every backoff; than a silent watch is found, and
+than a page of a list is waited for."""
 _RESTS: Final = 600.0
 """Seconds in which it must come to rest after the faults: silent watches, backoffs and a Lease that ends add
 up to some 200, and what fits then runs for up to 30 each."""
@@ -45,7 +46,7 @@ class Judge:
 
     def _still(self) -> float:
         steps = self._world.schedule.steps
-        if any("silent" in step.args for step in steps):
+        if any("silent" in step.args or "hang" in step.args for step in steps):
             return _STILL_AFTER_SILENCE
         return _STILL_AFTER_FAULTS if any(step.is_fault for step in steps) else _STILL
 
