@@ -40,10 +40,12 @@ def classical_victims(search: PreemptionSearch) -> list[Target]:
         return []
     if search.any_terminating:
         ranked.sort(key=lambda candidate: not terminating(candidate[0]))
-    search.rejected.tried(len(ranked))
     for allow_borrowing in _attempts(search, bool(reclaimed), bool(reclaimed or by_priority)):
         if victims := _attempt(search, ranked, allow_borrowing):
             return victims
+    if barred := sum(1 for _, origin in ranked if origin.only_without_borrowing):
+        search.rejected.barred(barred, search.borrowed())
+    search.rejected.tried(len(ranked) - barred)
     return []
 
 

@@ -21,6 +21,7 @@ from queuectl.core.model.policy import (
     SchedulingConfiguration,
 )
 from queuectl.core.model.reasons import PreemptionCause, Reason, RejectedCandidate, utc
+from queuectl.core.model.resources import format_amount
 from queuectl.core.model.workload import Assignment, Phase, WorkloadId
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
@@ -104,11 +105,13 @@ _MOST_NAMED: Final = 4
 class RejectedCandidates:
     """Workloads that were considered as victims in vain (R3)."""
 
-    __slots__ = ("_rejected", "_tried")
+    __slots__ = ("_barred", "_borrowed", "_rejected", "_tried")
 
     def __init__(self) -> None:
         self._rejected: dict[WorkloadId, tuple[Entry, datetime | None]] = {}
         self._tried = 0
+        self._barred = 0
+        self._borrowed = ""
 
     def add(self, entry: Entry, until: datetime | None = None) -> None:
         """`entry` may not be preempted: it is protected `until` then, or (None) its priority is not lower."""
@@ -118,15 +121,25 @@ class RejectedCandidates:
         """`count` workloads may be preempted, and are not enough together."""
         self._tried = max(self._tried, count)
 
+    def barred(self, count: int, borrowed: str) -> None:
+        """`count` workloads may be preempted only by one that does not borrow (P3); it would, `borrowed`."""
+        if count > self._barred:
+            self._barred, self._borrowed = count, borrowed
+
     def added_to(self, reason: Reason) -> Reason:
         """Return `reason` with the number of rejected candidates, and the first few by name."""
-        if not self._rejected and not self._tried:
+        if not (self._rejected or self._tried or self._barred):
             return reason
         ends = [until for _, until in self._rejected.values() if until is not None]
         counts = [
             (len(self._rejected) - len(ends), "whose priority is not lower"),
             (len(ends), f"protected until {utc(min(ends))} or later" if ends else ""),
             (self._tried, "that may be preempted and are not enough together"),
+            (
+                self._barred,
+                "that may be preempted only if the preemptor does not borrow "
+                f"(spec.preemption.borrowWithinCohort){self._borrowed}",
+            ),
         ]
         victims = tuple(
             RejectedCandidate(
@@ -311,6 +324,19 @@ class PreemptionSearch:
         if allow_borrowing or node.parent is None:
             return True
         return not any(node.borrows(cell, amount) for cell, amount in self.cells)
+
+    def borrowed(self) -> str:
+        """Return what its queue would borrow with the request, such as `, and it would borrow 6 cpu in flavor
+        a100`; empty: nothing."""
+        names, node = self.tree.names, self.node
+        over = (
+            f"{format_amount(names[cell].resource, node.usage[cell] + amount - node.subtree[cell])} "
+            f"{names[cell].resource} in flavor {names[cell].flavor}"
+            for cell, amount in self.cells
+            if node.borrows(cell, amount)
+        )
+        text = ", ".join(over)
+        return f", and it would borrow {text}" if text else ""
 
     def fill_back(self, targets: list[Target], allow_borrowing: bool) -> list[Target]:
         """Return `targets`, which are enough together, without those that are not needed (P6).

@@ -243,3 +243,37 @@ def test_the_priority_label_of_a_workload_precedes_the_priority_of_its_pods() ->
     pods = [pod_set(1, {GPU: 1}, priority_class="unknown")]
     world.submit(workload("a", pods=pods, priority_class="high"), workload("b", created=-1))
     assert admitted(world.run()) == ["a"]
+
+
+# --- R3
+
+
+def reclaiming(own_cpu: int) -> Keep | Evict:
+    """`wants` needs the GPUs that its queue has lent, and cpu, of which its queue owns `own_cpu`."""
+    rules = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
+    quotas = {"owner": {GPU: 4, "cpu": own_cpu}, "guest": {GPU: 0, "cpu": 10_000}}
+    world = World(
+        *(
+            queue(name, groups=[group({"default": each})], cohort="all", preemption=rules)
+            for name, each in quotas.items()
+        ),
+        local_queue("lq", "owner"),
+        local_queue("guests", "guest"),
+    )
+    world.submit(replace(workload("borrower", pods=[pod_set(1, {GPU: 4, "cpu": 1000})]), queue="guests"))
+    world.run()
+    world.settle()
+    world.submit(workload("wants", pods=[pod_set(1, {GPU: 4, "cpu": 3000})], created=1))
+    return next(d for d in world.run() if isinstance(d, Keep | Evict))
+
+
+def test_a_borrow_rule_of_another_resource_that_forbids_a_preemption_is_the_reason() -> None:
+    """The queue owns the GPUs that it wants back, but would borrow cpu: without `borrowWithinCohort` it may
+    take nothing of others."""
+    assert isinstance(reclaiming(own_cpu=3000), Evict), "control: it owns the cpu"
+    kept = reclaiming(own_cpu=1000)
+    assert isinstance(kept, Keep)
+    assert kept.reason.considered == (
+        "1 that may be preempted only if the preemptor does not borrow "
+        "(spec.preemption.borrowWithinCohort), and it would borrow 2 cpu in flavor default"
+    )
