@@ -483,6 +483,12 @@ def _by_reason(reason: Reason) -> str | None:
                 return "Waiting will not help: leave out what the reason names, and create it again."
             what = f"{reason.resource} is not covered by its queue"
             return f"Waiting will not help: {what}; leave it out or ask the admin."
+        case Code.WAITING_FOR_HEAD if reason.detail is not None:
+            return (
+                "Waiting will not help: the head of this StrictFIFO queue can never run, and blocks the "
+                "others. Ask its user to change or delete it, or an admin to change the queue's quota or "
+                "queueingStrategy, or take this one to another queue (`queuectl move`)."
+            )
         case code:
             return _BY_CODE.get(code)
 

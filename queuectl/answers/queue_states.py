@@ -10,15 +10,18 @@ from types import MappingProxyType
 from typing import Final
 
 from queuectl.core.directory import READY, condition, cycle_condition, local_condition
+from queuectl.core.model.capacity import QuotaWarning
 from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
     Condition,
     LocalQueue,
     Policy,
+    QueueingStrategy,
     ResourceFlavor,
     ResourceGroup,
 )
+from queuectl.core.model.reasons import Family
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload, WorkloadId
 from queuectl.core.queues.line import LinePlace, line_place
@@ -198,6 +201,16 @@ class QueueState:
     def holders(self) -> Collection[StoredWorkload]:
         """Workloads with an open attempt here, terminating ones included."""
         return self.workloads.holders.values()
+
+
+def head_warnings(queue: QueueState, head: StoredWorkload | None) -> Iterator[QuotaWarning]:
+    """Yield a warning if the head of a StrictFIFO queue can never run, and others wait behind it (C4)."""
+    strict = queue.queue is not None and queue.queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
+    behind, reason = len(queue.workloads.order) - 1, head.reason if head is not None else None
+    if strict and behind > 0 and reason is not None and reason.family is Family.NEVER:
+        what = f"{behind} {'workload waits' if behind == 1 else 'workloads wait'} behind its head"
+        why = f"which can never run ({reason.code}); queueingStrategy is StrictFIFO"
+        yield QuotaWarning("HeadCanNeverRun", None, f"{what}, {why}")
 
 
 def queue_of(workload: StoredWorkload) -> str | None:

@@ -19,6 +19,7 @@ from queuectl.answers.queue_states import (
     Change,
     QueueState,
     QueueWorkloads,
+    head_warnings,
     local_queue_condition,
     moved_workloads,
     nominal_quota,
@@ -256,14 +257,16 @@ class CommittedState:
         return self.capacities.get(flavor, FlavorCapacity(flavor=flavor))
 
     def warnings(self, queue: QueueState) -> list[QuotaWarning]:
-        """About the flavors and resources that a ClusterQueue has quota for (M15), as told last."""
+        """About the head of a ClusterQueue (C4), and the flavors and resources of its quota (M15)."""
+        head = next((one for _, one in self.line(queue.name, 0)), None)
         flavors = dict.fromkeys(cell.flavor for cell in queue.nominal)
-        return [
+        found = [
             one
             for name in flavors
             for one in self.capacity(name).warnings
             if one.resource is None or FlavorResource(name, one.resource) in queue.nominal
         ]
+        return [*head_warnings(queue, head), *found]
 
     def ready(self, workload: StoredWorkload) -> int | None:
         """How many pods of its open attempt are ready; None: there is none, or its status does not say."""

@@ -323,7 +323,7 @@ class QueueQuota(Quota):
 
 
 class Warned(Document):
-    """Quota and nodes that do not belong together (M15)."""
+    """Quota and nodes that do not belong together (M15), or a head that can never run (C4)."""
 
     code: str
     resource: str | None
@@ -349,7 +349,7 @@ class ClusterQueue(Document):
     admitted: int
     flavors: tuple[QueueQuota, ...]
     warnings: tuple[Warned, ...] = Field(
-        description="About its flavors and resources, as of a few seconds ago."
+        description="About its head, and its flavors and resources as of a few seconds ago."
     )
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from queuectl.core.entries import Entry, EquivalenceGroup, Shape
 from queuectl.core.model.pods import Pods
-from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.reasons import Code, Family, Reason
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Place
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, PreemptionClaims
@@ -54,6 +54,7 @@ class PendingQueue:
         "_claims",
         "_inserted",
         "_line",
+        "_told",
         "active",
         "by_missing",
         "groups",
@@ -81,6 +82,8 @@ class PendingQueue:
         self._inserted = 0
         """Number of changes of `_line` since it was last asked for."""
         self.name = name
+        self._told = self._behind(None).key
+        """What those behind the head were told last, under StrictFIFO."""
         self.strict = strict
         """StrictFIFO: the head alone is nominated."""
         self.usage_based = usage_based
@@ -204,6 +207,11 @@ class PendingQueue:
             known = (one for one in group.members.values() if one.recorded is not None)
             group.unreported = {one.id: one for one in sorted(known, key=_order)}
             self.unreported[group] = None
+        if self.strict and told.key != self._told:
+            self._told = told.key
+            for other in self.groups.values():
+                for one in other.members.values() if other is not group else ():
+                    self._mark_unreported(other, one)
         self.mark_reported(group, entry)
 
     def activate(self, group: EquivalenceGroup) -> None:
@@ -285,11 +293,19 @@ class PendingQueue:
 
     def waiting_for_head(self) -> Reason:
         """The reason of the others where only one is nominated: the head under StrictFIFO, or a preemptor."""
-        return Reason(code=Code.WAITING_FOR_HEAD, node=f"ClusterQueue/{self.name}")
+        found = (group.inadmissible for group in self.groups.values()) if self.strict else ()
+        return self._behind(next((reason for reason in found if reason is not None), None))
+
+    def _behind(self, head: Reason | None) -> Reason:
+        """`head`: the reason of the head, which those behind it have too if it can never run."""
+        detail = None
+        if head is not None and head.family is Family.NEVER:
+            detail = f"its head can never run with the present configuration: {_brief(head)}"
+        return Reason(code=Code.WAITING_FOR_HEAD, node=f"ClusterQueue/{self.name}", detail=detail)
 
     def told(self, reason: Reason) -> Reason:
         """The reason of the members of an inadmissible group, whose head has `reason`."""
-        return self.waiting_for_head() if self.strict else reason
+        return self._behind(reason) if self.strict else reason
 
     def mark_reported(self, group: EquivalenceGroup, entry: Entry) -> None:
         """The reason of `entry` has been reported, or it is not in this queue any more."""
@@ -308,6 +324,12 @@ class PendingQueue:
         if not self.preempted(entry):  # it waits for its victims, whatever is queued before it meanwhile
             group.unreported[entry.id] = entry
             self.unreported[group] = None
+
+
+def _brief(reason: Reason) -> str:
+    """Return its code, flavor and resource: no number, and nothing about other workloads."""
+    what = f"{reason.code} of {reason.resource}" if reason.resource else reason.code
+    return f"{what} in flavor {reason.flavor}" if reason.flavor else str(what)
 
 
 def is_refusal(reason: Reason) -> bool:

@@ -83,6 +83,33 @@ async def test_a_flavor_is_told_with_what_is_promised_against_it(serve: Serve) -
     ]
 
 
+async def test_a_head_of_a_strict_queue_that_can_never_run_is_a_warning_of_its_queue(serve: Serve) -> None:
+    found = CannedReadings()
+    never = Reason(code=Code.EXCEEDS_MAX_QUOTA, flavor="a100", resource=GPU, requested=9, available=8)
+    strict = json.dumps({**json.loads(queue_spec(8)), "queueingStrategy": "StrictFIFO"})
+    found.commit(
+        workload("head", 1, gpus=9, reason=never),
+        workload("next", 2, gpus=1),
+        workload("head-b", 3, gpus=9, reason=never, cluster_queue="team-b"),
+        workload("next-b", 4, gpus=1, cluster_queue="team-b"),
+        configs={
+            ConfigKey("ResourceFlavor", "", "a100"): "{}",
+            ConfigKey("ClusterQueue", "", "team-a"): strict,
+            ConfigKey("ClusterQueue", "", "team-b"): queue_spec(8),
+        },
+    )
+    rest = await serve(found)
+    assert (await rest.get("/api/v1/clusterqueues/team-a"))["warnings"] == [
+        {
+            "code": "HeadCanNeverRun",
+            "resource": None,
+            "message": "1 workload waits behind its head, which can never run (ExceedsMaxQuota); "
+            "queueingStrategy is StrictFIFO",
+        }
+    ]
+    assert not (await rest.get("/api/v1/clusterqueues/team-b"))["warnings"], "BestEffortFIFO"
+
+
 async def test_nodes_without_a_flavor_come_first(serve: Serve) -> None:
     found = readings()
     found.capacity(FlavorCapacity(flavor=NO_FLAVOR, nodes=(("Ready", 2),), resources=(STRAY,)))

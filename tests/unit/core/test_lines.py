@@ -16,7 +16,15 @@ from queuectl.core.model.events import (
     PolicyInvalid,
     Result,
 )
-from queuectl.core.model.policy import Namespace, PriorityClass, QueueingStrategy, RuntimeClass, StopPolicy
+from queuectl.core.model.policy import (
+    AdmissionFairSharing,
+    Namespace,
+    PriorityClass,
+    QueueingStrategy,
+    RuntimeClass,
+    SchedulingConfiguration,
+    StopPolicy,
+)
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, WorkloadId, WorkloadOutcome
 from tests.builders import (
@@ -182,6 +190,39 @@ def test_a_head_with_a_lower_new_priority_moves_back() -> None:
     assert codes(world) == {"head": Code.EXCEEDS_MAX_QUOTA, "next": Code.WAITING_FOR_HEAD}
     world.tell(priority("high", 0))
     assert codes(world) == {"head": Code.WAITING_FOR_HEAD, "next": Code.EXCEEDS_MAX_QUOTA}
+
+
+def test_those_behind_a_head_that_can_never_run_are_told_its_reason() -> None:
+    world = World(queue("cq", 1, strategy=STRICT), queue("big", 4), LQ, local_queue("big", "big"))
+    world.submit(workload("head", gpus=4), workload("next", created=1), workload("last", created=2))
+    world.run()
+    what = "ExceedsMaxQuota of nvidia.com/gpu in flavor default"
+    never = f"its head can never run with the present configuration: {what}"
+    for name in ("next", "last"):
+        assert world.reason(name).message == f"WaitingForHead at ClusterQueue/cq: {never}"  # type: ignore[union-attr]
+    world.submit(workload("head", gpus=1))
+    assert admitted(world.run()) == ["head"]
+    assert codes(world) == {}
+    assert world.reason("last").message == "WaitingForHead at ClusterQueue/cq"  # type: ignore[union-attr]
+
+
+def test_a_head_that_can_never_run_is_told_in_all_local_queues() -> None:
+    """With usage-based order each LocalQueue has a group of its own (C4)."""
+    sharing = AdmissionFairSharing(half_life=3600, sampling_interval=300)
+    settings = SchedulingConfiguration(usage_sharing=sharing)
+    strict = queue("cq", 4, strategy=STRICT, usage_based=True)
+    world = World(strict, LQ, local_queue("other", "cq"), settings=settings)
+    world.submit(workload("runs", gpus=4))
+    world.run()
+    world.settle()
+    world.submit(workload("head", gpus=2, created=1), workload("behind", "other", gpus=2, created=2))
+    world.run()
+    names = ("head", "behind")
+    assert "WaitingForHead at ClusterQueue/cq" in {world.reason(name).message for name in names}  # type: ignore[union-attr]
+    world.tell(policy(queue("cq", 1, strategy=STRICT, usage_based=True)))
+    world.run()
+    found = [world.reason(name).message for name in names]  # type: ignore[union-attr]
+    assert sorted("its head can never run" in message for message in found) == [False, True], found
 
 
 def test_a_head_on_hold_does_not_block_the_others() -> None:
