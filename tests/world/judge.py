@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 _STILL, _STILL_AFTER_FAULTS, _STILL_AFTER_SILENCE = 15.0, 40.0, 120.0
-"""Seconds without a write: longer than pods take to end; than every backoff; than a silent watch is found, and
-than a page of a list is waited for."""
+"""Seconds without a write: longer than pods take to end; than every backoff; than a silent watch is found,
+and than a page of a list is waited for."""
 _RESTS: Final = 600.0
 """Seconds in which it must come to rest after the faults: silent watches, backoffs and a Lease that ends add
 up to some 200, and what fits then runs for up to 30 each."""
