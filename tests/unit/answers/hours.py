@@ -117,12 +117,17 @@ def some_nodes() -> dict[str, Node]:
 class Hour(Play):
     """Plays it with its decisions in a ledger. `times`: when to keep what is stored and what is there.
 
+    `seconds`: it ends earlier. Each minute costs more than the one before, as more workloads wait.
+
     `on_nodes`: nodes come and go, and quotas follow them in proportion (M11). What they have is told to
     readers, and stored as history, whenever it changes. No pod is bound: all are expected (M7).
     """
 
-    def __init__(self, seed: int, times: Iterable[datetime], *, on_nodes: bool = False) -> None:
+    def __init__(
+        self, seed: int, times: Iterable[datetime], *, on_nodes: bool = False, seconds: float = HOUR
+    ) -> None:
         self.dice = Random(seed)
+        self._seconds = seconds
         self.settings = SchedulingConfiguration(
             usage_sharing=AdmissionFairSharing(half_life=600, sampling_interval=60)
         )
@@ -162,10 +167,10 @@ class Hour(Play):
             happens.append((self._change_node, 40.0))
         for what, mean in happens:
             at = self.dice.expovariate(1 / mean)
-            while at < HOUR:
+            while at < self._seconds:
                 self._at(round(at * 1000), what)
                 at += self.dice.expovariate(1 / mean)
-        self.play(self._arrivals(), until=HOUR)
+        self.play(self._arrivals(), until=self._seconds)
 
     def everything(self) -> list[Event]:
         """All that a controller that starts now reads."""
@@ -181,7 +186,7 @@ class Hour(Play):
         at = 0.0
         for number in range(400):
             at += self.dice.expovariate(1 / 13.0)
-            if at >= HOUR:
+            if at >= self._seconds:
                 return
             yield Arrival(
                 at=round(at * 1000),

@@ -30,7 +30,7 @@ from tests.doubles.readers import ReadableLedger
 from tests.job_kinds import JOB_KINDS
 from tests.unit.answers.hours import START, Hour
 from tests.unit.core import profiles
-from tests.unit.scenarios.test_past_hours import times
+from tests.unit.scenarios.test_past_hours import SECONDS, times
 
 SINCE = "since=2026-11-02T09:00:00Z"
 ASKED = {
@@ -77,12 +77,12 @@ Quotas = dict[tuple[str, str], dict[FlavorResource, int]]
 class Told(Hour):
     """`told`: by time and question, the document of then."""
 
-    def __init__(self, seed: int, times: list[datetime], *, on_nodes: bool) -> None:
+    def __init__(self, seed: int, times: list[datetime], *, on_nodes: bool, seconds: float) -> None:
         self.told: dict[datetime, dict[tuple[str, str, str], Any]] = {}
         self.quotas: dict[datetime, Quotas] = {}
         """As they counted in the engine, by time."""
         self._moment: datetime | None = None
-        super().__init__(seed, times, on_nodes=on_nodes)
+        super().__init__(seed, times, on_nodes=on_nodes, seconds=seconds)
 
     def _keep(self) -> None:
         while self._times and self._times[-1] < super()._clock():
@@ -165,7 +165,7 @@ async def _again() -> Unrestricted:
 @cache
 def hour(*, on_nodes: bool) -> Told:
     count = max(30, profiles.examples(60 if on_nodes else 200))
-    played = Told(7, times(3, count), on_nodes=on_nodes)
+    played = Told(7, times(3, count), on_nodes=on_nodes, seconds=SECONDS)
     played.run()
     assert len(played.told) > 0.9 * count
     return played

@@ -34,16 +34,17 @@ pytestmark = pytest.mark.acceptance
 
 MANY = 10_000
 """Budget of one plan."""
+SECONDS = HOUR / 2
 
 
 def times(seed: int, count: int) -> list[datetime]:
     dice = Random(seed)
-    return [START + timedelta(seconds=dice.uniform(1, HOUR)) for _ in range(count)]
+    return [START + timedelta(seconds=dice.uniform(1, SECONDS)) for _ in range(count)]
 
 
 @cache
-def hour(*, on_nodes: bool = False) -> Hour:
-    played = Hour(7, times(3, 60 if on_nodes else 200), on_nodes=on_nodes)
+def hour(*, on_nodes: bool) -> Hour:
+    played = Hour(7, times(3, 60 if on_nodes else 200), on_nodes=on_nodes, seconds=SECONDS)
     played.run()
     return played
 
@@ -87,7 +88,7 @@ def test_as_of_a_time_the_state_is_what_was_stored_then(on_nodes: bool) -> None:
 
 
 def test_an_engine_from_the_ledger_decides_as_a_controller_that_starts_then() -> None:
-    played = hour()
+    played = hour(on_nodes=False)
     what_if: list[Event] = [policy_event(cluster_queue("research", 40))]
     differing = 0
     for when in some_of(played, 25):
@@ -134,7 +135,7 @@ def run_of(document: dict[str, Any]) -> Engine:
 
 
 def test_a_dump_of_any_time_decides_as_the_controller_would_have() -> None:
-    played = hour()
+    played = hour(on_nodes=False)
     differing = 0
     for when in some_of(played, 25):
         snapshot = wait_for(played.ledger.at(when))
@@ -154,7 +155,7 @@ def test_a_dump_of_any_time_decides_as_the_controller_would_have() -> None:
 
 
 def test_a_dump_without_names_decides_the_same_and_has_no_name() -> None:
-    played = hour()
+    played = hour(on_nodes=False)
     when = list(played.stored)[120]
     named = dump(wait_for(played.ledger.at(when)), played.settings, now=when)
     document = anonymous(named)
@@ -186,7 +187,7 @@ def sizes(plan: Plan) -> list[object]:
 
 
 def test_a_dump_of_one_tree_has_that_tree_only_and_decides_the_same_about_it() -> None:
-    played = hour()
+    played = hour(on_nodes=False)
     when = list(played.stored)[100]
     snapshot = wait_for(played.ledger.at(when))
     whole = dump(snapshot, played.settings, now=when)
@@ -204,7 +205,7 @@ def test_a_dump_of_one_tree_has_that_tree_only_and_decides_the_same_about_it() -
 
 
 def test_a_dump_is_simulated_with_the_run_time_that_is_given() -> None:
-    played = hour()
+    played = hour(on_nodes=False)
     when = list(played.stored)[100]
     snapshot = wait_for(played.ledger.at(when))
     document = dump(snapshot, played.settings, now=when, run_seconds=600)
