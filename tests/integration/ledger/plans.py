@@ -193,3 +193,9 @@ def configure(
 
 def plan(*decisions: Decision, now: datetime, cycle: int = 1) -> Plan:
     return Plan(version=1, cycle=cycle, now=now, decisions=decisions)
+
+
+def month_before(today: datetime, count: int) -> datetime:
+    """Return the begin of the month so many months before today's, in UTC."""
+    year, month = divmod(today.year * 12 + today.month - 1 - count, 12)
+    return datetime(year, month + 1, 1, tzinfo=UTC)

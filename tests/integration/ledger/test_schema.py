@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from queuectl.ledger.write import statements as s
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.ledger import LedgerUnavailable, SchemaMismatch
 from tests.builders import GPU
-from tests.integration.ledger.plans import admit, configure, enqueue, plan, retire, workload
+from tests.integration.ledger.plans import admit, configure, enqueue, month_before, plan, retire, workload
 
 
 async def run(url: str, *statements: str) -> Any:
@@ -183,15 +183,28 @@ async def test_rows_without_a_partition_are_kept_and_reported(migrated: str) -> 
     assert (finding.code, finding.subject) == ("DefaultPartition", "decision_default")
 
 
+async def months_of_history(migrated: str, *counts: int) -> list[datetime]:
+    """Add the partitions of months that many before this one; return a day in each.
+
+    Usage is added up for each hour since then before they are dropped: few months are fast.
+    """
+    today = await run(migrated, "SELECT now()")
+    months = [month_before(today, count) for count in counts]
+    for month, count in zip(months, counts, strict=True):
+        end = month_before(today, count - 1)
+        await run(
+            migrated,
+            *(
+                f"CREATE TABLE {SCHEMA}.{parent}_{month:%Y_%m} PARTITION OF {SCHEMA}.{parent} "
+                f"FOR VALUES FROM ('{month:%Y-%m-%d}Z') TO ('{end:%Y-%m-%d}Z')"
+                for parent in HISTORY.values()
+            ),
+        )
+    return [month + timedelta(days=14) for month in months]
+
+
 async def test_old_months_are_dropped_and_open_rows_stay(migrated: str) -> None:
-    past = datetime(2020, 2, 15, tzinfo=UTC)
-    for parent in HISTORY.values():
-        for month, after in (("01", "02"), ("02", "03")):
-            await run(
-                migrated,
-                f"CREATE TABLE {SCHEMA}.{parent}_2020_{month} PARTITION OF {SCHEMA}.{parent} "
-                f"FOR VALUES FROM ('2020-{month}-01Z') TO ('2020-{after}-01Z')",
-            )
+    _, past = await months_of_history(migrated, 3, 2)
     pool = create_pool(migrated)
     try:
         ledger = PostgresLedger(pool, "c")
@@ -226,11 +239,8 @@ async def test_old_months_are_dropped_and_open_rows_stay(migrated: str) -> None:
 
 
 async def test_revisions_and_podsets_are_dropped_with_the_history_that_refers_to_them(migrated: str) -> None:
-    past, late = datetime(2020, 1, 15, tzinfo=UTC), datetime(2020, 1, 16, tzinfo=UTC)
-    month = "FOR VALUES FROM ('2020-01-01Z') TO ('2020-02-01Z')"
-    for parent in HISTORY.values():
-        leaf = f"{SCHEMA}.{parent}_2020_01"
-        await run(migrated, f"CREATE TABLE {leaf} PARTITION OF {SCHEMA}.{parent} {month}")
+    (past,) = await months_of_history(migrated, 2)
+    late = past + timedelta(days=1)
     async with connection_pool(migrated) as pool:
         ledger = PostgresLedger(pool, "c")
         epoch = await ledger.take_epoch("test")
@@ -249,7 +259,7 @@ async def test_revisions_and_podsets_are_dropped_with_the_history_that_refers_to
         now = await ledger.now()
         await write(configure("late", 2), queued("again", 3, 4), now=now)
         assert await verify(migrated) == []
-        assert "decision_2020_01" in await drop_history(pool, keep_months=1)
+        assert f"decision_{past:%Y_%m}" in await drop_history(pool, keep_months=1)
         revisions = text(f"SELECT name || ' ' || (to_seq IS NULL) FROM {SCHEMA}.config_revision")
         shapes = text(f"SELECT pod_sets #>> '{{0,requests,0,1}}' FROM {SCHEMA}.shape")
         async with pool.connect() as connection:

@@ -28,7 +28,17 @@ from queuectl.ledger.read.queries import LedgerReadings
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.reader import TooMuchHistory, UsageOfTime
 from tests.doubles.readers import ReadableLedger
-from tests.integration.ledger.plans import GPU, admit, configure, enqueue, plan, release, retire, shrink
+from tests.integration.ledger.plans import (
+    GPU,
+    admit,
+    configure,
+    enqueue,
+    month_before,
+    plan,
+    release,
+    retire,
+    shrink,
+)
 from tests.unit.core import profiles
 
 HOUR = timedelta(hours=1)
@@ -209,15 +219,9 @@ async def test_a_day_of_a_zone_is_cut_where_it_begins_without_its_holds(
             break
 
 
-def months_before(today: datetime, count: int) -> datetime:
-    """Return the begin of a month in UTC."""
-    years, month = divmod(today.year * 12 + today.month - 1 - count, 12)
-    return datetime(years, month + 1, 1, tzinfo=UTC)
-
-
 async def test_usage_stays_when_the_months_of_its_holds_are_dropped(one: Cluster) -> None:
     ((today,),) = await one.rows("SELECT now()")
-    first, second = months_before(today, 3), months_before(today, 2)
+    first, second = month_before(today, 3), month_before(today, 2)
     start = first + timedelta(days=9, hours=10, minutes=30)
     partition = f"hold_line_closed_{first:%Y_%m}"
     await one.rows(
