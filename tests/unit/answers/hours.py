@@ -127,7 +127,7 @@ class Hour(Play):
         self, seed: int, times: Iterable[datetime], *, on_nodes: bool = False, seconds: float = HOUR
     ) -> None:
         self.dice = Random(seed)
-        self._seconds = seconds
+        self.seconds = seconds
         self.settings = SchedulingConfiguration(
             usage_sharing=AdmissionFairSharing(half_life=600, sampling_interval=60)
         )
@@ -167,10 +167,10 @@ class Hour(Play):
             happens.append((self._change_node, 40.0))
         for what, mean in happens:
             at = self.dice.expovariate(1 / mean)
-            while at < self._seconds:
+            while at < self.seconds:
                 self._at(round(at * 1000), what)
                 at += self.dice.expovariate(1 / mean)
-        self.play(self._arrivals(), until=self._seconds)
+        self.play(self._arrivals(), until=self.seconds)
 
     def everything(self) -> list[Event]:
         """All that a controller that starts now reads."""
@@ -186,7 +186,7 @@ class Hour(Play):
         at = 0.0
         for number in range(400):
             at += self.dice.expovariate(1 / 13.0)
-            if at >= self._seconds:
+            if at >= self.seconds:
                 return
             yield Arrival(
                 at=round(at * 1000),
