@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from queuectl.ports.reader import BookedOn, UsageSumOf
 
@@ -16,6 +16,17 @@ _OF_BOOKING: Final[dict[str, Read]] = {
     "localqueue": lambda one: f"{one.namespace}/{one.queue}",
     "class": lambda one: one.priority_class,
 }
+
+
+class OfBooking(Protocol):
+    """A row of usage or of costs."""
+
+    @property
+    def booked(self) -> BookedOn | None: ...
+    @property
+    def cluster_queue(self) -> str: ...
+    @property
+    def flavor(self) -> str: ...
 
 
 class UsageLine(NamedTuple):
@@ -40,7 +51,7 @@ def usage_by(
     sums: defaultdict[tuple[bool, tuple[str | None, ...], str], int] = defaultdict(int)
     for row in rows:
         shown = visible(row.booked.namespace if row.booked is not None else None)
-        keys = tuple(_key(row, axis) for axis in by) if shown else (None,) * len(by)
+        keys = tuple(axis_value(row, axis) for axis in by) if shown else (None,) * len(by)
         sums[not shown, keys, row.resource] += row.amount
     lines = [UsageLine(keys, others, resource, n) for (others, keys, resource), n in sums.items()]
     return sorted(
@@ -48,7 +59,8 @@ def usage_by(
     )
 
 
-def _key(row: UsageSumOf, axis: str) -> str | None:
+def axis_value(row: OfBooking, axis: str) -> str | None:
+    """What a row is booked on by one of the axes of usage, or an account key; None: nothing."""
     if axis == "clusterqueue":
         return row.cluster_queue
     if axis == "flavor":

@@ -40,6 +40,7 @@ from queuectl.api.preemption_routes import PreemptionRoutes
 from queuectl.api.queue_routes import QueueRoutes
 from queuectl.api.requests import Caller, Cursors, Endpoint, Identify, KnownKinds, Question, unrestricted
 from queuectl.api.schemas import Committed, Health
+from queuectl.api.statement_routes import CardOf, StatementRoutes
 from queuectl.api.usage_routes import UsageRoutes
 from queuectl.api.view import AnswerSource, PastStates, View, controller
 from queuectl.api.what_if_routes import WhatIfRoutes
@@ -49,6 +50,7 @@ from queuectl.net import listener
 from queuectl.ports import SILENT_SECONDS
 from queuectl.ports.changes import Changes
 from queuectl.ports.reader import Forecasts, Readings, WhatIfs
+from queuectl.ports.statements import StatementReadings
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 LISTENING: Final = listener.ConnectionLimits(connections=512, handshake_seconds=5.0)
@@ -72,6 +74,9 @@ class RestParts(TypedDict, total=False):
     """None: callers change nothing."""
     configure: Configure | None
     """Reads the configuration of earlier states."""
+    statements: StatementReadings | None
+    card_of: CardOf | None
+    """Reads rates in a configuration."""
     observer: RestObserver
 
 
@@ -137,6 +142,7 @@ def application(
         workloads,
         AnswerRoutes(source, workloads),
         UsageRoutes(source),
+        StatementRoutes(source, parts.get("statements"), parts.get("card_of")),
         PreemptionRoutes(source, workloads),
         WhatIfRoutes(source, workloads, parts["what_ifs"]),
         ForecastRoutes(source, workloads, parts.get("forecasts")),

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, PlainValidator
 
-from queuectl.answers.usage import UsageLine, usage_by
+from queuectl.answers.usage import OfBooking, UsageLine, usage_by
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request
 from queuectl.api.requests import ALL, FLAVORS, WORKLOADS, Endpoint, Parameter, Question
 from queuectl.api.schemas import Committed, Document
 from queuectl.api.view import AnswerSource, committed, now
-from queuectl.ports.periods import HOUR, Piece, month_bounds, zone_named
+from queuectl.ports.periods import HOUR, MONTH_PATTERN, Piece, month_bounds, zone_named
 from queuectl.ports.reader import CAPACITY_AMOUNTS, MOST_USAGE, USAGE_AXES, TooMuchHistory, UsageOfTime
 
 MOST_AXES: Final = 4
@@ -46,7 +46,7 @@ BY: Final = Parameter(
 )
 MONTH: Final = Parameter(
     "month",
-    Annotated[str, Field(pattern="^[0-9]{4}-(0[1-9]|1[0-2])$")],
+    Annotated[str, Field(pattern=f"^{MONTH_PATTERN}$")],
     "Of this month, in the place of `since` and `until`.",
     "a month such as 2026-11",
 )
@@ -131,10 +131,8 @@ class UsageRoutes:
                 "parameter since: history before the first hour that is kept is gone, or more than "
                 f"{MOST_USAGE} different bookings: ask for a shorter time, at hours"
             ) from None
-        _check(by, found)
-        namespaces = {row.booked.namespace for row in found.rows if row.booked is not None}
-        allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
-        lines = usage_by(found.rows, by, lambda one: allowed is ALL or (one is not None and one in allowed))
+        check_axes(by, found.rows)
+        lines = usage_by(found.rows, by, await visible_namespaces(question, found.rows))
         return UsageReport(
             since=found.since,
             until=found.until,
@@ -164,12 +162,19 @@ def _period(question: Question, zone: ZoneInfo, until: datetime) -> Piece:
     return period
 
 
-def _check(by: Sequence[str], found: UsageOfTime) -> None:
-    """Raises a 400 if there is no such axis."""
-    keys = {key for row in found.rows if row.booked is not None for key in row.booked.account}
+async def visible_namespaces(question: Question, rows: Iterable[OfBooking]) -> Callable[[str | None], bool]:
+    """Whether the caller may read what is booked on a namespace, or on none."""
+    namespaces = {row.booked.namespace for row in rows if row.booked is not None}
+    allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
+    return lambda one: allowed is ALL or (one is not None and one in allowed)
+
+
+def check_axes(by: Sequence[str], rows: Iterable[OfBooking], axes: Sequence[str] = USAGE_AXES) -> None:
+    """Raises a 400 if there is no such axis or account key."""
+    keys = {key for row in rows if row.booked is not None for key in row.booked.account}
     for axis in by:
-        if axis not in USAGE_AXES and axis not in keys:
-            known = ", ".join((*USAGE_AXES, *sorted(keys)))
+        if axis not in axes and axis not in keys:
+            known = ", ".join((*axes, *sorted(keys)))
             raise bad_request(f"parameter by: nothing was booked on {axis!r} in that time; there are {known}")
 
 

@@ -31,10 +31,13 @@ from queuectl.ledger.admin import schema
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.read.queries import LedgerReadings, clusters
+from queuectl.ledger.read.statements import LedgerStatements
 from queuectl.metrics.exposition import RestMetrics
 from queuectl.metrics.exposition import serve as serve_metrics
 from queuectl.ports.ledger import is_observed, observed_twin
+from queuectl.ports.rates import RateCard
 from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
+from queuectl.settings.accounting import AccountingSettings
 from queuectl.settings.scheduling import SchedulingSettings
 
 if TYPE_CHECKING:
@@ -105,6 +108,8 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             what_ifs=TriedWhatIfs(),
             forecasts=forecaster,
             changes=changes,
+            statements=LedgerStatements(pool, cluster),
+            card_of=rate_card,
         )
 
 
@@ -119,6 +124,11 @@ def _view(readings: LedgerReadings, cluster: str, recorded: RecordedKinds) -> Vi
 def scheduling(spec: str) -> SchedulingConfiguration:
     """Section `scheduling` of a configuration as the ledger has it. Raises ValueError."""
     return SchedulingSettings.model_validate(json.loads(spec)["scheduling"]).configuration()
+
+
+def rate_card(spec: str) -> RateCard | None:
+    """The rates in a configuration as the ledger has it; None: there are none. Raises ValueError."""
+    return AccountingSettings.model_validate(json.loads(spec).get("accounting", {})).card()
 
 
 def _started(base: str) -> None:

@@ -15,7 +15,7 @@ from queuectl.cli.options import Failure, Options, command, with_options
 from queuectl.cli.printing import Column, printable
 from queuectl.cli.reading import AS_OF, WORKLOAD, When, workload_of
 from queuectl.cli.rest import Document, Server
-from queuectl.core.model.resources import CPU, format_amount
+from queuectl.ports.rates import hour_unit
 from queuectl.screen.text import figure
 
 _PARTS: Final = (Column("WAITED", right=True), Column("SHARE", right=True), Column("FOR"))
@@ -168,15 +168,6 @@ def _accounts(
 
 def _whole(value: float | None) -> float | None:
     return int(value) if value is not None and value == int(value) else value
-
-
-def hour_unit(resource: str) -> tuple[str, int]:
-    """The unit of an amount times hours for users, and its base units."""
-    if resource == CPU:
-        return "core-hours", 1000
-    if format_amount(resource, 1024) == "1Ki":
-        return "GiB-hours", 1 << 30
-    return "device-hours", 1
 
 
 def resource_hours(resource: str, value: float, digits: int = 1) -> str:

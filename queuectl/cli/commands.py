@@ -39,6 +39,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Queues and their policy": {
         "info": ("nodes", "Show nodes by flavor: used, unmanaged and free."),
         "share": ("answers", "Show what a queue is guaranteed, uses, borrows and lends."),
+        "statement": ("statement", "Show what months cost, close a month, correct a closed one."),
         "usage": ("usage", "Show who held how much over a time."),
         "stop": ("changing", "Stop a queue."),
         "resume": ("changing", "Let a stopped queue admit again."),

@@ -12,15 +12,16 @@ from typing import Final
 import click
 
 from queuectl.cli import printing, rest
-from queuectl.cli.answers import hour_unit, resource_hours, times
+from queuectl.cli.answers import resource_hours, times
 from queuectl.cli.arguments import Since
 from queuectl.cli.options import Options, command, with_options
 from queuectl.cli.printing import NOTHING, Column, printable
 from queuectl.cli.reading import When
 from queuectl.cli.rest import Document
+from queuectl.ports.rates import hour_unit
 
 CSV: Final = "csv"
-_OTHERS: Final = "(others)"
+OTHERS: Final = "(others)"
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """A cell that begins so is a formula to a spreadsheet."""
 _TOTALS: Final = (
@@ -106,7 +107,7 @@ def _total(one: Document) -> tuple[str, ...]:
 
 def _names(by: Sequence[str], item: Document) -> Iterator[str]:
     for name in by:
-        yield _OTHERS if item["others"] else printable(item["keys"][name] or NOTHING)
+        yield OTHERS if item["others"] else printable(item["keys"][name] or NOTHING)
 
 
 def _csv(found: Document) -> None:
@@ -117,14 +118,14 @@ def _csv(found: Document) -> None:
         rows.writerow(
             (
                 *(found["since"], found["until"]),
-                *(_cell(item["keys"][name] or "") for name in found["by"]),
+                *(csv_cell(item["keys"][name] or "") for name in found["by"]),
                 *("true" if item["others"] else "false", item["resource"], unit),
                 f"{item['amount'] / size:.6f}",
             )
         )
 
 
-def _cell(text: str) -> str:
+def csv_cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

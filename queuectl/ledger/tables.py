@@ -268,6 +268,49 @@ usage_hour = _usage_sums("usage_hour")
 usage_day = _usage_sums("usage_day")
 usage_month = _usage_sums("usage_month")
 
+statement = _table(
+    "statement",
+    Column("month", Text, primary_key=True),
+    Column("zone", Text, nullable=False),
+    Column("begins_at", _Time, nullable=False),
+    Column("ends_at", _Time, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("decimals", SmallInteger, nullable=False),
+    Column("lines", BigInteger, nullable=False),
+    Column("total", Numeric, nullable=False),  # millionths of the currency
+    Column("digest", Text, nullable=False),
+    Column("rate_card", JSONB, nullable=False),  # as it was configured
+    Column("closed_at", _Time, nullable=False),
+    Column("closed_by", Text, nullable=False),  # role of the database
+)
+
+statement_line = _table(
+    "statement_line",
+    Column("month", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("begins_at", _Time, nullable=False),
+    Column("ends_at", _Time, nullable=False),
+    Column("booked", Boolean, nullable=False),
+    Column("namespace", Text),
+    Column("queue", Text),
+    Column("submitter", Text),
+    Column("user_name", Text),
+    Column("priority_class", Text),
+    Column("account", JSONB),  # values by key
+    Column("cluster_queue", Text, nullable=False),
+    Column("flavor", Text, nullable=False),
+    Column("resource", Text, nullable=False),
+    Column("amount", Numeric, nullable=False),  # base units times microseconds
+    Column("price", Numeric),  # millionths for a unit and hour; null: no rate
+    Column("list_price", Numeric),
+    Column("cost", Numeric, nullable=False),  # millionths
+    Column("of_month", Text),  # the closed month that it corrects
+    Column("reason", Text),
+    Column("stored_at", _Time, nullable=False),
+    Column("stored_by", Text, nullable=False),
+)
+
 capacity_hour = _table(
     "capacity_hour",
     Column("begins_at", _Time, primary_key=True),

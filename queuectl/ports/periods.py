@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
-_MONTH: Final = re.compile(r"([0-9]{4})-([0-9]{2})")
+MONTH_PATTERN: Final = "[12][0-9]{3}-(0[1-9]|1[0-2])"
 
 
 class Piece(NamedTuple):
@@ -36,11 +36,15 @@ def day_begins(day: date, zone: ZoneInfo) -> datetime:
 
 def month_bounds(month: str, zone: ZoneInfo) -> Piece:
     """The bounds of a month such as `2026-11`, in UTC. Raises ValueError."""
-    found = _MONTH.fullmatch(month)
-    if found is None:
+    if not re.fullmatch(MONTH_PATTERN, month):
         raise ValueError(f"{month!r} is not a month such as 2026-11")
-    first = date(int(found[1]), int(found[2]), 1)
+    first = date.fromisoformat(f"{month}-01")
     return Piece(day_begins(first, zone), day_begins(_next_month(first), zone))
+
+
+def month_after(month: str) -> str:
+    """The month that follows one such as `2026-11`."""
+    return f"{_next_month(date.fromisoformat(f'{month}-01')):%Y-%m}"
 
 
 def _next_month(first: date) -> date:

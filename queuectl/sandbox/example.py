@@ -33,7 +33,13 @@ ROUND_SECONDS: Final = 65.0
 USERS: Final = ("ada", "bob", "carol")
 """Who creates the jobs of the example."""
 PROJECT_LABEL: Final = "example.com/project"
-SETTINGS: Final = {"accounting": {"keys": [{"name": "project", "label": PROJECT_LABEL}]}}
+_GPU_HOUR: Final = {"resource": "nvidia.com/gpu", "from": "2020-01-01", "price": "2.50"}
+SETTINGS: Final = {
+    "accounting": {
+        "keys": [{"name": "project", "label": PROJECT_LABEL}],
+        "rateCard": {"currency": "EUR", "account": "project", "rates": [_GPU_HOUR]},
+    }
+}
 """Of the controller, for the example."""
 
 _QUEUE: Final = "main"

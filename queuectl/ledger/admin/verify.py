@@ -19,6 +19,7 @@ from queuectl.core.model.workload import AttemptState, ConfigKey, Verb
 from queuectl.ledger import tables as t
 from queuectl.ledger.admin.partitions import used_defaults
 from queuectl.ledger.admin.schema import check_schema
+from queuectl.ledger.admin.statements import compare_statements
 from queuectl.ledger.admin.usage_check import compare_usage
 from queuectl.ledger.codec import cleaned, dump
 from queuectl.ledger.history import checkpoint
@@ -69,6 +70,8 @@ class Verifier:
         """Sequence of the stored checkpoint."""
         self._usage_until: datetime | None = None
         """Up to when roll-ups of usage were compared."""
+        self._statements: set[str] = set()
+        """Closed months that were compared, without a difference."""
 
     @ledger_call
     async def run(self, *, whole: bool = False) -> list[LedgerFinding]:
@@ -88,6 +91,7 @@ class Verifier:
             # Not of the replayed state: a run after it need not read that again.
             shapes = await self._changed_shapes(connection) if whole else []
             usage = await self._compare_usage_hours(connection, whole=whole)
+            usage += await self._compare_statements(connection, whole=whole)
             return [*replay.findings, *shapes, *usage, *await self._used_defaults(connection)]
 
     @ledger_call
@@ -175,6 +179,11 @@ class Verifier:
             since = state.until - _FIRST_HOURS
         found, until = await compare_usage(connection, self._cluster, since)
         self._usage_until = None if found else until
+        return found
+
+    async def _compare_statements(self, connection: AsyncConnection, *, whole: bool) -> list[LedgerFinding]:
+        checked = () if whole else self._statements
+        found, self._statements = await compare_statements(connection, self._cluster, checked)
         return found
 
     async def _compare_leadership(self, connection: AsyncConnection, replay: Replay) -> None:

@@ -69,7 +69,7 @@ async def usage(connection: AsyncConnection, cluster: str, since: datetime, unti
         await _add_edge(connection, cluster, edge, sums, capacity)
     if len(sums) > MOST_USAGE:
         raise TooMuchHistory
-    booked = await _booked(connection, cluster, {key[1] for key in sums})
+    booked = await bookings(connection, cluster, {key[1] for key in sums})
     rows = [
         UsageSumOf(booked.get(attribution), queue, flavor, resource, amount)
         for (queue, attribution, flavor, resource), amount in sorted(sums.items())
@@ -145,7 +145,8 @@ def _stored_capacity(cluster: str, closed: Piece) -> Any:
     )
 
 
-async def _booked(connection: AsyncConnection, cluster: str, ids: Iterable[str]) -> dict[str, BookedOn]:
+async def bookings(connection: AsyncConnection, cluster: str, ids: Iterable[str]) -> dict[str, BookedOn]:
+    """Attributions by id."""
     row = t.attribution.c
     wanted: Sequence[str] = sorted(set(ids) - {NOT_BOOKED})
     columns = (

@@ -4,60 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.core.decisions import Decision
-from queuectl.core.model.capacity import FlavorCapacity, FlavorResourceCapacity
-from queuectl.core.model.policy import CapacityMode
-from queuectl.core.model.workload import NOTHING_FOR_READERS, Attribution, ForReaders
 from queuectl.ledger.admin.partitions import drop_history
-from queuectl.ledger.admin.verify import verify
-from queuectl.ledger.history.replay import LedgerFinding
 from queuectl.ledger.history.usage_hours import roll_up, rolled
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.read.queries import LedgerReadings
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.reader import TooMuchHistory, UsageOfTime
 from tests.doubles.readers import ReadableLedger
-from tests.integration.ledger.plans import (
-    GPU,
-    admit,
-    configure,
-    enqueue,
-    month_before,
-    plan,
-    release,
-    retire,
-    shrink,
-)
+from tests.integration.ledger.accounting import HOUR, Cluster, Story, booked, capacity, findings
+from tests.integration.ledger.plans import GPU, configure, enqueue, month_before, plan, release, retire
 from tests.unit.core import profiles
 
-HOUR = timedelta(hours=1)
 BERLIN_SPRING = datetime(2027, 3, 27, 12, tzinfo=UTC)
 """Before the day with 23 hours, and a new month."""
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kathmandu", "Australia/Lord_Howe")
-USERS = ("ada", "bob", None)
 
 _runs = iter(range(10**9))
-
-
-def booked(name: str, number: int, now: datetime, user: str | None, gpus: int = 4) -> Decision:
-    one = Attribution(namespace=f"ns-{user}", queue="lq", submitter=user, user=user)
-    return replace(admit(name, number, now=now, gpus=gpus), attribution=None if user is None else one)
-
-
-async def findings(url: str, cluster: str) -> list[LedgerFinding]:
-    """Without those about times for which there are no partitions."""
-    return [one for one in await verify(url, cluster) if one.code not in ("OverQuota", "DefaultPartition")]
 
 
 @pytest.fixture
@@ -66,46 +36,6 @@ async def pool(migrated: str) -> AsyncIterator[AsyncEngine]:
     pool = create_pool(migrated)
     yield pool
     await pool.dispose()
-
-
-class Story:
-    """Random admissions, shrinks, releases and ends of a few workloads, one batch after another."""
-
-    def __init__(self, seed: int, begins: datetime) -> None:
-        self._random = random.Random(seed)
-        self.now = begins
-        self._held: dict[str, list[int]] = {}
-        """Number of the attempt, GPUs of a pod, and workers of those that hold quota."""
-        self._attempts: dict[str, int] = {}
-
-    def batches(self, count: int) -> Iterator[list[Decision]]:
-        yield [configure("team-a", 10**6)]
-        for _ in range(count):
-            self.now += timedelta(
-                microseconds=self._random.choice((1, 10**6, 1_799_999_999, 3_600_000_000, 10**11))
-            )
-            yield [one for name in ("one", "two", "three") for one in self._step(name)]
-
-    def _step(self, name: str) -> list[Decision]:
-        choice = self._random.random()
-        if (held := self._held.get(name)) is None:
-            if choice < 0.5:
-                return []
-            number = self._attempts[name] = self._attempts.get(name, 0) + 1
-            self._held[name] = [number, gpus := self._random.randint(1, 7), 2]
-            first = [enqueue(name)] if number == 1 else []
-            return [*first, booked(name, number, self.now, self._random.choice(USERS), gpus)]
-        number, gpus, workers = held
-        if choice < 0.2 and workers:
-            held[2] = self._random.randint(0, workers - 1)
-            return [shrink(name, number, workers=held[2], gpus=gpus)]
-        if choice < 0.4:
-            del self._held[name]
-            return [release(name, number)]
-        if choice < 0.5:
-            del self._held[name], self._attempts[name]
-            return [retire(name, number)]
-        return []
 
 
 async def _check(url: str, seed: int, zone: str, count: int = 25) -> None:
@@ -149,34 +79,6 @@ def test_usage_in_postgres_is_that_in_memory_after_each_step(migrated: str, seed
 @pytest.mark.parametrize("zone", ZONES)
 async def test_usage_is_the_integral_of_the_holds_in_each_zone(migrated: str, zone: str) -> None:
     await _check(migrated, seed=len(zone), zone=zone, count=12)
-
-
-class Cluster:
-    """A ledger with what its tests need."""
-
-    def __init__(self, pool: AsyncEngine, cluster: str) -> None:
-        self.pool, self.cluster = pool, cluster
-        self.ledger = PostgresLedger(pool, cluster)
-        self.readings = LedgerReadings(pool, cluster)
-        self._batches = iter(range(10**6))
-        self._epoch = 0
-
-    async def commit(
-        self, now: datetime, *decisions: Decision, for_readers: ForReaders = NOTHING_FOR_READERS
-    ) -> None:
-        self._epoch = self._epoch or await self.ledger.take_epoch("test")
-        await self.ledger.commit(
-            plan(*decisions, now=now),
-            (),
-            epoch=self._epoch,
-            batch=str(next(self._batches)),
-            for_readers=for_readers,
-        )
-
-    async def rows(self, query: str) -> list[tuple[Any, ...]]:
-        async with self.pool.begin() as connection:
-            result = await connection.execute(text(query), {"c": self.cluster})
-            return [tuple(row) for row in result] if result.returns_rows else []
 
 
 @pytest.fixture
@@ -275,16 +177,6 @@ async def test_verify_finds_an_hour_that_was_changed_and_one_that_is_missing(
         ("UsageHours", "2027-01-01T12"),
     }
     assert len(found) == 3
-
-
-def capacity(ready: int, broken: int = 0, pods: int = 0) -> ForReaders:
-    gpus = FlavorResourceCapacity(
-        resource=GPU,
-        mode=CapacityMode.ENFORCE,
-        allocatable=(("NotReady", broken), ("Ready", ready)),
-        unmanaged=(("kube-system", pods),) if pods else (),
-    )
-    return ForReaders(past_capacities=(FlavorCapacity(flavor="a100", resources=(gpus,)),))
 
 
 async def test_what_was_held_free_unmanaged_and_broken_adds_up_to_what_nodes_had(one: Cluster) -> None:

@@ -11,6 +11,7 @@ from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.api.authorization import Reviewer
 from queuectl.api.server import application
 from queuectl.api.view import View
+from queuectl.app.api import rate_card
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.changes import Changes
 from tests.job_kinds import JOB_KINDS
@@ -105,6 +106,8 @@ async def serve() -> AsyncIterator[Serve]:
             what_ifs=TriedWhatIfs(),
             forecasts=readings,
             changes=changes,
+            statements=readings.statements,
+            card_of=rate_card,
         )
         client = TestClient(TestServer(app))
         clients.append(client)

@@ -22,6 +22,7 @@ from schemathesis.schemas import APIOperation
 from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.api.authorization import Reviewer
 from queuectl.api.server import serve
+from queuectl.app.api import rate_card
 from tests.job_kinds import JOB_KINDS
 from tests.unit.api.changing import CannedChanges
 from tests.unit.api.conftest import KEY
@@ -34,6 +35,7 @@ KNOWN = {
     "namespace": ("default", "other", BOBS),
     "kind": tuple(row.name.lower() for row in JOB_KINDS),
     "name": ("main", "waits", "mine", "zz-urgent", "team-a", "all", "a100", "zz-ended"),
+    "month": ("2026-01", "2025-12", "2026-13", "0000-01"),
 }
 EXAMPLES = 2 + profiles.examples(10)
 """For each operation, by default and in CI."""
@@ -67,6 +69,8 @@ def server() -> Iterator[str]:
                 started=url.set_result,
                 forecasts=readings,
                 changes=CannedChanges(),
+                statements=readings.statements,
+                card_of=rate_card,
             )
 
     with pytest.MonkeyPatch.context() as patch:
@@ -85,7 +89,7 @@ def operations(server: str) -> list[Operation]:
     load_all_checks()
     schema = schemathesis.openapi.from_url(f"{server}/openapi.json")
     found = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
-    assert len(found) == 39
+    assert len(found) == 42
     return found
 
 

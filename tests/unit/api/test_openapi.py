@@ -19,7 +19,7 @@ async def test_every_path_is_described_and_responds_as_described(serve: Serve) -
     assert description["openapi"].startswith("3.1")
     for path, methods in description["paths"].items():
         ((method, operation),) = methods.items()
-        values = {"namespace": "default", "kind": "job", "name": "waits"}
+        values = {"namespace": "default", "kind": "job", "name": "waits", "month": "2026-01"}
         if "clusterqueues" in path or "demand" in path:
             values["name"] = "team-a"
         if "localqueues" in path:

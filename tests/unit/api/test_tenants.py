@@ -177,8 +177,11 @@ CONTENT = {"move": {"queue": "main"}, "priority": {"priorityClass": None}, "fit"
 
 async def test_the_tables_of_this_module_have_every_path(rest: Rest) -> None:
     paths = set((await rest.get("/openapi.json"))["paths"]) - {"/healthz", "/readyz"}
-    # For a quote and a plan: tests/unit/api/test_what_ifs.py; for usage: test_usage.py.
-    assert paths == {*LISTS, *ONES, *CHANGES, "/api/v1/quote", "/api/v1/plan", "/api/v1/usage"}
+    # For a quote and a plan: tests/unit/api/test_what_ifs.py; for usage: test_usage.py; for statements:
+    # test_monthly_statements.py.
+    of_money = {f"/api/v1/statements{rest}" for rest in ("", "/{month}", "/{month}/focus")}
+    others = {"/api/v1/quote", "/api/v1/plan", "/api/v1/usage"}
+    assert paths == {*LISTS, *ONES, *CHANGES, *others, *of_money}
 
 
 @pytest.mark.parametrize("path", CHANGES)

@@ -105,6 +105,8 @@ async def test_a_month_begins_where_the_zone_says(rest: Rest) -> None:
         ("by=a,b,c,d,e", "parameter by"),
         ("month=2026-13", "parameter month"),
         ("month=2026-1", "parameter month"),
+        ("month=0000-01", "parameter month"),
+        ("month=9999-12", "parameter month"),
         ("zone=Mars/Base", "parameter zone must be the name of a time zone"),
         ("zone=/etc/passwd", "parameter zone"),
         ("month=2026-11&since=2026-11-01T00:00:00Z", "parameter month: goes without since and until"),

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from queuectl.answers.what_if.engines import TriedWhatIfs
 from queuectl.api.server import serve
+from queuectl.app.api import rate_card
 from tests.job_kinds import JOB_KINDS
 from tests.unit.api.canned import CannedReadings
 
@@ -49,6 +50,8 @@ def rest(readings: CannedReadings) -> Iterator[str]:
             refresh_seconds=0.05,
             started=started,
             forecasts=readings,
+            statements=readings.statements,
+            card_of=rate_card,
         )
 
     with _running(work) as url:

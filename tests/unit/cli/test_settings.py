@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
@@ -15,6 +16,7 @@ import queuectl
 from queuectl.core.model import policy
 from queuectl.core.model.resources import ResourceForms, Transformation
 from queuectl.importers.kueue import import_kueue
+from queuectl.ports.rates import FreePayer, LostPayer, Rate, RateCard
 from queuectl.settings import Address, ConfigurationError, Settings, load
 from tests.job_kinds import JOB_KINDS
 
@@ -246,6 +248,71 @@ def test_account_keys_are_passed_to_the_core(write: Write) -> None:
 )
 def test_account_keys_that_make_no_sense_are_refused(write: Write, keys: str, problem: str) -> None:
     assert problem in problems(write(f"accounting: {{keys: [{keys}]}}"))[0]
+
+
+RATE = "{resource: nvidia.com/gpu, from: 2026-01-01, price: '2.50'}"
+
+
+def test_a_rate_card_has_its_rates_from_the_days_of_its_zone_on(write: Write) -> None:
+    path = write(
+        "accounting:\n  zone: Europe/Berlin\n  keys: [{name: cost-center, label: cost-center}]\n  rateCard:\n"
+        "    {currency: EUR, account: cost-center, free: ByQuota, lost: Nobody, rates: [\n"
+        f"    {RATE},\n"
+        "    {resource: cpu, flavor: spot, class: low, from: '2026-07-01T06:00:00Z', price: '0.04', "
+        "listPrice: '0.1'}]}\n"
+    )
+    card = load(path, environ={}).accounting.card()
+    assert card == RateCard(
+        *("EUR", 2, "cost-center", FreePayer.BY_QUOTA, LostPayer.NOBODY),
+        (
+            Rate("nvidia.com/gpu", None, None, datetime(2025, 12, 31, 23, tzinfo=UTC), 2_500_000, 2_500_000),
+            Rate("cpu", "spot", "low", datetime(2026, 7, 1, 6, tzinfo=UTC), 40_000, 100_000),
+        ),
+    )
+    assert load(environ={}).accounting.card() is None
+
+
+@pytest.mark.parametrize(
+    ("card", "problem"),
+    [
+        ("{currency: EUR, rates: []}", "must have at least 1 entries"),
+        ("{currency: euro, rates: [RATE]}", "'euro': must match"),
+        ("{currency: EUR, decimals: 5, rates: [RATE]}", "must be at most 4"),
+        ("{currency: EUR, rates: [RATE, RATE]}", "rates[1]: is for the same as rates[0], from the same time"),
+        (
+            "{currency: EUR, account: team, rates: [RATE]}",
+            "rateCard.account is 'team', must be one of keys: []",
+        ),
+        ("{currency: EUR, free: Me, rates: [RATE]}", "must be 'Nobody', 'ByUse' or 'ByQuota'"),
+        (
+            "{currency: EUR, rates: [{resource: cpu, from: 2026-01-01, price: '-1'}]}",
+            "must be at least 0",
+        ),
+        (
+            "{currency: EUR, rates: [{resource: cpu, from: 2026-01-01, price: 1.5}]}",
+            "price",
+        ),
+        (
+            "{currency: EUR, rates: [{resource: cpu, from: 2026-01-01, price: '1e3'}]}",
+            'must be a decimal number such as "2.50"',
+        ),
+        (
+            "{currency: EUR, rates: [{resource: cpu, from: '2026-01-01T06:30:00Z', price: '1'}]}",
+            "must be a day such as 2026-07-01, or an hour of UTC such as 2026-07-01T06:00:00Z",
+        ),
+        (
+            "{currency: EUR, rates: [{resource: cpu, from: '2026-01-01T06:00:00', price: '1'}]}",
+            "must be a day such as 2026-07-01, or an hour of UTC",
+        ),
+        (
+            "{currency: EUR, rates: [{resource: cpu, from: '0001-01-01', price: '1'}]}",
+            "'0001-01-01', must be a day such as 2026-07-01",
+        ),
+    ],
+)
+def test_rates_that_make_no_sense_are_refused(write: Write, card: str, problem: str) -> None:
+    text = f"accounting: {{zone: Asia/Kathmandu, rateCard: {card.replace('RATE', RATE)}}}"
+    assert problem in problems(write(text))[0]
 
 
 def test_the_page_of_operations_has_each_setting_with_its_default() -> None:

@@ -1,0 +1,167 @@
+"""Statements and their lines, and what those of a month are computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final
+
+from sqlalchemy import select, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import ConfigKey
+from queuectl.ledger import tables as t
+from queuectl.ledger.codec import dump
+from queuectl.ledger.history.usage_hours import NOT_BOOKED, decided_before, rolled
+from queuectl.ledger.pool import ledger_call, reading
+from queuectl.ledger.read.answers import revisions_in
+from queuectl.ledger.read.usage import bookings, usage
+from queuectl.ledger.tables import SCHEMA
+from queuectl.ports.periods import Piece
+from queuectl.ports.reader import BookedOn, Revision
+from queuectl.ports.statements import BillableMonth, ChargeKind, ClosedMonth, LostHold, StatementLine
+
+_TIMEOUT: Final = 30.0
+"""Seconds of one statement."""
+_LOST_BY: Final = ", ".join(f"'{code.value}'" for code in (Code.PREEMPTED, Code.NODE_FAILURES))
+_LOST: Final = text(
+    "WITH evicted AS (SELECT d.workload, d.attempt, d.sequence, d.now, ("
+    f"SELECT max(a.sequence) FROM {SCHEMA}.attempt a WHERE a.cluster_id = d.cluster_id "
+    "AND a.workload = d.workload AND a.number = d.attempt AND a.sequence < d.sequence) AS admitted "
+    f"FROM {SCHEMA}.decision d WHERE d.cluster_id = :cluster AND d.sequence >= :first AND d.now >= :since "
+    f"AND d.now < :until AND d.verdict = 'Evicted' AND d.reason ->> 'code' IN ({_LOST_BY})) "
+    "SELECT l.cluster_queue, coalesce(l.attribution, ''), l.flavor, l.resource, "
+    "CAST(sum(CAST(l.count AS numeric) * l.amount) AS numeric), l.from_at, "
+    "least(coalesce(l.closed_at, e.now), e.now) AS ended_at, e.now "
+    f"FROM evicted e JOIN {SCHEMA}.hold_line l ON l.cluster_id = :cluster AND l.workload = e.workload "
+    "AND l.attempt = e.attempt AND l.from_seq >= e.admitted AND l.from_seq < e.sequence "
+    "WHERE (l.open OR l.to_seq > (SELECT min(admitted) FROM evicted)) AND l.count > 0 AND l.amount > 0 "
+    "AND least(coalesce(l.closed_at, e.now), e.now) > l.from_at "
+    "GROUP BY 1, 2, 3, 4, 6, 7, 8 ORDER BY 8, 1, 2, 3, 4, 6"
+)
+"""What evicted attempts held from their admission to their eviction."""
+
+
+class LedgerStatements:
+    """Implements StatementReadings for one cluster."""
+
+    def __init__(self, pool: AsyncEngine, cluster: str) -> None:
+        self._pool = pool
+        self._cluster = cluster
+
+    @ledger_call
+    async def configuration(self) -> str | None:
+        row = t.config_revision.c
+        query = select(row.spec).where(
+            row.cluster_id == self._cluster, row.kind == "Configuration", row.to_seq.is_(None)
+        )
+        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+            found: str | None = (await connection.execute(query)).scalar_one_or_none()
+        return found
+
+    @ledger_call
+    async def usage_since(self) -> datetime | None:
+        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+            state = await rolled(connection, self._cluster)
+        return state and state.since
+
+    @ledger_call
+    async def statements(self) -> list[ClosedMonth]:
+        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+            return await closed_months(connection, self._cluster)
+
+    @ledger_call
+    async def lines(self, month: str) -> list[StatementLine]:
+        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+            return await lines_of(connection, self._cluster, t.statement_line.c.month == month)
+
+    @ledger_call
+    async def corrections(self, month: str) -> list[StatementLine]:
+        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+            return await lines_of(connection, self._cluster, t.statement_line.c.of_month == month)
+
+    @ledger_call
+    async def billable(self, pieces: Sequence[Piece]) -> BillableMonth:
+        since, until = pieces[0].begins, pieces[-1].ends
+        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+            times = [await usage(connection, self._cluster, *piece) for piece in pieces]
+            revisions = [
+                Revision(ConfigKey(kind, namespace, name), spec, begin, end)
+                for kind, namespace, name, spec, begin, end in await connection.execute(
+                    revisions_in(self._cluster, since, until)
+                )
+                if kind == "ClusterQueue"
+            ]
+            if not await _is_kept(connection, self._cluster, since):
+                return BillableMonth(times, None, None)
+            return BillableMonth(times, await self._lost(connection, since, until), revisions)
+
+    async def _lost(self, connection: AsyncConnection, since: datetime, until: datetime) -> list[LostHold]:
+        first = await decided_before(connection, self._cluster, since)
+        given = {"cluster": self._cluster, "first": first, "since": since, "until": until}
+        rows = list(await connection.execute(_LOST, given))
+        booked = await bookings(connection, self._cluster, {row[1] for row in rows} - {NOT_BOOKED})
+        return [
+            LostHold(booked.get(id), queue, flavor, resource, int(amount), begins, ends, evicted_at)
+            for queue, id, flavor, resource, amount, begins, ends, evicted_at in rows
+        ]
+
+
+async def _is_kept(connection: AsyncConnection, cluster: str, since: datetime) -> bool:
+    """Whether all holds and policies from then on are kept."""
+    row = t.decision.c
+    query = select(row.sequence, row.now).where(row.cluster_id == cluster).order_by(row.sequence).limit(1)
+    first = (await connection.execute(query)).one_or_none()
+    return first is not None and (first.sequence == 1 or bool(first.now <= since))
+
+
+async def closed_months(connection: AsyncConnection, cluster: str) -> list[ClosedMonth]:
+    """The first one first."""
+    row = t.statement.c
+    columns: tuple[Any, ...] = (
+        *(row.month, row.zone, row.begins_at, row.ends_at),
+        *(row.currency, row.decimals, row.rate_card["account"].astext),
+        *(row.lines, row.total, row.digest, row.closed_at, row.closed_by),
+    )
+    query = select(*columns).where(row.cluster_id == cluster).order_by(row.month)
+    return [ClosedMonth(*found)._replace(total=int(found.total)) for found in await connection.execute(query)]
+
+
+async def lines_of(connection: AsyncConnection, cluster: str, which: Any) -> list[StatementLine]:
+    row = t.statement_line.c
+    query = select(t.statement_line).where(row.cluster_id == cluster, which).order_by(row.month, row.number)
+    return [_line(one) for one in await connection.execute(query)]
+
+
+def _line(row: Any) -> StatementLine:
+    names = (row.namespace, row.queue, row.submitter, row.user_name, row.priority_class)
+    return StatementLine(
+        kind=ChargeKind(row.kind),
+        begins=row.begins_at,
+        ends=row.ends_at,
+        booked=BookedOn(*names, row.account) if row.booked else None,
+        cluster_queue=row.cluster_queue,
+        flavor=row.flavor,
+        resource=row.resource,
+        amount=int(row.amount),
+        price=_whole(row.price),
+        list_price=_whole(row.list_price),
+        cost=int(row.cost),
+        of_month=row.of_month,
+        reason=row.reason,
+    )
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def digest_of(lines: Iterable[StatementLine]) -> str:
+    """SHA-256 of lines in their order, in hexadecimal."""
+    found = sha256()
+    for line in lines:
+        values = [*line[:1], line.begins.isoformat(), line.ends.isoformat(), *line[3:]]
+        found.update(dump(values).encode() + b"\n")
+    return found.hexdigest()
