@@ -19,6 +19,7 @@ from queuectl.core.features.usage_limits.usage import (
     Demand,
     Holder,
     LimitUsage,
+    add_demand,
     demand_for,
     demand_of,
 )
@@ -54,6 +55,10 @@ class UsageLimits(Feature):
         self.held = LimitUsage(self._rules)
         self._waiting = LimitWaiters()
         self._pending = PendingCounts()
+        self._demands: dict[WorkloadId, tuple[Assignment, Demand]] = {}
+        """What assignments of the plan under way take."""
+        self._bookings: dict[WorkloadId, tuple[Workload, Attribution]] = {}
+        """What pending workloads would be booked on."""
         self._attributions: dict[WorkloadId, tuple[int, Attribution]] = {}
         """By workload, the number of an attempt and what it is booked on, as far as that is known."""
         self._parents: dict[tuple[str, str], str | None] = {}
@@ -106,7 +111,8 @@ class UsageLimits(Feature):
     def _hold(self, entry: Entry, attempt: Attempt) -> None:
         booked = self._booked(entry)
         if booked is not None:
-            self.held.hold(entry.id, booked, attempt.assignment)
+            places = self._rules.places(booked, attempt.assignment.cluster_queue)
+            self.held.hold(entry.id, places, self._demand(entry, attempt.assignment) if places else {})
 
     def released(self, entry: Entry, attempt: Attempt, now: object) -> None:
         self.held.drop(entry.id)
@@ -123,10 +129,13 @@ class UsageLimits(Feature):
         self._answered(entry.id)
         if isinstance(decision, Admit) and decision.attribution is not None and entry.attempt is not None:
             self._attributions[entry.id] = (entry.attempt.number, decision.attribution)
+            self._bookings.pop(entry.id, None)
             self._hold(entry, entry.attempt)
 
     def changed(self, workload: WorkloadId) -> None:
         entry = self._kernel.entries.get(workload)
+        if entry is None:
+            self._bookings.pop(workload, None)
         holder = self._claimed(entry) if entry is not None and entry.attempt is None else None
         self.held.keep(workload, holder)
 
@@ -184,6 +193,7 @@ class UsageLimits(Feature):
         self._parents = {("ClusterQueue", one.name): one.cohort for one in directory.queues.values()}
         self._parents |= {("Cohort", one.name): one.parent for one in directory.cohorts.values()}
         self.held.clear()
+        self._demands.clear()
         for entry in self._waiting.all():
             self._to_route[entry.id] = entry
         entries = self._kernel.entries
@@ -207,7 +217,21 @@ class UsageLimits(Feature):
         return self._would_be_booked(entry.workload) if entry.workload is not None else None
 
     def _would_be_booked(self, workload: Workload) -> Attribution:
-        return Attribution.of(workload, self._kernel.features.account(workload))
+        account = self._kernel.features.account(workload)
+        known = self._bookings.get(workload.id)
+        if known is not None and known[0] is workload and known[1].account == account:
+            return known[1]
+        booked = Attribution.of(workload, account)
+        self._bookings[workload.id] = workload, booked
+        return booked
+
+    def _demand(self, entry: Entry, assignment: Assignment) -> Demand:
+        known = self._demands.get(entry.id)
+        if known is not None and known[0] is assignment:
+            return known[1]
+        demand = demand_of(assignment, self._rules)
+        self._demands[entry.id] = assignment, demand
+        return demand
 
     def _places(self, entry: Entry, cluster_queue: str) -> tuple[Place, ...]:
         booked = self._booked(entry)
@@ -246,6 +270,7 @@ class UsageLimits(Feature):
         return None
 
     def begin_plan(self) -> PlannedUse:
+        self._demands.clear()
         return PlannedUse(self)
 
     def lacking(
@@ -253,20 +278,18 @@ class UsageLimits(Feature):
         entry: Entry,
         assignment: Assignment,
         gone: Iterable[WorkloadId],
-        added: dict[Place, Counter[Dimension]],
+        added: Mapping[Place, Demand],
     ) -> Reason | None:
         """Return which limit has no room for an admission; None: each has. `added`: see `LimitUsage`."""
         places = self._places(entry, assignment.cluster_queue)
         if not places:
             return None
-        return self.held.lacking(places, demand_of(assignment), entry.id, gone, added)
+        return self.held.lacking(places, self._demand(entry, assignment), entry.id, gone, added)
 
-    def add(self, entry: Entry, assignment: Assignment, added: dict[Place, Counter[Dimension]]) -> None:
+    def add(self, entry: Entry, assignment: Assignment, added: dict[Place, dict[Dimension, int]]) -> None:
         """Add an admission of a plan to `added`."""
-        demand: Demand | None = None
         for place in self._places(entry, assignment.cluster_queue):
-            demand = demand or demand_of(assignment)
-            added.setdefault(place, Counter()).update(demand)
+            add_demand(added.setdefault(place, {}), self._demand(entry, assignment))
 
     def must_wait(self, entry: Entry, reason: Reason) -> None:
         if reason.limit not in (Limit.RUNNING, Limit.RESOURCES, Limit.FLAVORS) or entry.cluster_queue is None:
@@ -333,7 +356,7 @@ class PlannedUse:
 
     def __init__(self, limits: UsageLimits) -> None:
         self._limits = limits
-        self._added: dict[Place, Counter[Dimension]] = {}
+        self._added: dict[Place, dict[Dimension, int]] = {}
 
     def lacking(
         self, entry: Entry, assignment: Assignment, gone: Iterable[WorkloadId], *, observed: bool

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, Directory
 from queuectl.core.model.policy import cohorts_above
-from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind, UsageLimit
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.usage_limits import Dimension, LimitSubject, LimitTarget, SubjectKind, UsageLimit
 from queuectl.core.model.workload import Attribution
 
 _KEPT: Final = 20_000
@@ -28,6 +29,8 @@ class LimitRules:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self.limits: dict[str, UsageLimit] = {}
+        self._dimensions: dict[FlavorResource, tuple[Dimension, ...]] = {}
+        """As far as any of them limits it."""
         self._known: dict[tuple[Attribution, str], tuple[Place, ...]] = {}
         """Places by what is booked and ClusterQueue, as long as no policy changes; at most _KEPT."""
         self._by_target: dict[LimitTarget, dict[LimitSubject, list[UsageLimit]]] = {}
@@ -46,11 +49,21 @@ class LimitRules:
         if limit is not None:
             self.limits[name] = limit
             self._by_target.setdefault(limit.target, {}).setdefault(limit.subject, []).append(limit)
+        self._dimensions.clear()
         return limit != before
 
     def forget(self) -> None:
         """Policy has changed."""
         self._known.clear()
+
+    def dimensions(self, cell: FlavorResource) -> tuple[Dimension, ...]:
+        """Return in which dimensions an amount of a cell counts."""
+        found = self._dimensions.get(cell)
+        if found is None:
+            limited = {one for known in self.limits.values() for one, _ in known.most}
+            both = (Dimension(cell.flavor, cell.resource), Dimension(None, cell.resource))
+            found = self._dimensions[cell] = tuple(one for one in both if one in limited)
+        return found
 
     def places(self, booked: Attribution, cluster_queue: str) -> tuple[Place, ...]:
         """Return where the use of a workload counts, the narrowest target first."""

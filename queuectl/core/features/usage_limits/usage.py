@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -10,7 +9,7 @@ from queuectl.core.features.usage_limits.rules import LimitRules, Place, subject
 from queuectl.core.model.reasons import Code, Limit, Reason
 from queuectl.core.model.resources import Amounts, format_amount
 from queuectl.core.model.usage_limits import WORKLOADS, Dimension
-from queuectl.core.model.workload import Assignment, Attribution, WorkloadId
+from queuectl.core.model.workload import Assignment, WorkloadId
 
 Demand = Mapping[Dimension, int]
 """In base units."""
@@ -22,6 +21,7 @@ class Holder(NamedTuple):
 
     places: tuple[Place, ...]
     demand: Demand
+    """In the dimensions of limits alone."""
 
 
 class LimitUsage:
@@ -32,7 +32,7 @@ class LimitUsage:
         self._holders: dict[WorkloadId, Holder] = {}
         self._kept: dict[WorkloadId, Holder] = {}
         """For workloads that wait for their victims (C7)."""
-        self._used: dict[Place, Counter[Dimension]] = {}
+        self._used: dict[Place, dict[Dimension, int]] = {}
         """By holders and by workloads for which it is kept."""
         self.changed: set[Place] = set()
         """Places with more left than before."""
@@ -43,10 +43,9 @@ class LimitUsage:
         self._kept.clear()
         self._used.clear()
 
-    def hold(self, workload: WorkloadId, booked: Attribution, assignment: Assignment) -> None:
+    def hold(self, workload: WorkloadId, places: tuple[Place, ...], demand: Demand) -> None:
         """The workload holds this from now on."""
-        places = self._rules.places(booked, assignment.cluster_queue)
-        self._set(self._holders, workload, Holder(places, demand_of(assignment)) if places else None)
+        self._set(self._holders, workload, Holder(places, demand) if places else None)
 
     def drop(self, workload: WorkloadId) -> None:
         """It holds nothing any more."""
@@ -64,21 +63,21 @@ class LimitUsage:
             del holders[workload]
             for place in before.places:
                 used = self._used[place]
-                used.subtract(before.demand)
+                add_demand(used, before.demand, -1)
                 if not any(used.values()):
                     del self._used[place]
             self.changed.update(before.places)
         if holder is not None:
             holders[workload] = holder
             for place in holder.places:
-                self._used.setdefault(place, Counter()).update(holder.demand)
+                add_demand(self._used.setdefault(place, {}), holder.demand)
 
     def of(self, place: Place, dimension: Dimension) -> int:
         """Return what is used of a place, in base units."""
         used = self._used.get(place)
-        return used[dimension] if used is not None else 0
+        return used.get(dimension, 0) if used is not None else 0
 
-    def by_subject(self) -> Mapping[Place, Counter[Dimension]]:
+    def by_subject(self) -> Mapping[Place, Demand]:
         """Return the use of all places where any is."""
         return self._used
 
@@ -88,7 +87,7 @@ class LimitUsage:
         demand: Demand,
         workload: WorkloadId,
         gone: Iterable[WorkloadId],
-        added: Mapping[Place, Counter[Dimension]],
+        added: Mapping[Place, Demand],
     ) -> Reason | None:
         """Return which limit has too little left for `demand`; None: each has enough.
 
@@ -104,8 +103,9 @@ class LimitUsage:
                     continue
                 used = self.of(place, dimension)
                 if place in added:
-                    used += added[place][dimension]
-                used -= sum(one.demand.get(dimension, 0) for one in ended if place in one.places)
+                    used += added[place].get(dimension, 0)
+                if ended:
+                    used -= sum(one.demand.get(dimension, 0) for one in ended if place in one.places)
                 if asked + used > most:
                     return self.reason(place, dimension, asked, used)
         return None
@@ -134,11 +134,17 @@ class LimitUsage:
         )
 
 
-def demand_of(assignment: Assignment) -> Demand:
-    """Return what an assignment takes: by flavor, in all flavors, and one workload."""
+def add_demand(total: dict[Dimension, int], demand: Demand, times: int = 1) -> None:
+    """Add `times` the demand to a total."""
+    for dimension, amount in demand.items():
+        total[dimension] = total.get(dimension, 0) + times * amount
+
+
+def demand_of(assignment: Assignment, rules: LimitRules) -> Demand:
+    """Return what an assignment takes that limits count: by flavor, in all flavors, and one workload."""
     found: dict[Dimension, int] = {ONE_WORKLOAD: 1}
-    for (flavor, resource), amount in assignment.usage().items():
-        for dimension in (Dimension(flavor, resource), Dimension(None, resource)):
+    for cell, amount in assignment.usage().items():
+        for dimension in rules.dimensions(cell):
             found[dimension] = found.get(dimension, 0) + amount
     return found
 
