@@ -26,6 +26,7 @@ _OF_OBJECT: Final[Mapping[str, FinalOutcome]] = {
     WorkloadOutcome.SUCCEEDED: FinalOutcome.SUCCEEDED,
     WorkloadOutcome.FAILED: FinalOutcome.FAILED,
     WorkloadOutcome.DELETED: FinalOutcome.CANCELLED,
+    WorkloadOutcome.TIMED_OUT: FinalOutcome.TIMED_OUT,
 }
 _OF_EVICTION: Final = {
     Code.MAXIMUM_EXECUTION_TIME_EXCEEDED: FinalOutcome.TIMED_OUT,

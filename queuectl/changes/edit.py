@@ -19,7 +19,7 @@ from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, RELEASE_ANNOTATION, STOPPED_ANNOTATION
-from queuectl.kinds.stop_annotations import render_release, stopped_attempt
+from queuectl.kinds.stop_annotations import recorded_stop, render_release
 from queuectl.kinds.workloads import HOLD_ANNOTATION, HOLD_VERB, REASON_ANNOTATION, finished
 from queuectl.kube.errors import ApiError, Forbidden, NotFound
 from queuectl.kube.reviews import user_name
@@ -204,7 +204,8 @@ async def force_release(session: Session, target: WorkloadTarget, reason: str) -
     if runs(now, target.row) and not over(now, target.row):
         raise NotStopped(f"{target} runs: `queuectl hold` stops it first")
     annotations, workload = part(now, "metadata", "annotations"), WorkloadId(str(uid(now)))
-    attempt = stopped_attempt(annotations.get(STOPPED_ANNOTATION), workload)
+    stop = recorded_stop(annotations.get(STOPPED_ANNOTATION), workload)
+    attempt = stop.attempt if stop is not None else None
     if attempt is None and (admission := parse(annotations.get(ADMISSION_ANNOTATION), workload)) is not None:
         attempt = admission.attempt.number
     if attempt is None:

@@ -41,7 +41,7 @@ def wait(options: Options, workload: str, namespace: str | None, condition: str,
     """Wait until a workload has started or is finished.
 
     Exit code 0 if it has started, or has finished with success. 1 if it has failed, was deleted, ended
-    without a start, or is Deactivated (its run time is used up, or too many starts failed), and after
+    without a start, reached its run time limit, or is Deactivated (too many starts failed), and after
     --timeout. 2 if it cannot be read.
     """
     server, path, found = call(_first(options, workload, contexts.namespace(options, namespace)))
@@ -122,7 +122,7 @@ def _show(
 
 
 def _outcome(server: Server, path: tuple[str, ...]) -> str:
-    """Of a workload that is over: Succeeded, Failed or Deleted."""
+    """Of a workload that is over: Succeeded, Failed, TimedOut or Deleted."""
     history = server.all((*path, "history"), {})["items"]
     found = (item["details"].get("outcome") for item in reversed(history))
     return next((str(outcome) for outcome in found if outcome), "Finished")

@@ -147,8 +147,8 @@ def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
         )
     if seen is None or entry.workload is None or not entry.current:
         return None
-    if seen.finished:  # L2
-        return Retire(entry.id, entry.ref, None, seen.finished) if entry.recorded is not None else None
+    if (outcome := over(entry)) is not None:  # L2
+        return Retire(entry.id, entry.ref, None, outcome) if entry.recorded is not None else None
     if may_have_pods(entry, directory):
         return _LEFT_OVER
     if (unrecorded := to_be_queued(entry, directory)) is not None:
@@ -158,6 +158,19 @@ def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
     if not seen.suspended and charged_to(entry) is not None and _can_be_charged(entry.workload):
         return _adoption(entry, directory)
     return None
+
+
+def over(entry: Entry) -> WorkloadOutcome | None:
+    """Return how it ended, as its object says; None: it waits, runs, or holds quota.
+
+    The recorded stop of another attempt than the last one of the ledger says nothing: others followed, or
+    the ledger lost decisions (L30).
+    """
+    seen = entry.observation
+    if seen is None or entry.attempt is not None:
+        return None
+    stopped = seen.stopped.attempt if seen.stopped is not None else None
+    return seen.over if entry.recorded is None or stopped == entry.attempts else seen.finished
 
 
 def to_be_queued(entry: Entry, directory: Directory) -> Enqueue | None:
@@ -396,7 +409,7 @@ def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observatio
 
 
 def _evicting(entry: Entry) -> Step | None:
-    attempt = entry.attempt
+    attempt, seen = entry.attempt, entry.observation
     assert attempt is not None
     if (ended := _ended(entry)) is not None:
         return ended
@@ -405,6 +418,8 @@ def _evicting(entry: Entry) -> Step | None:
     if _runs_again(entry):  # L31
         return Resend(Verb.STOP)
     if entry.pods_gone and not entry.bound:
+        if seen is not None and seen.suspended and seen.stopped == (attempt.number, True):  # L13
+            return Retire(entry.id, entry.ref, attempt.number, WorkloadOutcome.TIMED_OUT)
         return Release(entry.id, entry.ref, attempt.number, "nothing of it is alive")
     if entry.pods_gone:  # the watch of pods is behind, or these are others than were counted (M9)
         return _forced(entry, attempt)

@@ -259,7 +259,7 @@ def _rebuild(state: EngineState, name: str) -> None:
 def _observe(state: EngineState, workload: Workload, observation: Observation, batch: _Batch) -> None:
     entry = state.entries.get(workload.id)
     if entry is None:
-        if observation.finished:
+        if observation.over is not None:
             return  # it finished before its first observation
         entry = Entry(workload.id, workload.ref)
         entry.queue = workload.queue

@@ -15,7 +15,7 @@ from queuectl.core.directory import Directory
 from queuectl.core.due import DueSteps
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Features
-from queuectl.core.lifecycle import Resend, Step, may_have_pods, next_time, remaining, step
+from queuectl.core.lifecycle import Resend, Step, may_have_pods, next_time, over, remaining, step
 from queuectl.core.limits import AdmissionLimit, Limits
 from queuectl.core.model.policy import (
     LocalQueueName,
@@ -148,7 +148,7 @@ class EngineState:
             entry.unacknowledged = what.verb
             what = self.step(entry)
         self.due_steps.set(entry, what)
-        ended = entry.gone or (entry.observation and entry.observation.finished)
+        ended = entry.gone or over(entry) is not None
         if what is None and entry.recorded is None and ended:
             self.drop(entry)  # it ended before anything was decided about it
             return
@@ -236,7 +236,7 @@ class EngineState:
                 return  # the ledger does not have it: nothing can be recorded of it
             entry.ineligible = Reason(code=Code.LEDGER_MISMATCH, node=self.root(entry) or None)
         seen = entry.observation
-        waits = seen is not None and seen.suspended and not seen.finished and entry.current
+        waits = seen is not None and seen.suspended and over(entry) is None and entry.current
         waits = waits and not may_have_pods(entry, self.directory)
         if entry.ineligible is not None or not waits or entry.cluster_queue is None:
             self.leave(entry)

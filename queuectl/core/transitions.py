@@ -85,6 +85,7 @@ ROWS: Final = (
     TransitionRow("another client starts it", pending=_ADMITTED),
     TransitionRow("its object runs by an attempt that the ledger lost", _ADMITTED, _RELEASED, _RELEASED),
     TransitionRow("nothing of it is alive any more", evicting=_RELEASED),
+    TransitionRow("the same, and its run time limit stopped it", evicting=_FINISHED),
     TransitionRow("an admin releases its quota by force", evicting=_RELEASED),
 )
 _COLUMNS: Final = ((Phase.PENDING, 1), (Phase.ADMITTED, 2), (Phase.EVICTING, 3))

@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from queuectl.core.model.reasons import Code, Reason, redacted
-from queuectl.core.model.workload import Effect, ForcedRelease, WorkloadId
+from queuectl.core.model.workload import Effect, ForcedRelease, RecordedStop, WorkloadId
 from queuectl.kinds.admission import rfc3339
 from queuectl.kinds.json_fields import BadField, clean, integer
 
@@ -59,17 +59,19 @@ def _devices(effect: Effect) -> dict[str, int]:
     return {name: amount for name, amount in sorted(held.items()) if "/" in name}
 
 
-def stopped_attempt(annotation: object, workload: WorkloadId) -> int | None:
-    """The attempt whose stop it records; None if it is malformed or of another workload."""
+def recorded_stop(annotation: object, workload: WorkloadId) -> RecordedStop | None:
+    """The stop that it records; None if it is malformed or of another workload."""
     if not isinstance(annotation, str) or len(annotation) > MAX_STOPPED:
         return None
     try:
         read = orjson.loads(annotation)
         if not isinstance(read, Mapping) or read.get("workload") != workload:
             return None
-        return integer(read, "attempt", "", default=None, low=1)
+        attempt = integer(read, "attempt", "", default=None, low=1)
     except (orjson.JSONDecodeError, UnicodeEncodeError, BadField, RecursionError):
         return None
+    code = read.get("code")
+    return None if attempt is None else RecordedStop(attempt, code == Code.MAXIMUM_EXECUTION_TIME_EXCEEDED)
 
 
 MAX_RELEASE: Final = 1_000

@@ -18,6 +18,7 @@ from queuectl.core.model.workload import (
     Observation,
     PodCount,
     PodSet,
+    RecordedStop,
     Workload,
     WorkloadId,
     WorkloadOutcome,
@@ -50,7 +51,7 @@ from queuectl.kinds.reserved_keys import (
     STOPPED_ANNOTATION,
     SUBMITTER_ANNOTATION,
 )
-from queuectl.kinds.stop_annotations import forced_release, stopped_attempt
+from queuectl.kinds.stop_annotations import forced_release, recorded_stop
 
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"
 REASON_ANNOTATION: Final = "queuectl.dev/reason"
@@ -153,8 +154,7 @@ class _Marks(NamedTuple):
     """What queuectl has written on an object."""
 
     admission: AdmissionAnnotation | None
-    stopped: int | None
-    """The attempt whose stop is recorded."""
+    stopped: RecordedStop | None
     reduced: tuple[PodCount, ...]
     """Fields that its last start reduced."""
     release: ForcedRelease | None
@@ -162,9 +162,9 @@ class _Marks(NamedTuple):
 
 def _marks(kind: JobKind, obj: Json, annotations: Json, workload: WorkloadId) -> _Marks:
     admission = parse(annotations.get(ADMISSION_ANNOTATION), workload)
-    stopped = stopped_attempt(annotations.get(STOPPED_ANNOTATION), workload)
+    stopped = recorded_stop(annotations.get(STOPPED_ANNOTATION), workload)
     release = forced_release(annotations.get(RELEASE_ANNOTATION), workload)
-    return _Marks(admission, stopped, reduced(kind, obj, admission, stopped), release)
+    return _Marks(admission, stopped, reduced(kind, obj, admission, stopped and stopped.attempt), release)
 
 
 def _elastic(kind: JobKind, obj: Json, honoured: QueueLabels) -> tuple[Elastic | None, Reason | None]:

@@ -109,6 +109,7 @@ class WorkloadOutcome(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     DELETED = "Deleted"
+    TIMED_OUT = "TimedOut"  # its run time limit ended it (L13); its object stays suspended
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -218,6 +219,12 @@ class ForcedRelease(NamedTuple):
     reason: str
 
 
+class RecordedStop(NamedTuple):
+    attempt: int
+    timed_out: bool = False
+    """By its run time limit (L13)."""
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class Observation:
     """The state of a workload's object, as last read."""
@@ -262,10 +269,16 @@ class Observation:
     """Fields that a start with fewer pods than requested reduces (F9)."""
     reduced: tuple[PodCount, ...] = ()
     """Fields that its last start reduced: a stop restores them."""
-    stopped: int | None = None
-    """The attempt whose stop is recorded on it, until its next start."""
+    stopped: RecordedStop | None = None
+    """Its last stop, recorded on it until its next start."""
     release: ForcedRelease | None = None
     """In its reserved-release annotation."""
+
+    @property
+    def over(self) -> WorkloadOutcome | None:
+        """How it ended, where no attempt is open (L2); None: it waits or runs."""
+        timed_out = self.suspended and self.stopped is not None and self.stopped.timed_out
+        return self.finished or (WorkloadOutcome.TIMED_OUT if timed_out else None)
 
     def outdated_by(self, last: Observation) -> bool:
         """Return whether it is older than `last`: a read may overtake a watch event."""

@@ -33,7 +33,7 @@ def differences(ledger: LedgerSnapshot, objects: Iterable[WorkloadObserved]) -> 
     found: list[LedgerFinding] = []
     for event in objects:
         known = stored.pop(event.workload.id, None)
-        if event.observation.finished is None and event.workload.owner is None:
+        if event.observation.over is None and event.workload.owner is None:
             found += _of_object(event.workload, event.observation, known, unacknowledged)
     for one in stored.values():
         found.append(

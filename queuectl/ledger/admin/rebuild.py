@@ -55,7 +55,7 @@ async def rebuild(url: str, cluster_id: str, found: Iterable[Found]) -> int:
 
 
 def _holds(seen: Observation) -> bool:
-    if seen.admission is None or seen.finished is not None:
+    if seen.admission is None or seen.over is not None:
         return False
     return not seen.suspended or seen.quiet is not True
 

@@ -24,24 +24,23 @@ async def label(world: World, name: str, value: str | None) -> None:
     await world.merge(name, {"metadata": {"labels": {LIMIT: value}}})
 
 
-async def test_a_job_past_its_run_time_limit_is_stopped_and_runs_again_without_the_label(
-    world: World,
-) -> None:
+async def test_a_job_past_its_run_time_limit_is_stopped_and_over(world: World) -> None:
     body = job("long", template=pod_template(8, seconds=600))
     body["metadata"]["labels"][LIMIT] = "2"
     await world.submit(body)
-    reason = await world.reason_is("long", "Deactivated")
-    assert "2 s" in reason["detail"]
+    await world.phase("long", "Finished")
     assert (await world.get("long"))["spec"]["suspend"] is True
     await world.nothing_used(world.namespace)
-    assert (await verdicts(world, "long"))[:4] == ["Queued", "Admitted", "Evicted", "Released"]
-    told = await world.site.queuectl("explain", "job/long", "-n", world.namespace)
-    assert HOLD in told.out
-    await world.annotate("long", HOLD, "true")
-    await world.reason_is("long", "OnHold")
-    await label(world, "long", None)
-    await world.annotate("long", HOLD, None)
-    await world.started("long")
+    assert await verdicts(world, "long") == ["Queued", "Admitted", "Evicted", "Retired"]
+    told = await world.site.queuectl("get", "workloads", "--phase", "finished", "-n", world.namespace)
+    assert "TimedOut" in told.out
+    waited = await world.site.queuectl("wait", "job/long", "-n", world.namespace, "--for", "finished")
+    assert waited.code == 1
+    assert "TimedOut" in waited.err
+    await label(world, "long", "600")
+    await world.submit(job("next", template=pod_template(8, seconds=1)))
+    await world.phase("next", "Finished")
+    assert await verdicts(world, "long") == ["Queued", "Admitted", "Evicted", "Retired"], "it is over"
 
 
 async def test_a_run_time_limit_that_is_no_number_makes_the_job_misconfigured(world: World) -> None:

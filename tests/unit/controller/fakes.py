@@ -18,6 +18,7 @@ from queuectl.core.model.events import (
     WorkloadGone,
     WorkloadObserved,
 )
+from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     AttemptState,
@@ -26,6 +27,7 @@ from queuectl.core.model.workload import (
     ForReaders,
     LedgerSnapshot,
     ObjectRef,
+    RecordedStop,
     Workload,
     WorkloadId,
     WorkloadOutcome,
@@ -130,6 +132,8 @@ class Job:
     stops: int = 0
     ready: bool | None = None
     pods_ready: int | None = None
+    timed_out: bool = False
+    """The record of its last stop, until its next start, says that its run time limit ended it."""
     ended: int = 0
     """Number of its pods that have ended for good."""
 
@@ -210,6 +214,7 @@ class JobCluster:
             generation=job.generation,
             ready=job.ready,
             reclaimable=(("main", job.ended),) if job.ended else (),
+            stopped=RecordedStop(job.attempt, job.timed_out) if job.attempt and job.suspended else None,
             pods_ready=job.pods_ready,
         )
         return WorkloadObserved(job.workload, state)
@@ -239,7 +244,7 @@ class JobCluster:
         if job.generation != effect.observation.generation:
             return EffectSettled(effect.key, Result.REFUSED), self.seen(effect.key.workload)
         job.suspended, job.attempt, job.generation = False, effect.key.attempt, job.generation + 1
-        job.pods = effect.attempt.assignment.pods
+        job.pods, job.timed_out = effect.attempt.assignment.pods, False
         job.starts.append(effect.key.attempt)
         self._crashes.boundary("after start")
         self.emit([self.seen(effect.key.workload)])
@@ -258,6 +263,8 @@ class JobCluster:
             return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.key.workload)
         if not job.suspended:
             job.suspended, job.generation, job.pods = True, job.generation + 1, 0
+            why = effect.eviction.reason.code if effect.eviction is not None else None
+            job.timed_out = why is Code.MAXIMUM_EXECUTION_TIME_EXCEEDED
             job.stops += 1
         self._crashes.boundary("after stop")
         self.emit([self.seen(effect.key.workload)])

@@ -52,6 +52,7 @@ from queuectl.core.model.workload import (
     PastAttempts,
     Phase,
     PodSetAssignment,
+    RecordedStop,
     StoredWorkload,
     Verb,
     Workload,
@@ -83,10 +84,12 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles.engine_state import entries
 from tests.unit.core.node_worlds import node
 
 LQ = local_queue("lq", "cq")
 ID = WorkloadId("uid-a")
+TIMED_OUT = RecordedStop(1, timed_out=True)
 LIMIT, TIMEOUT = 100, 30
 SETTINGS = SchedulingConfiguration(
     pods_ready_timeout=TIMEOUT, requeueing=RequeuingStrategy(base_seconds=60, most_seconds=200)
@@ -251,6 +254,9 @@ EVENTS: dict[str, Callable[[Life], object]] = {
         suspended=False, generation=life.generation + 1, admission=lost_attempt()
     ),
     "nothing of it is alive any more": lambda life: life.stopped() if life.phase is Phase.EVICTING else None,
+    "the same, and its run time limit stopped it": lambda life: (
+        end_by_limit(life) if life.phase is Phase.EVICTING else None
+    ),
     "an admin releases its quota by force": lambda life: release_by_force(life),
 }
 
@@ -270,6 +276,12 @@ PAGE = Path(__file__).parents[3] / "docs" / "scheduling.md"
 P, A_, E = Phase.PENDING, Phase.ADMITTED, Phase.EVICTING
 UNREADY = ("its pods are not ready in time", "its start is denied, or refused after an edit")
 """Of a workload that runs, and whose pods have not been ready yet."""
+
+
+def end_by_limit(life: Life) -> None:
+    life.settle()
+    life.see(suspended=True, stopped=TIMED_OUT)
+    life.count_pods()
 
 
 def leave_room(life: Life) -> None:
@@ -788,3 +800,59 @@ def test_replaced_timers_do_not_accumulate() -> None:
         timers.set("a", T0 + timedelta(seconds=number))
     assert len(timers._heap) < 40
     assert timers.take(T0 + timedelta(days=1)) == ["a"]
+
+
+# --- a run time limit ends the work
+
+
+def timed_out() -> Life:
+    """Its object records the stop of its first attempt, by its run time limit."""
+    life = Life().admitted()
+    life.wait(LIMIT)
+    life.settle()
+    life.see(suspended=True, stopped=TIMED_OUT)
+    return life
+
+
+def test_a_workload_past_its_run_time_limit_is_over_when_its_pods_are_gone() -> None:
+    life = timed_out()
+    assert life.phase is Phase.EVICTING, "its quota is held until then"
+    (retire,) = life.count_pods()
+    assert retire == Retire(ID, life.one.ref, 1, WorkloadOutcome.TIMED_OUT)
+    assert life.see(suspended=True, stopped=TIMED_OUT) == []
+    life.one = replace(life.one, max_run_seconds=None)
+    assert life.see(suspended=True, stopped=TIMED_OUT) == [], "a higher limit comes too late"
+    assert life.wait(10**6) == []
+
+
+def test_a_controller_that_starts_does_not_queue_what_its_run_time_limit_has_ended() -> None:
+    world = World(queue("cq", 4), LQ)
+    world.tell(observed(A, suspended=True, stopped=TIMED_OUT, quiet=True))
+    assert world.run() == []
+    assert ID not in entries(world.engine)
+
+
+def test_a_run_time_limit_whose_stop_is_not_recorded_deactivates() -> None:
+    """Its annotations have no room for the record: what is not remembered on the object would be queued."""
+    life = Life().admitted()
+    life.wait(LIMIT)
+    life.settle()
+    life.see(suspended=True)
+    life.count_pods()
+    assert (life.phase, life.code) == (Phase.PENDING, Code.DEACTIVATED)
+
+
+def test_quota_of_a_timed_out_workload_that_is_released_by_force_is_not_taken_again() -> None:
+    life = timed_out()
+    mark = ForcedRelease(1, "ann", "stuck")
+    life.see(suspended=True, stopped=TIMED_OUT, release=mark)
+    assert life.phase is Phase.FINISHED
+    outcomes = [one.outcome for one in life.made if isinstance(one, Retire)]
+    assert outcomes == [WorkloadOutcome.TIMED_OUT]
+
+
+def test_a_workload_that_another_client_started_after_its_time_limit_is_charged_as_debt() -> None:
+    life = timed_out()
+    life.count_pods()
+    (admit,) = (d for d in life.see(suspended=False) if isinstance(d, Admit))
+    assert admit.attempt.debt

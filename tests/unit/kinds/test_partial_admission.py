@@ -314,7 +314,7 @@ def test_an_object_without_annotations_gets_the_record_too() -> None:
 
 def test_the_next_start_removes_the_record() -> None:
     waiting = stopped(started(partly(), 4), 4)
-    assert read(waiting)[1].stopped == 1
+    assert read(waiting)[1].stopped == (1, False)
     assert STOPPED not in started(waiting, 4, attempt=2)["metadata"]["annotations"]
 
 

@@ -392,3 +392,25 @@ def test_a_required_topology_of_kueue_s_is_honoured_with_its_labels(annotation: 
         event = observe(JOB, obj, honoured)
         assert event is not None
         assert [one.topology for one in event.workload.pod_sets] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("code", "suspended", "over"),
+    [
+        ("MaximumExecutionTimeExceeded", True, WorkloadOutcome.TIMED_OUT),
+        ("MaximumExecutionTimeExceeded", False, None),
+        ("Preempted", True, None),
+    ],
+)
+def test_a_recorded_stop_by_the_run_time_limit_ends_a_suspended_object(
+    code: str, suspended: bool, over: WorkloadOutcome | None
+) -> None:
+    obj = job(suspend=suspended)
+    record = {"workload": UID, "attempt": 2, "code": code}
+    obj["metadata"]["annotations"] = {"queuectl.dev/reserved-stopped": json.dumps(record)}
+    seen = _seen(obj).observation
+    assert seen.stopped is not None
+    assert (seen.stopped.attempt, seen.over) == (2, over)
+    record["workload"] = "another"
+    obj["metadata"]["annotations"] = {"queuectl.dev/reserved-stopped": json.dumps(record)}
+    assert _seen(obj).observation.over is None

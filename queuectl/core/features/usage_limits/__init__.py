@@ -308,7 +308,7 @@ class UsageLimits(Feature):
     def waits(self, entry: Entry, *, eligible: bool) -> Reason | None:
         self._renew()
         seen = entry.observation
-        finished = seen is not None and seen.finished is not None
+        finished = seen is not None and seen.over is not None
         if not eligible or entry.cluster_queue is None or finished:
             self._answered(entry.id)
             self._waiting.leave(entry.id)
