@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from pydantic import Field
@@ -29,9 +30,9 @@ from queuectl.core.model.resources import format_amount
 from queuectl.core.model.what_if import ChangeKind, PolicyChange, Start
 from queuectl.core.model.workload import ConfigKey, PodSet, Workload
 from queuectl.kinds.jobs import JobKind
-from queuectl.kinds.json_fields import BadField
+from queuectl.kinds.json_fields import BadField, clean
 from queuectl.kinds.pod_sizes import Smaller, asked
-from queuectl.kinds.policy import POLICY_KINDS, policy_event
+from queuectl.kinds.policy import POLICY_KINDS, policy_event, similar_field, unknown_fields
 from queuectl.kinds.sample import as_created
 from queuectl.ports.reader import NotAtRest, WhatIfs
 
@@ -43,6 +44,10 @@ MAX_OBJECTS: Final = 2_000
 MAX_YAML: Final = 64 * 1024
 """Less: it takes longer to parse than JSON."""
 
+MOST_WARNINGS: Final = 100
+"""Unknown fields that one plan names."""
+MAX_FIELD: Final = 253
+"""Characters of the path of one."""
 MOST_AFFECTED: Final = 1000
 """Workloads that one plan names."""
 TRY_SECONDS: Final = 20.0
@@ -122,6 +127,13 @@ class Inactive(Document):
     condition: Condition
 
 
+class PlanWarning(Document):
+    object: str
+    """Such as `ClusterQueue/team-a`."""
+    field: str
+    message: str
+
+
 class PlannedPolicy(Committed):
     """What another policy decides as soon as it is in force. Nothing is written."""
 
@@ -133,6 +145,9 @@ class PlannedPolicy(Committed):
         description="The first 1,000 by name. A workload may be evicted, and then admitted or stranded."
     )
     inactive: tuple[Inactive, ...]
+    warnings: tuple[PlanWarning, ...] = Field(
+        description="Fields of the objects that do not exist: an API server drops them."
+    )
 
 
 class QuoteThreat(Document):
@@ -204,7 +219,9 @@ def _fit(kind: JobKind, pod_sets: Sequence[PodSet], change: what_if.Change) -> F
     return None if way is None else Fit(gpus=way.devices, pods=way.pods, pod_set=way.pod_set)
 
 
-def _planned(plan: what_if.PlannedPolicy, committed: dict[str, Any]) -> PlannedPolicy:
+def _planned(
+    plan: what_if.PlannedPolicy, warnings: tuple[PlanWarning, ...], committed: dict[str, Any]
+) -> PlannedPolicy:
     """For a caller that may read all workloads."""
     numbers = Counter(one.change for one in plan.affected)
     return PlannedPolicy(
@@ -222,6 +239,7 @@ def _planned(plan: what_if.PlannedPolicy, committed: dict[str, Any]) -> PlannedP
             for one in plan.affected[:MOST_AFFECTED]
         ),
         inactive=tuple(Inactive.of(cluster_queue=name, condition=one) for name, one in plan.inactive),
+        warnings=warnings,
         **committed,
     )
 
@@ -356,11 +374,13 @@ class WhatIfRoutes:
                 "clusterqueues",
             )
         # In a thread: a thousand objects take a tenth of a second.
-        changes = await asyncio.to_thread(policy_changes, await requests.policy_objects(question))
+        content = await requests.policy_objects(question)
+        changes = await asyncio.to_thread(policy_changes, content)
+        warnings = await asyncio.to_thread(_unknown_fields, content)
         sight = self._source.sight()
         of = basis.everything(sight.state, now(sight))
         plan = await self._tried(question, lambda: self._what_ifs.plan(of, changes))
-        return _planned(plan, committed(sight))
+        return _planned(plan, warnings, committed(sight))
 
     async def _tried(self, question: Question, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """Raises a 503 for a state that cannot be tried, and after TRY_SECONDS."""
@@ -423,6 +443,18 @@ def policy_changes(content: Mapping[str, Any]) -> list[PolicyObserved | PolicyGo
     if not changes:
         raise bad_request("there is nothing to try: give objects or deleted")
     return changes
+
+
+def _unknown_fields(content: Mapping[str, Any]) -> tuple[PlanWarning, ...]:
+    """The unknown fields of objects that `policy_changes` has read."""
+    found: list[PlanWarning] = []
+    for number, one in enumerate(content.get("objects", [])):
+        name = str(_key(f"objects[{number}]", one))
+        for path in islice(unknown_fields(one), MOST_WARNINGS - len(found)):
+            near = similar_field(one["kind"], path)
+            message = f"no such field: it has no effect{f', did you mean {near}?' if near else ''}"
+            found.append(PlanWarning(object=name, field=clean(path, MAX_FIELD), message=message))
+    return tuple(found)
 
 
 def _key(place: str, one: Any) -> ConfigKey:

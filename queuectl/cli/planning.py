@@ -30,7 +30,8 @@ from queuectl.cli.submitting import submissions_of
 def plan(options: Options, names: tuple[str, ...], deleted: tuple[str, ...]) -> None:
     """Tell which workloads the policy of FILE would admit, evict and strand at once.
 
-    FILE is YAML or JSON, a folder of such files, or - for stdin. Nothing is written: it is a dry run on the
+    It warns of fields that do not exist, which an API server drops. FILE is YAML or JSON, a folder of such
+    files, or - for stdin. Nothing is written: it is a dry run on the
     state of now. It needs the right to list all workloads.
     """
     body = {"objects": _objects(names), "deleted": [_deleted(one) for one in deleted]}
@@ -45,6 +46,8 @@ def plan(options: Options, names: tuple[str, ...], deleted: tuple[str, ...]) -> 
     for one in found["inactive"]:
         text = f"ClusterQueue {one['clusterQueue']} would not be active: {one['condition']['message']}"
         click.echo(printable(text))
+    for one in found["warnings"]:
+        click.echo(printable(f"Warning: {one['object']} {one['field']}: {one['message']}"))
     if found["items"]:
         click.echo()
         table_of(_FIELDS, found["items"])

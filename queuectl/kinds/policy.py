@@ -6,7 +6,10 @@ Both use the same models, so that a stored spec is read as it was when it was in
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -112,27 +115,74 @@ def drop_unknown(obj: dict[str, Any]) -> list[str]:
 
     Returns the paths.
     """
+    return list(_unknown(obj, drop=True))
+
+
+def unknown_fields(obj: Json) -> Iterator[str]:
+    """The paths of unknown fields of a valid policy object, which the API server drops."""
+    return _unknown(obj, drop=False)
+
+
+def _unknown(obj: Json, *, drop: bool) -> Iterator[str]:
     model = POLICY_KINDS[obj["kind"]].model
     known = model.model_validate({field: obj[field] for field in model.model_fields if field in obj})
     fields = known.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return list(_prune(obj, fields, kept=("apiVersion", "kind", "metadata", "status")))
+    return _prune(obj, fields, drop, kept=("apiVersion", "kind", "metadata", "status"))
 
 
-def _prune(content: Any, known: Any, kept: Iterable[str] = (), path: str = "") -> Iterator[str]:
-    """Remove from `content` what is not in `known`, except `kept`; yields the paths."""
+def similar_field(kind: str, path: str) -> str | None:
+    """The field of a policy object that has a similar name in the place of an unknown one, at this path.
+
+    None: there is none.
+    """
+    *above, name = _STEP.split(path)
+    schema = _schema(kind)
+    node: Json = schema
+    for step in filter(None, above):
+        inner: Json | None = node.get("items") if step.isdecimal() else node.get("properties", {}).get(step)
+        node = _resolved(inner or {}, schema)
+    fields = {field.lower(): field for field in node.get("properties", {})}
+    near = get_close_matches(name[:_LONGEST].lower(), fields, n=1, cutoff=_SIMILAR)
+    return fields[near[0]] if near else None
+
+
+_STEP: Final = re.compile(r"[.\[\]]")
+_SIMILAR: Final = 0.6
+_LONGEST: Final = 60
+"""Characters of a name that are compared."""
+
+
+@cache
+def _schema(kind: str) -> Json:
+    return POLICY_KINDS[kind].model.model_json_schema(by_alias=True)
+
+
+def _resolved(node: Json, schema: Json) -> Json:
+    """The object of a JSON schema that a reference, or a choice beside null, stands for."""
+    while "$ref" in node or "anyOf" in node:
+        if "anyOf" in node:
+            node = next(one for one in node["anyOf"] if one.get("type") != "null")
+        else:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+    return node
+
+
+def _prune(content: Any, known: Any, drop: bool, kept: Iterable[str] = (), path: str = "") -> Iterator[str]:
+    """Yield the paths in `content` of what is not in `known`, except `kept`; `drop`: and remove it."""
     if isinstance(content, dict) and isinstance(known, dict):
         for key in list(content):
             if key in kept:
                 continue
             inner = f"{path}.{key}" if path else key
             if key in known:
-                yield from _prune(content[key], known[key], path=inner)
+                yield from _prune(content[key], known[key], drop, path=inner)
             else:
-                del content[key]
+                if drop:
+                    del content[key]
                 yield inner
     elif isinstance(content, list) and isinstance(known, list):
         for number, (item, other) in enumerate(zip(content, known, strict=True)):
-            yield from _prune(item, other, path=f"{path}[{number}]")
+            yield from _prune(item, other, drop, path=f"{path}[{number}]")
 
 
 def parse_policy(key: ConfigKey, spec: str) -> Policy:

@@ -33,6 +33,7 @@ function Answer({ of }) {
   const rows = of.items.filter((one) => !only || one.change === only);
   return html`<ul class="tiles" aria-label="At once">${tiles.map(([label, value]) => html`<li class=${value ? TONES[label] : ""}><span class="label">${label}</span><span class="value">${grouped(value)}</span></li>`)}</ul>
     ${of.inactive.map((one) => html`<p class="notice bad"><${QueueLink} name=${one.clusterQueue} /> would not be active: ${one.condition.message}</p>`)}
+    ${of.warnings.map((one) => html`<p class="notice">${one.object} ${one.field}: ${one.message}</p>`)}
     <${Panel} title="Workloads" note=${of.items.length ? counted(of.items.length, "workload") : ""}
       aside=${of.items.length > 0 && html`<${Choice} label="Change" values=${[["", "All"], ...tiles.filter(([, value]) => value).map(([label]) => [label, label])]} value=${only} onChange=${setOnly} />`}>
       ${rows.length ? html`<${Table} cards label="What the policy would decide" columns=${[["Workload", ""], ["Becomes", ""], ["Where, or why", "grow"]]}>

@@ -135,6 +135,29 @@ async def test_a_bad_plan_is_refused_with_object_and_field(serve: Serve, body: A
     assert says in await rest.refused(rest.client.post("/api/v1/plan", json=body), 400)
 
 
+async def test_a_plan_names_fields_that_do_not_exist_and_what_may_be_meant(serve: Serve) -> None:
+    rest = await serve(ledger())
+    spec = json.loads(queue_spec(13, cohort="all"))
+    spec["preemptions"] = {"withinClusterQueue": "Any"}
+    spec["resourceGroups"][0]["flavors"][0]["resources"][0]["borowingLimit"] = 1
+    cohort = {"kind": "Cohort", "metadata": {"name": "all"}, "spec": {"": 1, "zzzz": 2}, "spex": {}}
+    body = {"objects": [{**LARGER["objects"][0], "spec": spec}, cohort]}
+    found = await planned(rest, body)
+    assert found["admitted"] == 1
+    hints = {(one["object"], one["field"]): one["message"].partition(", ")[2] for one in found["warnings"]}
+    quota = "spec.resourceGroups[0].flavors[0].resources[0]"
+    assert hints == {
+        ("ClusterQueue/team-a", f"{quota}.borowingLimit"): "did you mean borrowingLimit?",
+        ("ClusterQueue/team-a", "spec.preemptions"): "did you mean preemption?",
+        ("Cohort/all", "spec."): "",
+        ("Cohort/all", "spec.zzzz"): "",
+        ("Cohort/all", "spex"): "did you mean spec?",
+    }
+    many = {f"x{n}": n for n in range(1000)}
+    found = await planned(rest, {"objects": [{**cohort, "spec": many}]})
+    assert len(found["warnings"]) == 100
+
+
 async def test_a_plan_needs_the_right_to_list_all_workloads(serve: Serve) -> None:
     reviews = CannedReviews()
     reviews.tenant("alice", "default")

@@ -545,3 +545,19 @@ def test_what_is_over_is_listed_and_explained_with_its_outcome(run: Run, reading
         shown = run("explain", "job/waits", "-n", "default", "--server", server).stdout
     assert shown.startswith("Job default/waits: Failed")
     assert "held quota for 2m" in shown
+
+
+def test_a_plan_warns_of_fields_that_do_not_exist(run: Run, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "kind: Cohort\nmetadata: {name: all}\nspec: {parentNme: other}\n"
+        "---\n"
+        "kind: Cohort\nmetadata: {name: right}\n"
+    )
+    with rest(ledger()) as server:
+        result = run("plan", str(policy), "--server", server)
+        found = json.loads(run("plan", str(policy), "--server", server, "-o", "json").stdout)
+    assert result.exit_code == 0, result.output
+    warning = "Cohort/all spec.parentNme: no such field: it has no effect, did you mean parentName?"
+    assert f"Warning: {warning}" in result.stdout
+    assert [(one["object"], one["field"]) for one in found["warnings"]] == [("Cohort/all", "spec.parentNme")]
