@@ -420,12 +420,12 @@ def condition(
 
     if queue.stop_policy is not StopPolicy.NONE:
         return Condition(False, "Stopped", f"stopPolicy is {queue.stop_policy}")
-    if (cycle := cycle_condition(queue.cohort, parent)) is not None:
+    above = cohorts_above(queue.cohort, parent)
+    if above and parent(above[-1]) is not None and (cycle := cycle_condition(queue.cohort, parent)):
         return cycle
     named = sorted({flavor.name for group in queue.resource_groups for flavor in group.flavors})
     if missing := [name for name in named if name not in flavors]:
         return Condition(False, "FlavorNotFound", f"ResourceFlavor not found: {', '.join(missing)}")
-    above = cohorts_above(queue.cohort, parent)
     concerned: list[Cohort | ResourceFlavor] = [cohorts[name] for name in above if name in cohorts]
     concerned += (flavors[name] for name in named)
     others = (f"{type(one).__name__}/{one.name} {field}" for one in concerned for field in one.unsupported)

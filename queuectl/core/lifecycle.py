@@ -169,8 +169,10 @@ def over(entry: Entry) -> WorkloadOutcome | None:
     seen = entry.observation
     if seen is None or entry.attempt is not None:
         return None
-    stopped = seen.stopped.attempt if seen.stopped is not None else None
-    return seen.over if entry.recorded is None or stopped == entry.attempts else seen.finished
+    if seen.stopped is None:
+        return seen.finished
+    of_another = entry.recorded is not None and seen.stopped.attempt != entry.attempts
+    return seen.finished if of_another else seen.over
 
 
 def to_be_queued(entry: Entry, directory: Directory) -> Enqueue | None:

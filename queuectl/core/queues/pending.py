@@ -82,8 +82,8 @@ class PendingQueue:
         self._inserted = 0
         """Number of changes of `_line` since it was last asked for."""
         self.name = name
-        self._told = self._behind(None).key
-        """What those behind the head were told last, under StrictFIFO."""
+        self._told: str | None = None
+        """The detail that those behind the head were told last, under StrictFIFO."""
         self.strict = strict
         """StrictFIFO: the head alone is nominated."""
         self.usage_based = usage_based
@@ -207,8 +207,8 @@ class PendingQueue:
             known = (one for one in group.members.values() if one.recorded is not None)
             group.unreported = {one.id: one for one in sorted(known, key=_order)}
             self.unreported[group] = None
-        if self.strict and told.key != self._told:
-            self._told = told.key
+        if self.strict and told.detail != self._told:
+            self._told = told.detail
             for other in self.groups.values():
                 for one in other.members.values() if other is not group else ():
                     self._mark_unreported(other, one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from queuectl.core.model.policy import CapacityShortage, ClusterQueue, Cohort, cohort_cycle, cohorts_above
+from queuectl.core.model.policy import CapacityShortage, ClusterQueue, Cohort, cohorts_above
 
 
 class CohortTrees:
@@ -39,7 +39,9 @@ class CohortTrees:
 
     def root(self, cohort: str) -> str:
         """Return the Cohort at the top; of a cycle, which has no top, the first one by name."""
-        return min(cohort_cycle(cohort, self.parent) or [self.above(cohort)[-1]])
+        above = self.above(cohort)
+        again = self._parents.get(above[-1])
+        return above[-1] if again is None else min(above[above.index(again) :])
 
     def root_of(self, queue: str) -> str | None:
         """Return the Cohort above all others of a ClusterQueue; None: it is in none. Raises KeyError."""
