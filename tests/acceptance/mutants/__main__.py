@@ -30,7 +30,7 @@ from rich.table import Table
 from tests.acceptance.mutants.patches import CHECKOUT, FOLDER, DoesNotApply, Patch, all_patches
 
 SLOW: Final = "test_late_channels.py"
-"""Takes half a minute, and no rule depends on it alone."""
+"""Takes long, and no rule depends on it alone."""
 REST: Final = (
     "tests/unit/conformance",
     "tests/unit/scenarios",

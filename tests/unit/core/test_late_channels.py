@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.core import laws, profiles
@@ -21,7 +21,7 @@ CHECKED = (
 )
 
 
-@settings(max_examples=5 * settings().max_examples // 4)
+@profiles.sequences(125)
 @given(DATA, st.binary(min_size=20, max_size=20), st.lists(DATA, min_size=20, max_size=40))
 def test_whatever_happens_workloads_wait_and_run_by_the_rules(
     policy: bytes, table: bytes, script: list[bytes]
