@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from queuectl.core.model.devices import (
     Device,
@@ -19,7 +21,7 @@ from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kube.errors import Invalid
 from queuectl.kube.session import api_path
 from queuectl.kube.sources import device_sources, events_of, sources
-from tests.integration.kube.sites import NAMESPACE, SITES, Site, real
+from tests.integration.kube.sites import NAMESPACE, SITES, Site
 from tests.job_kinds import JOB_KINDS
 
 GROUP = "resource.k8s.io"
@@ -43,26 +45,33 @@ EXPECTED = {
 }
 
 
-@pytest.mark.acceptance
-async def test_claims_and_templates_are_read_as_the_server_stores_them(tmp_path: Path) -> None:
-    async with real(tmp_path) as site:
-        for name, request in REQUESTS.items():
-            spec = {"devices": {"requests": [{"name": "gpu", **request}]}}
-            want = EXPECTED[name]
-            path = f"spec.devices.requests[0].{want.path}"
-            claim = DeviceRequest(path, want.alternatives, want.problem)
-            inner = DeviceRequest(f"spec.{path}", want.alternatives, want.problem)
-            key = f"{NAMESPACE}/{name}"
-            assert await _stored(site, "ResourceClaim", name, spec) == ResourceClaim(key, (claim,))
-            template = await _stored(site, "ResourceClaimTemplate", name, {"spec": spec})
-            assert template == ResourceClaimTemplate(key, (inner,))
-        unnamed = {"devices": {"requests": [{"name": "gpu", "exactly": {"count": 1}}]}}
-        with pytest.raises(Invalid):
-            await _stored(site, "ResourceClaim", "no-class", unnamed)
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["small", "real"])
+async def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    async with SITES[request.param](folder) as site:
+        yield site
 
 
-@pytest.mark.parametrize("server", ["small", "real"])
-async def test_devices_are_read_as_the_server_stores_them(server: str, tmp_path: Path) -> None:
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("site", ["real"], indirect=True)
+async def test_claims_and_templates_are_read_as_the_server_stores_them(site: Site) -> None:
+    for name, request in REQUESTS.items():
+        spec = {"devices": {"requests": [{"name": "gpu", **request}]}}
+        want = EXPECTED[name]
+        path = f"spec.devices.requests[0].{want.path}"
+        claim = DeviceRequest(path, want.alternatives, want.problem)
+        inner = DeviceRequest(f"spec.{path}", want.alternatives, want.problem)
+        key = f"{NAMESPACE}/{name}"
+        assert await _stored(site, "ResourceClaim", name, spec) == ResourceClaim(key, (claim,))
+        template = await _stored(site, "ResourceClaimTemplate", name, {"spec": spec})
+        assert template == ResourceClaimTemplate(key, (inner,))
+    unnamed = {"devices": {"requests": [{"name": "gpu", "exactly": {"count": 1}}]}}
+    with pytest.raises(Invalid):
+        await _stored(site, "ResourceClaim", "no-class", unnamed)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_devices_are_read_as_the_server_stores_them(site: Site) -> None:
     expression = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
     pool = {"name": "n1", "generation": 2, "resourceSliceCount": 1}
     taint = {"key": "example.com/bad", "effect": "NoSchedule"}
@@ -72,19 +81,18 @@ async def test_devices_are_read_as_the_server_stores_them(server: str, tmp_path:
     devices[0]["taints"] = [taint]
     spec = {"driver": "gpu.nvidia.com", "nodeName": "n1", "pool": pool, "devices": devices}
     of_kind = {one.name: one for one in device_sources(CLASSES)}
-    async with SITES[server](tmp_path) as site:
-        bodies = {
-            "ResourceSlice": ("n1-gpu", spec),
-            "DeviceClass": ("gpu.nvidia.com", {"selectors": [{"cel": {"expression": expression}}]}),
-        }
-        for kind, (name, content) in bodies.items():
-            body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": content}
-            stored = await site.create(of_kind[kind].path, body)
-            assert stored["metadata"]["generation"] == 1
-            events_of(of_kind[kind], stored, {})
-        unfit = {**body, "metadata": {"name": "no-spec"}, "kind": "ResourceSlice", "spec": {}}
-        with pytest.raises(Invalid):
-            await site.create(of_kind["ResourceSlice"].path, unfit)
+    bodies = {
+        "ResourceSlice": ("n1-gpu", spec),
+        "DeviceClass": ("gpu.nvidia.com", {"selectors": [{"cel": {"expression": expression}}]}),
+    }
+    for kind, (name, content) in bodies.items():
+        body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": content}
+        stored = await site.create(of_kind[kind].path, body)
+        assert stored["metadata"]["generation"] == 1
+        events_of(of_kind[kind], stored, {})
+    unfit = {**body, "metadata": {"name": "no-spec"}, "kind": "ResourceSlice", "spec": {}}
+    with pytest.raises(Invalid):
+        await site.create(of_kind["ResourceSlice"].path, unfit)
     device = Device(
         name="gpu", resource="nvidia.com/gpu", node="n1", taints=(("example.com/bad", "NoSchedule"),)
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from queuectl.core.model.events import Result
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason
@@ -17,11 +19,26 @@ from queuectl.kube.cluster import KubeCluster
 from tests.integration.kube.sites import AT, SITES, Site, effect, in_process, job, jobs, real
 from tests.job_kinds import JOB_KINDS
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 LEAST = {"queuectl.dev/min-parallelism": "2"}
 EQUAL = LEAST | {"queuectl.dev/completions-equal-parallelism": "true"}
 WHY = Eviction(Reason(code=Code.PREEMPTED, cause=PreemptionCause.IN_CLUSTER_QUEUE), AT)
 STOPPED = "queuectl.dev/reserved-stopped"
 Sizes = tuple[int, int]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=sorted(SITES))
+async def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    async with SITES[request.param](folder) as site:
+        yield site
+
+
+@pytest_asyncio.fixture(loop_scope="module", autouse=True)
+async def deadline() -> AsyncIterator[None]:
+    async with asyncio.timeout(120):
+        yield
 
 
 async def made(site: Site, name: str, annotations: dict[str, str]) -> dict[str, Any]:
@@ -39,32 +56,35 @@ async def stop(cluster: KubeCluster, obj: dict[str, Any], *, attempt: int, pods:
     return (await cluster.stop(replace(found, eviction=WHY)))[0].result
 
 
+async def test_a_server_accepts_fewer_pods_at_a_start_and_all_at_the_stop(site: Site) -> None:
+    await _part_starts_and_all_stop(site)
+
+
 @pytest.mark.acceptance
-@pytest.mark.parametrize("version", ["1.33", None])
-async def test_real_servers_accept_fewer_pods_at_a_start_and_all_at_the_stop(
-    tmp_path: Path, version: str | None
-) -> None:
-    async with asyncio.timeout(120), real(tmp_path, emulated=version) as site:
-        for name, annotations, partly in (("least", LEAST, (4, 8)), ("equal", EQUAL, (4, 4))):
-            obj = await made(site, name, annotations)
-            for attempt in (1, 2):
-                settled, _ = await site.cluster.start(effect(obj, attempt=attempt, pods=4))
-                assert settled.result is Result.DONE
-                assert await sizes(site, name) == partly
-                running = await site.session.get(jobs(name))
-                assert STOPPED not in running["metadata"]["annotations"]
-                assert await stop(site.cluster, running, attempt=attempt, pods=4) is Result.DONE
-                assert await sizes(site, name) == (8, 8)
-                obj = await site.session.get(jobs(name))
-                assert '"code":"Preempted"' in obj["metadata"]["annotations"][STOPPED]
+async def test_an_older_server_accepts_fewer_pods_at_a_start_and_all_at_the_stop(tmp_path: Path) -> None:
+    async with real(tmp_path, emulated="1.33") as site:
+        await _part_starts_and_all_stop(site)
 
 
-@pytest.mark.parametrize("server", sorted(SITES))
-async def test_the_stop_of_an_object_without_annotations_is_recorded(tmp_path: Path, server: str) -> None:
-    async with asyncio.timeout(120), SITES[server](tmp_path) as site:
-        obj = await site.job("adopted", suspend=False)
-        assert await stop(site.cluster, obj, attempt=1, pods=1) is Result.DONE
-        assert list((await site.session.get(jobs("adopted")))["metadata"]["annotations"]) == [STOPPED]
+async def _part_starts_and_all_stop(site: Site) -> None:
+    for name, sizing, partly in (("least", LEAST, (4, 8)), ("equal", EQUAL, (4, 4))):
+        obj = await made(site, name, sizing)
+        for attempt in (1, 2):
+            settled, _ = await site.cluster.start(effect(obj, attempt=attempt, pods=4))
+            assert settled.result is Result.DONE
+            assert await sizes(site, name) == partly
+            running = await site.session.get(jobs(name))
+            assert STOPPED not in running["metadata"]["annotations"]
+            assert await stop(site.cluster, running, attempt=attempt, pods=4) is Result.DONE
+            assert await sizes(site, name) == (8, 8)
+            obj = await site.session.get(jobs(name))
+            assert '"code":"Preempted"' in obj["metadata"]["annotations"][STOPPED]
+
+
+async def test_the_stop_of_an_object_without_annotations_is_recorded(site: Site) -> None:
+    obj = await site.job("adopted", suspend=False)
+    assert await stop(site.cluster, obj, attempt=1, pods=1) is Result.DONE
+    assert list((await site.session.get(jobs("adopted")))["metadata"]["annotations"]) == [STOPPED]
 
 
 async def test_a_stop_after_an_edit_restores_what_was_not_edited(tmp_path: Path) -> None:
@@ -109,19 +129,15 @@ async def test_a_start_is_not_refused_because_a_user_removed_the_record_of_the_l
         assert settled.result is Result.DONE
 
 
-@pytest.mark.parametrize("server", sorted(SITES))
-async def test_annotations_that_leave_no_room_for_the_record_do_not_prevent_the_stop(
-    tmp_path: Path, server: str
-) -> None:
-    async with asyncio.timeout(120), SITES[server](tmp_path) as site:
-        obj = await made(site, "full", LEAST)
-        await site.cluster.start(effect(obj, pods=4))
-        running = await site.session.get(jobs("full"))
-        used = sum(len(text) for pair in running["metadata"]["annotations"].items() for text in pair)
-        filled = {"x": "y" * (256 * 1024 - used - 1)}
-        await site.session.patch(jobs("full"), {"metadata": {"annotations": filled}})
-        assert await stop(site.cluster, running, attempt=1, pods=4) is Result.DONE
-        stopped = await site.session.get(jobs("full"))
-        assert stopped["spec"]["suspend"] is True
-        assert STOPPED not in stopped["metadata"]["annotations"]
-        assert await sizes(site, "full") == (8, 8)
+async def test_annotations_that_leave_no_room_for_the_record_do_not_prevent_the_stop(site: Site) -> None:
+    obj = await made(site, "full", LEAST)
+    await site.cluster.start(effect(obj, pods=4))
+    running = await site.session.get(jobs("full"))
+    used = sum(len(text) for pair in running["metadata"]["annotations"].items() for text in pair)
+    filled = {"x": "y" * (256 * 1024 - used - 1)}
+    await site.session.patch(jobs("full"), {"metadata": {"annotations": filled}})
+    assert await stop(site.cluster, running, attempt=1, pods=4) is Result.DONE
+    stopped = await site.session.get(jobs("full"))
+    assert stopped["spec"]["suspend"] is True
+    assert STOPPED not in stopped["metadata"]["annotations"]
+    assert await sizes(site, "full") == (8, 8)
