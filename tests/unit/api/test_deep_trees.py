@@ -65,6 +65,7 @@ async def paths(rest: Rest) -> list[tuple[str, str]]:
         name = NAMES[0] if "cohorts" in template else "low" if of_queue else "a100"
         for workload_name in ("runs", "waits") if "{kind}" in template else ("",):
             path = template.replace("{namespace}", "default").replace("{kind}", "job")
+            path = path.replace("{month}", "2026-01")
             if "localqueues" in template:
                 path = path.replace("{name}", "main")
             found.append((template, path.replace("{name}", workload_name or name)))

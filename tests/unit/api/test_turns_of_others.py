@@ -111,7 +111,9 @@ async def test_no_path_looks_at_many_workloads_without_a_turn_for_others(asked: 
         name = "main" if "localqueues" in template else name
         names = ("runs", "waits") if "{kind}" in template else (name,)
         if "get" in methods:
-            paths += [template.format(namespace="default", kind="job", name=one) for one in names]
+            paths += [
+                template.format(namespace="default", kind="job", name=one, month="2026-01") for one in names
+            ]
     paths += [f"/api/v1/workloads?{one}" for one in FILTERS]
     paths += [f"/api/v1/workloads?clusterqueue=team-a&order=position&{one}" for one in FILTERS[:4]]
     paths += [f"/api/v1/workloads?name=zzz&asOf={written(EPOCH_START)}"]
