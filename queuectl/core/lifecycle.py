@@ -18,7 +18,7 @@ from queuectl.core.feature import Features
 from queuectl.core.flavors.queue_flavors import mismatch
 from queuectl.core.model.policy import StopPolicy
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.resources import PODS, amounts, format_amount
+from queuectl.core.model.resources import PODS, amounts
 from queuectl.core.model.values import value
 from queuectl.core.model.workload import (
     MOST_ATTEMPTS,
@@ -32,7 +32,7 @@ from queuectl.core.model.workload import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.pod_numbers import edited, fewer
+from queuectl.core.pod_numbers import edited, fewer, larger_request
 from queuectl.core.queues.backoff import failed, ran
 
 
@@ -363,18 +363,15 @@ def _eviction(entry: Entry, directory: Directory) -> Reason | None:
 def _grown(entry: Entry) -> str | None:
     """Return what its pods request beyond what they requested when it was queued; None: nothing."""
     known = {pod_set.name: pod_set for pod_set in entry.recorded_pods}
-    for now in entry.workload.pod_sets if entry.workload is not None and known else ():
+    if entry.workload is None or not known:
+        return None
+    for now in entry.workload.pod_sets:
         before = known.get(now.name)
         if before is None:
             return f"podset {now.name} was not there when it was queued"
         if now.count > before.count:
             return f"podset {now.name} has {now.count} pods, it had {before.count} when it was queued"
-        asked = dict(before.requests)
-        for resource, amount in now.requests:
-            if amount > asked.get(resource, 0):
-                found, had = (format_amount(resource, one) for one in (amount, asked.get(resource, 0)))
-                return f"podset {now.name} requests {found} of {resource}, {had} when it was queued"
-    return None
+    return larger_request(entry.recorded_pods, entry.workload.pod_sets)
 
 
 def _changed(

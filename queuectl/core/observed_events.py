@@ -296,12 +296,12 @@ def _mark_of_unknown_age(entry: Entry, observation: Observation) -> ForcedReleas
 
 
 def _note_size(entry: Entry, workload: Workload, now: Observation) -> None:
-    """Note an edit of the numbers of pods of a workload that runs (L15, L22)."""
+    """Note an edit of the podsets of a workload that runs (L15, L22)."""
     attempt, known, before = entry.attempt, entry.workload, entry.observation
     if attempt is None or known is None or before is None or before.suspended or now.suspended:
         return
     if entry.resized.grown is not None or larger((known, before), workload, now):
-        more = grown(attempt, workload, now)
+        more = grown(attempt, entry.recorded_pods, workload, now)
         entry.resized = Resized(grown=more, void=entry.counting_pods)
 
 

@@ -1,21 +1,23 @@
-"""Numbers of pods that change while a workload runs: what its object allows, and what it holds (L15, L22)."""
+"""Podsets that change while a workload runs: what its object allows, and what it holds (L15, L22)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
+from queuectl.core.model.resources import format_amount
 from queuectl.core.model.values import value
-from queuectl.core.model.workload import Assignment, Attempt, Observation, Workload
+from queuectl.core.model.workload import Assignment, Attempt, Observation, PodSet, Workload
 
 
 @value(frozen=True, slots=True)
 class Resized:
-    """What is known of edits of the numbers of pods of a workload that runs."""
+    """What is known of edits of the podsets of a workload that runs."""
 
     alive: int | None = None
     """At most so many of its pods were alive when they were last counted; None: they were not counted."""
     grown: str | None = None
-    """Why its object allows more pods than it holds quota for; None: it does not."""
+    """Why its object allows more pods, or larger ones, than it holds quota for; None: it does not."""
     void: bool = False
     """A count began before its object allowed more pods again: what it finds is no proof."""
 
@@ -62,21 +64,37 @@ def edited(attempt: Attempt, workload: Workload, seen: Observation) -> bool:
 
 
 def larger(before: tuple[Workload, Observation], workload: Workload, seen: Observation) -> bool:
-    """Return whether the object allows more pods than `before`.
+    """Return whether the object allows more pods than `before`, or larger ones.
 
     A status may show fewer ended pods than before, while a pod of them is being deleted: that is no edit.
     """
     was = _with_ended(*before)
-    return any(count > was.get(name, count) for name, count in _with_ended(workload, seen).items())
+    more = any(count > was.get(name, count) for name, count in _with_ended(workload, seen).items())
+    return more or larger_request(before[0].pod_sets, workload.pod_sets) is not None
 
 
-def grown(attempt: Attempt, workload: Workload, seen: Observation) -> str | None:
-    """Return why the object allows more pods than `attempt` holds quota for; None: it does not."""
+def grown(attempt: Attempt, recorded: Iterable[PodSet], workload: Workload, seen: Observation) -> str | None:
+    """Return why the object allows more than `attempt` holds quota for; None: it does not.
+
+    `recorded`: its podsets when it was queued.
+    """
     ended = dict(seen.reclaimable)
     held = {one.name: one.count + ended.get(one.name, 0) for one in attempt.assignment.pod_sets}
     for name, count in _with_ended(workload, seen).items():
         if count > held.get(name, count):
             return f"podset {name} has {count} pods, it holds quota for {held[name]}"
+    return larger_request(recorded, workload.pod_sets)
+
+
+def larger_request(queued: Iterable[PodSet], now: Iterable[PodSet]) -> str | None:
+    """Return what a pod requests beyond what it requested when it was queued; None: nothing."""
+    asked = {one.name: dict(one.requests) for one in queued}
+    for one in now:
+        before = asked.get(one.name, dict(one.requests))
+        for resource, amount in one.requests:
+            if amount > before.get(resource, 0):
+                more, had = (format_amount(resource, each) for each in (amount, before.get(resource, 0)))
+                return f"podset {one.name} requests {more} of {resource}, {had} when it was queued"
     return None
 
 

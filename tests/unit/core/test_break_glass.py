@@ -202,10 +202,15 @@ def test_a_workload_whose_child_has_grown_is_evicted_and_queued_with_what_it_req
     assert [(one.code, one.detail) for one in found] == ([(Code.BYPASS, detail)] if detail else [])
 
 
-def test_a_workload_with_podsets_of_its_own_is_not_evicted_because_it_grew_past_the_gate() -> None:
+@pytest.mark.parametrize("gpus", [1, 3])
+def test_a_workload_whose_pods_request_more_by_an_edit_while_it_runs_is_evicted(gpus: int) -> None:
     world = World(queue("cq", 4), local_queue("lq", "cq"))
     world.submit(workload("a"))
     (attempt,) = (d.attempt for d in world.run() if isinstance(d, Admit))
     world.settle(generation=2)
-    world.tell(observed(workload("a", gpus=3), suspended=False, generation=2, admission=attempt))
-    assert not [d for d in world.run() if isinstance(d, Evict)]
+    world.tell(observed(workload("a"), suspended=False, generation=2, admission=attempt))
+    assert not world.run()
+    world.tell(observed(workload("a", gpus=gpus), suspended=False, generation=3, admission=attempt))
+    details = [d.reason.detail for d in world.run() if isinstance(d, Evict)]
+    larger = [f"podset main requests {gpus} of nvidia.com/gpu, 1 when it was queued"]
+    assert details == (larger if gpus > 1 else [])
