@@ -19,6 +19,7 @@ from queuectl.core.model.workload import (
     Workload,
     names_claim,
 )
+from queuectl.core.pod_numbers import larger_request
 from queuectl.ledger.history.replay import LedgerFinding
 
 
@@ -69,6 +70,8 @@ def _of_object(
     if open_attempt.state is AttemptState.EVICTING:
         yield LedgerFinding("NotStopped", name, f"runs by {by}, the ledger evicts attempt {number}")
     yield from _of_charge(name, workload, seen, open_attempt)
+    if (more := larger_request(known.pod_sets, workload.pod_sets)) is not None:
+        yield LedgerFinding("Requests", name, more)
 
 
 def _of_charge(name: str, workload: Workload, seen: Observation, held: Attempt) -> Iterator[LedgerFinding]:

@@ -129,6 +129,13 @@ def test_each_difference_is_said_by_name(
     assert found(stored, **state) == [expected]
 
 
+def test_pods_that_request_more_than_when_it_was_queued_are_a_difference() -> None:
+    larger = replace(A, pod_sets=tuple(replace(one, requests=((GPU, 3),)) for one in A.pod_sets))
+    queued = replace(row(attempt()), pod_sets=A.pod_sets)
+    differing = found(queued, one=larger, **RUNS, admission=attempt())
+    assert differing == ["Requests: ns/Job/a: podset main requests 3 of nvidia.com/gpu, 1 when it was queued"]
+
+
 def test_a_charge_of_another_clusterqueue_or_podset_is_a_difference() -> None:
     held = attempt()
     other = replace(held.assignment, cluster_queue="other")
