@@ -12,6 +12,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from queuectl.answers.origins import origin_of_request
 from queuectl.answers.state import CommittedState
 from queuectl.core.entries import WorkloadEvent
 from queuectl.core.features.pods_ready import ClockName, readiness_rules, running_clock
@@ -220,6 +221,8 @@ def explain(workload: StoredWorkload, state: CommittedState) -> Explanation:
     reason = workload.reason and as_of(workload.reason, state)
     position = state.position(workload)
     queue = state.queues.get(workload.cluster_queue or "")
+    not_covered = reason is not None and reason.code is Code.RESOURCE_NOT_COVERED
+    added_by = origin_of_request(workload, state.specs) if not_covered else None
     return Explanation(
         reason=reason,
         position=position,
@@ -229,7 +232,7 @@ def explain(workload: StoredWorkload, state: CommittedState) -> Explanation:
         limits=tuple(binding(workload, state)),
         holders=tuple(_holders(workload, state)),
         lent=_lent(workload, state),
-        help=advice(workload.phase, reason),
+        help=advice(workload.phase, reason, added_by),
         readiness=_readiness(workload, state),
     )
 
@@ -455,14 +458,21 @@ _BY_CODE: Final = {
 _NOT_YET: Final = (Code.WAITING_FOR_QUOTA, Code.CAPACITY_MISSING, Code.NO_NODE_FITS)
 
 
-def advice(phase: Phase, reason: Reason | None) -> str | None:
-    """None for a workload that is not pending."""
+def advice(phase: Phase, reason: Reason | None, added_by: str | None = None) -> str | None:
+    """None for a workload that is not pending. `added_by`: what adds the request that the reason names."""
     if phase is not Phase.PENDING or reason is None:
         return None
-    text = _by_reason(reason)
+    text = _added(reason, added_by) if added_by is not None else _by_reason(reason)
     if text is not None and reason.until is not None and reason.code in _NOT_YET:
         text += " At the time in its reason it is evaluated again in any case."
     return text
+
+
+def _added(reason: Reason, added_by: str) -> str:
+    return (
+        f"Waiting will not help: {added_by} adds {reason.resource}, which its queue does not cover. Ask the "
+        "admin to cover it, to name it in scheduling.resources.excludeResourcePrefixes, or to change that."
+    )
 
 
 def _by_reason(reason: Reason) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason
-from queuectl.core.model.workload import ConfigKey, PastAttempts, Phase, PodsReady
+from queuectl.core.model.workload import ConfigKey, PastAttempts, Phase, PodSet, PodsReady
 from tests.unit.api.canned import (
     AWAY,
     GPU,
@@ -642,3 +642,44 @@ async def test_the_numbers_of_a_reason_are_those_of_the_returned_state(rest: Res
     reason = (await rest.get("/api/v1/workloads/default/job/waits"))["reason"]
     assert (reason["requested"], reason["available"], reason["shortBy"]) == (6, 4, 2)
     assert "4 available, short by 2" in reason["message"]
+
+
+@pytest.mark.parametrize(
+    ("own", "runtime_class", "says"),
+    [
+        ({}, None, "LimitRange default/defaults adds ephemeral-storage, which its queue does not cover"),
+        ({}, "kata", "LimitRange default/defaults adds"),
+        ({"ephemeral-storage": 1}, None, "ephemeral-storage is not covered by its queue; leave it out"),
+    ],
+)
+async def test_a_request_that_the_user_did_not_make_is_explained_with_its_origin(
+    serve: Serve, own: dict[str, int], runtime_class: str | None, says: str
+) -> None:
+    found = await _not_covered(serve, "ephemeral-storage", own, runtime_class)
+    assert says in found["help"]
+    other = await _not_covered(serve, "example.com/enclave", {}, "kata")
+    assert "RuntimeClass kata adds example.com/enclave" in other["help"]
+    unknown = await _not_covered(serve, "example.com/other", {}, "kata")
+    assert "example.com/other is not covered by its queue" in unknown["help"]
+
+
+async def _not_covered(
+    serve: Serve, resource: str, own: dict[str, int], runtime_class: str | None
+) -> dict[str, Any]:
+    readings = CannedReadings()
+    reason = Reason(code=Code.RESOURCE_NOT_COVERED, resource=resource, requested=1, available=0)
+    pods = PodSet(name="main", count=1, requests=tuple(own.items()), runtime_class=runtime_class)
+    limits = [{"type": "Container", "defaultRequest": {"cpu": "100m", "ephemeral-storage": "100Mi"}}]
+    overhead = {"overhead": {"podFixed": {"example.com/enclave": "1"}}}
+    readings.commit(
+        replace(workload("small", 1, reason=reason), pod_sets=(pods,)),
+        configs={
+            ConfigKey("ClusterQueue", "", "team-a"): queue_spec(8),
+            ConfigKey("LimitRange", "default", "defaults"): json.dumps({"spec": {"limits": limits}}),
+            ConfigKey("LimitRange", "elsewhere", "others"): json.dumps({"spec": {"limits": limits}}),
+            ConfigKey("RuntimeClass", "", "kata"): json.dumps(overhead),
+        },
+    )
+    rest = await serve(readings)
+    found: dict[str, Any] = await rest.get("/api/v1/workloads/default/Job/small")
+    return found
