@@ -266,7 +266,7 @@ BUGS: Final = (
     PlantedBug(
         "a status that a late write replaced is not written again",
         _CLUSTER + "_publish",
-        "if stamped == before and not anew:",
+        "if stamped == before and not self._statuses.is_lost(path):",
         "if stamped == before:",
         needs="hang",
     ),
@@ -274,7 +274,7 @@ BUGS: Final = (
         "a status counts as written before it is",
         _CLUSTER + "_publish",
         "try:\n",
-        "self._published[path] = stamped\n    try:\n",
+        "self._statuses.wrote(path, stamped, None)\n    try:\n",
         needs="error",
     ),
     PlantedBug(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.world.crash_points import SCHEDULE, crash_points
+from tests.world.planted import BUGS, PlantedBug, planted
 from tests.world.schedule import schedule
 from tests.world.world import play_schedule
 
@@ -17,6 +18,12 @@ EVERY = 15
 def test_schedules_break_no_rule(first: int) -> None:
     outcomes = [play_schedule(schedule(seed)) for seed in range(first, first + BATCH)]
     assert {one.schedule.seed: one.violations for one in outcomes if one.violations} == {}
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_applies(bug: PlantedBug) -> None:
+    with planted(bug):
+        pass
 
 
 def test_a_crash_at_a_write_ends_as_well_as_none() -> None:
