@@ -1,7 +1,8 @@
 """The manifests that name kinds of jobs, made from a registry: policies, webhook rules, rights.
 
 Each file is a template with `@{NAME}` where something depends on the kinds. A name on a line of its own
-stands for several lines. One template becomes a file for each kind: the policy of that kind.
+stands for several lines. What is between `@if NAME` and `@end` is left out where a kind has no such rule. One
+template becomes a file for each kind: the policy of that kind.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ WIDTH: Final = 100
 """Columns of what stands for a name, without its indent."""
 _LINES: Final = re.compile(r"^( *)@\{(\w+)\}$", re.MULTILINE)
 _NAME: Final = re.compile(r"@\{(\w+)\}")
+_BLOCK: Final = re.compile(r"^ *@if (\w+)\n(.*?)^ *@end\n", re.MULTILINE | re.DOTALL)
+_NOTHING: Final = frozenset({"(0)", "('')", "(true)"})
+"""Expressions of rules that a kind does not have."""
 KIND_POLICY: Final = "gate/kinds/kind.yaml"
 """The template of the policy of one kind."""
 _OF_PODS: Final = ".pods.yaml"
@@ -90,6 +94,7 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     def lines(found: re.Match[str]) -> str:
         return "\n".join(f"{found[1]}{line}" for line in values[found[2]].splitlines())
 
+    text = _BLOCK.sub(lambda found: "" if values[found[1]] in _NOTHING else found[2], text)
     return _NAME.sub(lambda found: values[found[1]], _LINES.sub(lines, text))
 
 
