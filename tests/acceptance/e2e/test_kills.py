@@ -46,7 +46,7 @@ class Kill:
 async def test_every_job_is_started_once_no_matter_when_the_controller_is_killed(
     control_plane: str, figures: list[str]
 ) -> None:
-    kills, jobs, gpus, every = {"small": (4, 30, 6, 1), "real": (6, 60, 8, 5)}[control_plane]
+    kills, jobs, gpus, every = {"small": (4, 30, 6, 1), "real": (4, 40, 8, 5)}[control_plane]
     random = Random(20)
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(1200):
