@@ -35,9 +35,15 @@ class Serving:
     """The last good certificate stays in use until there is a better one: no connection is refused for it."""
 
     def __init__(
-        self, source: CertificateSource, *, now: Callable[[], datetime], publish: Sequence[Publish] = ()
+        self,
+        source: CertificateSource,
+        *,
+        now: Callable[[], datetime],
+        publish: Sequence[Publish] = (),
+        min_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
     ) -> None:
         self._source = source
+        self._min_version = min_version
         self._now = now
         self._publish = publish
         self._shown: Material | None = None
@@ -45,7 +51,7 @@ class Serving:
         self._current: ssl.SSLContext | None = None
         self.problem: str | None = None
         """The problem at the last check; None: there is none."""
-        self.context = _context()
+        self.context = _context(min_version)
         """For the listening socket. Each handshake uses the newest certificate; open connections go on."""
         self.context.sni_callback = self._choose
 
@@ -90,7 +96,7 @@ class Serving:
         found = await self._source.fetch()
         not_after = check(found, self._now())
         if self._shown is None or (found.chain, found.key) != (self._shown.chain, self._shown.key):
-            context = _context()
+            context = _context(self._min_version)
             _load(context, found)
             if self._current is None:
                 _load(self.context, found)
@@ -110,9 +116,9 @@ class Serving:
             connection.context = self._current
 
 
-def _context() -> ssl.SSLContext:
+def _context(min_version: ssl.TLSVersion) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = min_version
     return context
 
 
@@ -130,6 +136,7 @@ def _load(context: ssl.SSLContext, material: Material) -> None:
         os.unlink(path)
 
 
+_VERSIONS: Final = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 MAX_FILE_BYTES: Final = 1 << 20
 _TRIES: Final = 8
 """Attempts to write while other replicas write too."""
@@ -237,7 +244,8 @@ async def serving_tls(
     known = list(publish)
     if settings.config_map is not None:
         known.insert(0, BundleConfigMap(_needed(session), *_split(settings.config_map)).publish)
-    serving = Serving(_source(settings, session, now), now=now, publish=known)
+    source, min_version = _source(settings, session, now), _VERSIONS[settings.min_version]
+    serving = Serving(source, now=now, publish=known, min_version=min_version)
     await serving.start()
     async with asyncio.TaskGroup() as tasks:
         renewing = tasks.create_task(serving.run(settings.check_seconds))

@@ -49,6 +49,7 @@ _OTHERWISE: Final = {
     "managedJobsNamespaceSelector": "set it as namespaceSelector of the policies of manifests/default-queue "
     "(docs/install.md)",
     "featureGates": "they are Kueue's: docs/from-kueue.md says which features are here",
+    "tls.minVersion": "set `api.tls.minVersion` and `webhook.tls.minVersion`",
     "multiKueue": "queuectl manages one cluster",
     "objectRetentionPolicies": "set `database.keepMonths` for the ledger; there are no Workload objects",
 }

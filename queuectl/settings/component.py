@@ -131,6 +131,8 @@ class TlsSettings(Section):
     """`NAMESPACE/NAME` of an existing ConfigMap in which to publish the CA, under the key ca.crt."""
     check_seconds: float = Field(default=60.0, ge=0.1, le=3600.0)
     """Between two checks of certificates and files."""
+    min_version: Literal["VersionTLS12", "VersionTLS13"] = "VersionTLS12"
+    """Handshakes with an older version are refused."""
 
     @field_validator("names")
     @classmethod

@@ -10,12 +10,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from cryptography import x509
 
 from queuectl.certificates.material import CertificateError
-from queuectl.certificates.tls_context import FromFiles, Serving
+from queuectl.certificates.tls_context import FromFiles, Serving, serving_tls
+from queuectl.settings import TlsSettings
 from tests.unit.certificates.issuing import DAY, NOW, Mounted, issue, key_pem, new_key, pem
 
 
@@ -223,3 +225,31 @@ async def test_an_old_protocol_and_weak_ciphers_are_refused(mounted: Mounted) ->
                 async with asyncio.timeout(30):
                     await asyncio.open_connection("127.0.0.1", port, ssl=caller)
     assert serving.context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize(("minimum", "served"), [("VersionTLS12", True), ("VersionTLS13", False)])
+async def test_a_caller_with_tls_1_2_is_refused_where_the_configuration_asks_for_1_3(
+    mounted: Mounted, minimum: Literal["VersionTLS12", "VersionTLS13"], served: bool
+) -> None:
+    settings = TlsSettings(cert_file=mounted.chain, key_file=mounted.key, min_version=minimum)
+    old, new = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+    async with serving_tls(settings, now=Clock()) as serving, listening(serving) as port:
+        assert await _handshake(port, new) == "TLSv1.3"
+        if served:
+            assert await _handshake(port, old) == "TLSv1.2"
+        else:
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await _handshake(port, old)
+
+
+async def _handshake(port: int, version: ssl.TLSVersion) -> str:
+    """Returns the version that a caller which knows this version alone speaks."""
+    caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    caller.check_hostname, caller.verify_mode = False, ssl.CERT_NONE
+    caller.minimum_version = caller.maximum_version = version
+    async with asyncio.timeout(30):
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=caller)
+        spoken = writer.get_extra_info("ssl_object").version()
+        writer.close()
+        await writer.wait_closed()
+    return str(spoken)
