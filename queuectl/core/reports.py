@@ -59,6 +59,8 @@ class ClusterQueueReport:
     """(cell, nominal quota in base units) pairs, sorted."""
     used: tuple[tuple[FlavorResource, int], ...]
     """(cell, usage in base units) pairs. Evicted workloads that still hold quota are included."""
+    cohort: str | None = None
+    """The cohort that it names, whether there is such an object or not."""
     reduced: tuple[tuple[FlavorResource, int], ...] = ()
     """(cell, amount in base units) pairs: what counts of nominal quotas that count in part only (M11)."""
     warnings: tuple[CapacityWarning, ...] = ()
@@ -213,6 +215,7 @@ class ReportBuilder:
             admitted=len(self._holders.get(name, ())),
             nominal=tuple(cells),
             used=tuple((cell, node.usage[tree.cell(cell)]) for cell, _ in cells),
+            cohort=queue.cohort if queue is not None else None,
             reduced=_reduced(tree, node),
             warnings=self._features.warnings_of(name),
             reasons=reasons,

@@ -16,7 +16,7 @@ from queuectl.core.feature import Number
 from queuectl.core.features.nodes.inventory import NodeState
 from queuectl.core.model.capacity import FlavorCapacity, FlavorResourceCapacity
 from queuectl.core.model.resources import CPU, FlavorResource
-from queuectl.core.reports import ClusterQueueReport, ClusterReport
+from queuectl.core.reports import BEYOND_ALL_SHARES, ClusterQueueReport, ClusterReport
 from queuectl.ports.cluster import KindState
 
 _QUEUE: Final = ("cluster_queue",)
@@ -109,6 +109,7 @@ class ReportCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         queues = [(self._names.label(report.name), report) for report in self.reports.values()]
+        named = [(label, report) for label, report in queues if label != OTHER]
         strays = self.sampled.cluster_report().strays if self.sampled else ()
         waiting = [((label, code.value), n) for label, report in queues for code, n in report.reasons]
         waiting += [(("", code.value), n) for code, n in strays]
@@ -128,11 +129,19 @@ class ReportCollector(Collector):
             "cluster_queue_active",
             "1 if the queue can admit; otherwise the label says why it cannot.",
             (*_QUEUE, "reason"),
-            (
-                ((label, report.condition.reason), float(report.condition.active))
-                for label, report in queues
-                if label != OTHER
-            ),
+            (((label, report.condition.reason), float(report.condition.active)) for label, report in named),
+        )
+        yield _family(
+            "cluster_queue_info",
+            "1; to join other metrics with the cohort of the queue, which is empty if it has none.",
+            (*_QUEUE, "cohort"),
+            (((label, report.cohort or ""), 1.0) for label, report in named),
+        )
+        yield _family(
+            "cluster_queue_weighted_share",
+            "Dominant share in thousandths, where queues share fairly; +Inf: it borrows with weight 0.",
+            _QUEUE,
+            (((label,), _share(report.share)) for label, report in named if report.share is not None),
         )
         nominal = (row for label, report in queues for row in _cells(label, report.nominal))
         effective = (row for label, report in queues for row in _cells(label, report.effective))
@@ -159,6 +168,10 @@ class ReportCollector(Collector):
                 for resource, amount in one.requests
             ),
         )
+
+
+def _share(thousandths: int) -> float:
+    return math.inf if thousandths == BEYOND_ALL_SHARES else float(thousandths)
 
 
 def _cells(queue: str, amounts: Iterable[tuple[FlavorResource, int]]) -> Iterator[Row]:

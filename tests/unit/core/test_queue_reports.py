@@ -61,3 +61,15 @@ def test_a_share_is_reported_again_when_its_cohort_lends_more() -> None:
     assert shares(world)["a"] == 125
     world.tell(policy(Cohort(name="all", resource_groups=queue("x", 16).resource_groups)))
     assert shares(world)["a"] == 63
+
+
+def test_the_cohort_of_a_queue_is_reported_again_when_the_queue_moves() -> None:
+    world = World(queue("a", 2, cohort="all"), queue("b", 2), local_queue("lq", "a"))
+    assert cohorts(world) == {"a": "all", "b": None}
+    world.tell(policy(queue("a", 2, cohort="few")))
+    assert cohorts(world)["a"] == "few"
+
+
+def cohorts(world: World) -> dict[str, str | None]:
+    _, queues, _ = world.engine.take_reports()
+    return {one.name: one.cohort for one in queues}

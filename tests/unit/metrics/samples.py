@@ -113,6 +113,7 @@ def controller() -> Metrics:
                 used=((CELL, 500),),
                 reasons=((Code.WAITING_FOR_QUOTA, 1),),
                 demand=(DEMAND,),
+                share=250,
             )
         ],
         (),

@@ -22,7 +22,7 @@ from queuectl.core.model.workload import (
     Verb,
     WorkloadId,
 )
-from queuectl.core.reports import ClusterQueueReport, ClusterReport
+from queuectl.core.reports import BEYOND_ALL_SHARES, ClusterQueueReport, ClusterReport
 from queuectl.metrics.collectors import BoundedNames, Sampled, summed
 from queuectl.metrics.exposition import application
 from queuectl.metrics.registry import Metrics
@@ -111,6 +111,29 @@ def test_amounts_are_in_cores_and_bytes() -> None:
     )
     assert 'queuectl_quota_used{cluster_queue="a",flavor="a100",resource="cpu"} 0.5' in found
     assert 'queuectl_flavor_capacity{flavor="a100",resource="cpu"} 64.0' in found
+
+
+def test_the_cohort_of_a_queue_can_be_joined_with_its_figures() -> None:
+    metrics = Metrics()
+    metrics.reported((), [replace(report("a"), cohort="shared"), report("alone")], ())
+    found = lines(metrics)
+    assert 'queuectl_cluster_queue_info{cluster_queue="a",cohort="shared"} 1.0' in found
+    assert 'queuectl_cluster_queue_info{cluster_queue="alone",cohort=""} 1.0' in found
+    metrics.reported((), [replace(report("a"), cohort="other-cohort")], ())
+    assert [line for line in lines(metrics) if "cluster_queue_info{" in line and '"a"' in line] == [
+        'queuectl_cluster_queue_info{cluster_queue="a",cohort="other-cohort"} 1.0'
+    ]
+
+
+def test_the_share_of_a_queue_is_exported_where_queues_share_fairly() -> None:
+    metrics = Metrics()
+    shares = {"a": 250, "b": BEYOND_ALL_SHARES, "c": None}
+    metrics.reported((), [replace(report(name), share=share) for name, share in shares.items()], ())
+    found = [line for line in lines(metrics) if line.startswith("queuectl_cluster_queue_weighted_share{")]
+    assert found == [
+        'queuectl_cluster_queue_weighted_share{cluster_queue="a"} 250.0',
+        'queuectl_cluster_queue_weighted_share{cluster_queue="b"} +Inf',
+    ]
 
 
 def test_what_counts_of_a_quota_is_exported_beside_it() -> None:

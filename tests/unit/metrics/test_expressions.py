@@ -22,7 +22,7 @@ from queuectl.core.model.workload import Verb
 from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.install import Installer
 from tests.acceptance.e2e.plant import LEASE, Plant, plant
-from tests.acceptance.e2e.site import eventually, job, pod_template
+from tests.acceptance.e2e.site import cluster_queue, eventually, job, pod_template
 from tests.integration.ledger.places import reachable_folder
 from tests.unit.metrics import samples
 
@@ -88,6 +88,17 @@ def _grouped_by(text: str) -> set[str]:
     return found
 
 
+FAIR = [
+    {
+        "apiVersion": "queuectl.dev/v1beta1",
+        "kind": "Cohort",
+        "metadata": {"name": "fair"},
+        "spec": {"fairSharing": {"enabled": True}},
+    },
+    cluster_queue("in-fair", 0, cohortName="fair"),
+]
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def exported() -> AsyncIterator[dict[str, samples.Family]]:
     """Metrics of a controller with a lease and of REST, with running, pending and evicted workloads."""
@@ -97,7 +108,7 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
             await site.begin_rest(world.api)
             spare = fake_node("spare", "a100", gpus=1)
             spare["spec"]["unschedulable"] = True
-            await Installer(world.api).apply([spare])
+            await Installer(world.api).apply([spare, *FAIR])
             for name in ("runs", "waits", "waits-longer"):
                 await world.submit(job(name, template=pod_template(4, FOR_EVER)))
             await world.submit(job("lost", queue="nowhere"))
@@ -118,6 +129,7 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
                     and "cause" in found["queuectl_evictions_total"].labels
                     and "cluster_queue" in found["queuectl_pending_workloads"].labels
                     and "cluster_queue" in found["queuectl_quota_used"].labels
+                    and "cluster_queue" in found["queuectl_cluster_queue_weighted_share"].labels
                     and "cluster_queue" in found["queuectl_demand"].labels
                     and "state" in found["queuectl_flavor_capacity_unusable"].labels
                     and "cluster_queue" in found["queuectl_admission_wait_seconds"].labels
