@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.acceptance.operators.cells import Cell, Work, cell
 from tests.acceptance.operators.kinds import BY_NAME
 from tests.acceptance.operators.site import Site
 from tests.acceptance.operators.subjects import GPU
+from tests.acceptance.operators.trainer import INITIALIZER, INITIALIZER_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 Json = dict[str, Any]
@@ -21,11 +23,12 @@ LONGER = 6.0
 """Seconds that the first part runs: longer than all clocks together."""
 
 
-async def _clocks(place: Cell) -> None:
+async def _clocks(place: Cell, clocks: Mapping[str, int] = CLOCKS) -> None:
     path = f"/apis/queuectl.dev/v1beta1/clusterqueues/{place.namespace}"
     configs, key = place.site.store.configs, ConfigKey("ClusterQueue", "", place.namespace)
+    await place.site.until("the controller has the queue", lambda: key in configs)
     before = configs[key]
-    change = {"spec": {"waitForPodsReady": CLOCKS}}
+    change = {"spec": {"waitForPodsReady": dict(clocks)}}
     await place.site.admin.request("PATCH", path, change, content_type=MERGE_PATCH)
     await place.site.until("the clocks are in force", lambda: configs[key] != before)
 
@@ -46,6 +49,22 @@ async def test_jobs_that_depend_on_others_are_charged_and_not_waited_for(site: S
         await work.until("the driver runs", lambda: _parts(work) == {"driver": 1})
         assert work.held()[GPU] == place.subject.pods
         await work.until("the workers run", lambda: _parts(work) == {"workers": 2})
+        assert work.verdicts() == [Verdict.ADMITTED]
+        assert work.attempts == 1
+
+
+@pytest.mark.parametrize(
+    "site", ["all", "trainer-2.3"], ids=["site=all", "site=trainer-2.3"], indirect=True, scope="session"
+)
+async def test_nodes_of_a_train_job_wait_for_its_initializer_without_being_late(site: Site) -> None:
+    clocks = {"schedulingTimeoutSeconds": 10, "startupTimeoutSeconds": 2}  # through Trainer, JobSet and Job
+    assert sum(clocks.values()) < INITIALIZER_SECONDS
+    async with cell(site, BY_NAME["TrainJob"], "parts") as place:
+        await _clocks(place, clocks)
+        work = await place.create(place.subject.body("w", runtime="initialized"))
+        await work.until("the initializer runs", lambda: _parts(work) == {INITIALIZER: 1})
+        assert (work.held()["cpu"], work.held()[GPU]) == (2 * 1000 + 500, 2)
+        await work.until("the nodes run", lambda: _parts(work) == {"node": 2})
         assert work.verdicts() == [Verdict.ADMITTED]
         assert work.attempts == 1
 

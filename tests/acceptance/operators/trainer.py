@@ -6,13 +6,40 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from queuectl.kinds.jobs import QUEUE_LABEL
-from tests.acceptance.operators.subjects import Json, Parts, Subject
+from queuectl.sandbox.players.kubelet import RUN_SECONDS
+from tests.acceptance.operators.subjects import LONG, Json, Parts, Subject
 from tests.job_kinds import JOB_KINDS
 
+INITIALIZER: Final = "dataset-initializer"
+INITIALIZER_SECONDS: Final = 16
+"""How long the initializer of runtime `initialized` runs."""
+
+
+def _replicated_job(name: str, step: str, run: float = LONG, **more: Any) -> Json:
+    """Its pods run for `run` seconds and request half a core, unless the TrainJob says otherwise."""
+    container = {"name": name, "image": "none", "resources": {"requests": {"cpu": "500m"}}}
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    metadata = {"annotations": {RUN_SECONDS: f"{run:g}"}}
+    return {
+        "name": name,
+        "template": {
+            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": step}},
+            "spec": {"backoffLimit": 0, "template": {"metadata": metadata, "spec": spec}},
+        },
+        **more,
+    }
+
+
+_NODE: Final = _replicated_job("node", "trainer")
+_INITIALIZED: Final = [
+    _replicated_job(INITIALIZER, INITIALIZER, run=INITIALIZER_SECONDS),
+    {**_NODE, "dependsOn": [{"name": INITIALIZER, "status": "Complete"}]},
+]
 _RUNTIMES: Final[dict[str, tuple[Json, Json]]] = {
     "matrix": ({}, {}),
     "retried": ({"failurePolicy": {"maxRestarts": 5}}, {}),
     "labelled": ({}, {QUEUE_LABEL: "main"}),
+    "initialized": ({"replicatedJobs": _INITIALIZED}, {}),
 }
 """What the JobSets of each runtime have more in their spec, and their labels."""
 
@@ -20,12 +47,7 @@ _RUNTIMES: Final[dict[str, tuple[Json, Json]]] = {
 def runtimes() -> Iterator[Json]:
     """For the administrator of a cluster to create."""
     for name, (spec, labels) in _RUNTIMES.items():
-        pod = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "none"}]}
-        job = {
-            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-            "spec": {"backoffLimit": 0, "template": {"spec": pod}},
-        }
-        template: Json = {"spec": {"replicatedJobs": [{"name": "node", "template": job}], **spec}}
+        template: Json = {"spec": {"replicatedJobs": [_NODE], **spec}}
         if labels:
             template["metadata"] = {"labels": labels}
         yield {
