@@ -125,24 +125,7 @@ class ReportCollector(Collector):
             _QUEUE,
             (((label,), report.admitted) for label, report in queues),
         )
-        yield _family(
-            "cluster_queue_active",
-            "1 if the queue can admit; otherwise the label says why it cannot.",
-            (*_QUEUE, "reason"),
-            (((label, report.condition.reason), float(report.condition.active)) for label, report in named),
-        )
-        yield _family(
-            "cluster_queue_info",
-            "1; to join other metrics with the cohort of the queue, which is empty if it has none.",
-            (*_QUEUE, "cohort"),
-            (((label, report.cohort or ""), 1.0) for label, report in named),
-        )
-        yield _family(
-            "cluster_queue_weighted_share",
-            "Dominant share in thousandths, where queues share fairly; +Inf: it borrows with weight 0.",
-            _QUEUE,
-            (((label,), _share(report.share)) for label, report in named if report.share is not None),
-        )
+        yield from _each(named)
         nominal = (row for label, report in queues for row in _cells(label, report.nominal))
         effective = (row for label, report in queues for row in _cells(label, report.effective))
         used = (row for label, report in queues for row in _cells(label, report.used))
@@ -168,6 +151,28 @@ class ReportCollector(Collector):
                 for resource, amount in one.requests
             ),
         )
+
+
+def _each(queues: Sequence[tuple[str, ClusterQueueReport]]) -> Iterator[Metric]:
+    """Figures that have no sum over queues."""
+    yield _family(
+        "cluster_queue_active",
+        "1 if the queue can admit; otherwise the label says why it cannot.",
+        (*_QUEUE, "reason"),
+        (((label, report.condition.reason), float(report.condition.active)) for label, report in queues),
+    )
+    yield _family(
+        "cluster_queue_info",
+        "1; to join other metrics with the cohort of the queue, which is empty if it has none.",
+        (*_QUEUE, "cohort"),
+        (((label, report.cohort or ""), 1.0) for label, report in queues),
+    )
+    yield _family(
+        "cluster_queue_weighted_share",
+        "Dominant share in thousandths, where queues share fairly; +Inf: it borrows with weight 0.",
+        _QUEUE,
+        (((label,), _share(report.share)) for label, report in queues if report.share is not None),
+    )
 
 
 def _share(thousandths: int) -> float:
