@@ -162,7 +162,7 @@ class StatementRoutes:
         sight = self._source.sight()
         found = await self._month(question, sight)
         by = question.values.get("by", ("user",))
-        check_axes(by, found.lines, (*USAGE_AXES, *STATEMENT_AXES))
+        await asyncio.to_thread(check_axes, by, found.lines, (*USAGE_AXES, *STATEMENT_AXES))
         visible = await visible_namespaces(question, found.lines)
         lines = await asyncio.to_thread(cost_by, found.lines, by, visible, found.decimals)
         priced = [line for line in found.lines if visible(line.booked and line.booked.namespace)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo
@@ -17,9 +18,18 @@ from queuectl.api.requests import ALL, FLAVORS, WORKLOADS, Endpoint, Parameter, 
 from queuectl.api.schemas import Committed, Document
 from queuectl.api.view import AnswerSource, committed, now
 from queuectl.ports.periods import HOUR, MONTH_PATTERN, Piece, month_bounds, zone_named
-from queuectl.ports.reader import CAPACITY_AMOUNTS, MOST_USAGE, USAGE_AXES, TooMuchHistory, UsageOfTime
+from queuectl.ports.reader import (
+    CAPACITY_AMOUNTS,
+    MOST_USAGE,
+    USAGE_AXES,
+    TooMuchHistory,
+    UsageOfTime,
+    UsageSumOf,
+)
 
 MOST_AXES: Final = 4
+MOST_ITEMS: Final = 10_000
+"""Items of one answer."""
 _MICROSECONDS: Final = 3_600_000_000
 """Of an hour."""
 
@@ -111,7 +121,8 @@ class UsageRoutes:
                 (BY, MONTH, requests.FROM, requests.UNTIL, ZONE),
                 lambda values: True,
                 "Namespaces in which the caller may not list workloads are one item. "
-                f"At most {MOST_USAGE} different bookings. Without a time: this month.",
+                f"At most {MOST_USAGE} different bookings and {MOST_ITEMS} items. "
+                "Without a time: this month.",
             ),
         )
 
@@ -131,14 +142,15 @@ class UsageRoutes:
                 "parameter since: history before the first hour that is kept is gone, or more than "
                 f"{MOST_USAGE} different bookings: ask for a shorter time, at hours"
             ) from None
-        check_axes(by, found.rows)
-        lines = usage_by(found.rows, by, await visible_namespaces(question, found.rows))
+        await asyncio.to_thread(check_axes, by, found.rows)
+        visible = await visible_namespaces(question, found.rows)
         return UsageReport(
             since=found.since,
             until=found.until,
             zone=str(zone),
             by=by,
-            items=tuple(_item(one, by) for one in lines),
+            # In a thread: it may take a second, and others are answered meanwhile.
+            items=await asyncio.to_thread(_items, found.rows, by, visible),
             totals=await _totals(question, found),
             **committed(sight),
         )
@@ -164,7 +176,11 @@ def _period(question: Question, zone: ZoneInfo, until: datetime) -> Piece:
 
 async def visible_namespaces(question: Question, rows: Iterable[OfBooking]) -> Callable[[str | None], bool]:
     """Whether the caller may read what is booked on a namespace, or on none."""
-    namespaces = {row.booked.namespace for row in rows if row.booked is not None}
+
+    def namespaces_of_rows() -> set[str]:
+        return {row.booked.namespace for row in rows if row.booked is not None}
+
+    namespaces = await asyncio.to_thread(namespaces_of_rows)
     allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
     return lambda one: allowed is ALL or (one is not None and one in allowed)
 
@@ -178,6 +194,18 @@ def check_axes(by: Sequence[str], rows: Iterable[OfBooking], axes: Sequence[str]
             raise bad_request(f"parameter by: nothing was booked on {axis!r} in that time; there are {known}")
 
 
+def _items(
+    rows: Sequence[UsageSumOf], by: Sequence[str], visible: Callable[[str | None], bool]
+) -> tuple[UsageItem, ...]:
+    """Raises a 400 for more than MOST_ITEMS."""
+    lines = usage_by(rows, by, visible)
+    if len(lines) > MOST_ITEMS:
+        raise bad_request(
+            f"parameter by: {','.join(by)} gives {len(lines)} items: an answer has at most {MOST_ITEMS}"
+        )
+    return tuple(_item(line, by) for line in lines)
+
+
 def _item(line: UsageLine, by: Sequence[str]) -> UsageItem:
     return UsageItem(
         keys=dict(zip(by, line.keys, strict=True)),
@@ -188,10 +216,16 @@ def _item(line: UsageLine, by: Sequence[str]) -> UsageItem:
     )
 
 
-async def _totals(question: Question, found: UsageOfTime) -> tuple[UsageTotal, ...]:
+def _used(rows: Iterable[UsageSumOf]) -> Mapping[tuple[str, str], int]:
+    """What was held, by flavor and resource. Base units times microseconds."""
     used: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for row in found.rows:
+    for row in rows:
         used[row.flavor, row.resource] += row.amount
+    return used
+
+
+async def _totals(question: Question, found: UsageOfTime) -> tuple[UsageTotal, ...]:
+    used = await asyncio.to_thread(_used, found.rows)
     capacity = {(one.flavor, one.resource): one for one in found.capacity}
     cells = sorted({*used, *capacity})
     allowed = await question.caller.names(FLAVORS, {flavor for flavor, _ in cells})

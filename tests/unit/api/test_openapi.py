@@ -10,6 +10,15 @@ from tests.unit.api.changing import OWN_PAGE, CannedChanges
 from tests.unit.api.conftest import Rest, Serve
 from tests.unit.api.test_tenants import CHANGES, CONTENT
 from tests.unit.api.test_what_ifs import LARGER, manifest, planned, quoted
+from tests.unit.test_bounds_table import rows
+
+FILTERS = frozenset(
+    {
+        *("namespace", "queue", "name", "clusterqueue", "phase", "order", "reason", "submitter", "kind"),
+        *("sinceSeconds", "version"),
+    }
+)
+"""Parameters that share the row of `labelSelector` in the table of bounds."""
 
 
 async def test_every_path_is_described_and_responds_as_described(serve: Serve) -> None:
@@ -52,6 +61,16 @@ async def test_the_described_parameters_are_the_accepted_ones(rest: Rest) -> Non
     detail = await rest.refused(rest.client.get("/api/v1/workloads?nonsense=1"), 400)
     known = [p["name"] for p in description["paths"]["/api/v1/workloads"]["get"]["parameters"]]
     assert detail.endswith(", ".join(known))
+
+
+async def test_each_parameter_of_a_query_has_a_row_in_the_table_of_bounds(rest: Rest) -> None:
+    described = (await rest.get("/openapi.json"))["paths"].values()
+    operations = [operation for methods in described for operation in methods.values()]
+    parameters = [one for operation in operations for one in operation.get("parameters", ())]
+    names = {one["name"] for one in parameters if one["in"] == "query"}
+    inputs = " ".join(row[0] for row in rows())
+    assert names >= FILTERS
+    assert {name for name in names - FILTERS if f"`{name}`" not in inputs} == set()
 
 
 async def _text(rest: Rest) -> str:

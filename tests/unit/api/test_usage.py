@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from queuectl.api import usage_routes
 from queuectl.ports.changes import Access
-from queuectl.ports.reader import BookedOn, CapacitySum, TooMuchHistory, UsageSumOf
+from queuectl.ports.reader import BookedOn, CapacitySum, TooMuchHistory, UsageOfTime, UsageSumOf
 from tests.unit.api.canned import GPU, CannedReadings, two_teams
 from tests.unit.api.conftest import Rest, Serve
 from tests.unit.api.reviews import CannedReviews
@@ -147,3 +150,44 @@ async def test_a_tenant_sees_its_own_part_and_one_row_of_all_others(
     reviews.rights["carol"].add(Access("get", "resourceflavors", "", "a100"))
     found = await rest.get(PATH, token="carol")
     assert [total["used"] for total in found["totals"]] == [28.0]
+
+
+class CountedRows(list[UsageSumOf]):
+    """Rows of usage, which count how often they are passed over from the event loop."""
+
+    def __init__(self, rows: list[UsageSumOf]) -> None:
+        super().__init__(rows)
+        self.on_the_loop = 0
+        self.elsewhere = 0
+        self._loop = threading.get_ident()
+
+    def __iter__(self) -> Iterator[UsageSumOf]:
+        if threading.get_ident() == self._loop:
+            self.on_the_loop += 1
+        else:
+            self.elsewhere += 1
+        return super().__iter__()
+
+
+async def test_bookings_are_added_up_beside_the_event_loop(
+    rest: Rest, readings: CannedReadings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = CountedRows(readings.booked)
+    usage = readings.usage
+
+    async def counted(**time: Any) -> UsageOfTime:
+        return (await usage(**time))._replace(rows=rows)
+
+    monkeypatch.setattr(readings, "usage", counted)
+    await rest.get(PATH)
+    assert rows.on_the_loop == 0
+    assert rows.elsewhere > 0
+
+
+async def test_more_items_than_an_answer_may_have_are_refused(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage_routes, "MOST_ITEMS", 5)
+    assert len((await rest.get(PATH))["items"]) == 5
+    problem = await rest.refused(rest.client.get(f"{PATH}?by=user,project"), 400)
+    assert "parameter by: user,project gives 6 items: an answer has at most 5" in problem
