@@ -144,15 +144,15 @@ def listed(row: JobKind, holder: str) -> str:
     return " + ".join(f"size({_optional(holder, group.parent)}.orValue([]))" for group in keyed) or "0"
 
 
-def template_annotations(row: JobKind) -> str:
-    """The annotations of all pod templates of an object: a list of maps."""
+def template_marks(row: JobKind, field: str) -> str:
+    """The `annotations` or `labels` of all pod templates of an object: a list of maps."""
     if not isinstance(row.podsets, Templates):
         return "[]"
-    return " + ".join(_annotations(group) for group in row.podsets.groups)
+    return " + ".join(_marks(group, field) for group in row.podsets.groups)
 
 
-def _annotations(group: PodSetGroup) -> str:
-    below = (*group.template, "metadata", "annotations")
+def _marks(group: PodSetGroup, field: str) -> str:
+    below = (*group.template, "metadata", field)
     found = _optional("object", group.parent)
     if group.each is None:
         return f"[{_optional('object', (*group.parent, *below))}.orValue({{}})]"

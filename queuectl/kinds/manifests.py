@@ -27,7 +27,7 @@ from queuectl.kinds.gate_rules import (
     refused,
     suspend,
     suspend_applied,
-    template_annotations,
+    template_marks,
     templates,
 )
 from queuectl.kinds.jobs import JobKind
@@ -114,7 +114,8 @@ def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "suspend": _expression(by_kind(rows, lambda row: suspend(row, "object"))),
         "suspend_before": _expression(by_kind(rows, lambda row: suspend(row, "oldObject"))),
         "suspend_applied": _expression(by_kind(rows, lambda row: suspend_applied(row))),
-        "template_annotations": _expression(by_kind(rows, template_annotations)),
+        "template_annotations": _expression(by_kind(rows, lambda row: template_marks(row, "annotations"))),
+        "template_labels": _expression(by_kind(rows, lambda row: template_marks(row, "labels"))),
         "marks_of_kueue": _expression(str(sorted(KUEUE_MARKS))),
         **_by_owner(rows),
     }

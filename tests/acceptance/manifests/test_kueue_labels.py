@@ -20,8 +20,9 @@ from tests.job_kinds import JOB_KINDS
 
 UNQUEUED = ("queuectl-self", "queuectl-default-queue")
 """Apply to the objects that all other policies ignore."""
-OTHERS = ("queuectl-scale", "queuectl-pods", "queuectl-policies", "queuectl-authors")
-"""Policies of these folders that do not depend on the label of a queue."""
+WARNINGS = ("queuectl-misplaced-labels", "queuectl-kinds-without-a-queue")
+OTHERS = ("queuectl-scale", "queuectl-pods", "queuectl-policies", "queuectl-authors", *WARNINGS)
+"""Policies of these folders that do not depend on the label of a queue, or that warn of our own alone."""
 FOLDERS = ("gate", "mutating", "webhook", "default-queue")
 
 
