@@ -253,7 +253,7 @@ class SlurmSite:
         """Amounts by resource, and GPUs by type."""
         nothing: dict[str, int] = {}
         configured = self._read(record, "CfgTRES", values.tres, nothing)
-        types = values.gpu_types(configured) or values.gres_gpus(record.value("Gres"))
+        types = self._gpus(record, configured)
         amounts = {
             CPU: configured.get("cpu") or self._read(record, "CPUTot", values.whole, 0),
             MEMORY: configured.get("mem") or self._read(record, "RealMemory", values.mebibytes, 0),
@@ -275,6 +275,16 @@ class SlurmSite:
         if more := gres - {"gpu"} - {name.removeprefix("gres/") for name in others}:
             self.notes.add(record, "Gres", f"{', '.join(sorted(more))}: only GPUs become quota")
         return amounts, types
+
+    def _gpus(self, record: Record, configured: dict[str, int]) -> dict[str, int]:
+        """GPUs by type: those of CfgTRES, with the types of Gres where CfgTRES has none."""
+        types, gres = values.gpu_types(configured), values.gres_gpus(record.value("Gres"))
+        same_number = sum(types.values()) == sum(gres.values())
+        if not types or (same_number and types.keys() == {""}):
+            return gres or types
+        if gres and gres != types and not (same_number and gres.keys() == {""}):
+            self.notes.add(record, "Gres", "CfgTRES has other GPUs, and counts")
+        return types
 
     # --- accounts
 

@@ -257,6 +257,34 @@ def test_equal_notes_are_one_with_all_their_lines() -> None:
     assert (note.object, note.field) == ("slurm.txt: lines 12-14:", "User MaxJobs (3 times)")
 
 
+@pytest.mark.parametrize(
+    ("gres", "total", "resource"),
+    [
+        ("gpu:a100_1g.5gb:7", 7, "nvidia.com/mig-1g.5gb"),
+        ("gpu:mi300x:8", 8, "amd.com/gpu"),
+        ("gpu:8", 8, "nvidia.com/gpu"),
+    ],
+)
+def test_types_of_gres_count_where_cfgtres_has_none(gres: str, total: int, resource: str) -> None:
+    node = NODE.replace("gres/gpu=4,gres/gpu:a100=4", f"gres/gpu={total}\n   Gres={gres}")
+    pools = [made for made in quotas(named(imported(PARTITION + node), "Cohort", "slurm")).values() if made]
+    assert [pool[resource] for pool in pools] == [total]
+
+
+@pytest.mark.parametrize(
+    ("gres", "cfgtres"),
+    [
+        ("gpu:mi300x:8", "gres/gpu=4"),
+        ("gpu:8", "gres/gpu=4"),
+        ("gpu:mi300x:4", "gres/gpu=4,gres/gpu:a100=4"),
+    ],
+)
+def test_gpus_of_gres_that_cfgtres_does_not_have_are_noted(gres: str, cfgtres: str) -> None:
+    node = NODE.replace("gres/gpu=4,gres/gpu:a100=4", f"{cfgtres}\n   Gres={gres}")
+    (note,) = imported(PARTITION + node + ACCOUNTS).notes
+    assert (note.field, note.text) == (f"Node n1 Gres={gres}", "CfgTRES has other GPUs, and counts")
+
+
 def test_nodes_that_are_down_or_in_no_partition_are_noted() -> None:
     down = NODE.replace("Weight=1", "State=DOWN+DRAIN").replace("n1", "n2")
     outside = NODE.replace("Partitions=gpu", "Partitions=other").replace("n1", "n3")
