@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
-from queuectl.importers.kueue_marks import KUEUE
+from queuectl.importers.kueue_marks import KUEUE, ONLY_PODS
 from queuectl.importers.result import Note
 from queuectl.kinds.json_fields import clean
 from queuectl.kinds.registry import KindRegistry
@@ -43,7 +43,8 @@ _OTHERWISE: Final = {
     "waitForPodsReady.blockAdmission": "other workloads are admitted while the pods of one start",
     "integrations.externalFrameworks": "add a row to `kinds` of the configuration for each (docs/kinds.md)",
     "integrations.labelKeysToCopy": "there are no Workload objects that labels are copied to",
-    "integrations.podOptions": "plain pods are not queued",
+    "integrations.podOptions": "there is no selector of pods: with `kinds: [Pod]` in queuectl's "
+    "configuration those with a queue label queue (docs/kinds.md)",
     "manageJobsWithoutQueueName": "apply manifests/default-queue: where a namespace has a LocalQueue named "
     "default, work without a queue label queues there (docs/install.md)",
     "managedJobsNamespaceSelector": "set it as namespaceSelector of the policies of manifests/default-queue "
@@ -54,6 +55,8 @@ _OTHERWISE: Final = {
     "objectRetentionPolicies": "set `database.keepMonths` for the ledger; there are no Workload objects",
 }
 _FRAMEWORKS: Final = "integrations.frameworks"
+_PODS: Final = frozenset({"pod", "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
+"""Frameworks whose pods queue here each by itself."""
 
 
 def configurations(
@@ -163,13 +166,15 @@ def _converted(value: Any) -> Any:
 
 
 def _frameworks(name: str, value: Any, kinds: KindRegistry) -> Iterator[Note]:
-    """A note on each kind that Kueue manages and queuectl does not queue."""
+    """A note on each kind that Kueue manages and queuectl does not queue without another setting."""
     if not isinstance(value, list):
         yield Note(name, _FRAMEWORKS, "is not a list: left out")
         return
     queued = {f"{row.group or 'core'}/{row.kind}".lower() for row in kinds}
     for framework in value:
-        if str(framework).lower() not in queued:
-            what = clean(str(framework), 100)
+        what = clean(str(framework), 100)
+        if str(framework).lower() in _PODS:
+            yield Note(name, _FRAMEWORKS, f"{what}: {ONLY_PODS}")
+        elif str(framework).lower() not in queued:
             text = f"{what} is not queued here: such work runs without waiting (docs/kinds.md)"
             yield Note(name, _FRAMEWORKS, text)

@@ -25,6 +25,12 @@ _ANNOTATIONS: Final = {
 }
 CARRIED: Final = {**_LABELS, **_ANNOTATIONS}
 
+ONLY_PODS: Final = (
+    "its pods queue, each by itself, with `kinds: [Pod]` in queuectl's configuration and a queue label of "
+    "their own; else they run without waiting (docs/kinds.md)"
+)
+_OF_PODS: Final = frozenset({"Pod", "ReplicaSet", "Deployment", "StatefulSet", "LeaderWorkerSet"})
+
 _GROUPS: Final = "pod groups are not queued: make the pods one Job or JobSet"
 _OWN: Final = "Kueue writes it itself: nothing is lost"
 _PLACED: Final = f"{NO_TOPOLOGY}: require the domain by affinity of the pods"
@@ -42,7 +48,7 @@ _DROPPED: Final = {
     f"{_P}workload": _OWN,
     f"{_P}tas": _OWN,
     f"{_P}is-group-workload": _OWN,
-    f"{_P}admission": "the gate suspends a workload until its start: a scheduling gate is not needed",
+    f"{_P}admission": "remove it: nothing removes this scheduling gate here, and its pods would not start",
     f"{_P}resource-in-use": _OWN,
     f"{_P}prebuilt-workload-name": "there are no Workload objects: the queue label queues the object",
     f"{_P}elastic-job": "a workload that runs does not grow: set queuectl.dev/min-parallelism to start "
@@ -111,6 +117,8 @@ def _place_of_the_queue(
         if not _is_map(labels) or QUEUE_LABEL not in labels:
             text = f"its Jobs have no queue: move {QUEUE_LABEL} to spec.jobTemplate.metadata.labels"
             notes.append(Note(name, "metadata.labels", text))
+    elif kind in _OF_PODS:
+        notes.append(Note(name, "", f"{kind}: {ONLY_PODS}"))
     elif kinds.of(made["apiVersion"], kind) is None:
         text = f"{kind} is not queued: it runs without waiting (queued are {kinds.known()})"
         notes.append(Note(name, "", text))
@@ -163,9 +171,8 @@ def _mentions(value: dict[str, Any], path: str, name: str, notes: list[Note]) ->
                 value[key] = _LABELS[text]
                 continue
             where = f"{path}.{key}".lstrip(".") + (f"[{number}]" if isinstance(item, list) else "")
-            notes.append(
-                Note(name, clean(where, 200), f"{clean(text, 100)!r} names Kueue, and is kept as it is")
-            )
+            names = meaning(text) if is_kueues(text) else f"{clean(text, 100)!r} names Kueue"
+            notes.append(Note(name, clean(where, 200), f"kept as it is. {names}"))
 
 
 def _objects(obj: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

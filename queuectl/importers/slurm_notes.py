@@ -12,9 +12,6 @@ from queuectl.importers.slurm_values import ranges_of, unset
 _RUN_TIME: Final = "set spec.maxExecutionTime (default, ceiling) of the queues of its accounts"
 _MEMORY: Final = "pods set their requests; a LimitRange of the namespace gives defaults and maxima"
 _PER_JOB: Final = "no queue limits the size of one workload"
-_JOBS: Final = "no queue limits the number of workloads; a quota of the resource pods limits their pods"
-_PER_USER: Final = "limits are those of accounts, not of users"
-_PER_CLASS: Final = "a WorkloadPriorityClass has no limits: use a ClusterQueue of its own"
 _BUDGET: Final = "there are no budgets of resource hours: past usage orders users, it stops none"
 _RBAC: Final = "rights are those of Kubernetes: RBAC decides who creates workloads in a namespace"
 _ANY_PRIORITY: Final = "any workload may name any WorkloadPriorityClass"
@@ -23,6 +20,20 @@ _NODES: Final = "the pod scheduler places pods: use requests, affinity and taint
 _WEIGHTS: Final = "set scheduling.admissionFairSharing.resourceWeights, which hold for the whole cluster"
 _WCKEYS: Final = "there are no work keys: label the workloads"
 _NOTHING: Final = "has no counterpart"
+
+
+def _limit(target: str, subject: str, field: str) -> str:
+    return f"make a UsageLimit with target.kind {target}, subject.kind {subject}, and set spec.{field}"
+
+
+_OWN_QUEUE: Final = "ClusterQueue, Cohort or LocalQueue"
+_CLASS: Final = "WorkloadPriorityClass"
+_RESOURCES: Final = "resources"
+_RUNNING: Final = "running"
+_PENDING: Final = "pending, which does not count what runs"
+_OF_USER: Final = "EachUser"
+_OF_ACCOUNT: Final = "EachAccount"
+_ALL: Final = "All"
 
 _GROUP: Final = "not carried over: take its flavors out of the ClusterQueues of all other accounts"
 
@@ -42,7 +53,9 @@ _PARTITION: Final[Mapping[str, _Setting]] = {
     "AllowQos": _Setting(_ANY_PRIORITY, _OFF),
     "DenyQos": _Setting(_ANY_PRIORITY),
     "AllocNodes": _Setting(_RBAC, _OFF),
-    "QoS": _Setting("a partition has no limits of its own: set borrowingLimit of its flavors"),
+    "QoS": _Setting(
+        "a partition has no limits of its own: set borrowingLimit of its flavors, or flavors of UsageLimits"
+    ),
     "DefaultTime": _Setting(_RUN_TIME),
     "MaxTime": _Setting(_RUN_TIME),
     "GraceTime": _Setting("set terminationGracePeriodSeconds of the pods", _OFF),
@@ -88,26 +101,26 @@ _QOS: Final[Mapping[str, _Setting]] = {
     "MaxWall": _Setting(_RUN_TIME),
     "MaxWallDurationPerJob": _Setting(_RUN_TIME),
     "MaxTRESPerJob": _Setting(_PER_JOB),
-    "MaxTRESPerUser": _Setting(_PER_USER),
-    "MaxJobsPerUser": _Setting(_PER_USER),
-    "MaxSubmitJobsPerUser": _Setting(_PER_USER),
-    "GrpSubmitJobs": _Setting(_PER_CLASS),
-    "GrpTRES": _Setting(_PER_CLASS),
-    "GrpJobs": _Setting(_PER_CLASS),
-    "GrpSubmit": _Setting(_PER_CLASS),
+    "MaxTRESPerUser": _Setting(_limit(_CLASS, _OF_USER, _RESOURCES)),
+    "MaxJobsPerUser": _Setting(_limit(_CLASS, _OF_USER, _RUNNING)),
+    "MaxSubmitJobsPerUser": _Setting(_limit(_CLASS, _OF_USER, _PENDING)),
+    "GrpSubmitJobs": _Setting(_limit(_CLASS, _ALL, _PENDING)),
+    "GrpTRES": _Setting(_limit(_CLASS, _ALL, _RESOURCES)),
+    "GrpJobs": _Setting(_limit(_CLASS, _ALL, _RUNNING)),
+    "GrpSubmit": _Setting(_limit(_CLASS, _ALL, _PENDING)),
     "GrpWall": _Setting(_BUDGET),
     "GrpTRESMins": _Setting(_BUDGET),
     "GrpTRESRunMins": _Setting(_BUDGET),
     "MaxTRES": _Setting(_PER_JOB),
-    "MinTRES": _Setting(_PER_JOB),
+    "MinTRES": _Setting(_limit(_CLASS, _ALL, "minRequest")),
     "MaxTRESPerNode": _Setting(_PER_JOB),
     "MaxTRESMins": _Setting(_BUDGET),
-    "MaxTRESPU": _Setting(_PER_USER),
-    "MaxJobsPU": _Setting(_PER_USER),
-    "MaxSubmitPU": _Setting(_PER_USER),
-    "MaxTRESPA": _Setting(_PER_CLASS),
-    "MaxJobsPA": _Setting(_PER_CLASS),
-    "MaxSubmitPA": _Setting(_PER_CLASS),
+    "MaxTRESPU": _Setting(_limit(_CLASS, _OF_USER, _RESOURCES)),
+    "MaxJobsPU": _Setting(_limit(_CLASS, _OF_USER, _RUNNING)),
+    "MaxSubmitPU": _Setting(_limit(_CLASS, _OF_USER, _PENDING)),
+    "MaxTRESPA": _Setting(_limit(_CLASS, _OF_ACCOUNT, _RESOURCES)),
+    "MaxJobsPA": _Setting(_limit(_CLASS, _OF_ACCOUNT, _RUNNING)),
+    "MaxSubmitPA": _Setting(_limit(_CLASS, _OF_ACCOUNT, _PENDING)),
 }
 _ASSOCIATION: Final[Mapping[str, _Setting]] = {
     "QOS": _Setting(_ANY_PRIORITY, _NONE | {"normal"}),
@@ -119,13 +132,13 @@ _ASSOCIATION: Final[Mapping[str, _Setting]] = {
     "Coordinator": _Setting(_RBAC),
     "Partition": _Setting("an account may use the same flavors as a whole"),
     "Priority": _Setting(_ORDER),
-    "MaxJobs": _Setting(_JOBS),
-    "MaxJobsAccrue": _Setting(_JOBS),
-    "MaxSubmitJobs": _Setting(_JOBS),
-    "GrpJobs": _Setting(_JOBS),
-    "GrpJobsAccrue": _Setting(_JOBS),
-    "GrpSubmitJobs": _Setting(_JOBS),
-    "GrpSubmit": _Setting(_JOBS),
+    "MaxJobs": _Setting(_limit(_OWN_QUEUE, _OF_USER, _RUNNING)),
+    "MaxJobsAccrue": _Setting(_ORDER),
+    "MaxSubmitJobs": _Setting(_limit(_OWN_QUEUE, _OF_USER, _PENDING)),
+    "GrpJobs": _Setting(_limit(_OWN_QUEUE, _ALL, _RUNNING)),
+    "GrpJobsAccrue": _Setting(_ORDER),
+    "GrpSubmitJobs": _Setting(_limit(_OWN_QUEUE, _ALL, _PENDING)),
+    "GrpSubmit": _Setting(_limit(_OWN_QUEUE, _ALL, _PENDING)),
     "MaxTRESPerJob": _Setting(_PER_JOB),
     "MaxTRESPerNode": _Setting(_PER_JOB),
     "MaxWallDurationPerJob": _Setting(_RUN_TIME),
@@ -153,7 +166,7 @@ _SETTINGS: Final[Mapping[SlurmKind, Mapping[str, _Setting]]] = {
         "GrpTRES": _Setting("set nominalQuota of the root Cohort"),
     },
     SlurmKind.ACCOUNT: _ASSOCIATION,
-    SlurmKind.USER: {**_ASSOCIATION, "GrpTRES": _Setting(_PER_USER)},
+    SlurmKind.USER: {**_ASSOCIATION, "GrpTRES": _Setting(_limit("LocalQueue", _ALL, _RESOURCES))},
 }
 _PARTITION_USED: Final = frozenset(
     {

@@ -298,7 +298,16 @@ def test_selectors_follow_the_labels_and_other_places_that_name_kueue_are_noted(
     made = found.objects[0]["spec"]
     ours = {"queuectl.dev/queue-name": "q"}
     assert (made["selector"]["matchLabels"], made["template"]["metadata"]["labels"]) == (ours, ours)
-    assert ("Deployment/a", "spec.template.spec.schedulingGates[0].name") in notes(found)
+    gate = notes(found)["Deployment/a", "spec.template.spec.schedulingGates[0].name"]
+    assert "remove it: nothing removes this scheduling gate here" in gate
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "StatefulSet"])
+def test_work_whose_pods_can_queue_is_noted_with_the_setting(kind: str) -> None:
+    version = "v1" if kind == "Pod" else "apps/v1"
+    metadata = {"name": "a", "labels": {"kueue.x-k8s.io/queue-name": "q"}}
+    found = imported({"apiVersion": version, "kind": kind, "metadata": metadata})
+    assert "with `kinds: [Pod]` in queuectl's configuration" in notes(found)[f"{kind}/a", ""]
 
 
 def test_a_queue_label_where_it_queues_nothing_is_noted() -> None:
@@ -347,7 +356,11 @@ def test_the_configuration_is_read_from_its_config_map() -> None:
             "admissionFairSharing.usageHalfLifeTime",
             f"set `scheduling.admissionFairSharing.usageHalfLifeSeconds`: 604800 {ours}",
         ),
-        ("integrations.frameworks", "pod is not queued here: such work runs without waiting (docs/kinds.md)"),
+        (
+            "integrations.frameworks",
+            "pod: its pods queue, each by itself, with `kinds: [Pod]` in queuectl's configuration and a "
+            "queue label of their own; else they run without waiting (docs/kinds.md)",
+        ),
         ("data.other", "is not Kueue's Configuration: left out"),
     } <= told
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from queuectl.importers.slurm import import_slurm
 from queuectl.importers.slurm_text import BadSlurm, read
 from queuectl.importers.slurm_values import BadValue, SlurmNames, gres_gpus, hosts, mebibytes, ranges_of, tres
 from queuectl.kinds.policy import drop_unknown, policy_event
+from queuectl.kinds.usage_limit_objects import UsageLimitSpec
 from tests.unit.core import profiles
 from tests.unit.kinds.slurm_sites import ASSOCIATIONS, CONDO, DEPARTMENT, PARTITIONS, university
 
@@ -249,6 +251,36 @@ def test_settings_that_ask_for_nothing_are_not_noted() -> None:
         "MaxTime=UNLIMITED MaxNodes=UNLIMITED QoS=N/A AllowGroups=ALL Hidden=NO JobDefaults=(null) State=UP"
     )
     assert imported(PARTITION.replace("PreemptMode=OFF", neutral) + NODE + ACCOUNTS).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "limit"),
+    [
+        ("User - 'bob':MaxJobs=3", "MaxJobs=3", ("LocalQueue", "EachUser", "running")),
+        ("User - 'bob':MaxSubmitJobs=3", "MaxSubmitJobs=3", ("LocalQueue", "EachUser", "pending")),
+        ("User - 'bob':GrpTRES=cpu=3", "GrpTRES=cpu=3", ("LocalQueue", "All", "resources")),
+        ("Account - 'b':GrpJobs=3", "GrpJobs=3", ("ClusterQueue", "All", "running")),
+        (
+            "QOS - 'high':MaxTRESPU=cpu=3",
+            "MaxTRESPU=cpu=3",
+            ("WorkloadPriorityClass", "EachUser", "resources"),
+        ),
+        ("QOS - 'high':MaxJobsPU=3", "MaxJobsPU=3", ("WorkloadPriorityClass", "EachUser", "running")),
+        ("QOS - 'high':GrpSubmit=3", "GrpSubmit=3", ("WorkloadPriorityClass", "All", "pending")),
+        ("QOS - 'high':MaxJobsPA=3", "MaxJobsPA=3", ("WorkloadPriorityClass", "EachAccount", "running")),
+        ("QOS - 'high':MinTRES=cpu=3", "MinTRES=cpu=3", ("WorkloadPriorityClass", "All", "minRequest")),
+    ],
+)
+def test_limits_are_noted_with_the_usage_limit_that_replaces_them(
+    line: str, field: str, limit: tuple[str, str, str]
+) -> None:
+    target, subject, set_field = limit
+    (note,) = imported(BASE + ACCOUNTS + line).notes
+    assert note.field.endswith(field)
+    assert re.search(f"UsageLimit .*{target}.* subject.kind {subject}, and set spec.{set_field}", note.text)
+    spec = UsageLimitSpec.model_json_schema()
+    assert set_field in spec["properties"]
+    assert {target, subject} <= set(re.findall(r"[A-Z]\w+", json.dumps(spec)))
 
 
 def test_equal_notes_are_one_with_all_their_lines() -> None:
