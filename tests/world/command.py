@@ -127,9 +127,7 @@ def _plant(bugs: list[PlantedBug], seeds: range) -> int:
     for bug in bugs:
         with planted(bug):
             for number, seed in enumerate(seeds, start=1):
-                if bug.needs not in " ".join(map(str, schedule(seed).steps)):
-                    continue
-                if violations := _outcome(seed).violations:
+                if violations := play_schedule(schedule(seed, bug.needs)).violations:
                     needed.append(number)
                     print(f"{number:4d}  {bug.name}: {violations[0][:160]}", flush=True)
                     break

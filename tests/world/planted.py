@@ -28,7 +28,7 @@ class PlantedBug(NamedTuple):
     old: str
     new: str
     needs: str = ""
-    """A step, or a word of one, without which it cannot show: schedules without it are counted, not played."""
+    """A step, or a word of one, without which it cannot show: schedules have more of them."""
 
 
 _LOOP: Final = "queuectl.controller.loop:Controller."

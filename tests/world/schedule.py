@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -45,18 +46,28 @@ class Schedule:
         return Schedule(self.seed, tuple(self.steps[number] for number in kept), tuple(kept))
 
 
-def schedule(seed: int) -> Schedule:
-    """The schedule of a seed: 14 to 34 steps, of which up to 8 are faults, mostly of one theme."""
+def schedule(seed: int, needs: str = "") -> Schedule:
+    """The schedule of a seed: 14 to 34 steps, of which up to 8 are faults, mostly of one theme.
+
+    `needs`: a step, or a word of one, that six steps have beside them.
+    """
     random = Random(f"schedule {seed}")
     steps = [_step(random, _ACTIONS) for _ in range(random.randint(14, 26))]
     theme = random.choice(_THEMES)
     faults = {verb: _FAULTS[verb] for verb in theme}
     steps += [_step(random, faults) for _ in range(random.choice((0, 2, 3, 4, 6, 8)))]
+    if needs:
+        steps += islice((one for one in _steps(random, _ACTIONS | _FAULTS) if needs in str(one)), 6)
     steps.sort(key=lambda step: step.at)
     return Schedule(seed, tuple(steps), tuple(range(len(steps))))
 
 
 Make = Callable[[Random], tuple[Any, ...]]
+
+
+def _steps(random: Random, table: dict[str, tuple[int, Make]]) -> Iterator[Step]:
+    while True:
+        yield _step(random, table)
 
 
 def _step(random: Random, table: dict[str, tuple[int, Make]]) -> Step:
