@@ -1,4 +1,4 @@
-"""The tables of bounds in docs/threats.md: each row names its bound, its cost and a test that exists."""
+"""The tables of docs/threats.md: each row of bounds names its bound, its cost and a test that exists."""
 
 from __future__ import annotations
 
@@ -19,20 +19,35 @@ SECTION = "## What each caller may choose, and its bound"
 _TEST = re.compile(r"`(tests/[a-z_/]+\.py)::(test_[a-z0-9_]+)`")
 
 
-def rows() -> list[list[str]]:
-    text = (ROOT / "docs/threats.md").read_text().partition(SECTION)[2].partition("\n## ")[0]
+def rows(begin: str = SECTION, end: str = "\n## ") -> list[list[str]]:
+    """The cells of each row between two texts of the page."""
+    text = (ROOT / "docs/threats.md").read_text().partition(begin)[2].partition(end)[0]
     lines = [line for line in text.splitlines() if line.startswith("|")]
     found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return [row for row in found if row[0] not in ("input", "---")]
+    return [row for row in found if row[0] not in ("input", "what", "---")]
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
 def test_each_input_has_a_bound_a_cost_and_a_test(row: list[str]) -> None:
     assert len(row) == 5
     assert all(row)
-    found = _TEST.fullmatch(row[4])
-    assert found is not None, row[4]
-    assert re.search(rf"def {found[2]}\(", (ROOT / found[1]).read_text()), row[4]
+    check_test(row[4])
+
+
+def check_test(cell: str) -> None:
+    found = _TEST.fullmatch(cell)
+    assert found is not None, cell
+    assert re.search(rf"def {found[2]}\(", (ROOT / found[1]).read_text()), cell
+
+
+def test_each_row_of_what_no_policy_covers_names_a_test() -> None:
+    uncovered = rows("What no policy of the gate covers", "Three things")
+    assert len(uncovered) > 10
+    for row in uncovered:
+        assert len(row) == 4, row[0]
+        if row[3] != "none: roles of the cluster":
+            check_test(row[3])
+    assert [row[3] for row in uncovered].count("none: roles of the cluster") == 1
 
 
 def test_the_numbers_of_the_tables_are_those_of_the_code() -> None:

@@ -378,6 +378,7 @@ RIGHTS: Final = (
     ("", "pods/binding", "create"),
     ("", "pods/status", "update"),
     ("", "namespaces", "update"),
+    ("", "nodes", "update"),
 )
 
 
