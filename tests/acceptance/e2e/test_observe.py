@@ -23,6 +23,7 @@ READ = {
     *("namespaces", "priorityclasses", "runtimeclasses", "limitranges", "resourcequotas"),
     *("validatingadmissionpolicies", "validatingadmissionpolicybindings", "workloadpriorityclasses"),
     *("clusterqueues", "cohorts", "localqueues", "resourceflavors", "usagelimits"),
+    *("resourceclaims", "resourceclaimtemplates"),
 }
 """The rights that an observer needs by docs/operations.md, for the kinds that are installed."""
 

@@ -14,7 +14,7 @@ from queuectl.core.decisions import Verdict
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload, WorkloadId
 from queuectl.kinds.workloads import HOLD_ANNOTATION
-from queuectl.kube.errors import ApiError, Unavailable
+from queuectl.kube.errors import ApiError, NotFound, Unavailable
 from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.players.api import stamp
 from queuectl.sandbox.players.kubelet import TERMINATE_SECONDS
@@ -213,7 +213,8 @@ class Work:
         """End all pods of these parts well; of all parts if none is given."""
         for pod in self.running():
             if not parts or any(_is_of(pod, part) for part in parts):
-                await _finish(self.site, pod, 0)
+                with contextlib.suppress(NotFound):  # its operator deletes the rest when one has ended
+                    await _finish(self.site, pod, 0)
 
     async def let_pods_end(self) -> None:
         """Those that are being deleted end now."""
