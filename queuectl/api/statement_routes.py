@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo
@@ -103,6 +103,11 @@ class _Month(NamedTuple):
     closed: ClosedMonth | None
 
 
+def _readable(lines: Iterable[StatementLine], visible: Callable[[str | None], bool]) -> list[StatementLine]:
+    """Those of namespaces that the caller may read."""
+    return [line for line in lines if visible(line.booked and line.booked.namespace)]
+
+
 class StatementRoutes:
     def __init__(
         self, source: AnswerSource, statements: StatementReadings | None, card_of: CardOf | None
@@ -165,7 +170,7 @@ class StatementRoutes:
         await asyncio.to_thread(check_axes, by, found.lines, (*USAGE_AXES, *STATEMENT_AXES))
         visible = await visible_namespaces(question, found.lines)
         lines = await asyncio.to_thread(cost_by, found.lines, by, visible, found.decimals)
-        priced = [line for line in found.lines if visible(line.booked and line.booked.namespace)]
+        priced = _readable(found.lines, visible)
         summary = _summary(found.name, found.zone, found.period, found.closed)
         total = sum(line.cost for line in found.lines)
         later = await self._source.ask(self._readings().corrections(found.name))
@@ -194,7 +199,7 @@ class StatementRoutes:
         sight = self._source.sight()
         found = await self._month(question, sight)
         visible = await visible_namespaces(question, found.lines)
-        lines = [line for line in found.lines if visible(line.booked and line.booked.namespace)]
+        lines = _readable(found.lines, visible)
         if len(lines) > MOST_ROWS:
             raise bad_request(f"{found.name} has {len(lines)} lines: an export has at most {MOST_ROWS}")
         bill = Bill(found.period, found.currency, found.account_key)

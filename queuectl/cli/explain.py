@@ -18,6 +18,7 @@ from queuectl.cli.decisions import why
 from queuectl.cli.options import Failure
 from queuectl.cli.printing import ago, amount, field, local, printable, shown, table_of
 from queuectl.cli.rest import Document, Server
+from queuectl.core.model.policy import cohorts_above
 from queuectl.screen.text import age
 
 _MAX_DEPTH: Final = 64
@@ -90,14 +91,10 @@ def _above(server: Server, queue: str) -> Iterator[Document]:
     except Failure:
         return
     yield {"object": f"ClusterQueue/{queue}", **node}
-    parent = node["cohort"]
-    cohorts = {item["name"]: item for item in _items(server, "cohorts", {})} if parent else {}
-    shown: set[str] = set()
-    while parent and parent not in shown and len(shown) < _MAX_DEPTH:
-        shown.add(parent)
-        found = cohorts.get(parent, {})
-        yield {"object": f"Cohort/{parent}", **found}
-        parent = found.get("parent")
+    nearest = node["cohort"]
+    cohorts = {item["name"]: item for item in _items(server, "cohorts", {})} if nearest else {}
+    for name in cohorts_above(nearest, lambda name: cohorts.get(name, {}).get("parent"))[:_MAX_DEPTH]:
+        yield {"object": f"Cohort/{name}", **cohorts.get(name, {})}
 
 
 def _items(server: Server, resource: str, parameters: dict[str, str]) -> list[Document]:

@@ -18,11 +18,10 @@ from queuectl.ports.reader import USAGE_AXES
 MAX_KEYS: Final = 8
 MAX_ALLOWED: Final = 1000
 _NAME: Final = r"^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$"
-_LABEL: Final = r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_QUALIFIED: Final = r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 MAX_RATES: Final = 1000
 _FROM: Final = re.compile(r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:00:00Z)?")
 _OBJECT: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-_RESOURCE: Final = r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 _VALUE: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 _TAKEN: Final = frozenset((*USAGE_AXES, "resource", "label", "kind"))
 """Names of what usage is accounted by in any case: no account key may have one."""
@@ -31,7 +30,7 @@ _TAKEN: Final = frozenset((*USAGE_AXES, "resource", "label", "kind"))
 class AccountKeySettings(Section):
     name: str = Field(pattern=_NAME)
     """As in `queuectl usage --by NAME`."""
-    label: str = Field(pattern=_LABEL)
+    label: str = Field(pattern=_QUALIFIED)
     """The label that has the value."""
     sources: tuple[Annotated[policy.AccountSource, Field(strict=False)], ...] = Field(
         default=tuple(policy.AccountSource), min_length=1, max_length=2, strict=False
@@ -60,7 +59,7 @@ class AccountKeySettings(Section):
 class RateSettings(Section):
     """From when on a resource costs what. An hour of a unit: a device, a core, a GiB."""
 
-    resource: str = Field(pattern=_RESOURCE)
+    resource: str = Field(pattern=_QUALIFIED)
     flavor: str | None = Field(default=None, pattern=_OBJECT, max_length=253)
     """None: every flavor without a rate of its own."""
     class_: str | None = Field(default=None, alias="class", pattern=_OBJECT, max_length=253)

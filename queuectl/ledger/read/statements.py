@@ -14,6 +14,7 @@ from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import ConfigKey
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import dump
+from queuectl.ledger.history.past_lives import first_and_last
 from queuectl.ledger.history.usage_hours import NOT_BOOKED, decided_before, rolled
 from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.read.answers import revisions_in
@@ -111,9 +112,7 @@ class LedgerStatements:
 
 async def _is_kept(connection: AsyncConnection, cluster: str, since: datetime) -> bool:
     """Whether all holds and policies from then on are kept."""
-    row = t.decision.c
-    query = select(row.sequence, row.now).where(row.cluster_id == cluster).order_by(row.sequence).limit(1)
-    first = (await connection.execute(query)).one_or_none()
+    first, _ = await first_and_last(connection, cluster)
     return first is not None and (first.sequence == 1 or bool(first.now <= since))
 
 

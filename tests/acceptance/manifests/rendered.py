@@ -21,6 +21,8 @@ COMPONENTS = tuple(
 )
 """Applied in addition to manifests/, each separately."""
 NAMESPACE = "queuectl-system"
+WARNINGS = ("queuectl-misplaced-labels", "queuectl-kinds-without-a-queue")
+"""Policies that refuse nothing."""
 
 Json = dict[str, Any]
 Right = tuple[str, str, str | None, str]

@@ -15,12 +15,11 @@ from queuectl.kinds.labels import KUEUES_TOO, OWN
 from queuectl.kube.kueue import LEASE
 from queuectl.sandbox.control_plane import find_assets
 from tests.acceptance.manifests.kueue_labels import COMPONENT, changed, patches, selects
-from tests.acceptance.manifests.rendered import MANIFESTS, NAMESPACE, Json, documents, one, rights
+from tests.acceptance.manifests.rendered import MANIFESTS, NAMESPACE, WARNINGS, Json, documents, one, rights
 from tests.job_kinds import JOB_KINDS
 
 UNQUEUED = ("queuectl-self", "queuectl-default-queue")
 """Apply to the objects that all other policies ignore."""
-WARNINGS = ("queuectl-misplaced-labels", "queuectl-kinds-without-a-queue")
 OTHERS = ("queuectl-scale", "queuectl-pods", "queuectl-policies", "queuectl-authors", *WARNINGS)
 """Policies of these folders that do not depend on the label of a queue, or that warn of our own alone."""
 FOLDERS = ("gate", "mutating", "webhook", "default-queue")

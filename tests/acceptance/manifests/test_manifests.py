@@ -31,6 +31,7 @@ from tests.acceptance.manifests.rendered import (
     COMPONENTS,
     MANIFESTS,
     NAMESPACE,
+    WARNINGS,
     Json,
     documents,
     everything,
@@ -198,10 +199,6 @@ def _matched(policy: Json, group: str, version: str) -> set[str]:
         if group in rule["apiGroups"] and version in rule["apiVersions"]:
             found |= set(rule["resources"])
     return found
-
-
-WARNINGS = {"queuectl-misplaced-labels", "queuectl-kinds-without-a-queue"}
-"""Policies that refuse nothing."""
 
 
 def test_every_policy_is_bound_denies_and_fails_closed() -> None:
