@@ -205,7 +205,7 @@ async def force_release(session: Session, target: WorkloadTarget, reason: str) -
         raise NotStopped(f"{target} runs: `queuectl hold` stops it first")
     annotations, workload = part(now, "metadata", "annotations"), WorkloadId(str(uid(now)))
     stop = recorded_stop(annotations.get(STOPPED_ANNOTATION), workload)
-    attempt = stop.attempt if stop is not None else None
+    attempt = stop.attempt if stop is not None and stop.attempt else None
     if attempt is None and (admission := parse(annotations.get(ADMISSION_ANNOTATION), workload)) is not None:
         attempt = admission.attempt.number
     if attempt is None:

@@ -22,7 +22,7 @@ from queuectl.kinds.pod_counts import held_pods, to_reduce
 from queuectl.kinds.podsets import Operation, Path, Templates
 from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, RELEASE_ANNOTATION, STOPPED_ANNOTATION
 from queuectl.kinds.start_patch import add, directives, labelling, pointer
-from queuectl.kinds.stop_annotations import render_stop
+from queuectl.kinds.stop_annotations import MAX_STOPPED, render_stop
 from queuectl.kinds.workloads import has_room, observation
 
 REPORTER: Final = "queuectl.dev/controller"
@@ -44,6 +44,7 @@ def start(kind: JobKind, effect: Effect) -> list[Operation]:
         *_test_queue(workload),
     ]
     if seen.annotated:
+        patch.append(_test_stop_record(seen))
         patch.append(add(("metadata", "annotations", ADMISSION_ANNOTATION), annotation))
     else:
         # The whole map is added, so the object must still have none.
@@ -70,11 +71,21 @@ def _test_version(seen: Observation) -> Operation:
     return _test(("metadata", "resourceVersion"), seen.resource_version)
 
 
+def _test_stop_record(seen: Observation) -> Operation:
+    """That no stop was recorded since: a start that arrives after the stop of its attempt is refused."""
+    record = seen.stopped.text if seen.stopped is not None else None
+    if record is not None and len(record) > MAX_STOPPED:
+        return _test(("metadata", "resourceVersion"), seen.resource_version)
+    # For an API server, an absent field equals null.
+    return _test(("metadata", "annotations", STOPPED_ANNOTATION), record)
+
+
 def resume(kind: JobKind, effect: Effect, generation: int | None) -> list[Operation]:
     """Start it after all else that its start writes, which left it with this generation."""
     return [
         _test(("metadata", "uid"), effect.workload.ref.uid),
         _test(("metadata", "generation"), generation),
+        _test(("metadata", "annotations", STOPPED_ANNOTATION), None),
         *_test_queue(effect.workload),
         add(kind.suspend, False),
     ]
@@ -165,17 +176,49 @@ def next_stop(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
     """The next write of a stop, from the object as read or as the last write left it; None: it is done.
 
     It is done where it is over, where a later attempt runs, and where it is suspended, has its own numbers of
-    pods, and its status does not say so yet: what says so from then on was written by its controller after
-    the stop.
+    pods, the record of this stop, and a status that does not say so yet: what says so from then on was
+    written by its controller after the stop.
     """
     seen = observation(kind, obj)
     if seen.finished or _superseded(effect, seen.admission):
         return None
     if not seen.suspended or seen.reduced:
         return Write(_suspend(kind, effect, seen, obj))
+    if record := _record(effect, seen, obj):
+        return Write(record)
     if not kind.seen.asked or not kind.says_suspended(obj):
         return None
     return Write(_ask(kind, effect.workload.ref, seen.generation, obj), "status")
+
+
+def _record(effect: Effect, seen: Observation, obj: Json) -> list[Operation]:
+    """Record the stop of an object that is suspended already: a start that arrives later is refused.
+
+    Empty if that is recorded, if there is no room for it, and without a queue label: such an object is not
+    written, and its start is refused.
+    """
+    record = render_stop(effect)
+    queued = queued_by(effect.workload) in (obj["metadata"].get("labels") or {})
+    known = seen.stopped is not None and seen.stopped.text == record
+    if known or not queued or not has_room(obj, STOPPED_ANNOTATION, record):
+        return []
+    patch = [_test(("metadata", "uid"), effect.workload.ref.uid), _test_version(seen)]
+    if seen.annotated:
+        return [*patch, _test_stop_record(seen), add(("metadata", "annotations", STOPPED_ANNOTATION), record)]
+    return [*patch, *_first_annotation(record)]
+
+
+def _first_annotation(record: str) -> list[Operation]:
+    """The whole map is added, so the object must still have none. For an API server, absent equals null."""
+    path: Path = ("metadata", "annotations")
+    return [_test(path, None), add(path, {STOPPED_ANNOTATION: record})]
+
+
+def held_back(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
+    """The next write of the stop of a pod that its scheduling gate holds back; None: it is done."""
+    seen = observation(kind, obj)
+    record = [] if seen.finished or _superseded(effect, seen.admission) else _record(effect, seen, obj)
+    return Write(record) if record else None
 
 
 def deletes(kind: JobKind, effect: Effect, obj: Json) -> bool:
@@ -244,9 +287,7 @@ def _suspend(kind: JobKind, effect: Effect, seen: Observation, obj: Json | None 
     elif seen.annotated:
         patch.append(add(("metadata", "annotations", STOPPED_ANNOTATION), record))
     else:
-        # The whole map is added, so the object must still have none. For an API server, absent equals null.
-        patch.append(_test(("metadata", "annotations"), None))
-        patch.append(add(("metadata", "annotations"), {STOPPED_ANNOTATION: record}))
+        patch += _first_annotation(record)
     patch += [add(field.path, field.own) for field in seen.reduced]
     place: Json | None = obj
     for depth, key in enumerate(kind.suspend[:-1], 1):

@@ -17,7 +17,7 @@ def reduced(
     kind: JobKind, obj: Json, admission: AdmissionAnnotation | None, stopped: int | None
 ) -> tuple[PodCount, ...]:
     """The fields of `obj` that its last start reduced. `stopped`: the attempt whose stop is recorded."""
-    if admission is None or admission.attempt.number == stopped:
+    if admission is None or (stopped is not None and admission.attempt.number <= stopped):
         return ()
     found = []
     for pods in admission.attempt.assignment.pod_sets:

@@ -60,18 +60,21 @@ def _devices(effect: Effect) -> dict[str, int]:
 
 
 def recorded_stop(annotation: object, workload: WorkloadId) -> RecordedStop | None:
-    """The stop that it records; None if it is malformed or of another workload."""
-    if not isinstance(annotation, str) or len(annotation) > MAX_STOPPED:
+    """The stop that it records; None if there is no annotation."""
+    if not isinstance(annotation, str):
         return None
+    unread = RecordedStop(0, text=annotation[: MAX_STOPPED + 1])
+    if len(annotation) > MAX_STOPPED:
+        return unread
     try:
         read = orjson.loads(annotation)
         if not isinstance(read, Mapping) or read.get("workload") != workload:
-            return None
+            return unread
         attempt = integer(read, "attempt", "", default=None, low=1)
     except (orjson.JSONDecodeError, UnicodeEncodeError, BadField, RecursionError):
-        return None
-    code = read.get("code")
-    return None if attempt is None else RecordedStop(attempt, code == Code.MAXIMUM_EXECUTION_TIME_EXCEEDED)
+        return unread
+    timed_out = read.get("code") == Code.MAXIMUM_EXECUTION_TIME_EXCEEDED
+    return unread if attempt is None else RecordedStop(attempt, timed_out, annotation)
 
 
 MAX_RELEASE: Final = 1_000

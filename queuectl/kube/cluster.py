@@ -149,7 +149,13 @@ class KubeCluster:
                 if obj is None:
                     return _gone(effect)
                 if not patches.deletes(kind, effect, obj):
-                    return _done(effect, _generation(obj))
+                    record = patches.held_back(kind, effect, obj)
+                    if record is None:
+                        return _done(effect, _generation(obj))
+                    _, doubt = await self._written(kind, ref, record)
+                    if doubt is not None:
+                        raise _again(doubt) from doubt
+                    continue
                 condition = patches.disruption(effect, obj, self._now())
                 if condition and tried < _CONDITION_TRIES:
                     # What refuses it for good must not keep the pod running.

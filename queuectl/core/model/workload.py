@@ -221,8 +221,11 @@ class ForcedRelease(NamedTuple):
 
 class RecordedStop(NamedTuple):
     attempt: int
+    """0: the annotation is malformed, or of another workload."""
     timed_out: bool = False
     """By its run time limit (L13)."""
+    text: str = ""
+    """The annotation, cut if it is too long to be read. A start tests it."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -273,6 +276,10 @@ class Observation:
     """Its last stop, recorded on it until its next start."""
     release: ForcedRelease | None = None
     """In its reserved-release annotation."""
+
+    def timed_out_in(self, attempt: int) -> bool:
+        """Return whether the stop of this attempt is recorded, by its run time limit."""
+        return self.stopped is not None and self.stopped.attempt == attempt and self.stopped.timed_out
 
     @property
     def over(self) -> WorkloadOutcome | None:

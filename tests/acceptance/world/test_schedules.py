@@ -10,9 +10,7 @@ from tests.world.schedule import schedule
 from tests.world.world import play_schedule
 
 BATCH = 10
-FIRSTS = (101, 111, 131)
-"""Seed 130 is left out: a start that got no answer arrives after its attempt was evicted, and runs without
-quota until it is charged as debt. That is not mended yet."""
+FIRSTS = (101, 111, 121)
 EVERY = 15
 """Of the writes of one schedule, every so many-th is crashed at."""
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+import jsonpatch
+from jsonpointer import JsonPointer
+
+from queuectl.core.model.workload import Effect
+from queuectl.kinds import patches
+from queuectl.kinds.jobs import JobKind
 
 
 def applied(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
     """`obj` after a JSON patch. As for an API server, an absent field equals null."""
-    obj = json.loads(json.dumps(obj))
     for step in patch:
-        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:])
-        holder: Any = obj
-        for part in parents:
-            holder = holder[int(part) if isinstance(holder, list) else part]
         if step["op"] == "test":
-            assert holder.get(last) == step["value"], step["path"]
-        elif step["op"] == "remove":
-            del holder[last]
+            assert JsonPointer(step["path"]).get(obj, None) == step["value"], step["path"]
         else:
-            holder[last] = step["value"]
+            obj = jsonpatch.apply_patch(obj, [step])
     return obj
+
+
+def with_its_stop(kind: JobKind, effect: Effect, obj: dict[str, Any]) -> dict[str, Any]:
+    """`obj`, which is suspended, with the record of the stop."""
+    write = patches.next_stop(kind, effect, obj)
+    assert write is not None
+    assert write.subresource == ""
+    assert not any("spec" in step["path"] for step in write.body)
+    return applied(obj, write.body)

@@ -22,12 +22,13 @@ from queuectl.core.model.workload import (
 )
 from queuectl.kinds.admission import AdmissionAnnotation, additions, parse, render
 from queuectl.kinds.node_constraints import NodeConstraints
-from queuectl.kinds.patches import first_stop, next_stop, start
+from queuectl.kinds.patches import first_stop, next_stop, resume, start
+from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kinds.start_patch import pointer
 from queuectl.kinds.workloads import observe
 from tests.job_kinds import JOB_KINDS
 from tests.unit.kinds.job_objects import UID, job, pytorch_job
-from tests.unit.kinds.json_patches import applied
+from tests.unit.kinds.json_patches import applied, with_its_stop
 
 SPOT = ResourceFlavor(
     name="spot",
@@ -302,6 +303,7 @@ def test_a_stop_takes_back_what_the_status_said_before_and_nothing_else() -> Non
     other = {"type": "SuccessCriteriaMet", "status": "False"}
     obj["status"]["conditions"] = [other, {"type": "Suspended", "status": "True", "reason": "JobSuspended"}]
     effect = _effect(obj, "Job", _attempt())
+    obj = with_its_stop(kind, effect, obj)
     write = next_stop(kind, effect, obj)
     assert write is not None
     assert write.subresource == "status"
@@ -316,7 +318,75 @@ def test_a_stop_takes_back_what_the_status_said_before_and_nothing_else() -> Non
 def test_a_stop_asks_nothing_where_the_status_does_not_say_that_it_is_suspended(conditions: Any) -> None:
     obj = job()
     obj["status"] = {"conditions": conditions}
-    assert next_stop(JOB_KINDS["Job"], _effect(obj, "Job", _attempt()), obj) is None
+    kind, effect = JOB_KINDS["Job"], _effect(obj, "Job", _attempt())
+    assert next_stop(kind, effect, with_its_stop(kind, effect, obj)) is None
+
+
+def _suspended(**annotations: str) -> dict[str, Any]:
+    """A Job whose start may be on its way: it says what it said before."""
+    obj = job()
+    return obj | {"metadata": obj["metadata"] | ({"annotations": annotations} if annotations else {})}
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        _suspended(),
+        _suspended(note="of its user"),
+        _suspended(note="of its user") | {"status": {}},
+    ],
+    ids=["no annotation", "an annotation", "no status"],
+)
+def test_a_start_that_arrives_after_the_stop_of_its_attempt_is_refused(obj: dict[str, Any]) -> None:
+    """The stop saw an object that was not started yet, and nothing else of it has changed since."""
+    kind, effect = JOB_KINDS["Job"], _effect(obj, "Job", _attempt())
+    late = start(kind, effect)
+    assert not kind.suspended(applied(obj, late))
+    stopped = with_its_stop(kind, effect, obj)
+    stopped["metadata"]["resourceVersion"] = "11"
+    with pytest.raises(AssertionError, match=r"stopped|resourceVersion"):
+        applied(stopped, late)
+    again = start(kind, _effect(stopped, "Job", _attempt(number=2)))
+    assert not kind.suspended(applied(stopped, again))
+
+
+def test_a_start_in_two_writes_is_refused_after_the_stop_of_its_attempt() -> None:
+    obj = job()
+    kind, effect = JOB_KINDS["Job"], _effect(obj, "Job", _attempt())
+    steered = applied(obj, start(kind, effect)[:-1])
+    late = resume(kind, effect, steered["metadata"]["generation"])
+    assert not kind.suspended(applied(steered, late))
+    with pytest.raises(AssertionError, match="stopped"):
+        applied(with_its_stop(kind, effect, steered), late)
+
+
+def test_a_stop_that_arrives_twice_does_not_replace_the_record_of_a_later_one() -> None:
+    obj = _suspended(note="of its user")
+    kind, first = JOB_KINDS["Job"], _effect(obj, "Job", _attempt())
+    write = next_stop(kind, first, obj)
+    assert write is not None
+    once = applied(obj, write.body)
+    second = _effect(once, "Job", _attempt(number=2))
+    with pytest.raises(AssertionError, match="stopped"):
+        applied(with_its_stop(kind, second, once), write.body)
+
+
+@pytest.mark.parametrize("text", ["not of this form", "x" * 4_001], ids=["malformed", "too long"])
+def test_an_annotation_that_is_no_record_of_a_stop_keeps_no_start_back(text: str) -> None:
+    obj = job()
+    obj["metadata"]["annotations"] = {STOPPED_ANNOTATION: text}
+    kind = JOB_KINDS["Job"]
+    started = applied(obj, start(kind, _effect(obj, "Job", _attempt())))
+    assert not kind.suspended(started)
+    assert STOPPED_ANNOTATION not in started["metadata"]["annotations"]
+
+
+def test_a_stop_writes_nothing_on_a_suspended_object_that_has_left_its_queue() -> None:
+    """The gate lets the controller write no object without a queue label; no start of it is accepted."""
+    obj = job()
+    kind, effect = JOB_KINDS["Job"], _effect(obj, "Job", _attempt())
+    obj["metadata"]["labels"] = {}
+    assert next_stop(kind, effect, obj) is None
 
 
 def test_special_characters_in_json_pointers_are_escaped() -> None:

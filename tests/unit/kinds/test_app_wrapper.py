@@ -15,8 +15,8 @@ from tests.integration.kube.sites import SPOT, effect
 from tests.job_kinds import JOB_KINDS
 from tests.unit.kinds.computed_objects import app_wrapper, component
 from tests.unit.kinds.job_objects import container
+from tests.unit.kinds.json_patches import applied, with_its_stop
 from tests.unit.kinds.kind_objects import job_set, sample, template
-from tests.unit.kinds.patching import applied
 
 WRAPPER = JOB_KINDS["AppWrapper"]
 POD = {"containers": [container()]}
@@ -184,6 +184,8 @@ def test_it_has_failed_once_its_components_are_deleted(
 
 def test_a_stop_waits_until_its_operator_says_suspended_once_more() -> None:
     obj = app_wrapper() | {"status": {"phase": "Suspended"}}
-    asked = patches.next_stop(WRAPPER, effect(obj, "AppWrapper"), obj)
+    stop = effect(obj, "AppWrapper")
+    obj = with_its_stop(WRAPPER, stop, obj)
+    asked = patches.next_stop(WRAPPER, stop, obj)
     assert asked is not None
     assert applied(obj, asked.body)["status"]["phase"] == "Suspending"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jsonpatch
 import pytest
 
 from queuectl.core.model.events import WorkloadObserved
@@ -18,6 +17,7 @@ from queuectl.kinds.workloads import observe
 from tests.integration.kube.sites import SPOT, effect
 from tests.job_kinds import JOB_KINDS
 from tests.unit.kinds.job_objects import UID
+from tests.unit.kinds.json_patches import applied, with_its_stop
 from tests.unit.kinds.kind_objects import SUSPENDED, sample, seen_suspended
 
 GPU = "nvidia.com/gpu"
@@ -81,7 +81,7 @@ def test_the_podsets_of_an_object_are_charged_in_their_order(row: JobKind) -> No
 def test_a_start_sets_only_what_it_may_and_a_stop_suspends_again(row: JobKind) -> None:
     obj = sample(row, **SIZES[row.name])
     started_by = effect(obj, row.name)
-    started = _applied(obj, patches.start(row, started_by))
+    started = applied(obj, patches.start(row, started_by))
     assert not row.suspended(started)
     assert isinstance(row.podsets, Templates)
     for place, pod_set in enumerate(started_by.workload.pod_sets):
@@ -93,7 +93,7 @@ def test_a_start_sets_only_what_it_may_and_a_stop_suspends_again(row: JobKind) -
     assert not running.suspended
     stop = patches.next_stop(row, started_by, started)
     assert stop is not None
-    assert row.suspended(_applied(started, stop.body))
+    assert row.suspended(applied(started, stop.body))
 
 
 @ROWS
@@ -101,13 +101,14 @@ def test_what_its_controller_said_before_a_stop_is_asked_again(row: JobKind) -> 
     obj = sample(row, **SIZES[row.name]) | {"status": seen_suspended(row)}
     assert row.says_suspended(obj)
     started_by = effect(obj, row.name)
+    obj = with_its_stop(row, started_by, obj)
     asked = patches.next_stop(row, started_by, obj)
     if not row.seen.asked:
         assert asked is None
         return
     assert asked is not None
     assert asked.subresource == "status"
-    assert not row.says_suspended(_applied(obj, asked.body))
+    assert not row.says_suspended(applied(obj, asked.body))
 
 
 @BY_CONDITION
@@ -177,11 +178,6 @@ def test_the_pods_of_an_object_are_found_by_the_label_of_its_operator(name: str,
     """And by that of their start, which users cannot take off."""
     found = list(JOB_KINDS[name].pod_selectors(None, "train", UID))
     assert (found[0], found[-1]) == (selector, f"queuectl.dev/workload={UID}")
-
-
-def _applied(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
-    done: dict[str, Any] = jsonpatch.JsonPatch(patch).apply(obj)
-    return done
 
 
 def _at(obj: Any, path: tuple[str | int, ...]) -> dict[str, Any]:

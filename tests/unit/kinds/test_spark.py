@@ -16,7 +16,7 @@ from queuectl.kinds.workloads import observe
 from tests.integration.kube.sites import SPOT, effect
 from tests.job_kinds import JOB_KINDS
 from tests.unit.kinds.computed_objects import spark_application, spark_state
-from tests.unit.kinds.patching import applied
+from tests.unit.kinds.json_patches import applied, with_its_stop
 
 SPARK = JOB_KINDS["SparkApplication"]
 GPU = "nvidia.com/gpu"
@@ -291,7 +291,9 @@ def test_the_state_says_whether_it_is_ready_or_over(
 def test_a_stop_waits_until_its_operator_says_suspended_once_more() -> None:
     obj = spark_application() | spark_state("SUSPENDED")
     assert SPARK.says_suspended(obj)
-    asked = patches.next_stop(SPARK, effect(obj, "SparkApplication"), obj)
+    stop = effect(obj, "SparkApplication")
+    obj = with_its_stop(SPARK, stop, obj)
+    asked = patches.next_stop(SPARK, stop, obj)
     assert asked is not None
     assert asked.subresource == "status"
     told = applied(obj, asked.body)

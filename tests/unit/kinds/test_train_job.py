@@ -16,7 +16,7 @@ from queuectl.kinds.workloads import observe
 from tests.integration.kube.sites import SPOT, effect
 from tests.job_kinds import JOB_KINDS
 from tests.unit.kinds.computed_objects import its_job_set, merged, train_job
-from tests.unit.kinds.patching import applied
+from tests.unit.kinds.json_patches import applied
 
 TRAIN = JOB_KINDS["TrainJob"]
 OTHERS: dict[str, Any] = {"manager": "example.com/other", "trainingRuntimeSpec": {}}
