@@ -72,7 +72,11 @@ async def test_the_controller_asks_an_operator_to_say_suspended_once_more(
     await objects.create("asked")
     told = await objects.merge("admin", "asked", {"status": SEEN[objects.row.name]}, "status")
     assert objects.row.says_suspended(told)
-    ask = patches.next_stop(objects.row, _effect(objects, told, Verb.STOP), told)
+    stop = _effect(objects, told, Verb.STOP)
+    record = patches.next_stop(objects.row, stop, told)
+    assert record is not None
+    told = await objects.patch("controller", "asked", record.body)
+    ask = patches.next_stop(objects.row, stop, told)
     assert ask is not None
     answer = await objects.patch("controller", "asked", ask.body, ask.subresource)
     assert not objects.row.says_suspended(answer)

@@ -58,7 +58,11 @@ async def test_the_controller_takes_back_that_an_object_is_suspended(objects: Ob
     for condition in status.get("conditions", ()):
         condition["lastTransitionTime"] = "2030-01-01T00:00:00Z"
     stopped = await objects.merge("admin", "asked", {"status": status}, "status")
-    ask = patches.next_stop(objects.row, effect(stopped, objects.row.name, verb=Verb.STOP), stopped)
+    stop = effect(stopped, objects.row.name, verb=Verb.STOP)
+    record = patches.next_stop(objects.row, stop, stopped)
+    assert record is not None
+    stopped = await objects.patch("controller", "asked", record.body)
+    ask = patches.next_stop(objects.row, stop, stopped)
     if not objects.row.seen.asked:
         assert ask is None
         return
