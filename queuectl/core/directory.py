@@ -200,6 +200,7 @@ class Directory:
                 affected.everything = True
             case Gate():
                 before, self.gate, self.gate_since = self.gate, value, value.installed_at
+                affected.everything |= before is None and self._restricts()
                 return before != value
             case _:
                 return False  # features alone take it
@@ -223,6 +224,7 @@ class Directory:
         else:
             known = kind is Gate and self.gate is not None
             self.gate = None if known else self.gate
+            affected.everything |= known and self._restricts()
         return known
 
     def _default_priority(self) -> None:
@@ -330,6 +332,7 @@ class Directory:
             or (Reason(code=Code.ON_HOLD, detail=workload.hold_reason) if workload.hold else None)
             or self._no_queue(workload, local)
             or (priority if isinstance(priority, Reason) else None)
+            or (self._unchecked(workload, local) if self.gate is None else None)
         )
         if ineligible is None and local is not None and cluster_queue is not None:
             ineligible = self._not_allowed(workload, local, self.queues[cluster_queue])
@@ -351,6 +354,22 @@ class Directory:
                 code=Code.QUEUE_NOT_FOUND, node=node, detail=f"LocalQueue {local.name} points to it"
             )
         return None
+
+    def _unchecked(self, workload: Workload, local: LocalQueue | None) -> Reason | None:
+        """Return what is restricted of what a workload names, where no gate checks who may use it (G5)."""
+        named = self._priorities.get(workload.priority_class or "")
+        if named is not None and named.restricted:
+            node = f"WorkloadPriorityClass/{named.name}"
+        elif local is not None and local.restricted:
+            node = f"LocalQueue/{local.name}"
+        else:
+            return None
+        detail = "it is restricted, and the gate, which checks who may use it, is not in force"
+        return Reason(code=Code.MISCONFIGURED, node=node, detail=detail)
+
+    def _restricts(self) -> bool:
+        classes = any(one.restricted for one in self._priorities.values())
+        return classes or any(one.restricted for one in self.local_queues.values())
 
     def _not_allowed(self, workload: Workload, local: LocalQueue, queue: ClusterQueue) -> Reason | None:
         node = f"ClusterQueue/{queue.name}"

@@ -14,7 +14,9 @@ _MEMORY: Final = "pods set their requests; a LimitRange of the namespace gives d
 _PER_JOB: Final = "no queue limits the size of one workload"
 _BUDGET: Final = "there are no budgets of resource hours: past usage orders users, it stops none"
 _RBAC: Final = "rights are those of Kubernetes: RBAC decides who creates workloads in a namespace"
-_ANY_PRIORITY: Final = "any workload may name any WorkloadPriorityClass"
+_ANY_PRIORITY: Final = (
+    "any workload may name any WorkloadPriorityClass: set restricted, and give the verb use to those that may"
+)
 _ORDER: Final = "priority comes from WorkloadPriorityClasses alone"
 _NODES: Final = "the pod scheduler places pods: use requests, affinity and taints"
 _WEIGHTS: Final = "set scheduling.admissionFairSharing.resourceWeights, which hold for the whole cluster"

@@ -107,6 +107,7 @@ def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "created": _rules(rows, ("",), "CREATE"),
         "updated": _rules(rows, ("",), "UPDATE"),
         "written": _rules(rows, ("",), "CREATE, UPDATE"),
+        "written_below": _rules(rows, ("", "/*"), "CREATE, UPDATE"),
         "sent_to_webhook": _rules(rows, ("",), "CREATE, UPDATE", "scope: Namespaced"),
         "rights": _rights(rows, "", "get, list, watch, patch"),
         "rights_on_status": _rights(rows, "/status", "patch"),

@@ -98,7 +98,9 @@ def policy_event(obj: Json) -> PolicyObserved | PolicyInvalid:
     metadata = obj["metadata"]
     key = ConfigKey(obj["kind"], metadata.get("namespace") or "", metadata["name"])
     try:
-        model = _validated(key, {name: obj[name] for name in ("spec", "value", "description") if name in obj})
+        model = _validated(
+            key, {name: obj[name] for name in ("spec", "value", "restricted", "description") if name in obj}
+        )
         return PolicyObserved(key, _kind(key).value(key, model), _canonical(model), _author(metadata))
     except BadPolicy as problem:
         return PolicyInvalid(key, clean(str(problem), _DETAIL))
@@ -406,11 +408,12 @@ def _local_queue(key: ConfigKey, model: objects.LocalQueueObject) -> LocalQueue:
         stop_policy=StopPolicy(model.spec.stop_policy),
         max_execution_time=_max_execution_time(model.spec.max_execution_time),
         weight=_weight(model.spec.fair_sharing),
+        restricted=model.spec.restricted,
     )
 
 
 def _priority_class(key: ConfigKey, model: objects.WorkloadPriorityClassObject) -> WorkloadPriorityClass:
-    return WorkloadPriorityClass(key.name, model.value)
+    return WorkloadPriorityClass(key.name, model.value, model.restricted)
 
 
 def _usage_limit(key: ConfigKey, model: UsageLimitObject) -> UsageLimit:

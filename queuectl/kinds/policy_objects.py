@@ -496,6 +496,8 @@ class LocalQueueSpec(ObjectPart):
     """How long its workloads may run, within what its ClusterQueue allows. Unset: as that says."""
     fair_sharing: FairSharingSpec | None = None
     """Its weight among the LocalQueues of a ClusterQueue with usage-based order. Unset: weight 1."""
+    restricted: bool = False
+    """Whether only users with the RBAC verb use on this LocalQueue may name it."""
 
 
 # --- whole objects ------------------------------------------------------------------------------------
@@ -533,6 +535,8 @@ class WorkloadPriorityClassObject(ObjectPart):
     value: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
     """The priority. Workloads with larger values are admitted first, and may preempt those with smaller ones
     where the ClusterQueue allows it."""
+    restricted: bool = False
+    """Whether only users with the RBAC verb use on this WorkloadPriorityClass may name it."""
     description: Text | None = None
     """When to use it, for users. It has no effect."""
 

@@ -163,15 +163,16 @@ class _Search:
 
     def _queues(self) -> Iterator[Counterfactual]:
         for queue in self._trials.all_of(LocalQueue):
-            if queue.name.namespace == self._own.ref.namespace and queue.name.name != self._own.queue:
+            own = queue.name.namespace == self._own.ref.namespace
+            if own and queue.name.name != self._own.queue and not queue.restricted:
                 change = Change(kind=ChangeKind.OTHER_QUEUE, name=queue.name.name)
                 yield from self._one(change, replace(self._own, queue=queue.name.name))
 
     def _priorities(self) -> Iterator[Counterfactual]:
-        """Classes of higher priority, the lowest first."""
+        """Classes of higher priority that all users may name, the lowest first."""
         classes = self._trials.all_of(WorkloadPriorityClass)
         for one in sorted(classes, key=lambda one: (one.value, one.name)):
-            if one.value > self._priority:
+            if one.value > self._priority and not one.restricted:
                 change = Change(
                     kind=ChangeKind.OTHER_PRIORITY,
                     name=one.name,

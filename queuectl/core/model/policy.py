@@ -436,6 +436,8 @@ class LocalQueue:
     max_execution_time: MaxExecutionTime = NO_MAX_EXECUTION_TIME
     weight: int = NORMAL_WEIGHT
     """Divisor of its past usage, in thousandths; 0: ordered after all others (U2)."""
+    restricted: bool = False
+    """Only users with the right `use` may name it (G5)."""
 
 
 @value(frozen=True, slots=True)
@@ -444,6 +446,8 @@ class WorkloadPriorityClass:
 
     name: str
     value: int
+    restricted: bool = False
+    """Only users with the right `use` may name it (G5)."""
 
 
 Policy = ClusterQueue | Cohort | ResourceFlavor | LocalQueue | WorkloadPriorityClass | UsageLimit

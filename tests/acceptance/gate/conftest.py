@@ -82,11 +82,12 @@ async def operator(site: Site) -> AsyncIterator[Client]:
     parts = sorted({f"{row.plural}{part}" for row in JOB_KINDS for part in ("", "/status")})
     rule = {"apiGroups": groups, "resources": parts, "verbs": ["*"]}
     await grant(site.admin, "system:serviceaccount:default:operator", "operator", rule)
-    async with await _client(site, "operator") as found:
+    async with await client_of(site, "operator") as found:
         yield found
 
 
-async def _client(site: Site, account: str) -> Client:
+async def client_of(site: Site, account: str) -> Client:
+    """A client of a service account of namespace default."""
     path = f"/api/v1/namespaces/default/serviceaccounts/{account}/token"
     body: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     token = (await site.admin.request("POST", path, body))["status"]["token"]

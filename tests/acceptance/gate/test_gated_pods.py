@@ -39,6 +39,7 @@ from tests.acceptance.gate.site import (
     pointer,
     served,
 )
+from tests.acceptance.gate.test_use import REFUSALS, RESTRICTED, made
 from tests.acceptance.gate.test_ways import name_of, tried
 from tests.integration.kube.sites import effect
 from tests.integration.sandbox.polling import eventually
@@ -467,3 +468,28 @@ def _added(path: tuple[str, ...], value: object) -> Json:
     if path[1] == "annotations":
         return {"op": "add", "path": "/metadata/annotations", "value": {path[2]: value}}
     return {"op": "add", "path": pointer(path), "value": value}
+
+
+async def test_a_pod_names_a_restricted_class_or_queue_only_by_a_user_that_may_use_it(site: Site) -> None:
+    base = "/apis/queuectl.dev/v1beta1"
+    urgent = made("WorkloadPriorityClass", "urgent", value=5000, restricted=True)
+    vip = made("LocalQueue", "vip", spec={"clusterQueue": "research", "restricted": True})
+    await site.admin.request("POST", f"{base}/workloadpriorityclasses", urgent)
+    await site.admin.request("POST", f"{base}/namespaces/{NAMESPACE}/localqueues", vip)
+    for label, name in RESTRICTED.items():
+
+        async def refused(label: str = label, name: str = name) -> bool:
+            body = pod("names-it", gated=not site.mutating, labels={label: name}, queue=None)
+            body["metadata"]["labels"].setdefault(QUEUE, "main")
+            create = site.tenant.request("POST", PODS, body, query={"dryRun": "All"})
+            return REFUSALS[label] in await tried(create)
+
+        await eventually(refused, REFUSALS[label], IN_FORCE_SECONDS)
+        waits = f"waits-for-{name}"
+        await created(site, waits)
+        patch: Json = {"metadata": {"labels": {label: name}}}
+        for part in ("", "status"):
+            assert REFUSALS[label] in await tried(_patch(site.tenant, waits, patch, part=part))
+        await _patch(site.admin, waits, patch)
+        noted = await _patch(site.tenant, waits, {"metadata": {"labels": {"team": "x"}}})
+        assert noted["metadata"]["labels"][label] == name

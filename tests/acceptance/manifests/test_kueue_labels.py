@@ -20,7 +20,15 @@ from tests.job_kinds import JOB_KINDS
 
 UNQUEUED = ("queuectl-self", "queuectl-default-queue")
 """Apply to the objects that all other policies ignore."""
-OTHERS = ("queuectl-scale", "queuectl-pods", "queuectl-policies", "queuectl-authors", *WARNINGS)
+OTHERS = (
+    "queuectl-scale",
+    "queuectl-use-class",
+    "queuectl-use-queue",
+    "queuectl-pods",
+    "queuectl-policies",
+    "queuectl-authors",
+    *WARNINGS,
+)
 """Policies of these folders that do not depend on the label of a queue, or that warn of our own alone."""
 FOLDERS = ("gate", "mutating", "webhook", "default-queue")
 

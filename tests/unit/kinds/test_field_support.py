@@ -190,9 +190,10 @@ SAMPLES: dict[str, Json] = {
             "stopPolicy": "None",
             "maxExecutionTime": {"default": 60, "ceiling": 3600},
             "fairSharing": {"weight": 2},
+            "restricted": True,
         }
     },
-    "WorkloadPriorityClass": {"value": 5, "description": "first"},
+    "WorkloadPriorityClass": {"value": 5, "restricted": True, "description": "first"},
     "UsageLimit": {
         "spec": {
             "target": {"kind": "LocalQueue", "namespace": "ns", "name": "one"},

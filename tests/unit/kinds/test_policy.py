@@ -314,6 +314,16 @@ def test_the_usage_limit_of_the_docs_is_read() -> None:
     assert value.most == ((Dimension(None, WORKLOADS), 20), (Dimension(None, GPU), 16))
 
 
+def test_the_restricted_class_of_the_docs_is_read_and_is_the_one_that_its_role_lets_use() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "examples" / "restricted.yaml").read_text()
+    of_class, role, binding = yaml.safe_load_all(text)
+    assert _observed(of_class).value == WorkloadPriorityClass("urgent", 10000, restricted=True)
+    ((rule,), name) = role["rules"], role["metadata"]["name"]
+    assert (rule["resourceNames"], rule["verbs"]) == (["urgent"], ["use"])
+    assert rule["resources"] == [POLICY_KINDS["WorkloadPriorityClass"].plural]
+    assert binding["roleRef"]["name"] == name
+
+
 def test_a_usage_limit_is_read_with_all_its_fields() -> None:
     event = _observed(_object("UsageLimit", spec=LIMIT))
     assert event.value == UsageLimit(

@@ -209,6 +209,7 @@ def test_manifests_have_rules_for_pods_only_where_pods_queue() -> None:
     changed = {name for name in plain if plain[name] != with_pods[name]}
     assert changed == {
         "gate/pods.yaml",
+        "gate/use.yaml",
         "mutating/bypass.yaml",
         "mutating/suspend.yaml",
         "rbac/controller.yaml",
