@@ -49,6 +49,8 @@ _CONTROLLERS: Final = (
     "cronjob-controller",
     "deployment-controller",
     "replicaset-controller",
+    "statefulset-controller",
+    "daemonset-controller",
     "ttl-after-finished-controller",
     "garbage-collector-controller",
     "namespace-controller",

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -20,6 +23,7 @@ from queuectl.sandbox.players.api import Client
 from tests.acceptance.e2e.cohort import priority
 from tests.acceptance.e2e.conftest import SETTINGS, TODAY
 from tests.acceptance.e2e.site import (
+    GPU,
     Json,
     Site,
     cluster_queue,
@@ -266,46 +270,192 @@ async def test_a_job_and_its_pods_are_one_workload(world: World) -> None:
     await world.delete("job")
 
 
-@pytest.mark.skipif(TODAY == "small", reason="the small API has no Deployments")
+NO_CONTROLLERS = pytest.mark.skipif(TODAY == "small", reason="the small API has no controllers of apps/v1")
+EDIT = "example.com/edit"
+
+
+def _owner(kind: str, *, replicas: int | None, gpus: int, **spec: Any) -> Json:
+    """A Deployment, StatefulSet, ReplicaSet or DaemonSet `server`, with the queue label on its template."""
+    template = {
+        "metadata": {"labels": {"app": "server", "queuectl.dev/queue-name": "main"}},
+        "spec": {**pod("unused", gpus=gpus)["spec"], "restartPolicy": "Always"},
+    }
+    numbers = {} if replicas is None else {"replicas": replicas}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "server"},
+        "spec": {"selector": {"matchLabels": {"app": "server"}}, "template": template, **numbers, **spec},
+    }
+
+
+@dataclass
+class Owned:
+    """An object of apps/v1 and its pods, made by its real controller."""
+
+    world: World
+    path: str
+
+    @classmethod
+    @asynccontextmanager
+    async def made(cls, world: World, body: Json) -> AsyncIterator[Owned]:
+        collection = f"/apis/apps/v1/namespaces/{world.namespace}/{body['kind'].lower()}s"
+        await world.api.request("POST", collection, body)
+        found = cls(world, f"{collection}/{body['metadata']['name']}")
+        yield found
+        await world.api.request("DELETE", found.path, {"propagationPolicy": "Background"})
+        await found.pods(0, 0)
+        await world.nothing_used(world.namespace)
+
+    async def merge(self, spec: Json) -> None:
+        await self.world.api.request("PATCH", self.path, {"spec": spec}, content_type=MERGE_PATCH)
+
+    async def edit(self, revision: str) -> None:
+        await self.merge({"template": {"metadata": {"annotations": {EDIT: revision}}}})
+
+    async def listed(self) -> list[Json]:
+        query = {"labelSelector": "app=server"}
+        items = (await self.world.api.request("GET", self.world.path("Pod"), query=query))["items"]
+        return [one for one in items if not one["metadata"].get("deletionTimestamp")]
+
+    async def pods(self, running: int, gated: int, *, revision: str | None = None) -> list[Json]:
+        """Wait for these numbers of pods, and gated ones of this revision; returns the gated ones."""
+
+        async def look() -> list[Json] | None:
+            alive = [one for one in await self.listed() if (one.get("status") or {}).get("phase") != "Failed"]
+            runs = [one for one in alive if (one.get("status") or {}).get("phase") == "Running"]
+            waits = [one for one in alive if one["spec"].get("schedulingGates") == [GATE]]
+            edits = {(one["metadata"].get("annotations") or {}).get(EDIT) for one in waits}
+            as_wanted = (len(runs), len(waits), len(alive)) == (running, gated, running + gated)
+            return waits if as_wanted and (revision is None or edits <= {revision}) else None
+
+        return await _listed(f"{running} pods run and {gated} wait", look)
+
+
+async def _listed(what: str, look: Callable[[], Awaitable[list[Json] | None]]) -> list[Json]:
+    """As `eventually`, for lists that may be empty."""
+
+    async def found() -> tuple[list[Json]] | None:
+        listed = await look()
+        return None if listed is None else (listed,)
+
+    (listed,) = await eventually(what, found)
+    return list(listed)
+
+
+@NO_CONTROLLERS
 async def test_the_pods_of_a_deployment_queue_one_by_one_and_come_again_when_they_are_preempted(
     world: World,
 ) -> None:
     high = await priority(world, "high", 1000)
-    template = pod("unused", gpus=4)
-    deployments = f"/apis/apps/v1/namespaces/{world.namespace}/deployments"
-    body = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "server"},
-        "spec": {
-            "replicas": 3,
-            "selector": {"matchLabels": {"app": "server"}},
-            "template": {
-                "metadata": {"labels": {"app": "server", "queuectl.dev/queue-name": "main"}},
-                "spec": {**template["spec"], "restartPolicy": "Always"},
-            },
-        },
-    }
-    await world.api.request("POST", deployments, body)
+    async with Owned.made(world, _owner("Deployment", replicas=3, gpus=4)) as server:
+        (waits,) = await server.pods(2, 1)
+        reason = await world.reason_is(waits["metadata"]["name"], "WaitingForQuota", "Pod")
+        assert reason["shortBy"] == 4
+        await _created(world, pod("urgent", gpus=8, labels={"queuectl.dev/priority-class": high}))
+        await _runs(world, "urgent")
+        again = await server.pods(0, 3)
+        for one in again:  # the replacements of the two, too
+            await world.reason_is(one["metadata"]["name"], "WaitingForQuota", "Pod")
+        await world.delete("urgent", "Pod")
+        await server.pods(2, 1)
 
-    async def running(wanted: int) -> None:
-        async def look() -> bool:
-            found = await world.api.request("GET", world.path("Pod"), query={"labelSelector": "app=server"})
-            alive = [one for one in found["items"] if not one["metadata"].get("deletionTimestamp")]
-            run = [one for one in alive if (one.get("status") or {}).get("phase") == "Running"]
-            waits = [one for one in alive if one["spec"].get("schedulingGates") == [GATE]]
-            return (len(run), len(waits)) == (wanted, 3 - wanted)
 
-        await eventually(f"{wanted} of 3 pods run, and the others wait", look)
+@NO_CONTROLLERS
+async def test_a_deployment_grows_as_far_as_quota_and_gives_it_back_when_it_is_scaled_to_zero(
+    world: World,
+) -> None:
+    async with Owned.made(world, _owner("Deployment", replicas=1, gpus=4)) as server:
+        await server.pods(1, 0)
+        await server.merge({"replicas": 4})
+        await server.pods(2, 2)
+        await server.merge({"replicas": 2})  # its controller deletes gated pods first
+        await server.pods(2, 0)
 
-    await running(2)
-    await _created(world, pod("urgent", gpus=8, labels={"queuectl.dev/priority-class": high}))
-    await _runs(world, "urgent")
-    await running(0)
-    await world.delete("urgent", "Pod")
-    await running(2)
-    await world.api.request("DELETE", f"{deployments}/server", {"propagationPolicy": "Background"})
-    await world.nothing_used(world.namespace)
+        async def all_used() -> bool:
+            return (await world.used(world.namespace)).get(("a100", GPU)) == 8
+
+        await eventually("all quota is used", all_used)
+        await server.merge({"replicas": 0})
+        await server.pods(0, 0)
+        await world.nothing_used(world.namespace)
+        await server.merge({"replicas": 1})
+        await server.pods(1, 0)
+
+
+@NO_CONTROLLERS
+async def test_a_rollout_in_a_full_queue_waits_with_a_surge_pod_and_completes_without(world: World) -> None:
+    """By default a pod is made in addition, and none that runs is deleted before that one is ready."""
+    async with Owned.made(world, _owner("Deployment", replicas=2, gpus=4)) as server:
+        await server.pods(2, 0)
+        await server.edit("second")
+        (surge,) = await server.pods(2, 1, revision="second")
+        await world.reason_is(surge["metadata"]["name"], "WaitingForQuota", "Pod")
+        await server.edit("third")  # the pod that waits is replaced by one of the newest revision
+        await server.pods(2, 1, revision="third")
+        without = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+        await server.merge({"strategy": without})
+
+        async def rolled_out() -> bool:
+            pods = await server.listed()
+            edits = [(one["metadata"].get("annotations") or {}).get(EDIT) for one in pods]
+            return edits == ["third", "third"]
+
+        await eventually("both pods are of the third revision", rolled_out)
+        await server.pods(2, 0)
+
+
+@NO_CONTROLLERS
+async def test_a_failed_pod_of_a_replicaset_gives_its_quota_to_the_pod_in_its_place(world: World) -> None:
+    async with Owned.made(world, _owner("ReplicaSet", replicas=1, gpus=8)) as server:
+        await server.pods(1, 0)
+        (one,) = await server.listed()
+        name = one["metadata"]["name"]
+        failed = {"status": {"phase": "Failed", "reason": "NodeAffinity"}}
+        await world.api.request(
+            "PATCH", f"{world.path('Pod', name)}/status", failed, content_type=MERGE_PATCH
+        )
+        await world.phase(name, "Finished", "Pod")
+        await server.pods(1, 0)
+        names = {one["metadata"]["name"] for one in await server.listed()}
+        assert len(names) == 2
+        assert name in names
+
+
+@NO_CONTROLLERS
+async def test_a_pod_of_a_statefulset_comes_again_with_its_name_as_another_workload(world: World) -> None:
+    high = await priority(world, "high", 1000)
+    async with Owned.made(world, _owner("StatefulSet", replicas=4, gpus=4, serviceName="server")) as server:
+        (waits,) = await server.pods(2, 1)  # the fourth is made when the third is ready
+        assert waits["metadata"]["name"] == "server-2"
+        before = await world.workload("server-0", "Pod")
+        await _created(world, pod("urgent", gpus=8, labels={"queuectl.dev/priority-class": high}))
+        await _runs(world, "urgent")
+
+        async def again() -> Json | None:
+            found = await world.workload("server-0", "Pod")
+            return found if found.get("uid") != before["uid"] and found.get("reason") else None
+
+        found = await eventually("server-0 is a new workload", again)
+        assert (found["phase"], found["reason"]["code"]) == ("Pending", "WaitingForQuota")
+        await world.delete("urgent", "Pod")
+        await _runs(world, "server-0")
+        await server.merge({"replicas": 1})
+        await server.pods(1, 0)
+
+
+@NO_CONTROLLERS
+async def test_no_pod_of_a_labelled_daemonset_is_made_and_its_event_says_why(world: World) -> None:
+    async with Owned.made(world, _owner("DaemonSet", replicas=None, gpus=1)) as server:
+
+        async def refused() -> bool:
+            query = {"fieldSelector": "involvedObject.kind=DaemonSet"}
+            path = f"/api/v1/namespaces/{world.namespace}/events"
+            events = (await world.api.request("GET", path, query=query))["items"]
+            return any("pods of a DaemonSet can't be held back" in one["message"] for one in events)
+
+        await eventually("an Event says why", refused)
+        await server.pods(0, 0)
 
 
 async def test_a_controller_that_is_killed_starts_no_pod_twice_and_loses_no_stop(

@@ -322,6 +322,22 @@ async def test_pods_without_a_queue_label_and_those_of_a_queued_owner_are_not_ga
     assert "schedulingGates" not in made["spec"]
 
 
+async def test_the_mirror_of_a_static_pod_is_not_refused_and_only_a_kubelet_makes_one(site: Site) -> None:
+    """The kubelet runs the pod whatever the API server says."""
+    body = pod("static", node="n", annotations={"kubernetes.io/config.mirror": "hash"})
+    kubelet = "system:node:n"
+    await grant(site.admin, kubelet, "pods-of-kubelet", EVERYTHING_ON_PODS, namespace=NAMESPACE)
+    plane, dry_run = site.plane, {"dryRun": "All"}
+    async with Client(
+        plane.url, plane.ssl_context(), plane.tokens["admin"], user=kubelet, group="system:nodes"
+    ) as client:
+        made = await client.request("POST", PODS, copy.deepcopy(body), query=dry_run)
+    assert not gated(made)
+    assert GATED not in made["metadata"]["labels"]
+    refusal = await tried(site.tenant.request("POST", PODS, body, query=dry_run))
+    assert "it has a node, and can't be held back" in refusal
+
+
 async def test_a_waiting_pod_moves_to_another_queue_and_may_be_held(site: Site) -> None:
     await created(site, "moves")
     moved = await _patch(site.tenant, "moves", _labels(queue="other"))
