@@ -397,6 +397,26 @@ async def test_the_role_edit_includes_nothing_that_the_gate_relies_on(
     assert (await site.tenant.request("POST", path, review))["status"]["allowed"], "the tenant has edit"
 
 
+async def test_no_role_for_tenants_writes_the_status_of_a_job(site: Site) -> None:
+    """The roles that Kubernetes and queuectl have for namespaces: view, edit, admin and what adds to them."""
+    roles = await site.admin.request("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles")
+    adds = "rbac.authorization.k8s.io/aggregate-to-"
+    rules = [
+        (role["metadata"]["name"], rule)
+        for role in roles["items"]
+        if role["metadata"]["name"] in ("view", "edit", "admin")
+        or any(label.startswith(adds) for label in role["metadata"].get("labels") or {})
+        for rule in role.get("rules") or []
+    ]
+    jobs = [rule for _, rule in rules if "jobs" in rule.get("resources", []) and "create" in rule["verbs"]]
+    assert jobs, "the roles are those of an API server"
+    for row in JOB_KINDS:
+        for name, rule in rules:
+            groups, resources = ({row.group, "*"}, {f"{row.plural}/status", "*/status", "*"})
+            if groups & {*rule.get("apiGroups", [])} and resources & {*rule.get("resources", [])}:
+                assert {"update", "patch", "*"}.isdisjoint(rule["verbs"]), (name, row.name)
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 async def test_a_service_account_that_a_tenant_impersonates_starts_nothing(site: Site, kind: Kind) -> None:
     """Edit may impersonate the service accounts of its namespace, and of no other one."""

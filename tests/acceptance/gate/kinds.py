@@ -17,7 +17,7 @@ from queuectl.kinds.podsets import Templates
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import JSON_PATCH, MERGE_PATCH
 from tests import definitions
-from tests.acceptance.gate.site import IN_FORCE_SECONDS, NAMESPACE, SUBMITTER, Json, Site
+from tests.acceptance.gate.site import IN_FORCE_SECONDS, JOB, NAMESPACE, SUBMITTER, Json, Site
 from tests.integration.sandbox.polling import eventually
 from tests.job_kinds import JOB_KINDS
 from tests.rights import grant
@@ -37,9 +37,12 @@ COUNTS = {
     "TrainJob": ("spec", "trainer", "numNodes"),
     "SparkApplication": ("spec", "executor", "instances"),
     "AppWrapper": ("spec", "components", "0", "template", "spec", "parallelism"),
+    "Job": ("spec", "parallelism"),
 }
-"""Where each of those has a number of pods."""
+"""Where each of those, and a Job, has a number of pods."""
 SIZES = {
+    "Job": {"main": 2},
+    "PyTorchJob": {"Master": 1, "Worker": 2},
     "TFJob": {"Chief": 1, "Worker": 2},
     "XGBoostJob": {"Master": 1, "Worker": 2},
     "PaddleJob": {"Worker": 2},
@@ -78,6 +81,8 @@ class Objects:
         return "/" + "/".join(part for part in parts if part)
 
     def body(self, name: str, *, suspend: bool = True) -> Json:
+        if self.row.name == "Job":
+            return JOB.body(self._name(name), suspend=suspend)
         made = COMPUTED.get(self.row.name)
         obj = sample(self.row, **SIZES[self.row.name]) if made is None else made()
         labels = obj["metadata"]["labels"]

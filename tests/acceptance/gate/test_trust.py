@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
 from queuectl.kinds import reserved_keys as written
-from queuectl.kinds.reserved_keys import RESERVED
 from queuectl.kube.session import JSON_PATCH, MERGE_PATCH
 from tests.acceptance.gate.site import (
     APPLY_PATCH,
@@ -30,90 +28,24 @@ from tests.acceptance.gate.site import (
     put,
 )
 from tests.acceptance.gate.test_ways import tried
+from tests.acceptance.gate.trust import CHANGES, PHASES, FieldPath, users_may
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "threats.md"
-PHASES: Final = ("no queue label", "is added", "waits", "runs", "over")
-Path_ = tuple[str, ...]
+Verb = Callable[[Site, Kind, str, FieldPath, object], Awaitable[object]]
 
 
-class Change(NamedTuple):
-    """What a tenant writes for a row: the path of a field, from the root, and its value."""
-
-    path: Callable[[Kind], Path_]
-    value: object
-
-
-def _annotation(key: str, value: str) -> Change:
-    return Change(lambda _: ("metadata", "annotations", key), value)
-
-
-def _label(key: str, value: str) -> Change:
-    return Change(lambda _: ("metadata", "labels", key), value)
-
-
-CHANGES: Final[dict[str, Change]] = {
-    "annotation `queuectl.dev/reserved-admission`": _annotation(
-        written.ADMISSION_ANNOTATION, '{"attempt":9}'
-    ),
-    "annotation `queuectl.dev/reserved-stopped`": _annotation(written.STOPPED_ANNOTATION, '{"attempt":9}'),
-    "annotation `queuectl.dev/reserved-release`": _annotation(
-        written.RELEASE_ANNOTATION, "uid/1 by admin: its node is gone"
-    ),
-    "annotation `queuectl.dev/reserved-bypass`": _annotation(written.BYPASS_ANNOTATION, "admin"),
-    "annotation `queuectl.dev/reserved-submitter`": _annotation(written.SUBMITTER_ANNOTATION, "admin"),
-    "annotation `queuectl.dev/bypass`": _annotation(written.REASON_OF_BYPASS, "the demo is at noon"),
-    "annotation `queuectl.dev/hold`": _annotation("queuectl.dev/hold", "true"),
-    "annotation `queuectl.dev/reason`": _annotation("queuectl.dev/reason", "hold by ada: later"),
-    "annotation `queuectl.dev/min-parallelism`": _annotation("queuectl.dev/min-parallelism", "1"),
-    "label `queuectl.dev/queue-name`": _label(QUEUE, "other"),
-    "label `queuectl.dev/priority-class`": _label("queuectl.dev/priority-class", "high"),
-    "label `queuectl.dev/max-exec-time-seconds`": _label("queuectl.dev/max-exec-time-seconds", "60"),
-    "field that suspends": Change(lambda kind: kind.suspend, False),
-    "number of pods": Change(lambda kind: kind.pods, 3),
-    "pod template: spec": Change(lambda kind: (*kind.template, "nodeSelector"), {"pool": "mine"}),
-    "pod template: label `queuectl.dev/workload`": Change(
-        lambda kind: (*kind.template[:-1], "metadata", "labels", written.WORKLOAD_LABEL), "another"
-    ),
-}
-
-
-def _table() -> dict[str, dict[str, str]]:
-    """Of each row, who may write it by phase."""
-    found = {}
-    for line in PAGE.read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == len(PHASES) + 1 and not set(cells[0]) <= {"-"} and cells[0] != "what":
-            found[cells[0]] = dict(zip(PHASES, cells[1:], strict=True))
-    return found
-
-
-TABLE: Final = _table()
-
-
-async def test_each_row_is_tried_and_each_reserved_annotation_has_one() -> None:
-    assert TABLE.keys() == CHANGES.keys()
-    constants = {value for value in vars(written).values() if isinstance(value, str)}
-    keys = {key for key in constants if key.startswith(RESERVED) and key != RESERVED}
-    keys -= {written.AUTHOR_ANNOTATION}  # on policy objects
-    assert all(f"annotation `{key}`" in TABLE for key in (*keys, written.REASON_OF_BYPASS))
-
-
-Verb = Callable[[Site, Kind, str, Path_, object], Awaitable[object]]
-
-
-async def _put(site: Site, kind: Kind, name: str, path: Path_, value: object) -> None:
+async def _put(site: Site, kind: Kind, name: str, path: FieldPath, value: object) -> None:
     body = await site.get(kind, name)
     put(body, path, value)
     await site.tenant.request("PUT", kind.path(name), body)
 
 
-async def _merge(site: Site, kind: Kind, name: str, path: Path_, value: object) -> None:
+async def _merge(site: Site, kind: Kind, name: str, path: FieldPath, value: object) -> None:
     await site.merge(site.tenant, kind, name, nested(path, value))
 
 
-async def _json(site: Site, kind: Kind, name: str, path: Path_, value: object) -> None:
+async def _json(site: Site, kind: Kind, name: str, path: FieldPath, value: object) -> None:
     obj, depth = await site.get(kind, name), len(path) - 1
     while depth and look(obj, path[:depth]) is None:
         depth -= 1
@@ -122,19 +54,19 @@ async def _json(site: Site, kind: Kind, name: str, path: Path_, value: object) -
     await site.tenant.request("PATCH", kind.path(name), patch, content_type=JSON_PATCH)
 
 
-async def _strategic(site: Site, kind: Kind, name: str, path: Path_, value: object) -> None:
+async def _strategic(site: Site, kind: Kind, name: str, path: FieldPath, value: object) -> None:
     body = nested(path, value)
     await site.tenant.request("PATCH", kind.path(name), body, content_type=STRATEGIC_PATCH)
 
 
-async def _apply(site: Site, kind: Kind, name: str, path: Path_, value: object) -> None:
+async def _apply(site: Site, kind: Kind, name: str, path: FieldPath, value: object) -> None:
     body: Json = {"apiVersion": f"{kind.group}/v1", "kind": kind.name, "metadata": {"name": name}}
     put(body, path, value)
     query = {"fieldManager": "tenant", "force": "true"}
     await site.tenant.request("PATCH", kind.path(name), body, query=query, content_type=APPLY_PATCH)
 
 
-async def _status(site: Site, kind: Kind, name: str, path: Path_, value: object) -> None:
+async def _status(site: Site, kind: Kind, name: str, path: FieldPath, value: object) -> None:
     patch = nested(path, value)
     await site.tenant.request("PATCH", kind.path(name, "status"), patch, content_type=MERGE_PATCH)
 
@@ -185,7 +117,7 @@ async def test_a_tenant_writes_what_the_table_says_and_nothing_else(
     change, name = CHANGES[row], _name(row, phase)
     path = change.path(kind)
     before = look(await _made(site, kind, name, phase), path)
-    opened = TABLE[row][phase].startswith("users")
+    opened = users_may(row, phase)
     for verb, write in VERBS.items():
         refusal = await tried(write(site, kind, name, path, change.value))
         after = look(await site.get(kind, name), path)
@@ -211,7 +143,7 @@ async def test_what_the_label_finds_counts_as_written_with_it(
         await site.merge(site.tenant, kind, name, nested(path, change.value))
     refusal = await tried(site.merge(site.tenant, kind, name, patch))
     labels = (await site.get(kind, name))["metadata"].get("labels") or {}
-    opened = TABLE[row]["is added"].startswith("users")
+    opened = users_may(row, "is added")
     assert (QUEUE in labels) is opened, refusal
     assert opened or kind.policy in refusal
 
