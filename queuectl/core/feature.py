@@ -257,6 +257,10 @@ class Feature:
         """Return the eviction of an admitted workload that is due by this subject; None: none is."""
         return None
 
+    def excess(self, entry: Entry) -> str | None:
+        """Return what a workload that runs has beyond what its open attempt holds; None: nothing (L22)."""
+        return None
+
     def next_time(self, entry: Entry, now: datetime) -> datetime | None:
         """Return when, later than `now`, its answers about `entry` may change by time alone; None: never."""
         return None
@@ -482,6 +486,11 @@ class Features:
             if (step := feature.step(entry, now)) is not None:
                 return step
         return None
+
+    def excess(self, entry: Entry) -> str | None:
+        """Return the first excess that a feature finds."""
+        found = (feature.excess(entry) for feature in self.active)
+        return next((more for more in found if more is not None), None)
 
     def due_at(self) -> datetime | None:
         times = [when for feature in self.active if (when := feature.due_at()) is not None]

@@ -32,7 +32,7 @@ from queuectl.core.model.workload import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.core.pod_numbers import edited, fewer, larger_request
+from queuectl.core.pod_numbers import edited, excess, fewer
 from queuectl.core.queues.backoff import failed, ran
 
 
@@ -100,7 +100,9 @@ def step(entry: Entry, directory: Directory, features: Features, now: datetime) 
     if entry.phase is Phase.EVICTING:
         return _evicting(entry)
     return (
-        _admitted(entry, directory) or features.step(entry, now) or _changed(entry, directory, features, now)
+        _admitted(entry, directory, features)
+        or features.step(entry, now)
+        or _changed(entry, directory, features, now)
     )
 
 
@@ -283,7 +285,7 @@ def _by_another_attempt(entry: Entry) -> Adopt | Evict | None:
     return Evict(entry.id, entry.ref, attempt.number, Reason(code=Code.BYPASS, detail=why))
 
 
-def _admitted(entry: Entry, directory: Directory) -> Step | None:
+def _admitted(entry: Entry, directory: Directory, features: Features) -> Step | None:
     attempt, seen = entry.attempt, entry.observation
     assert attempt is not None
     if (ended := _ended(entry)) is not None:
@@ -294,7 +296,7 @@ def _admitted(entry: Entry, directory: Directory) -> Step | None:
         if _landed(entry) or _charge_unchanged(entry, directory):
             return Resend(Verb.START)
         return Release(entry.id, entry.ref, attempt.number, "the object changed before it was started")
-    reason = _eviction(entry, directory)
+    reason = _eviction(entry, directory, features)
     return None if reason is None else Evict(entry.id, entry.ref, attempt.number, reason)
 
 
@@ -339,7 +341,7 @@ def _count_unchanged(asked: PodSet, held: int) -> bool:
     return (asked.count if asked.min_count is None else asked.min_count) <= held <= asked.count
 
 
-def _eviction(entry: Entry, directory: Directory) -> Reason | None:
+def _eviction(entry: Entry, directory: Directory, features: Features) -> Reason | None:
     seen = entry.observation
     if entry.workload is not None and entry.workload.hold:  # L8
         return Reason(code=Code.USER_HOLD, detail=entry.workload.hold_reason)
@@ -353,25 +355,23 @@ def _eviction(entry: Entry, directory: Directory) -> Reason | None:
         return Reason(
             code=Code.BYPASS, detail="another client suspended it; to stop it, set queuectl.dev/hold"
         )
-    if seen is not None and seen.by_child and entry.runs and (grown := _grown(entry)) is not None:  # L22
-        return Reason(code=Code.BYPASS, detail=grown)
-    if entry.runs and entry.resized.grown is not None:  # L22
-        return Reason(code=Code.BYPASS, detail=entry.resized.grown)
-    return None
+    more = beyond_admission(entry, features)
+    return Reason(code=Code.BYPASS, detail=more) if more is not None else None
 
 
-def _grown(entry: Entry) -> str | None:
-    """Return what its pods request beyond what they requested when it was queued; None: nothing."""
-    known = {pod_set.name: pod_set for pod_set in entry.recorded_pods}
-    if entry.workload is None or not known:
+def beyond_admission(entry: Entry, features: Features) -> str | None:
+    """Return what its object says now beyond what its open attempt was admitted with (L22); None: nothing.
+
+    Compared are the podsets of its child, its own after an edit, and what features charge beside them.
+    """
+    attempt, workload, seen = entry.attempt, entry.workload, entry.observation
+    if attempt is None or seen is None or not entry.runs:
         return None
-    for now in entry.workload.pod_sets:
-        before = known.get(now.name)
-        if before is None:
-            return f"podset {now.name} was not there when it was queued"
-        if now.count > before.count:
-            return f"podset {now.name} has {now.count} pods, it had {before.count} when it was queued"
-    return larger_request(entry.recorded_pods, entry.workload.pod_sets)
+    if seen.by_child and workload is not None:
+        of_child = excess(attempt, entry.recorded_pods, workload, seen, edited=False)
+        if of_child is not None:
+            return of_child
+    return entry.resized.grown if entry.resized.grown is not None else features.excess(entry)
 
 
 def _changed(

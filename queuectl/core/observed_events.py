@@ -43,7 +43,7 @@ from queuectl.core.model.workload import (
     WorkloadId,
     precedes,
 )
-from queuectl.core.pod_numbers import Resized, grown, larger
+from queuectl.core.pod_numbers import Resized, excess, larger
 from queuectl.core.queues.backoff import tried_anew
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.quota.tree import QuotaNode
@@ -301,7 +301,7 @@ def _note_size(entry: Entry, workload: Workload, now: Observation) -> None:
     if attempt is None or known is None or before is None or before.suspended or now.suspended:
         return
     if entry.resized.grown is not None or larger((known, before), workload, now):
-        more = grown(attempt, entry.recorded_pods, workload, now)
+        more = excess(attempt, entry.recorded_pods, workload, now, edited=True)
         entry.resized = Resized(grown=more, void=entry.counting_pods)
 
 

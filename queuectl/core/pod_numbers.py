@@ -73,16 +73,25 @@ def larger(before: tuple[Workload, Observation], workload: Workload, seen: Obser
     return more or larger_request(before[0].pod_sets, workload.pod_sets) is not None
 
 
-def grown(attempt: Attempt, recorded: Iterable[PodSet], workload: Workload, seen: Observation) -> str | None:
-    """Return why the object allows more than `attempt` holds quota for; None: it does not.
+def excess(
+    attempt: Attempt, recorded: tuple[PodSet, ...], workload: Workload, seen: Observation, *, edited: bool
+) -> str | None:
+    """Return what the object allows beyond what `attempt` was admitted with (L22); None: nothing.
 
-    `recorded`: its podsets when it was queued.
+    `recorded`: its podsets when it was queued, and what they may have without an edit: a status may show
+    fewer ended pods than before. Edited, it may have as many pods as quota is held for and as have ended.
     """
-    ended = dict(seen.reclaimable)
-    held = {one.name: one.count + ended.get(one.name, 0) for one in attempt.assignment.pod_sets}
-    for name, count in _with_ended(workload, seen).items():
-        if count > held.get(name, count):
-            return f"podset {name} has {count} pods, it holds quota for {held[name]}"
+    if edited:
+        ended, now, had = dict(seen.reclaimable), _with_ended(workload, seen), "it holds quota for {}"
+        most = {one.name: one.count + ended.get(one.name, 0) for one in attempt.assignment.pod_sets}
+    else:
+        now, had = {one.name: one.count for one in workload.pod_sets}, "it had {} when it was queued"
+        most = {one.name: one.count for one in recorded} or now
+    for name, count in now.items():
+        if name not in most and not edited:
+            return f"podset {name} was not there when it was queued"
+        if count > most.get(name, count):
+            return f"podset {name} has {count} pods, {had.format(most[name])}"
     return larger_request(recorded, workload.pod_sets)
 
 

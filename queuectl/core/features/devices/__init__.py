@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import ClassVar, TypeGuard
 
 from queuectl.core.charges import PodRequests, plus
-from queuectl.core.decisions import Evict
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel, NodeReader
@@ -19,7 +17,7 @@ from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, Resource
 from queuectl.core.model.events import ContextGone, ContextObserved, Event
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Context, Node
-from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.reasons import Reason
 from queuectl.core.model.resources import amounts, format_amount
 from queuectl.core.model.workload import CLAIM, LedgerSnapshot, PodSet, Workload, WorkloadId
 
@@ -121,29 +119,20 @@ class Devices(Feature):
 
     # --- what it decides
 
-    def step(self, entry: Entry, now: datetime) -> Evict | None:
-        """Evict a workload whose claims give its pods more than it holds quota for (L22)."""
-        attempt, workload = entry.attempt, entry.workload
-        if attempt is None or attempt.debt or workload is None:
-            return None
-        if not entry.runs or not _has_claims(workload):
-            return None
-        more = self._more_than_held(entry, workload)
-        reason = Reason(code=Code.BYPASS, detail=more)
-        return None if more is None else Evict(entry.id, entry.ref, attempt.number, reason)
-
-    def _more_than_held(self, entry: Entry, workload: Workload) -> str | None:
-        """Return what its claims add beyond what its open attempt holds; None: nothing.
+    def excess(self, entry: Entry) -> str | None:
+        """Return what its claims add beyond what its open attempt holds, which is no debt; None: nothing.
 
         What else a charge follows from does not count: a LimitRange, a RuntimeClass.
         """
-        assert entry.attempt is not None
+        attempt, workload = entry.attempt, entry.workload
+        if attempt is None or attempt.debt or workload is None or not _has_claims(workload):
+            return None
         charges, namespace = self._kernel.directory.pods, workload.ref.namespace
         for recorded in entry.recorded_pods or workload.pod_sets:
             if (why := self.claims.uncharged(namespace, recorded.claims)) is not None:
                 return why
         pod_sets = {one.name: one for one in workload.pod_sets}
-        held = {one.name: dict(one.requests) for one in entry.attempt.assignment.pod_sets}
+        held = {one.name: dict(one.requests) for one in attempt.assignment.pod_sets}
         for charge in charges.charges(workload):
             name, of_pods = charge.pod_set.name, pod_sets.get(charge.pod_set.name)
             without = dict(charges.form(charges.of_pod(namespace, of_pods))) if of_pods else {}
