@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from queuectl.importers.result import Imported
+from queuectl.importers.slurm_limits import SlurmLimits
 from queuectl.importers.slurm_notes import Notes
 from queuectl.importers.slurm_site import ROOT, Pool, SlurmAccount, SlurmSite
 from queuectl.importers.slurm_text import BadSlurm, Record
@@ -25,7 +26,8 @@ from queuectl.importers.slurm_values import (
     PARENT,
     SlurmNames,
     hosts,
-    resource_of,
+    limited,
+    quantity,
     unset,
 )
 from queuectl.kinds.policy_objects import API_VERSION
@@ -48,14 +50,15 @@ def import_slurm(records: list[Record]) -> Imported:
         raise BadSlurm(["there is no partition: add the output of `scontrol show partition`"])
     if not site.pools:
         raise BadSlurm(["there is no node in a partition: add the output of `scontrol show node`"])
-    notes.settings(records)
-    objects = _Objects(site, notes)
+    objects = _Objects(site, notes, records)
     made = [*objects.flavors(), *objects.priorities(), *objects.cohorts(), *objects.queues()]
+    made += objects.limits
+    notes.settings(records)
     return Imported(tuple(made), notes.all())
 
 
 class _Objects:
-    def __init__(self, site: SlurmSite, notes: Notes) -> None:
+    def __init__(self, site: SlurmSite, notes: Notes, records: list[Record]) -> None:
         self._site = site
         self._notes = notes
         self._pools = sorted(site.pools, key=self._first)
@@ -77,6 +80,9 @@ class _Objects:
             for account in site.accounts.values()
         )
         self._preempts = self._preempting_qos()
+        self._limited = SlurmLimits(site, notes, records, self._flavor)
+        self.limits: list[Json] = []
+        """UsageLimits of the objects that were made."""
 
     def _renamed(self, record: Record, names: SlurmNames) -> str:
         made = names.of(record.name)
@@ -126,6 +132,7 @@ class _Objects:
             made = _object("WorkloadPriorityClass", self._renamed(record, names))
             described = record.value("Description") or record.value("Descr")
             text = f"QOS {name} of Slurm" + ("" if unset(described) else f": {described}")
+            self.limits += self._limited.of_qos(record, made["metadata"]["name"])
             yield {**made, "value": value, "description": text}
 
     def _preempting_qos(self) -> bool:
@@ -149,10 +156,12 @@ class _Objects:
         for account in accounts:
             if account.parent is None:
                 spec: Json = {"fairSharing": {"enabled": True}} if self._weighted else {}
+                self.limits += self._limited.of_account(account, "Cohort", self._root)
                 yield _object("Cohort", self._root, spec | self._groups(self._concerned(account), account))
             elif account.children:
                 spec = {"parentName": self._cohort(account.parent)} | self._weight(account.share)
                 groups = self._groups(self._concerned(account), account)
+                self.limits += self._limited.of_account(account, "Cohort", self._named[account.name])
                 yield _described(_object("Cohort", self._named[account.name], spec | groups), account)
 
     def _concerned(self, account: SlurmAccount) -> list[Pool]:
@@ -160,7 +169,7 @@ class _Objects:
         return [
             pool
             for pool in self._usable(account)
-            if pool.owner is account or any(_limited(name, pool) for name in account.limits)
+            if pool.owner is account or any(limited(name, pool.types) for name in account.limits)
         ]
 
     def _cohort(self, account: SlurmAccount) -> str:
@@ -198,6 +207,9 @@ class _Objects:
             **self._groups(pools, None if account.children else account),
         }
         queue = _object("ClusterQueue", name, spec)
+        if not account.children:
+            self.limits += self._limited.of_account(account, "ClusterQueue", name)
+        self.limits += self._limited.of_users(account, name)
         yield queue if account.children else _described(queue, account)
         users = SlurmNames()
         for record in account.users.values():
@@ -227,7 +239,7 @@ class _Objects:
         pools = list(pools)
         if not pools:
             return {}
-        limits = self._limits(account, pools) if account is not None else {}
+        limits = self._borrowing_limits(account, pools) if account is not None else {}
         flavors = []
         for pool in pools:
             most = limits.get(id(pool), {})
@@ -240,19 +252,19 @@ class _Objects:
     ) -> Json:
         owns = account is not None and pool.owner is account
         nominal = pool.amounts.get(resource, 0) if owns else 0
-        found: Json = {"name": resource, "nominalQuota": _amount(resource, nominal)}
+        found: Json = {"name": resource, "nominalQuota": quantity(resource, nominal)}
         if resource in limits:
-            found["borrowingLimit"] = _amount(resource, max(0, limits[resource] - nominal))
+            found["borrowingLimit"] = quantity(resource, max(0, limits[resource] - nominal))
         return found
 
-    def _limits(self, account: SlurmAccount, pools: list[Pool]) -> dict[int, dict[str, int]]:
+    def _borrowing_limits(self, account: SlurmAccount, pools: list[Pool]) -> dict[int, dict[str, int]]:
         """Limits of GrpTRES by pool and resource."""
         found: dict[int, dict[str, int]] = {}
         record = account.record
         if record is None:
             return found
         for name, most in account.limits.items():
-            concerned = [(pool, resource) for pool in pools for resource in _limited(name, pool)]
+            concerned = [(pool, resource) for pool in pools for resource in limited(name, pool.types)]
             if not concerned:
                 self._notes.add(
                     record, "GrpTRES", f"{name}: only cpu, mem and gres/gpu become limits of quota"
@@ -274,23 +286,9 @@ def _owns(account: SlurmAccount, pool: Pool) -> bool:
     return not pool.shared and pool.owner in account.path
 
 
-def _limited(name: str, pool: Pool) -> list[str]:
-    """The resources of the pool that a limit of Slurm is about."""
-    if name in ("cpu", "mem"):
-        return [CPU if name == "cpu" else MEMORY]
-    kind, _, gpu = name.partition(":")
-    if kind != "gres/gpu" or (gpu and gpu not in pool.types):
-        return []
-    return sorted({resource_of(one) for one in ([gpu] if gpu else pool.types)})
-
-
 def _share(user: Record) -> int | None:
     text = user.value("Fairshare")
     return int(text) if text.isdecimal() and text not in PARENT and not unset(text) else None
-
-
-def _amount(resource: str, amount: int) -> int | str:
-    return f"{amount}Mi" if resource == MEMORY and amount else amount
 
 
 def _object(kind: str, name: str, spec: Json | None = None) -> Json:

@@ -136,6 +136,7 @@ _ASSOCIATION: Final[Mapping[str, _Setting]] = {
     "Priority": _Setting(_ORDER),
     "MaxJobs": _Setting(_limit(_OWN_QUEUE, _OF_USER, _RUNNING)),
     "MaxJobsAccrue": _Setting(_ORDER),
+    "MaxSubmit": _Setting(_limit(_OWN_QUEUE, _OF_USER, _PENDING)),
     "MaxSubmitJobs": _Setting(_limit(_OWN_QUEUE, _OF_USER, _PENDING)),
     "GrpJobs": _Setting(_limit(_OWN_QUEUE, _ALL, _RUNNING)),
     "GrpJobsAccrue": _Setting(_ORDER),
@@ -144,6 +145,8 @@ _ASSOCIATION: Final[Mapping[str, _Setting]] = {
     "MaxTRESPerJob": _Setting(_PER_JOB),
     "MaxTRESPerNode": _Setting(_PER_JOB),
     "MaxWallDurationPerJob": _Setting(_RUN_TIME),
+    "MaxTRES": _Setting(_PER_JOB),
+    "MaxWall": _Setting(_RUN_TIME),
     "GrpWall": _Setting(_BUDGET),
     "GrpTRESMins": _Setting(_BUDGET),
     "GrpTRESRunMins": _Setting(_BUDGET),
@@ -194,6 +197,7 @@ class Notes:
         self._found: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
         self._kept: set[str] = set()
         """Texts of notes on what is carried over."""
+        self._carried: set[tuple[str, int, str, str]] = set()
 
     def add(self, record: Record, field: str, text: str, *, left_out: bool = True) -> None:
         """On a field of the record, or (empty) on the record."""
@@ -204,13 +208,19 @@ class Notes:
         places = self._found.setdefault((record.file, f"{record.kind} {field}".strip(), text), [])
         places.append((given.line, what))
 
+    def carried(self, record: Record, field: str) -> None:
+        """The field is carried over: `settings` has no note on it."""
+        self._carried.add((record.file, record.line, record.name, field))
+
     def settings(self, records: Iterable[Record]) -> None:
-        """All settings that have no counterpart."""
+        """All settings that have no counterpart, or were not carried over."""
         for record in records:
             if record.kind is SlurmKind.USER and record.name == record.parent == "root":
                 continue
             for name, field in fields_of(record):
                 if name in _USED[record.kind]:
+                    continue
+                if (record.file, record.line, record.name, name) in self._carried:
                     continue
                 setting = _SETTINGS[record.kind].get(name, _Setting(_NOTHING, _OFF))
                 if record.kind is SlurmKind.NODE and name not in _NODE:

@@ -104,6 +104,22 @@ def resource_of(gpu_type: str) -> str:
     return AMD if _AMD_TYPE.search(gpu_type) else NVIDIA
 
 
+def limited(name: str, gpu_types: Iterable[str]) -> list[str]:
+    """The resources that a limit of Slurm is about, on nodes with GPUs of these types."""
+    if name in ("cpu", "mem"):
+        return [CPU if name == "cpu" else MEMORY]
+    kind, _, gpu = name.partition(":")
+    types = set(gpu_types)
+    if kind != "gres/gpu" or (gpu and gpu not in types):
+        return []
+    return sorted({resource_of(one) for one in ([gpu] if gpu else types)})
+
+
+def quantity(resource: str, amount: int) -> int | str:
+    """An amount of Slurm as Kubernetes writes it; memory is in MiB."""
+    return f"{amount}Mi" if resource == MEMORY and amount else amount
+
+
 def hosts(names: Iterable[str]) -> str:
     """Host names as Slurm abbreviates them: `gpu[001-016],login`."""
     numbered = sorted(_split(name) for name in set(names))

@@ -101,9 +101,9 @@ def test_a_folder_may_have_the_outputs_in_any_files(run: Run, tmp_path: Path) ->
     found = run("import", "slurm", "-f", str(tmp_path))
     assert found.exit_code == 3, found.stderr
     assert [made["kind"] for made in yaml.safe_load_all(found.stdout)].count("LocalQueue") == 6
-    assert f"{tmp_path / 'department.cfg'}: line 14: User bob MaxJobs=20: " not in found.stderr
-    assert f"{tmp_path / 'department.cfg'}: lines 14,19-20: User MaxJobs (3 times): " in found.stderr
-    assert found.stderr.splitlines()[-1].startswith("17 objects converted, ")
+    assert f"{tmp_path / 'department.cfg'}: line 19: User dave MaxSubmitJobs=10: " not in found.stderr
+    assert f"{tmp_path / 'department.cfg'}: lines 19-20: User MaxSubmitJobs (2 times): " in found.stderr
+    assert found.stderr.splitlines()[-1].startswith("23 objects converted, ")
 
 
 def test_the_exit_code_is_3_and_the_json_has_notes_if_something_is_not_carried_over(run: Run) -> None:

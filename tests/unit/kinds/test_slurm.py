@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from queuectl.importers.slurm import import_slurm
 from queuectl.importers.slurm_text import BadSlurm, read
 from queuectl.importers.slurm_values import BadValue, SlurmNames, gres_gpus, hosts, mebibytes, ranges_of, tres
 from queuectl.kinds.policy import drop_unknown, policy_event
-from queuectl.kinds.usage_limit_objects import UsageLimitSpec
 from tests.unit.core import profiles
 from tests.unit.kinds.slurm_sites import ASSOCIATIONS, CONDO, DEPARTMENT, PARTITIONS, university
 
@@ -257,40 +255,139 @@ def test_settings_that_ask_for_nothing_are_not_noted() -> None:
     assert imported(PARTITION.replace("PreemptMode=OFF", neutral) + NODE + ACCOUNTS).notes == ()
 
 
+def limits(found: Imported) -> dict[str, Json]:
+    return {made["metadata"]["name"]: made["spec"] for made in found.objects if made["kind"] == "UsageLimit"}
+
+
 @pytest.mark.parametrize(
-    ("line", "field", "limit"),
+    ("line", "subject", "allowed"),
     [
-        ("User - 'bob':MaxJobs=3", "MaxJobs=3", ("LocalQueue", "EachUser", "running")),
-        ("User - 'bob':MaxSubmitJobs=3", "MaxSubmitJobs=3", ("LocalQueue", "EachUser", "pending")),
-        ("User - 'bob':GrpTRES=cpu=3", "GrpTRES=cpu=3", ("LocalQueue", "All", "resources")),
-        ("Account - 'b':GrpJobs=3", "GrpJobs=3", ("ClusterQueue", "All", "running")),
+        ("QOS - 'high':MaxTRESPU=cpu=3,mem=2G", "EachUser", {"resources": {"cpu": 3, "memory": "2048Mi"}}),
+        ("QOS - 'high':MaxTRESPerUser=gres/gpu=8", "EachUser", {"resources": {"nvidia.com/gpu": 8}}),
         (
-            "QOS - 'high':MaxTRESPU=cpu=3",
-            "MaxTRESPU=cpu=3",
-            ("WorkloadPriorityClass", "EachUser", "resources"),
+            "QOS - 'high':MaxTRESPU=gres/gpu:a100=2",
+            "EachUser",
+            {"flavors": [{"name": "a100", "resources": {"nvidia.com/gpu": 2}}]},
         ),
-        ("QOS - 'high':MaxJobsPU=3", "MaxJobsPU=3", ("WorkloadPriorityClass", "EachUser", "running")),
-        ("QOS - 'high':GrpSubmit=3", "GrpSubmit=3", ("WorkloadPriorityClass", "All", "pending")),
-        ("QOS - 'high':MaxJobsPA=3", "MaxJobsPA=3", ("WorkloadPriorityClass", "EachAccount", "running")),
-        ("QOS - 'high':MinTRES=cpu=3", "MinTRES=cpu=3", ("WorkloadPriorityClass", "All", "minRequest")),
+        ("QOS - 'high':MaxJobsPU=3:MaxTRESPU=cpu=4", "EachUser", {"running": 3, "resources": {"cpu": 4}}),
+        ("QOS - 'high':MaxSubmitPU=3", "EachUser", {"pending": 3}),
+        ("QOS - 'high':GrpTRES=gres/gpu=8", "All", {"resources": {"nvidia.com/gpu": 8}}),
+        ("QOS - 'high':GrpJobs=0", "All", {"running": 0}),
+        ("QOS - 'high':GrpSubmit=3", "All", {"pending": 3}),
+        ("QOS - 'high':MinTRES=gres/gpu=1", "All", {"minRequest": {"nvidia.com/gpu": 1}}),
     ],
 )
-def test_limits_are_noted_with_the_usage_limit_that_replaces_them(
-    line: str, field: str, limit: tuple[str, str, str]
-) -> None:
-    target, subject, set_field = limit
-    (note,) = imported(BASE + ACCOUNTS + line).notes
-    assert note.field.endswith(field)
-    assert re.search(f"UsageLimit .*{target}.* subject.kind {subject}, and set spec.{set_field}", note.text)
-    spec = UsageLimitSpec.model_json_schema()
-    assert set_field in spec["properties"]
-    assert {target, subject} <= set(re.findall(r"[A-Z]\w+", json.dumps(spec)))
+def test_limits_of_a_qos_are_usage_limits_of_its_class(line: str, subject: str, allowed: Json) -> None:
+    found = imported(BASE + ACCOUNTS + line)
+    (spec,) = limits(found).values()
+    target = {"kind": "WorkloadPriorityClass", "name": "high"}
+    assert spec == {"target": target, "subject": {"kind": subject}, **allowed}
+    assert found.left_out == 0
+
+
+def test_a_qos_with_several_limits_has_one_for_each_user_and_one_for_all() -> None:
+    found = imported(BASE + ACCOUNTS + "QOS - 'high':GrpJobs=9:MaxJobsPU=3:GrpTRES=cpu=4")
+    assert {name: spec["subject"]["kind"] for name, spec in limits(found).items()} == {
+        "qos-high": "All",
+        "qos-high-each-user": "EachUser",
+    }
+
+
+def test_limits_of_associations_hold_at_their_level_and_are_inherited_by_users() -> None:
+    text = (
+        "Cluster - 'c':GrpJobs=100:MaxJobs=9\nParent - 'root'\n"
+        "Account - 'physics':GrpJobs=50:MaxSubmitJobs=8\nAccount - 'bio'\n"
+        "Parent - 'physics'\nAccount - 'lab':MaxJobs=4\n"
+        "Parent - 'lab'\nUser - 'ann'\nUser - 'bob':MaxJobs=6:GrpTRES=gres/gpu=2\n"
+        "Parent - 'bio'\nUser - 'ann'\n"
+    )
+    found = limits(imported(BASE + text))
+    assert found == {
+        "account-c": {"target": {"kind": "Cohort", "name": "c"}, "subject": {"kind": "All"}, "running": 100},
+        "account-physics": {
+            "target": {"kind": "Cohort", "name": "physics"},
+            "subject": {"kind": "All"},
+            "running": 50,
+        },
+        "account-lab-each-user": {
+            "target": {"kind": "ClusterQueue", "name": "lab"},
+            "subject": {"kind": "EachUser"},
+            "running": 4,
+            "pending": 8,
+        },
+        # At one target it replaces that for each user, so it has what it inherits too.
+        "account-lab-bob": {
+            "target": {"kind": "ClusterQueue", "name": "lab"},
+            "subject": {"kind": "User", "name": "bob"},
+            "running": 6,
+            "pending": 8,
+            "resources": {"nvidia.com/gpu": 2},
+        },
+        "account-bio-each-user": {
+            "target": {"kind": "ClusterQueue", "name": "bio"},
+            "subject": {"kind": "EachUser"},
+            "running": 9,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("lines", "field", "told"),
+    [
+        (
+            "QOS - 'high':MaxTRESPU=cpu=3,license/matlab=2",
+            "MaxTRESPU=cpu=3,license/matlab=2",
+            "license/matlab: only cpu, mem and gres/gpu become limits",
+        ),
+        ("QOS - 'high':MaxJobsPU=3\nUser - 'bob':MaxJobs=5", "MaxJobsPU=3", "here both apply"),
+        ("QOS - 'high':GrpJobs=3000000", "GrpJobs=3000000", "make a UsageLimit"),
+        ("QOS - 'high':GrpJobs=many", "GrpJobs=many", "make a UsageLimit"),
+        ("QOS - 'high':Flags=Relative:GrpTRES=cpu=20", "GrpTRES=cpu=20", "make a UsageLimit"),
+        ("QOS - 'high':MaxTRESPU=gres/gpu:b200=2", "MaxTRESPU=gres/gpu:b200=2", "make a UsageLimit"),
+        ("QOS - 'high':MaxJobsPA=3", "MaxJobsPA=3", "subject.kind EachAccount"),
+        ("QOS - 'high':MaxSubmitPU=3", "MaxSubmitPU=3", "counts what waits alone"),
+        ("QOS - 'normal':MaxJobsPU=3", "QOS normal", "workloads with the label of the class"),
+        ("User - 'bob':MaxJobs=3", "User bob", "a limit names users as Slurm does"),
+    ],
+)
+def test_what_a_limit_does_not_say_as_slurm_does_is_noted(lines: str, field: str, told: str) -> None:
+    found = imported(BASE + ACCOUNTS + lines)
+    assert [note for note in found.notes if note.field.endswith(field) and told in note.text], found.notes
+
+
+LIMITED = {
+    "QOS": (
+        *("MaxTRESPU", "MaxJobsPU", "MaxSubmitPU", "MaxTRESPA", "MaxJobsPA", "MaxSubmitPA", "MinTRES"),
+        *("GrpTRES", "GrpJobs", "GrpSubmit", "GrpTRESMins", "GrpTRESRunMins", "GrpWall", "MaxTRESMins"),
+        *("MaxTRES", "MaxTRESPerNode", "MaxWall"),
+    ),
+    "Account": (
+        "MaxJobs",
+        "MaxSubmit",
+        "MaxSubmitJobs",
+        "GrpJobs",
+        "GrpSubmitJobs",
+        "GrpTRESMins",
+        "MaxTRESPerJob",
+    ),
+    "User": ("MaxJobs", "MaxSubmit", "MaxSubmitJobs", "GrpJobs", "GrpSubmitJobs", "GrpTRES", "GrpTRESMins"),
+}
+
+
+@pytest.mark.parametrize(("kind", "field"), [(kind, field) for kind in LIMITED for field in LIMITED[kind]])
+@pytest.mark.parametrize("value", ["3", "cpu=3", "gres/gpu:a100=2", "node=2", "2000000", "99999999999", "x"])
+def test_each_limit_is_carried_over_or_has_a_note(kind: str, field: str, value: str) -> None:
+    found = imported(BASE + ACCOUNTS + f"{kind} - 'one':{field}={value}\n")
+    carried = any(limits(found).values())
+    assert carried or any(f"{field}={value}" in note.field for note in found.notes)
+    for made in found.objects:
+        assert isinstance(policy_event(made), PolicyObserved), made
 
 
 def test_equal_notes_are_one_with_all_their_lines() -> None:
-    users = "".join(f"User - 'u{number}':MaxJobs={number}\n" for number in range(1, 4))
+    users = "".join(f"User - 'u{number}':GrpWall={number}\n" for number in range(1, 4))
     (note,) = imported(BASE + ACCOUNTS + users).notes
-    assert (note.object, note.field) == ("slurm.txt: lines 12-14:", "User MaxJobs (3 times)")
+    assert (note.object, note.field) == ("slurm.txt: lines 12-14:", "User GrpWall (3 times)")
 
 
 @pytest.mark.parametrize(
