@@ -15,6 +15,7 @@ from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
     Condition,
+    HeadCanNeverRun,
     LocalQueue,
     Policy,
     QueueingStrategy,
@@ -205,11 +206,16 @@ class QueueState:
 
 def head_warnings(queue: QueueState, head: StoredWorkload | None) -> Iterator[QuotaWarning]:
     """Yield a warning if the head of a StrictFIFO queue can never run, and others wait behind it (C4)."""
-    strict = queue.queue is not None and queue.queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
+    policy = queue.queue
+    blocks = (
+        policy is not None
+        and policy.queueing_strategy is QueueingStrategy.STRICT_FIFO
+        and policy.head_can_never_run is HeadCanNeverRun.BLOCK
+    )
     behind, reason = len(queue.workloads.order) - 1, head.reason if head is not None else None
-    if strict and behind > 0 and reason is not None and reason.family is Family.NEVER:
+    if blocks and behind > 0 and reason is not None and reason.family is Family.NEVER:
         what = f"{behind} {'workload waits' if behind == 1 else 'workloads wait'} behind its head"
-        why = f"which can never run ({reason.code}); queueingStrategy is StrictFIFO"
+        why = f"which can never run ({reason.code}); queueingStrategy is StrictFIFO, headCanNeverRun Block"
         yield QuotaWarning("HeadCanNeverRun", None, f"{what}, {why}")
 
 
