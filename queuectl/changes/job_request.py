@@ -1,4 +1,4 @@
-"""A Job of one pod, or an array of such Jobs, as flags or a batch script describe it."""
+"""A Job of one pod, an array of such Jobs, or a pod to work in, as flags or a batch script describe it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _MOST_SCRIPT: Final = 65_536
 """Bytes of a script: it becomes one argument, of which Linux takes 128 KiB."""
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated suffixes, as those of the API server: no words come out of them."""
+_UNTIL_DELETED: Final = ("sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
 _INTERPRETERS: Final = re.compile(r"(?:sh|ash|bash|dash|ksh|zsh|python[0-9.]*)")
 
 
@@ -45,12 +46,14 @@ class JobRequest:
     """Indices of an array; None: a single Job."""
     pool: str | None = None
     """Value of the node label `queuectl.dev/pool`; None: any flavor."""
+    interactive: bool = False
+    """A pod to work in with `kubectl exec`; without a command it waits until it is deleted."""
     slurm: bool = False
     """Whether the command expects the environment of Slurm."""
 
 
 def manifests(request: JobRequest) -> list[dict[str, Any]]:
-    """The Jobs, without queue and namespace. Raises BadManifest, which names the flag and the value."""
+    """The objects, without queue and namespace. Raises BadManifest, which names the flag and the value."""
     for flag, resource, text in (("cpus", "cpu", request.cpus), ("memory", "memory", request.memory)):
         try:
             if text is not None and parse_quantity(text, resource) <= 0:
@@ -61,6 +64,8 @@ def manifests(request: JobRequest) -> list[dict[str, Any]]:
         raise BadManifest(
             f"--name: {request.name!r} is not 1 to 51 lower-case letters, digits and -, the ends without -"
         )
+    if request.interactive and request.tasks is not None:
+        raise BadManifest("--interactive: it does not go with --array: an array is of Jobs")
     stem = _NOT_IN_NAME.sub("-", request.stem.lower()).strip("-")[:_LONGEST_STEM].strip("-") or "job"
     if request.tasks is None:
         named = {"name": request.name} if request.name else {"generateName": f"{stem}-"}
@@ -83,7 +88,7 @@ def _job(request: JobRequest, named: dict[str, str], array: str | None, index: i
     container: dict[str, Any] = {
         "name": "main",
         "image": request.image,
-        "command": list(request.command),
+        "command": list(request.command or (_UNTIL_DELETED if request.interactive else ())),
         "resources": _given(resources),
     }
     if index is not None:
@@ -92,10 +97,13 @@ def _job(request: JobRequest, named: dict[str, str], array: str | None, index: i
     pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [_given(container)]}
     if request.pool is not None:
         pod["nodeSelector"] = {POOL_LABEL: request.pool}
+    metadata = _given({**named, "labels": labels})
+    if request.interactive:
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": _given({**named, "labels": labels}),
+        "metadata": metadata,
         "spec": {"backoffLimit": 0, "template": {"spec": pod}},
     }
 

@@ -100,6 +100,7 @@ class JobFlags:
     memory: str | None
     seconds: int | None
     tasks: tuple[int, ...] | None
+    interactive: bool | None
 
     def given(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -123,6 +124,12 @@ _FLAGS: Final = (
         type=_Tasks(),
         metavar="NUMBER|INDICES",
         help="A Job for each index (30, 0-29, 1,3,7), which it has as QUEUECTL_ARRAY_INDEX.",
+    ),
+    click.option(
+        "--interactive",
+        is_flag=True,
+        default=None,
+        help="A pod to work in, in the place of a Job: it waits for `kubectl exec`.",
     ),
 )
 
@@ -157,6 +164,8 @@ def requested(file: str | None, flags: JobFlags) -> RequestedJobs | None:
 
     program = click.get_current_context().meta.get(_PROGRAM, ())
     given = flags.given()
+    if flags.interactive and file is not None:
+        raise click.UsageError(f"--interactive does not go with {file}: flags describe the pod")
     try:
         script = next(texts(file)) if file is not None and Path(file).is_file() else None
         if script is not None and script[1].startswith(_SCRIPT):
@@ -168,7 +177,8 @@ def requested(file: str | None, flags: JobFlags) -> RequestedJobs | None:
             return None
         if flags.image is None:
             raise click.UsageError("FILE is missing, or --image and other flags that describe a Job")
-        return _manifests(JobRequest(command=program, **given), None)
+        stem = "pod" if flags.interactive else "job"
+        return _manifests(JobRequest(command=program, stem=stem, **given), None)
     except (BadFile, BadManifest, BadValue) as problem:
         raise Failure(str(problem)) from None
 

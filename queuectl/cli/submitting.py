@@ -60,7 +60,9 @@ def submit(
     """
     found = submissions_of(file, flags, queue, priority, namespace, options)
     if not follow:
-        _create(options, found)
+        made = _create(options, found)
+        if flags.interactive and options.output == "table":
+            _say_how_to_enter(made[0])
         return
     if len(found) > 1:
         raise Failure(f"there are {len(found)} workloads: --follow is for one")
@@ -83,6 +85,10 @@ def submissions_of(
     from queuectl.files import BadFile
 
     made = requested(file, flags)
+    if flags.interactive and options.kinds().of("v1", "Pod") is None:
+        raise Failure(
+            "--interactive: pods queue with `kinds: [Pod]` in the configuration: give it as --config"
+        )
     if made is not None:
         return _checked([made.source], queue, priority or made.priority, given, options)
     try:
@@ -174,6 +180,16 @@ def _say_created(made: Sequence[Document]) -> None:
             more += f" `queuectl cancel -n {namespace}{select}` deletes them."
     click.echo(printing.printable(text))
     click.echo(printing.printable(more), err=True)
+
+
+def _say_how_to_enter(made: Document) -> None:
+    name, namespace = made["name"], made["namespace"]
+    text = (
+        f"`queuectl wait pod/{name} -n {namespace} --for started`, then "
+        f"`kubectl exec -it {name} -n {namespace} -- sh` opens a shell in it. "
+        f"`queuectl cancel pod/{name} -n {namespace}` ends it."
+    )
+    click.echo(printing.printable(text), err=True)
 
 
 def _follow(reader: Reader, made: Document, options: Options) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -304,7 +306,7 @@ class Owned:
         found = cls(world, f"{collection}/{body['metadata']['name']}")
         yield found
         await world.api.request("DELETE", found.path, {"propagationPolicy": "Background"})
-        await found.pods(0, 0)
+        await found.pods(0, 0, app=body["metadata"]["name"])
         await world.nothing_used(world.namespace)
 
     async def merge(self, spec: Json) -> None:
@@ -313,16 +315,20 @@ class Owned:
     async def edit(self, revision: str) -> None:
         await self.merge({"template": {"metadata": {"annotations": {EDIT: revision}}}})
 
-    async def listed(self) -> list[Json]:
-        query = {"labelSelector": "app=server"}
+    async def listed(self, app: str = "server") -> list[Json]:
+        query = {"labelSelector": f"app={app}"}
         items = (await self.world.api.request("GET", self.world.path("Pod"), query=query))["items"]
         return [one for one in items if not one["metadata"].get("deletionTimestamp")]
 
-    async def pods(self, running: int, gated: int, *, revision: str | None = None) -> list[Json]:
+    async def pods(
+        self, running: int, gated: int, *, revision: str | None = None, app: str = "server"
+    ) -> list[Json]:
         """Wait for these numbers of pods, and gated ones of this revision; returns the gated ones."""
 
         async def look() -> list[Json] | None:
-            alive = [one for one in await self.listed() if (one.get("status") or {}).get("phase") != "Failed"]
+            alive = [
+                one for one in await self.listed(app) if (one.get("status") or {}).get("phase") != "Failed"
+            ]
             runs = [one for one in alive if (one.get("status") or {}).get("phase") == "Running"]
             waits = [one for one in alive if one["spec"].get("schedulingGates") == [GATE]]
             edits = {(one["metadata"].get("annotations") or {}).get(EDIT) for one in waits}
@@ -456,6 +462,47 @@ async def test_no_pod_of_a_labelled_daemonset_is_made_and_its_event_says_why(wor
 
         await eventually("an Event says why", refused)
         await server.pods(0, 0)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "serving.md"
+
+
+def _of_page(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@NO_CONTROLLERS
+async def test_the_manifests_of_the_page_on_serving_and_notebooks_run(world: World) -> None:
+    body = {"apiVersion": "queuectl.dev/v1beta1", "kind": "WorkloadPriorityClass", "value": 100}
+    path = "/apis/queuectl.dev/v1beta1/workloadpriorityclasses"
+    await world.api.request("POST", path, {**body, "metadata": {"name": "serving"}})
+    server, notebook = (yaml.safe_load(text) for text in _of_page("yaml"))
+    for made, name in ((server, "server"), (notebook, "notebook")):
+        async with Owned.made(world, made) as owned:
+            await owned.pods(1, 0, app=name)
+
+            async def counted() -> bool:
+                flavors = (await world.site.rest("/capacity"))["items"]
+                cells = [one for of in flavors for one in of["resources"] if one["resource"] == GPU]
+                return [(one["used"], one["unmanaged"]) for one in cells] == [(1, 0)]
+
+            await eventually("its node counts it as a workload's", counted)
+
+
+async def test_the_interactive_pod_of_the_page_runs_until_it_is_cancelled(world: World) -> None:
+    (text,) = _of_page("sh")
+    words = shlex.split(text)
+    words[-1] = str(world.site.data.parent / "queuectl.yaml")
+    made = await world.site.queuectl(*words[1:], "-n", world.namespace)
+    assert made.code == 0, made.err
+    running = await _runs(world, "notebook")
+    assert running["metadata"]["labels"]["queuectl.dev/max-exec-time-seconds"] == "28800"
+    told = await world.site.queuectl(
+        "cancel", "pod/notebook", "-n", world.namespace, "--yes", "--config", words[-1]
+    )
+    assert told.code == 0, told.err
+    await world.phase("notebook", "Deleted", "Pod")
+    await world.nothing_used(world.namespace)
 
 
 async def test_a_controller_that_is_killed_starts_no_pod_twice_and_loses_no_stop(

@@ -250,3 +250,53 @@ def test_a_quote_takes_the_same_flags() -> None:
     assert result.exit_code == 0, result.output
     assert "4 nvidia.com/gpu" in result.stdout
     assert "there are 2 workloads: a quote is for one" in many.stderr
+
+
+@pytest.fixture
+def with_pods(submit: Run, tmp_path: Path) -> Run:
+    config = tmp_path / "queuectl.yaml"
+    config.write_text("kinds: [Pod]\n")
+    return lambda *arguments: submit("--config", str(config), *arguments)
+
+
+def test_an_interactive_pod_is_gated_and_the_command_to_enter_it_is_printed(
+    with_pods: Run, cluster: Cluster
+) -> None:
+    flags = "--interactive --image pytorch:2 --gpus 1 --time 8h --name debug"
+    result = with_pods(*flags.split())
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == "Pod default/debug: created in LocalQueue main\n"
+    assert "`kubectl exec -it debug -n default -- sh`" in result.stderr
+    ((path, pod),) = cluster.writes
+    assert path == "/api/v1/namespaces/default/pods"
+    assert pod["spec"]["schedulingGates"] == [{"name": "queuectl.dev/admission"}]
+    assert pod["metadata"]["labels"] == {
+        "queuectl.dev/gated": "true",
+        "queuectl.dev/max-exec-time-seconds": "28800",
+        "queuectl.dev/queue-name": "main",
+    }
+    (made,) = pod["spec"]["containers"]
+    assert made["command"][:2] == ["sh", "-c"]
+    assert made["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+
+
+def test_an_interactive_pod_runs_the_command_that_is_given(with_pods: Run, cluster: Cluster) -> None:
+    result = with_pods("--interactive", "--image", "jupyter:1", "--", "jupyter", "lab")
+    assert result.exit_code == 0, result.stderr
+    ((_, pod),) = cluster.writes
+    assert pod["spec"]["containers"][0]["command"] == ["jupyter", "lab"]
+    assert pod["metadata"]["generateName"] == "pod-"
+
+
+def test_an_interactive_pod_is_refused_where_pods_do_not_queue_and_with_what_describes_jobs(
+    submit: Run, with_pods: Run, cluster: Cluster, tmp_path: Path
+) -> None:
+    refusals = {
+        "kinds: [Pod]": submit("--interactive", "--image", "a:1"),
+        "it does not go with --array": with_pods("--interactive", "--image", "a:1", "--array", "2"),
+        "--interactive does not go with": with_pods("--interactive", script(tmp_path)),
+    }
+    for text, result in refusals.items():
+        assert result.exit_code != 0
+        assert text in result.stderr
+    assert cluster.writes == []
