@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from statistics import median
 
 from tests.world.crash_points import SCHEDULE, crash_points
 from tests.world.planted import BUGS, PlantedBug, planted
-from tests.world.schedule import schedule
+from tests.world.schedule import CELLS, PHASES, schedule
 from tests.world.shrink import shrunk
 from tests.world.world import Outcome, play_schedule
 
@@ -43,7 +45,9 @@ def main() -> int:
         return _crash(given.crash_points)
     seeds = range(given.seed, given.seed + given.schedules)
     if given.planted is not None:
-        return _plant([bug for bug in BUGS if all(text in bug.name for text in given.planted)], seeds)
+        return _plant(
+            [bug for bug in BUGS if all(text in bug.name for text in given.planted)], seeds, given.workers
+        )
     if given.only is not None:
         kept = [int(number) for number in given.only.split(",") if number]
         return _told(map(play_schedule, [schedule(given.seed).only(kept)]), given.story, given.coverage)
@@ -89,10 +93,11 @@ def _tell_violations(outcome: Outcome, *, shrink: bool) -> None:
 
 def _tell_coverage(met: Counter[tuple[str, str]]) -> None:
     """In how many schedules each kind of fault met a workload in each phase of its life."""
-    phases = ("pending", "admitted", "started", "running", "evicting", "gone")
-    print(f"{'':20}", *(f"{phase:>9}" for phase in phases))
-    for kind in sorted({kind for kind, _ in met}):
-        print(f"{kind:20}", *(f"{met[kind, phase]:9}" for phase in phases))
+    print(f"{'':20}", *(f"{phase:>9}" for phase in PHASES))
+    for kind in dict.fromkeys(kind for kind, _ in CELLS):
+        print(f"{kind:20}", *(f"{met[kind, phase]:9}" for phase in PHASES))
+    kind, phase = min(CELLS, key=lambda cell: met[cell])
+    print(f"least: {kind} with a workload that is {phase}, in {met[kind, phase]} schedules")
 
 
 def _outcomes(seeds: Iterable[int], workers: int) -> Iterator[Outcome]:
@@ -121,18 +126,33 @@ def _crash(every: int) -> int:
     return 1 if violations else 0
 
 
-def _plant(bugs: list[PlantedBug], seeds: range) -> int:
-    """Print for each bug how many schedules it takes until it is detected, and by what."""
-    needed: list[int] = []
-    for bug in bugs:
-        with planted(bug):
-            for number, seed in enumerate(seeds, start=1):
-                if violations := play_schedule(schedule(seed, bug.needs)).violations:
-                    needed.append(number)
-                    print(f"{number:4d}  {bug.name}: {violations[0][:160]}", flush=True)
-                    break
-            else:
-                print(f"   -  {bug.name}: not detected in {len(seeds)} schedules", flush=True)
-    middle = f", median {median(needed):g} schedules" if needed else ""
-    print(f"{len(bugs)} planted bugs, detected: {len(needed)}{middle}")
-    return 0 if len(needed) == len(bugs) else 1
+def _plant(bugs: list[PlantedBug], seeds: range, workers: int) -> int:
+    """Print a table: how many schedules each bug takes until it is detected, and by what.
+
+    Each seed is played with all bugs that are not detected yet.
+    """
+    left, rows = bugs, list[tuple[int, str, str]]()
+    with ProcessPoolExecutor(workers) as pool:
+        for number, seed in enumerate(seeds, start=1):
+            found = pool.map(_violation, map(BUGS.index, left), repeat(seed))
+            new = [(number, bug.name, text) for bug, text in zip(left, found, strict=True) if text]
+            for row in new:
+                print(*row, sep="  ", file=sys.stderr, flush=True)
+            rows += new
+            left = [bug for bug in left if bug.name not in {name for _, name, _ in rows}]
+    print("schedules  planted bug: the first violation")
+    for number, name, text in rows:
+        print(f"{number:9d}  {name}: {text}")
+    for bug in left:
+        print(f"        -  {bug.name}: not detected in {len(seeds)} schedules")
+    middle = f", median {median(number for number, *_ in rows):g} schedules" if rows else ""
+    print(f"{len(bugs)} planted bugs, detected: {len(rows)}{middle}")
+    return 1 if left else 0
+
+
+def _violation(number: int, seed: int) -> str | None:
+    """The first violation of a schedule that is played with a planted bug."""
+    bug = BUGS[number]
+    with planted(bug):
+        violations = play_schedule(schedule(seed, bug.needs)).violations
+    return violations[0][:160] if violations else None

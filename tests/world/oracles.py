@@ -114,6 +114,10 @@ class Safety:
     def committed(self, rows: Sequence[DecisionRow]) -> None:
         found = len(self.replay.findings)
         for row in rows:
+            if row.epoch != self._ledger.epoch:
+                self.violated(
+                    f"decision {row.sequence} has epoch {row.epoch}, after {self._ledger.epoch} began"
+                )
             self.replay.apply(_Row(row))
             self.replay.forget(_Row(row))
             self._decided(row)

@@ -27,8 +27,8 @@ class PlantedBug(NamedTuple):
     """MODULE:QUALIFIED.NAME of a function."""
     old: str
     new: str
-    needs: str = ""
-    """A step, or a word of one, without which it cannot show: schedules have more of them."""
+    needs: tuple[str, ...] = ()
+    """Verbs or arguments of steps without which it cannot show: schedules have more of them, close together."""
 
 
 _LOOP: Final = "queuectl.controller.loop:Controller."
@@ -46,7 +46,7 @@ BUGS: Final = (
         _TWIN + "commit",
         "if epoch != store.epoch:",
         "if False:",
-        needs="pause",
+        needs=("pause", "commit late", "submit"),
     ),
     PlantedBug(
         "a Lease that is renewed is taken",
@@ -60,35 +60,35 @@ BUGS: Final = (
         _COMMITS + "commit",
         "batch=batch",
         'batch=f"{batch}-{asyncio.get_running_loop().time()}"',
-        needs="commit lost",
+        needs=("commit lost",),
     ),
     PlantedBug(
         "a commit of unknown outcome counts as done",
         _COMMITS + "commit",
         "lambda: self._ledger.commit(",
         "lambda: __import__('tests.world.planted', fromlist=['x']).done_whatever(self._ledger.commit, ",
-        needs="database",
+        needs=("database",),
     ),
     PlantedBug(
         "a lost answer to a commit counts as a refusal",
         _COMMITS + "commit",
         "lambda: self._ledger.commit(",
         "lambda: __import__('tests.world.planted', fromlist=['x']).refused_whatever(self._ledger.commit, ",
-        needs="database",
+        needs=("database",),
     ),
     PlantedBug(
         "the next leader does not learn what was not sent",
         _TWIN + "load",
         "effects=tuple(sorted(store.effects, key=lambda key: store.effects[key])),",
         "effects=(),",
-        needs="kill",
+        needs=("kill",),
     ),
     PlantedBug(
         "acknowledgements of a refused commit are lost",
         _COMMITS + "commit",
         "self._acknowledged = done + self._acknowledged",
         "pass",
-        needs="database",
+        needs=("database",),
     ),
     PlantedBug(
         "acknowledgements wait for the next decision",
@@ -101,21 +101,21 @@ BUGS: Final = (
         _LOOP + "_drain",
         "Result.DONE | Result.GONE",
         "Result.DONE | Result.GONE | Result.REFUSED",
-        needs="resize",
+        needs=("resize",),
     ),
     PlantedBug(
         "a restart forgets evictions",
         "queuectl.core.committed_plans:restore_workload",
         "Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED",
         "Phase.ADMITTED",
-        needs="kill",
+        needs=("kill",),
     ),
     PlantedBug(
         "a restart sends no write that was not acknowledged",
         "queuectl.core.committed_plans:restore_workload",
         "if EffectKey(entry.id, attempt.number, verb) in unacknowledged",
         "if False",
-        needs="kill",
+        needs=("kill",),
     ),
     # --- wake-ups and time
     PlantedBug("events do not wake the loop", _LOOP + "emit", "self._wake.set()", "pass"),
@@ -144,56 +144,56 @@ BUGS: Final = (
         _LANES + "_retry_in",
         "if isinstance(job, Notice) and lane.tries + 1 >= _NOTICE_TRIES",
         "if True",
-        needs="error",
+        needs=("error",),
     ),
     PlantedBug(
         "a start that is denied is forgotten",
         _LANES + "_denied",
         "self._emit([EffectSettled(job.key, Result.DENIED, detail=str(error))])",
         "pass",
-        needs="forbidden",
+        needs=("forbidden",),
     ),
     PlantedBug(
         "an effect replaces one of unknown outcome",
         _LANES + "add_effects",
         "if lane.busy or doubtful",
         "if lane.busy",
-        needs="hang",
+        needs=("hang",),
     ),
     PlantedBug(
         "a start without an answer counts as done",
         _CLUSTER + "_doubted",
         "if self._started(kind, effect, obj):",
         "if True:",
-        needs="hang",
+        needs=("hang",),
     ),
     PlantedBug(
         "a start without an answer counts as refused",
         _CLUSTER + "_doubted",
         "raise _again(doubt) from doubt",
         "return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.workload.id)",
-        needs="lost",
+        needs=("lost",),
     ),
     PlantedBug(
         "a refused start counts as done",
         _CLUSTER + "_refused",
         "if self._started(kind, effect, obj):",
         "if True:",
-        needs="conflict",
+        needs=("conflict",),
     ),
     PlantedBug(
         "a stop without an answer counts as done",
         _CLUSTER + "stop",
         "if write is None:",
         "if write is None or doubt is not None:",
-        needs="away",
+        needs=("away",),
     ),
     PlantedBug(
         "a conflict ends a stop",
         _CLUSTER + "_written",
         "except (Invalid, Conflict):\n            pass",
         "except (Invalid, Conflict):\n            return None, None",
-        needs="conflict",
+        needs=("conflict",),
     ),
     PlantedBug(
         "a start does not test the queue", "queuectl.kinds.patches:start", "*_test_queue(workload),", ""
@@ -223,7 +223,7 @@ BUGS: Final = (
         _REFLECTOR + "_changed",
         "self._version = None\n",
         "pass\n",
-        needs="expire",
+        needs=("expire",),
     ),
     PlantedBug(
         "a list does not find out what is gone", _REFLECTOR + "_list", "if key not in found]", "if False]"
@@ -233,28 +233,28 @@ BUGS: Final = (
         "queuectl.kube.session:_heard",
         "asyncio.timeout(silence)",
         "asyncio.timeout(None)",
-        needs="silent",
+        needs=("silent",),
     ),
     PlantedBug(
         "objects of a kind that can't be read are gone",
         _REFLECTOR + "_tell_unreadable",
         "Listed(self.source.name, None)",
         "Listed(self.source.name, frozenset() if self.source.workloads else None)",
-        needs="forbidden",
+        needs=("forbidden",),
     ),
     PlantedBug(
         "objects of a kind without discovery are gone",
         "queuectl.kube.definitions:Definitions._settled",
         "if name not in self._there:",
         "if True:",
-        needs="discovery fails",
+        needs=("discovery fails",),
     ),
     PlantedBug(
         "a kind that comes back is not listed",
         "queuectl.kube.reflector:Definition.settle",
         "self._moved.set()",
         "pass",
-        needs="definition gone",
+        needs=("definition gone",),
     ),
     PlantedBug(
         "the last event of a watch is dropped",
@@ -268,21 +268,21 @@ BUGS: Final = (
         _CLUSTER + "_publish",
         "if stamped == before and not self._statuses.is_lost(path):",
         "if stamped == before:",
-        needs="hang",
+        needs=("hang",),
     ),
     PlantedBug(
         "a status counts as written before it is",
         _CLUSTER + "_publish",
         "try:\n",
         "self._statuses.wrote(path, stamped, None)\n    try:\n",
-        needs="error",
+        needs=("error",),
     ),
     PlantedBug(
         "a status that was refused is not written again",
         "queuectl.controller.reports:Statuses._write_some",
         "self._late.setdefault(name, report)",
         "pass",
-        needs="error",
+        needs=("error",),
     ),
     PlantedBug(
         "statuses of unchanged conditions starve",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -12,11 +11,27 @@ REQUEST_FAULTS: Final = ("conflict", "forbidden", "throttled", "error", "lost", 
 WATCH_FAULTS: Final = ("lag", "silent", "cut")
 DISCOVERY_FAULTS: Final = ("discovery fails", "discovery misses")
 DATABASE_FAULTS: Final = ("database away", "commit lost", "serialization", "connection lost", "commit late")
+PLAIN_FAULTS: Final = (
+    *("kill", "terminate", "pause", "block loop"),
+    *("expire", "compact", "definition gone", "database clock"),
+)
+"""Each is a verb."""
+_WINDOWS: Final = {
+    "requests": REQUEST_FAULTS,
+    "watches": WATCH_FAULTS,
+    "discovery": DISCOVERY_FAULTS,
+    "database": DATABASE_FAULTS,
+}
+PHASES: Final = ("pending", "admitted", "started", "running", "evicting", "gone")
+"""Of a workload: started has no pods yet, and gone is in the ledger alone."""
 TEAMS: Final = {"team-a": 4, "team-b": 4, "guests": 0}
 """GPUs of the queue of each namespace; their cohort lends them to all."""
 REPLICAS: Final = ("one", "two")
 SECONDS: Final = 60.0
 """Of virtual time in which steps happen."""
+_AIMED: Final = 3
+_GROUPS, _NEAR = 6, 3.0
+"""How often a schedule has the steps that it is to have, and within how many seconds."""
 _NAMES: Final = 6
 """Names of workloads in a namespace: few, so that names are taken again."""
 
@@ -26,13 +41,16 @@ class Step(NamedTuple):
     """Virtual seconds after the start of the controllers."""
     verb: str
     args: tuple[Any, ...]
+    when: str = ""
+    """The phase in which a workload must be: the step waits for it, until the faults end."""
 
     @property
     def is_fault(self) -> bool:
         return self.verb in _FAULTS
 
     def __str__(self) -> str:
-        return f"{self.at:6.1f} s  {self.verb} {' '.join(map(str, self.args))}".rstrip()
+        when = self.when and f" when one is {self.when}"
+        return f"{self.at:6.1f} s  {self.verb} {' '.join(map(str, self.args))}".rstrip() + when
 
 
 @dataclass(frozen=True)
@@ -46,18 +64,23 @@ class Schedule:
         return Schedule(self.seed, tuple(self.steps[number] for number in kept), tuple(kept))
 
 
-def schedule(seed: int, needs: str = "") -> Schedule:
-    """The schedule of a seed: 14 to 34 steps, of which up to 8 are faults, mostly of one theme.
+def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
+    """The schedule of a seed: 14 to 26 steps of tenants and admins, none or up to 8 faults of one theme, and
+    with them faults that wait for a workload in a certain phase.
 
-    `needs`: a step, or a word of one, that six steps have beside them.
+    `needs`: verbs or arguments of steps. Beside the others there are six groups of steps that have one of
+    each, within few seconds.
     """
     random = Random(f"schedule {seed}")
     steps = [_step(random, _ACTIONS) for _ in range(random.randint(14, 26))]
     theme = random.choice(_THEMES)
     faults = {verb: _FAULTS[verb] for verb in theme}
-    steps += [_step(random, faults) for _ in range(random.choice((0, 2, 3, 4, 6, 8)))]
-    if needs:
-        steps += islice((one for one in _steps(random, _ACTIONS | _FAULTS) if needs in str(one)), 6)
+    if number := random.choice((0, 2, 3, 4, 6, 8)):
+        steps += [_step(random, faults) for _ in range(number)]
+        for cell in range(_AIMED * seed, _AIMED * (seed + 1)):
+            steps += _aimed(random, *CELLS[cell % len(CELLS)])
+    for _ in range(_GROUPS if needs else 0):
+        steps += _together(random, needs)
     steps.sort(key=lambda step: step.at)
     return Schedule(seed, tuple(steps), tuple(range(len(steps))))
 
@@ -65,9 +88,14 @@ def schedule(seed: int, needs: str = "") -> Schedule:
 Make = Callable[[Random], tuple[Any, ...]]
 
 
-def _steps(random: Random, table: dict[str, tuple[int, Make]]) -> Iterator[Step]:
-    while True:
-        yield _step(random, table)
+def _together(random: Random, needs: Sequence[str]) -> Iterator[Step]:
+    begin = random.uniform(0.0, SECONDS)
+    for need in needs:
+        while True:
+            step = _step(random, _ACTIONS | _FAULTS)
+            if step.verb == need or need in step.args:
+                break
+        yield step._replace(at=round(begin + random.uniform(0.0, _NEAR), 1))
 
 
 def _step(random: Random, table: dict[str, tuple[int, Make]]) -> Step:
@@ -86,7 +114,7 @@ def _submit(random: Random) -> tuple[Any, ...]:
     return (
         *_name(random),
         *(kind, pods, random.choice((1, 1, 2, 2)), random.choice((5, 10, 20, 1000, 1000))),
-        *(random.choice((0, 0, 1, 5)), random.choice(("low", "low", "mid", "high"))),
+        *(random.choice((0, 0, 1, 5, 12)), random.choice(("low", "low", "mid", "high"))),
     )
 
 
@@ -146,6 +174,29 @@ _FAULTS: Final[dict[str, tuple[int, Make]]] = {
     "database": (6, _window(DATABASE_FAULTS, 45.0)),
     "database clock": (1, lambda r: (r.choice((-3600.0, -30.0, 30.0, 3600.0)),)),
 }
+CELLS: Final = tuple(
+    (kind, phase)
+    for phase in PHASES
+    for kind in (*REQUEST_FAULTS, *WATCH_FAULTS, *DISCOVERY_FAULTS, *DATABASE_FAULTS, *PLAIN_FAULTS)
+)
+"""Each kind of fault with each phase of a workload's life: one schedule after the other aims at some."""
+
+
+def _aimed(random: Random, kind: str, phase: str) -> Iterator[Step]:
+    """A fault of this kind that begins when a workload is in this phase, and what it needs to be met then."""
+    at = round(random.uniform(0.0, SECONDS - 15.0), 1)
+    window = ("", round(random.uniform(5.0, 15.0), 1), 1.0)
+    if kind in PLAIN_FAULTS:
+        yield Step(at, kind, _FAULTS[kind][1](random), phase)
+        return
+    verb = next(verb for verb, kinds in _WINDOWS.items() if kind in kinds)
+    yield Step(at, verb, (kind, *window), phase)
+    if verb == "discovery":  # it is asked after a change alone
+        yield Step(at, "definition gone", window[1:2], phase)
+    if phase == "admitted" and verb != "requests":  # it is over in milliseconds
+        yield Step(at, "requests", ("slow", *window), phase)
+
+
 _THEMES: Final[tuple[tuple[str, ...], ...]] = (
     ("kill", "terminate", "pause", "block loop", "database"),
     ("requests", "requests", "discovery", "kill"),

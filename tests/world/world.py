@@ -30,6 +30,7 @@ from tests.world import objects
 from tests.world.actions import Actions
 from tests.world.crash_points import CrashPoint, Points
 from tests.world.database import Database
+from tests.world.faults import answer_with
 from tests.world.judge import Judge
 from tests.world.loop import Stuck, virtual_loop
 from tests.world.network import Network, WorldTransport
@@ -138,7 +139,8 @@ class World:
         self._tokens = identities.tokens
         self._random = Random(f"world {seed}")
         self._judging = self.loop.thread("world")
-        self._closing = False
+        self._closing = self._healed = False
+        self._waiting: list[asyncio.Future[None]] = []
         self.replicas = {
             name: Replica(
                 *(name, self.loop, self.network, self.database, self._tokens["controller"]),
@@ -176,13 +178,13 @@ class World:
         time = self.loop.time()
         self.digest.update(f"{time:.6f} {collection} {gone} ".encode() + stored.raw)
         if collection not in _UNSEEN:
-            self.last_write = time
+            self._written()
         self.safety.stored(collection, stored, self.network.sender, gone=gone)
 
     def _committed(self, rows: Any) -> None:
         if self._closing:
             return
-        self.last_write = self.loop.time()
+        self._written()
         for row in rows:
             self.digest.update(repr(row).encode())
             if row.workload is not None:
@@ -194,12 +196,26 @@ class World:
                 )
         self.safety.committed(rows)
 
+    def _written(self) -> None:
+        self.last_write = self.loop.time()
+        for waiter in self._waiting:
+            answer_with(waiter, None)
+        self._waiting.clear()
+
+    async def _reached(self, phase: str) -> bool:
+        """Wait for a workload in this phase. Returns False if the faults end before."""
+        while not self._healed:
+            if phase in phases(self.memory.store, self.objects):
+                return True
+            self._waiting.append(self.loop.create_future())
+            await self._waiting[-1]
+        return False
+
     def met_by(self, kind: str, _: str) -> None:
         """A fault concerns a request, or a process."""
-        now = self.loop.time()
-        if now - self._met_at.get(kind, -1.0) < 1.0:
+        if self._met_at.get(kind) == self.last_write:
             return
-        self._met_at[kind] = now
+        self._met_at[kind] = self.last_write
         for phase in phases(self.memory.store, self.objects):
             self.met.add((kind, phase))
 
@@ -270,10 +286,13 @@ class World:
             self._spawn("step", self._step(actions, step))
         await asyncio.sleep(max(0.0, begun + SECONDS - self.loop.time()))
         self.say("the faults end")
+        self._healed = True
         await actions.heal()
         await Judge(self).judge(actions)
 
     async def _step(self, actions: Actions, step: Step) -> None:
+        if step.when and not await self._reached(step.when):
+            return
         self.say(str(step)[9:].strip())
         try:
             await actions.do(step)
