@@ -31,6 +31,8 @@ _TIME: Final = re.compile(r"(?:([0-9]{1,5})-)?([0-9]{1,6})(?::([0-9]{1,6}))?(?::
 _RANGE: Final = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7})(?::([0-9]{1,7}))?)?")
 MOST_TASKS: Final = 1000
 """Of an array."""
+MOST_CHARACTERS: Final = 4096
+"""Of a line with options: a longer one takes quadratic time."""
 
 
 class BatchScript(NamedTuple):
@@ -65,6 +67,11 @@ def _options(text: str, name: str) -> Iterator[tuple[int, str, str]]:
             return
         if not line.startswith("#SBATCH"):
             continue
+        if len(line) > MOST_CHARACTERS:
+            raise BadValue(
+                f"{name}: line {number}: a line of options has at most {MOST_CHARACTERS} characters, "
+                f"and this one {len(line)}"
+            )
         try:
             words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
         except ValueError as problem:

@@ -51,7 +51,7 @@ def main() -> int:
     if given.only is not None:
         kept = [int(number) for number in given.only.split(",") if number]
         return _told(map(play_schedule, [schedule(given.seed).only(kept)]), given.story, given.coverage)
-    return _told(_outcomes(seeds, given.workers), given.story, given.coverage)
+    return _told(played(seeds, given.workers), given.story, given.coverage)
 
 
 def _told(outcomes: Iterable[Outcome], story: bool, coverage: bool) -> int:
@@ -65,7 +65,7 @@ def _told(outcomes: Iterable[Outcome], story: bool, coverage: bool) -> int:
             print(*outcome.story, sep="\n")
         if outcome.violations:
             violations += 1
-            _tell_violations(outcome, shrink=not story)
+            tell_violations(outcome, shrink=not story)
     if coverage:
         _tell_coverage(met)
     seconds = time.monotonic() - begun
@@ -77,7 +77,7 @@ def _told(outcomes: Iterable[Outcome], story: bool, coverage: bool) -> int:
     return 1 if violations else 0
 
 
-def _tell_violations(outcome: Outcome, *, shrink: bool) -> None:
+def tell_violations(outcome: Outcome, *, shrink: bool) -> None:
     """The violations, and the shortest part of the schedule that has them as a story."""
     print(f"seed {outcome.schedule.seed}:", *outcome.violations[:_SHOWN], sep="\n  ", flush=True)
     if shrink:
@@ -100,7 +100,7 @@ def _tell_coverage(met: Counter[tuple[str, str]]) -> None:
     print(f"least: {kind} with a workload that is {phase}, in {met[kind, phase]} schedules")
 
 
-def _outcomes(seeds: Iterable[int], workers: int) -> Iterator[Outcome]:
+def played(seeds: Iterable[int], workers: int) -> Iterator[Outcome]:
     if workers == 1:
         yield from map(_outcome, seeds)
         return
@@ -114,16 +114,19 @@ def _outcome(seed: int) -> Outcome:
 
 def _crash(every: int) -> int:
     """Crash at the writes of the schedule of crash points; it must end well each time."""
-    writes = play_schedule(SCHEDULE).writes
-    runs = violations = 0
-    for point in crash_points(writes, every):
-        runs += 1
+    outcomes = list(crashed(every))
+    violations = sum(1 for outcome in outcomes if outcome.violations)
+    print(f"{len(outcomes)} crashes, violations: {violations}")
+    return 1 if violations else 0
+
+
+def crashed(every: int) -> Iterator[Outcome]:
+    """The schedule of crash points once for each; violations are printed."""
+    for point in crash_points(play_schedule(SCHEDULE).writes, every):
         outcome = play_schedule(SCHEDULE, point)
         if outcome.violations:
-            violations += 1
             print(f"{point}:", *outcome.violations[:_SHOWN], sep="\n  ", flush=True)
-    print(f"{writes} writes, {runs} crashes, violations: {violations}")
-    return 1 if violations else 0
+        yield outcome
 
 
 def _plant(bugs: list[PlantedBug], seeds: range, workers: int) -> int:

@@ -29,7 +29,7 @@ TEAMS: Final = {"team-a": 4, "team-b": 4, "guests": 0}
 REPLICAS: Final = ("one", "two")
 SECONDS: Final = 60.0
 """Of virtual time in which steps happen."""
-_AIMED: Final = 3
+_AIMED: Final = 6
 _GROUPS, _NEAR = 6, 3.0
 """How often a schedule has the steps that it is to have, and within how many seconds."""
 _NAMES: Final = 6
@@ -78,7 +78,7 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     if number := random.choice((0, 2, 3, 4, 6, 8)):
         steps += [_step(random, faults) for _ in range(number)]
         for cell in range(_AIMED * seed, _AIMED * (seed + 1)):
-            steps += _aimed(random, *CELLS[cell % len(CELLS)])
+            steps += _aimed(random, *_AIMS[cell % len(_AIMS)])
     for _ in range(_GROUPS if needs else 0):
         steps += _together(random, needs)
     steps.sort(key=lambda step: step.at)
@@ -182,9 +182,20 @@ CELLS: Final = tuple(
 """Each kind of fault with each phase of a workload's life: one schedule after the other aims at some."""
 
 
+_AIMS: Final = (
+    *CELLS,
+    *((kind, phase) for kind, phase in CELLS if phase in ("evicting", "gone") or kind in DISCOVERY_FAULTS),
+)
+"""What is rarely met is aimed at twice."""
+
+
 def _aimed(random: Random, kind: str, phase: str) -> Iterator[Step]:
     """A fault of this kind that begins when a workload is in this phase, and what it needs to be met then."""
-    at = round(random.uniform(0.0, SECONDS - 15.0), 1)
+    at = round(random.uniform(0.0, SECONDS - 20.0), 1)
+    name = _name(random)
+    yield Step(at, "submit", (*name, "Job", 1, 1, 1000, 12, "high"))
+    if phase in ("evicting", "gone"):
+        yield Step(at + 6.0, "hold" if phase == "evicting" else "delete", name)
     window = ("", round(random.uniform(5.0, 15.0), 1), 1.0)
     if kind in PLAIN_FAULTS:
         yield Step(at, kind, _FAULTS[kind][1](random), phase)
