@@ -40,6 +40,9 @@ _LOUD = {
         ": nothing was tried on a real kube-apiserver. It names a folder with etcd, kube-apiserver, "
         "kube-controller-manager and kubectl (1.36)"
     ),
+    "QUEUECTL_PROMETHEUS is not set": (
+        ": idle GPUs were read from no Prometheus. .ci/prometheus.sh prints a folder that it names"
+    ),
     "QUEUECTL_OPERATORS is not set": (
         ": no kind was tried on its real operator. It names a folder with their binaries and definitions"
     ),

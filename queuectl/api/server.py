@@ -34,6 +34,7 @@ from queuectl.api.http import (
     problems,
     unavailable,
 )
+from queuectl.api.idle_routes import IdleRoutes
 from queuectl.api.limits import RequestLimits
 from queuectl.api.page import add_page
 from queuectl.api.preemption_routes import PreemptionRoutes
@@ -49,6 +50,7 @@ from queuectl.kinds.policy import parse_policy
 from queuectl.net import listener
 from queuectl.ports import SILENT_SECONDS
 from queuectl.ports.changes import Changes
+from queuectl.ports.idle import UseReadings
 from queuectl.ports.reader import Forecasts, Readings, WhatIfs
 from queuectl.ports.statements import StatementReadings
 
@@ -77,6 +79,7 @@ class RestParts(TypedDict, total=False):
     statements: StatementReadings | None
     card_of: CardOf | None
     """Reads rates in a configuration."""
+    device_use: UseReadings | None
     observer: RestObserver
 
 
@@ -143,6 +146,7 @@ def application(
         AnswerRoutes(source, workloads),
         UsageRoutes(source),
         StatementRoutes(source, parts.get("statements"), parts.get("card_of")),
+        IdleRoutes(source, parts.get("device_use")),
         PreemptionRoutes(source, workloads),
         WhatIfRoutes(source, workloads, parts["what_ifs"]),
         ForecastRoutes(source, workloads, parts.get("forecasts")),

@@ -30,6 +30,7 @@ from queuectl.kube.session import Session, cluster_id
 from queuectl.ledger.admin import schema
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import connection_pool
+from queuectl.ledger.read.device_use import LedgerDeviceUseReadings
 from queuectl.ledger.read.queries import LedgerReadings, clusters
 from queuectl.ledger.read.statements import LedgerStatements
 from queuectl.metrics.exposition import RestMetrics
@@ -110,6 +111,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             changes=changes,
             statements=LedgerStatements(pool, cluster),
             card_of=rate_card,
+            device_use=LedgerDeviceUseReadings(pool, cluster),
         )
 
 

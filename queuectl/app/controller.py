@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from queuectl.app import kueue
+from queuectl.app import idle, kueue
 from queuectl.app.kinds import Kinds, job_kinds
 from queuectl.app.process import collect_all, collect_young, stop_on_signals
 from queuectl.app.verifier import comparisons
@@ -217,7 +217,10 @@ async def run(
             async def verify() -> None:
                 await _verify(settings, parts.key, metrics)
 
-            all_parts = replace(parts, beside=(*parts.beside, upkeep, verify))
+            async def watch_devices() -> None:
+                await idle.watch(settings.idle, pool, parts.key, session)
+
+            all_parts = replace(parts, beside=(*parts.beside, upkeep, verify, watch_devices))
             return await lead_once(settings, kinds, all_parts, session, metrics, startup)
 
     collect_young()

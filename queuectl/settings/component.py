@@ -27,6 +27,7 @@ from queuectl.files import BadFile, FileDocument, Places, documents, read
 from queuectl.kinds.invalid import InvalidValue, Section, problems_of
 from queuectl.kinds.json_fields import kind_of
 from queuectl.settings.accounting import AccountingSettings
+from queuectl.settings.idle import IdleSettings
 from queuectl.settings.notifications import MAX_SINKS, NotificationSettings
 from queuectl.settings.scheduling import DAY, SchedulingSettings
 
@@ -262,6 +263,7 @@ class Settings(Section):
     """Where messages about decisions go. Read by `queuectl notifier` and `queuectl notifications` only."""
     scheduling: SchedulingSettings = SchedulingSettings()
     accounting: AccountingSettings = AccountingSettings()
+    idle: IdleSettings = IdleSettings()
     compatibility: CompatibilitySettings = CompatibilitySettings()
     kinds: tuple[Any, ...] = Field(default=(), max_length=MAX_KINDS, strict=False)
     """Names of optional kinds, and rows for further kinds of jobs. Each is read by itself: a malformed one

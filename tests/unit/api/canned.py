@@ -44,6 +44,7 @@ from queuectl.ports.reader import (
     WorkloadStarts,
 )
 from tests.doubles import readers as answers
+from tests.unit.api.canned_use import CannedDeviceUse
 from tests.unit.api.charges import CannedStatements
 
 EPOCH_START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
@@ -156,6 +157,7 @@ class CannedReadings:
         self.booked: list[UsageSumOf] = []
         self.had: list[CapacitySum] = []
         self.statements = CannedStatements(self)
+        self.device_use = CannedDeviceUse()
         self._workloads: dict[WorkloadId, tuple[int, StoredWorkload]] = {}
         self._configs: dict[ConfigKey, tuple[int, str | None]] = {}
         self.batch = 0

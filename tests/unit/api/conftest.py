@@ -108,6 +108,7 @@ async def serve() -> AsyncIterator[Serve]:
             changes=changes,
             statements=readings.statements,
             card_of=rate_card,
+            device_use=readings.device_use,
         )
         client = TestClient(TestServer(app))
         clients.append(client)

@@ -71,6 +71,7 @@ def server() -> Iterator[str]:
                 changes=CannedChanges(),
                 statements=readings.statements,
                 card_of=rate_card,
+                device_use=readings.device_use,
             )
 
     with pytest.MonkeyPatch.context() as patch:

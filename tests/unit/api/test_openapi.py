@@ -15,7 +15,7 @@ from tests.unit.test_bounds_table import rows
 FILTERS = frozenset(
     {
         *("namespace", "queue", "name", "clusterqueue", "phase", "order", "reason", "submitter", "kind"),
-        *("sinceSeconds", "version"),
+        *("sinceSeconds", "version", "verdict"),
     }
 )
 """Parameters that share the row of `labelSelector` in the table of bounds."""

@@ -52,6 +52,7 @@ def rest(readings: CannedReadings) -> Iterator[str]:
             forecasts=readings,
             statements=readings.statements,
             card_of=rate_card,
+            device_use=readings.device_use,
         )
 
     with _running(work) as url:

@@ -13,8 +13,11 @@ import yaml
 from pydantic import BaseModel
 
 import queuectl
+from queuectl.app.idle import judged_by
 from queuectl.core.model import policy
 from queuectl.core.model.resources import ResourceForms, Transformation
+from queuectl.idle.check import Judged
+from queuectl.idle.verdicts import UseRules
 from queuectl.importers.kueue import import_kueue
 from queuectl.ports.rates import FreePayer, LostPayer, Rate, RateCard
 from queuectl.settings import Address, ConfigurationError, Settings, load
@@ -323,6 +326,45 @@ def test_the_page_of_operations_has_each_setting_with_its_default() -> None:
 
 def test_without_a_section_scheduling_has_the_defaults_of_the_core() -> None:
     assert load(environ={}).scheduling.configuration() == policy.SchedulingConfiguration()
+
+
+def test_the_section_idle_has_the_defaults_of_what_judges() -> None:
+    assert judged_by(load(environ={}).idle) == Judged()
+
+
+def test_the_section_idle_is_passed_to_what_judges(write: Write) -> None:
+    path = write(
+        "idle:\n"
+        "  prometheus: {url: 'http://prometheus:9090/prefix', tokenFile: /run/token}\n"
+        "  resources: [amd.com/gpu]\n"
+        "  exemptClasses: [serving]\n"
+        "  windowSeconds: 3600\n"
+        "  sampleSeconds: 15\n"
+        "  coverage: 0.8\n"
+        "  idleBelow: 0.001\n"
+        "  sparseBelow: 0.02\n"
+        "  hang: {windowSeconds: 900, engineAbove: 0.8, multiprocessorsBelow: 0.04, pipesBelow: 0.02,\n"
+        "    wattsBelow: 90}\n"
+    )
+    rules = UseRules(3600, 15, 0.8, 0.001, 0.02, 900, 0.8, 0.04, 0.02, 90)
+    expected = Judged(("amd.com/gpu",), frozenset({"serving"}), rules)
+    assert judged_by(load(path, environ={}).idle) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("prometheus: {url: prometheus}", "idle.prometheus.url: must be http://HOST:PORT"),
+        ("prometheus: {url: 'http://me:secret@prometheus'}", "idle.prometheus.url: must have no user"),
+        ("prometheus: {url: 'http://prometheus/?query=up'}", "idle.prometheus.url: must have no query"),
+        ("idleBelow: 0.5", "idle: sparseBelow must be at least idleBelow"),
+        ("resources: [gpu]", "idle.resources.0"),
+        ("windowSeconds: 60", "idle.windowSeconds"),
+    ],
+)
+def test_a_malformed_section_idle_names_its_field(write: Write, text: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        load(write(f"idle: {{{text}}}\n"), environ={})
 
 
 def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:

@@ -1,0 +1,50 @@
+"""The task beside the controller that reads what GPUs do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from queuectl.idle.check import Judged, check
+from queuectl.idle.prometheus import Prometheus
+from queuectl.idle.verdicts import UseRules
+from queuectl.kube.session import Session
+from queuectl.ledger.pool import Pool
+from queuectl.ledger.write.device_use import LedgerDeviceUse
+from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable
+from queuectl.settings.idle import IdleSettings
+
+log = logging.getLogger(__name__)
+
+
+async def watch(settings: IdleSettings, pool: Pool, cluster: str, session: Session) -> None:
+    """Check again and again. Returns at once where no Prometheus is configured."""
+    source = settings.prometheus
+    if source is None:
+        return
+    prometheus = Prometheus(source.url, token=source.token_file, ca=source.ca_file)
+    records, judged = LedgerDeviceUse(pool, cluster), judged_by(settings)
+    while True:
+        try:
+            await check(records, session, prometheus, judged)
+        except (LedgerUnavailable, LedgerRefused) as error:
+            log.warning("verdicts about devices are not stored: %s", error)
+        await asyncio.sleep(settings.check_seconds)
+
+
+def judged_by(settings: IdleSettings) -> Judged:
+    """The thresholds and exemptions of the configuration."""
+    hang = settings.hang
+    rules = UseRules(
+        window_seconds=settings.window_seconds,
+        sample_seconds=settings.sample_seconds,
+        coverage=settings.coverage,
+        idle_below=settings.idle_below,
+        sparse_below=settings.sparse_below,
+        hang_seconds=hang.window_seconds,
+        hang_engine_above=hang.engine_above,
+        hang_multiprocessors_below=hang.multiprocessors_below,
+        hang_pipes_below=hang.pipes_below,
+        hang_watts_below=hang.watts_below,
+    )
+    return Judged(settings.resources, frozenset(settings.exempt_classes), rules)

@@ -1,0 +1,133 @@
+"""One check: samples from Prometheus, joined by pod to the attempts that hold devices."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from queuectl.core.model.workload import WorkloadId
+from queuectl.idle.prometheus import PrometheusFailed, Sample
+from queuectl.idle.verdicts import DeviceSamples, UseRules, finding_of
+from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import Session
+from queuectl.ports.cluster import ClusterUnavailable
+from queuectl.ports.idle import DeviceHolder, UseFinding, UseRecords, UseVerdict
+
+log = logging.getLogger(__name__)
+
+_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+PodName = tuple[str, str]
+"""Namespace and name."""
+_ENGINE: Final = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+_HANG_METRICS: Final = {
+    "hang_engine": _ENGINE,
+    "multiprocessors": "DCGM_FI_PROF_SM_ACTIVE",
+    "tensor": "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+    "memory": "DCGM_FI_PROF_DRAM_ACTIVE",
+    "watts": "DCGM_FI_DEV_POWER_USAGE",
+}
+
+
+class Queries(Protocol):
+    async def query(self, expression: str) -> list[Sample]:
+        """Raises PrometheusFailed."""
+
+
+class Judged(NamedTuple):
+    """Which attempts are judged, and how."""
+
+    resources: tuple[str, ...] = ("nvidia.com/*",)
+    exempt: frozenset[str] = frozenset()
+    """WorkloadPriorityClasses."""
+    rules: UseRules = UseRules()
+
+
+async def check(records: UseRecords, session: Session, prometheus: Queries, judged: Judged) -> None:
+    """Record a verdict for each attempt that holds devices. Raises LedgerUnavailable.
+
+    If Prometheus or the API server does not answer, all are unknown, and the reason is recorded.
+    """
+    holders, problem = await records.holders(judged.resources), None
+    samples: Mapping[PodName, list[DeviceSamples]] = {}
+    pods: Mapping[WorkloadId, list[PodName]] = {}
+    try:
+        if holders:
+            samples = await device_samples(prometheus, judged.rules)
+            pods = await _pods(session)
+    except (PrometheusFailed, ApiError, ClusterUnavailable) as error:
+        problem = f"{'Prometheus' if isinstance(error, PrometheusFailed) else 'the API server'}: {error}"
+        log.warning("the use of devices is not known: %s", problem)
+        samples = {}
+    findings = {
+        (one.workload, one.attempt): _finding(one, pods.get(one.workload, ()), samples, judged)
+        for one in holders
+    }
+    await records.store(findings, problem)
+
+
+def _finding(
+    holder: DeviceHolder,
+    pods: Iterable[PodName],
+    samples: Mapping[PodName, list[DeviceSamples]],
+    judged: Judged,
+) -> UseFinding:
+    if holder.priority_class in judged.exempt:
+        return UseFinding(UseVerdict.EXEMPT, holder.devices)
+    found = [device for pod in pods for device in samples.get(pod, ())]
+    return finding_of(holder.devices, found, judged.rules)
+
+
+async def _pods(session: Session) -> dict[WorkloadId, list[PodName]]:
+    """The pods of each workload, by the label that its start puts on them. Raises ApiError."""
+    found = defaultdict[WorkloadId, list[PodName]](list)
+    async for page in session.pages(
+        "/api/v1/pods", query={"labelSelector": WORKLOAD_LABEL}, accept=_METADATA
+    ):
+        for pod in page.get("items") or ():
+            metadata = pod["metadata"]
+            workload = WorkloadId(metadata["labels"][WORKLOAD_LABEL])
+            found[workload].append((metadata["namespace"], metadata["name"]))
+    return found
+
+
+async def device_samples(prometheus: Queries, rules: UseRules) -> dict[PodName, list[DeviceSamples]]:
+    """What each pod's devices did, in seven queries about all devices. Raises PrometheusFailed."""
+    window, hang = f"[{rules.window_seconds}s]", f"[{rules.hang_seconds}s]"
+    expressions = {
+        "engine": f"avg_over_time({_ENGINE}{window})",
+        "samples": f"count_over_time({_ENGINE}{window})",
+        "hang_samples": f"count_over_time({_ENGINE}{hang})",
+        **{name: f"avg_over_time({metric}{hang})" for name, metric in _HANG_METRICS.items()},
+    }
+    found = defaultdict[PodName, dict[Device, dict[str, float]]](lambda: defaultdict(dict))
+    for name, expression in expressions.items():
+        for sample in await prometheus.query(expression):
+            pod = pod_of(sample.labels)
+            if pod is not None:
+                values = found[pod][_device(sample.labels)]
+                # Two servers scrape it, or slices have a copy each.
+                values[name] = max(values.get(name, sample.value), sample.value)
+    return {pod: list(map(_of_values, devices.values())) for pod, devices in found.items()}
+
+
+def _of_values(values: dict[str, Any]) -> DeviceSamples:
+    return DeviceSamples(**{"engine": None, "samples": 0.0, **values})
+
+
+Device = tuple[str, str]
+
+
+def pod_of(labels: Mapping[str, str]) -> PodName | None:
+    """The pod that uses the device. Without honorLabels the labels of the exporter's own pod stand in the
+    place of the device's, which are `exported_` then."""
+    prefix = "exported_" if labels.get("exported_pod") else ""
+    name, namespace = labels.get(f"{prefix}pod"), labels.get(f"{prefix}namespace")
+    return (namespace, name) if name and namespace else None
+
+
+def _device(labels: Mapping[str, str]) -> Device:
+    """A GPU, or an instance of one (MIG)."""
+    return labels.get("UUID") or labels.get("gpu") or labels.get("device") or "", labels.get("GPU_I_ID") or ""

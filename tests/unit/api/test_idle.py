@@ -1,0 +1,76 @@
+"""What admitted workloads do with their devices, over REST, and what a tenant sees of others."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from queuectl.ports.idle import DeviceUse, RecordedUse, UseFinding, UseVerdict
+from tests.unit.api.canned import CannedReadings, two_teams, workload
+from tests.unit.api.conftest import Rest, Serve
+from tests.unit.api.reviews import CannedReviews
+
+PATH = "/api/v1/idle"
+WHEN = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def readings() -> CannedReadings:
+    readings = two_teams()
+    busy = UseFinding(UseVerdict.BUSY, 4, 1, 1.0, 0.8, 0.7)
+    idle = UseFinding(UseVerdict.IDLE, 2, 2, 1.0, 0.0, 0.0)
+    hang = UseFinding(UseVerdict.HANG, 8, 8, 0.95, 1.0, 0.01)
+    readings.device_use.found = DeviceUse(
+        WHEN,
+        None,
+        [
+            RecordedUse(workload("large", 2).id, 1, WHEN, None, busy, 60),
+            RecordedUse(workload("small", 1).id, 1, WHEN, None, idle, 7200),
+            RecordedUse(workload("stuck", 5, namespace="other").id, 1, WHEN, None, hang, 10),
+            RecordedUse(workload("over", 9).id, 1, WHEN, None, idle, 10**6),
+        ],
+    )
+    return readings
+
+
+@pytest.fixture
+async def rest(serve: Serve, readings: CannedReadings) -> Rest:
+    return await serve(readings)
+
+
+async def test_what_wastes_most_comes_first(rest: Rest) -> None:
+    """What was retired since the check is left out."""
+    found = await rest.get(PATH)
+    items = [
+        (one["name"], one["verdict"], one["idleDevices"], one["wastedSeconds"]) for one in found["items"]
+    ]
+    assert items == [("small", "Idle", 2, 7200), ("large", "Busy", 1, 60), ("stuck", "Hang", 8, 10)]
+    assert (found["checkedAt"], found["problem"], found["others"]) == ("2026-01-02T00:00:00Z", None, 0)
+    only = await rest.get(PATH, verdict="Hang")
+    assert [one["name"] for one in only["items"]] == ["stuck"]
+
+
+async def test_a_tenant_sees_its_own_and_how_many_devices_are_idle_elsewhere(
+    serve: Serve, readings: CannedReadings
+) -> None:
+    readings.device_use.found = readings.device_use.found._replace(problem="Prometheus: 10.1.2.3 refused")
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    reviews.admin("root")
+    rest = await serve(readings, reviews)
+    found = await rest.get(PATH, token="alice")
+    assert [one["name"] for one in found["items"]] == ["small", "large"]
+    assert (found["others"], found["problem"]) == (8, "the last check failed")
+    assert "stuck" not in json.dumps(found)
+    assert (await rest.get(PATH, token="root"))["problem"] == "Prometheus: 10.1.2.3 refused"
+
+
+async def test_a_verdict_that_does_not_exist_is_refused(rest: Rest) -> None:
+    assert "parameter verdict" in await rest.refused(rest.client.get(f"{PATH}?verdict=Lazy"), 400)
+
+
+async def test_before_the_first_check_there_is_nothing(serve: Serve) -> None:
+    found = await (await serve(two_teams())).get(PATH)
+    assert (found["checkedAt"], found["items"]) == (None, [])
