@@ -471,7 +471,8 @@ def advice(phase: Phase, reason: Reason | None, added_by: str | None = None) -> 
 def _added(reason: Reason, added_by: str) -> str:
     return (
         f"Waiting will not help: {added_by} adds {reason.resource}, which its queue does not cover. Ask the "
-        "admin to cover it, to name it in scheduling.resources.excludeResourcePrefixes, or to change that."
+        "admin to cover it, to name it in scheduling.resources.excludeResourcePrefixes, to set uncovered: "
+        "Ignore there, or to change that."
     )
 
 

@@ -34,6 +34,7 @@ from queuectl.core.model.policy import (
     cohorts_above,
 )
 from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.resources import Amounts
 from queuectl.core.model.selectors import selects
 from queuectl.core.model.values import value
 from queuectl.core.model.workload import ConfigKey, PodSet, Workload
@@ -275,8 +276,14 @@ class Directory:
         found = self._queue_flavors.get(name)
         if found is None:
             of_queue = (self.queues[name], self.tree, self.flavors, self.out_until)
-            found = self._queue_flavors[name] = QueueFlavors(*of_queue)
+            ignores = self.configuration.resources.ignore_uncovered
+            found = self._queue_flavors[name] = QueueFlavors(*of_queue, ignores_uncovered=ignores)
         return found
+
+    def charged(self, cluster_queue: str, requests: Amounts) -> Amounts:
+        """Return those of the requests of a pod that the ClusterQueue charges or refuses (H8)."""
+        known = cluster_queue in self.queues
+        return self.queue_flavors(cluster_queue).charged(requests) if known else requests
 
     def renew_flavors(self, name: str) -> None:
         """What a ClusterQueue may use has changed."""

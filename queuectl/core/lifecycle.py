@@ -325,7 +325,8 @@ def _charges(attempt: Attempt, workload: Workload, directory: Directory) -> bool
     for assigned in held:
         charge = charges[assigned.name]
         requests = amounts(item for item in assigned.requests if item[0] != PODS)
-        if not _count_unchanged(charge.pod_set, assigned.count) or charge.requests != requests:
+        asked = directory.charged(attempt.assignment.cluster_queue, charge.requests)
+        if not _count_unchanged(charge.pod_set, assigned.count) or asked != requests:
             return False
         if charge.pod_set.not_charged is not None:
             return False

@@ -36,7 +36,12 @@ _SAME: Final = {
     "resources.excludeResourcePrefixes": f"{_RESOURCES}.excludeResourcePrefixes",
     "resources.transformations": f"{_RESOURCES}.transformations",
     "resources.deviceClassMappings": f"{_RESOURCES}.deviceClassMappings",
+    "resources.quotaCheckStrategy": f"{_RESOURCES}.uncovered",
 }
+_WORDS: Final = {
+    "resources.quotaCheckStrategy": {"BlockUndeclared": "Refuse", "IgnoreUndeclared": "Ignore"},
+}
+"""By path, values that have another name here."""
 _OTHERWISE: Final = {
     "waitForPodsReady.enable": f"it is on where `{_PODS_READY}.timeoutSeconds` is set",
     "waitForPodsReady.recoveryTimeout": "set spec.waitForPodsReady.recoveryTimeoutSeconds of ClusterQueues",
@@ -147,7 +152,10 @@ def _settings(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _where(path: str, value: Any) -> str:
     if path in _SAME:
-        shown = json.dumps(_converted(value), ensure_ascii=False)
+        words = _WORDS.get(path)
+        if words is not None and value not in list(words):
+            return f"left out: it is none of {', '.join(words)}"
+        shown = json.dumps(words[value] if words else _converted(value), ensure_ascii=False)
         return clean(f"set `{_SAME[path]}`: {shown} in queuectl's configuration", 500)
     if path in _OTHERWISE:
         return _OTHERWISE[path]

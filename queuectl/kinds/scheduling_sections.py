@@ -75,6 +75,9 @@ class ResourceSettings(Section):
         default=(), max_length=MAX_RULES, strict=False
     )
     """What the devices of claims are charged as. Without one, workloads with claims are not admitted."""
+    uncovered: Literal["Refuse", "Ignore"] = "Refuse"
+    """A workload that requests a resource which its ClusterQueue does not cover is not admitted (Refuse), or
+    admitted without a charge for that resource (Ignore)."""
 
     @model_validator(mode="after")
     def _each_class_once(self) -> ResourceSettings:
@@ -109,6 +112,7 @@ class ResourceSettings(Section):
                 for mapping in self.device_class_mappings
                 for name in mapping.device_class_names
             ),
+            ignore_uncovered=self.uncovered == "Ignore",
         )
 
 

@@ -397,8 +397,8 @@ def assign(
         for charge in together:
             scan.refusals += [
                 never_covered(queue_flavors.node, resource, amount * charge.pod_set.count)
-                for resource, amount in charge.requests
-                if amount > 0 and resource not in queue_flavors.of_resource
+                for resource, amount in queue_flavors.refused(charge.requests)
+                if amount > 0
             ]
         flavors = scan.assign(together, requests)
         for charge, asked in zip(together, requests, strict=True):

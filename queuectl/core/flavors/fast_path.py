@@ -132,7 +132,7 @@ def fast_path(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> FastPat
 def _built(queue_flavors: QueueFlavors, charge: Charge) -> FastPath | None:
     pod_set = charge.pod_set
     total = {resource: amount * pod_set.count for resource, amount in with_pods(queue_flavors, charge)}
-    if not total or any(resource not in queue_flavors.of_resource for resource, _ in charge.requests):
+    if not total or queue_flavors.refused(charge.requests):
         return None
     groups: dict[int, list[Choice]] = {}
     for number in dict.fromkeys(queue_flavors.of_resource[resource] for resource in total):

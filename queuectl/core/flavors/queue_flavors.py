@@ -78,6 +78,7 @@ class QueueFlavors:
         "covered",
         "fungibility",
         "groups",
+        "ignores_uncovered",
         "known",
         "name",
         "node",
@@ -92,8 +93,12 @@ class QueueFlavors:
         tree: QuotaTree,
         flavors: Mapping[str, ResourceFlavor],
         out_until: Mapping[str, datetime] = NONE_OUT,
+        *,
+        ignores_uncovered: bool = False,
     ) -> None:
         self.name = queue.name
+        self.ignores_uncovered = ignores_uncovered
+        """A resource that no group covers is not charged (H8)."""
         self.tree = tree
         self.node = tree.queue(queue.name)
         self.fungibility = queue.fungibility
@@ -126,6 +131,18 @@ class QueueFlavors:
             )
         self.waits = any(option.wait for options in self.groups for option in options[:-1])
         """Whether what a workload may get depends on how long it waits (F10)."""
+
+    def refused(self, requests: Amounts) -> Amounts:
+        """Return those of the requests that keep a workload out, because no group covers them."""
+        if self.ignores_uncovered:
+            return ()
+        return tuple(item for item in requests if item[0] not in self.of_resource)
+
+    def charged(self, requests: Amounts) -> Amounts:
+        """Return those of the requests that are compared with what an attempt holds."""
+        if not self.ignores_uncovered:
+            return requests
+        return tuple(item for item in requests if item[0] in self.of_resource)
 
     def mismatch(self, option: FlavorOption, pod_set: PodSet) -> str | None:
         """Return why `pod_set` cannot use this flavor, or None if it can (F2)."""

@@ -238,6 +238,8 @@ class ResourceForms:
     """At most one for each input."""
     device_classes: tuple[tuple[str, str], ...] = ()
     """(DeviceClass, resource that its devices are charged as) pairs, each class once."""
+    ignore_uncovered: bool = False
+    """A resource that the ClusterQueue does not cover is not charged. False: its workload is not admitted."""
 
 
 NO_FORMS = ResourceForms()

@@ -10,7 +10,7 @@ import pytest
 
 from queuectl.app import upkeep
 from queuectl.kinds import patches
-from queuectl.kube.census import admitted
+from queuectl.kube.census import admitted, labelled
 from queuectl.kube.session import JSON_PATCH, cluster_id
 from queuectl.ledger.admin import rebuild as rebuilding
 from queuectl.sandbox.postgres import EmbeddedPostgres
@@ -85,13 +85,12 @@ async def test_a_workload_of_another_cluster_in_the_database_is_no_difference(
 def _after_each_read(monkeypatch: pytest.MonkeyPatch, change: Callable[[], Any]) -> list[None]:
     """Have `change` made after each read of the objects; returns a list of the reads."""
     reads: list[None] = []
-    read = upkeep.labelled
 
-    async def labelled(*arguments: Any) -> Any:
-        found = await read(*arguments)
+    async def changed(*arguments: Any) -> Any:
+        found = await labelled(*arguments)
         reads.append(None)
         await change()
         return found
 
-    monkeypatch.setattr(upkeep, "labelled", labelled)
+    monkeypatch.setattr("queuectl.app.upkeep.labelled", changed)
     return reads

@@ -380,6 +380,7 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
         "  preemption: {evictionBudget: 3, evictionWindowSeconds: 7200, cooldownSeconds: 0}\n"
         "  resources:\n"
         "    excludeResourcePrefixes: [example.com/]\n"
+        "    uncovered: Ignore\n"
         "    transformations:\n"
         "    - {input: a/mig, strategy: Replace, multiplyBy: a/gpu, outputs: {a/part: 2, cpu: 500m}}\n"
         "    deviceClassMappings: [{name: a/gpu, deviceClassNames: [gpu.a, any.a]}]\n"
@@ -406,6 +407,7 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
         cooldown=0,
         resources=ResourceForms(
             excluded_prefixes=("example.com/",),
+            ignore_uncovered=True,
             transformations=(
                 Transformation(
                     input="a/mig", replace=True, multiply_by="a/gpu", outputs=(("a/part", 2), ("cpu", 500))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from queuectl.core.decisions import Admit, Keep
 from queuectl.core.engine import Engine
-from queuectl.core.model.events import ContextObserved, Listed
+from queuectl.core.model.events import ContextObserved, EffectSettled, Listed, Result
 from queuectl.core.model.policy import Namespace, RuntimeClass, SchedulingConfiguration
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.resources import CPU, MAX_AMOUNT, Charging, ResourceForms, Transformation, amounts
@@ -171,6 +171,47 @@ def test_what_becomes_too_large_for_one_amount_is_named_and_not_queued() -> None
     assert isinstance(kept, Keep)
     assert kept.reason.code is Code.QUANTITY_OUT_OF_RANGE
     assert kept.reason.resource == "example.com/total"
+
+
+IGNORED = SchedulingConfiguration(resources=ResourceForms(ignore_uncovered=True))
+FABRIC = "example.com/fabric"
+
+
+@pytest.mark.parametrize("pods", [1, 2], ids=["one podset", "two podsets"])
+def test_a_resource_that_no_group_covers_is_refused_or_not_charged(pods: int) -> None:
+    one = workload("a", pods=[pod_set(1, {GPU: 1, FABRIC: 3}, f"p{number}") for number in range(pods)])
+    refused, ignored = (
+        World(queue("cq", 4), LQ, settings=each) for each in (SchedulingConfiguration(), IGNORED)
+    )
+    for world in (refused, ignored):
+        world.submit(one)
+    (kept,) = refused.run()
+    assert isinstance(kept, Keep)
+    assert (kept.reason.code, kept.reason.resource) == (Code.RESOURCE_NOT_COVERED, FABRIC)
+    ignored.run()
+    assert held(ignored) == [((GPU, 1),)]
+
+
+def test_a_workload_of_which_nothing_is_covered_is_admitted_and_holds_nothing() -> None:
+    world = World(queue("cq", 4), LQ, settings=IGNORED)
+    world.submit(workload("a", pods=[pod_set(1, {FABRIC: 3})]))
+    world.run()
+    assert held(world) == [()]
+
+
+@pytest.mark.parametrize(("requests", "sent_again"), [({GPU: 1, FABRIC: 9}, True), ({GPU: 2}, False)])
+def test_an_edit_of_what_is_not_charged_sends_the_same_start_again(
+    requests: dict[str, int], sent_again: bool
+) -> None:
+    world = World(queue("cq", 4), LQ, settings=IGNORED)
+    world.submit(workload("a", pods=[pod_set(1, {GPU: 1, FABRIC: 3})]))
+    world.run()
+    (effect,) = world.engine.take_effects()
+    edited = workload("a", pods=[pod_set(1, requests)])
+    world.tell(observed(edited, generation=2), EffectSettled(effect.key, Result.REFUSED))
+    world.run()
+    again = [one.key for one in world.engine.take_effects()]
+    assert (again == [effect.key]) is sent_again
 
 
 def stored(name: str, attempt: Attempt) -> StoredWorkload:

@@ -201,6 +201,26 @@ def test_fair_sharing_is_set_on_the_root_of_every_tree() -> None:
     assert all(isinstance(policy_event(made), PolicyObserved) for made in found.objects)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "note"),
+    [
+        ("IgnoreUndeclared", 'set `scheduling.resources.uncovered`: "Ignore" in queuectl\'s configuration'),
+        ("BlockUndeclared", 'set `scheduling.resources.uncovered`: "Refuse" in queuectl\'s configuration'),
+        ("Other", "left out: it is none of BlockUndeclared, IgnoreUndeclared"),
+        ({"a": 1}, "left out: it is none of BlockUndeclared, IgnoreUndeclared"),
+    ],
+)
+def test_the_strategy_for_resources_that_are_not_covered_is_mapped(strategy: object, note: str) -> None:
+    found = imported(
+        {
+            "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+            "kind": "Configuration",
+            "resources": {"quotaCheckStrategy": strategy},
+        }
+    )
+    assert [one.text for one in found.notes] == [note]
+
+
 def test_fair_sharing_that_is_off_is_not_set() -> None:
     off = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta1",

@@ -137,7 +137,8 @@ class Devices(Feature):
             name, of_pods = charge.pod_set.name, pod_sets.get(charge.pod_set.name)
             without = dict(charges.form(charges.of_pod(namespace, of_pods))) if of_pods else {}
             asked = dict(charges.form(of_pods.requests)) if of_pods else {}
-            for resource, amount in charge.requests:
+            queue = attempt.assignment.cluster_queue
+            for resource, amount in self._kernel.directory.charged(queue, charge.requests):
                 had = held.get(name, {}).get(resource, 0)
                 if amount - without.get(resource, 0) > max(0, had - asked.get(resource, 0)):
                     now, before = (format_amount(resource, each) for each in (amount, had))

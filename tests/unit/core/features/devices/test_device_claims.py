@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from queuectl.core.decisions import Admit, Evict, Keep
@@ -12,7 +14,7 @@ from queuectl.core.model.devices import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from queuectl.core.model.events import ContextGone, ContextObserved
+from queuectl.core.model.events import ContextGone, ContextObserved, EffectSettled, Result
 from queuectl.core.model.policy import Namespace, RuntimeClass, SchedulingConfiguration
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.resources import CPU, PODS, ResourceForms
@@ -99,6 +101,21 @@ def test_a_claim_that_pods_share_is_charged_once_and_steers_their_flavor() -> No
         ("main", {GPU: "default", PODS: "default"}),
         ("late", {CPU: "default", PODS: "default"}),
     ]
+
+
+def test_a_claim_for_what_is_not_charged_ends_nothing() -> None:
+    forms = replace(MAPPED.resources, ignore_uncovered=True)
+    cpus = queue("cq", groups=[group({"default": {CPU: 64_000}})])
+    found = World(cpus, LQ, settings=replace(MAPPED, resources=forms))
+    found.tell(ContextObserved(ONE_GPU))
+    one = workload("a", pods=[claiming(4, OWN, cpu=1000)])
+    found.submit(one)
+    found.run()
+    (effect,) = found.engine.take_effects()
+    assert effect.attempt.assignment.resources() == {CPU: 4000}
+    found.tell(observed(one, suspended=False, generation=2, admission=effect.attempt))
+    found.tell(EffectSettled(effect.key, Result.DONE))
+    assert found.run() == []
 
 
 def test_a_claim_and_the_podset_that_it_is_charged_with_get_one_flavor() -> None:
