@@ -16,13 +16,15 @@ from queuectl.cli.options import Options, command, common, given_first, with_opt
 _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Workloads": {
         "submit": ("submitting", "Create workloads in a queue."),
-        "get": ("reading", "List queues, workloads or decisions, or show one."),
+        "get": ("reading", "List queues, workloads, nodes or decisions, or show one."),
         "quote": ("planning", "Tell whether a workload would start, before it is created."),
         "explain": ("reading", "Explain why a workload is pending, and what would help."),
         "history": ("reading", "Show all decisions on a workload."),
         "waited": ("answers", "Show where the wait of a workload went."),
         "eta": ("answers", "Show when a pending workload starts, as far as the past tells."),
         "preemptions": ("preemptions", "Show what was preempted, for what, and what may be."),
+        "logs": ("pods", "Print the output of the pods of a workload."),
+        "exec": ("pods", "Run a command in a pod of a workload."),
         "wait": ("waiting", "Wait until a workload has started or is finished."),
         "hold": ("changing", "Keep workloads out of their queue."),
         "release": ("changing", "Let workloads that are on hold queue again."),
@@ -37,7 +39,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "events": ("following", "Show decisions as they are committed."),
     },
     "Queues and their policy": {
-        "info": ("nodes", "Show nodes by flavor: used, unmanaged and free."),
+        "info": ("nodes", "Show nodes by flavor, or one: used, unmanaged and free."),
         "share": ("answers", "Show what a queue is guaranteed, uses, borrows and lends."),
         "statement": ("statement", "Show what months cost, close a month, correct a closed one."),
         "usage": ("usage", "Show who held how much over a time."),

@@ -21,7 +21,7 @@ from queuectl.cli.printing import printable
 if TYPE_CHECKING:
     from queuectl.changes.job_request import JobRequest
 
-_PROGRAM: Final = "queuectl.cli.program"
+PROGRAM: Final = "queuectl.cli.program"
 """Key of the words after `--` in the context of a command."""
 _GPUS: Final = re.compile(r"(?:([a-z0-9.-]{1,253}/[A-Za-z0-9._-]{1,63})=)?([0-9]{1,5})")
 _SCRIPT: Final = b"#!"
@@ -33,7 +33,7 @@ class CommandWithProgram(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
             at = args.index("--")
-            ctx.meta[_PROGRAM] = tuple(args[at + 1 :])
+            ctx.meta[PROGRAM] = tuple(args[at + 1 :])
             args = args[:at]
         return super().parse_args(ctx, args)
 
@@ -162,7 +162,7 @@ def requested(file: str | None, flags: JobFlags) -> RequestedJobs | None:
     from queuectl.files import BadFile
     from queuectl.importers.slurm_values import BadValue
 
-    program = click.get_current_context().meta.get(_PROGRAM, ())
+    program = click.get_current_context().meta.get(PROGRAM, ())
     given = flags.given()
     if flags.interactive and file is not None:
         raise click.UsageError(f"--interactive does not go with {file}: flags describe the pod")

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from queuectl.cli import completion, printing, rest
+from queuectl.cli import completion, node_list, printing, rest
 from queuectl.cli.options import Options, command, with_options
 from queuectl.cli.printing import Column, Lines, amount, printable
 from queuectl.cli.reading import AS_OF, When
@@ -35,7 +35,7 @@ _OTHERS: Final = "others"
 
 
 @command("info")
-@click.argument("flavor", required=False, metavar="[FLAVOR]", shell_complete=completion.flavors)
+@click.argument("flavor", required=False, metavar="[FLAVOR|node/NAME]", shell_complete=completion.flavors)
 @click.option("--unmanaged", is_flag=True, help="Show use by pods that belong to no workload, by namespace.")
 @click.option("--demand", is_flag=True, help="Show pods of pending workloads that wait for quota or room.")
 @AS_OF
@@ -46,9 +46,14 @@ def info(options: Options, flavor: str | None, unmanaged: bool, demand: bool, as
     THERE is what is allocatable on ready nodes whose taints the flavor tolerates. EXPECTED are pods of
     admitted workloads that are not bound yet. FREE is what new pods can have now, FREE SHAPES how it lies,
     with the flavor's headroom: 8 x 3 are 3 nodes with 8 free.
+
+    node/NAME: one node, and the workloads on it; `queuectl get nodes` lists all. These are read from the API
+    server, with your rights.
     """
     if unmanaged and demand:
         raise click.UsageError("--unmanaged and --demand are not used together")
+    if node_list.shown(options, flavor, None, (unmanaged, demand, as_of)):
+        return
     server = rest.connect(options)
     server.look_back(as_of)
     if demand:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from queuectl.cli import completion, contexts, decisions, following, printing, rest
+from queuectl.cli import completion, contexts, decisions, following, node_list, printing, rest
 from queuectl.cli.arguments import Duration, Since, Word, kind_and_name, meant
 from queuectl.cli.completion import NAMESPACE
 from queuectl.cli.options import SELECTIONS, Failure, Options, command, with_options
@@ -94,13 +94,16 @@ def get(
     as_of: When,
     **given: Any,
 ) -> None:
-    """List queues, workloads or decisions, or show one.
+    """List queues, workloads, nodes or decisions, or show one.
 
     RESOURCE is clusterqueues, cohorts, resourceflavors, localqueues, workloads or decisions; or a kind of
-    workloads, such as jobs. A workload is named KIND/NAME, such as job/train.
+    workloads, such as jobs. A workload is named KIND/NAME, such as job/train. Nodes are read from the API
+    server, with your rights.
 
     -o name, jsonpath= and custom-columns= are as in kubectl, over the documents of -o json.
     """
+    if node_list.shown(options, named.unknown, name, (watch, mine, since, as_of, *given.values())):
+        return
     named = named.resolved(options)
     resource, name = named.resource, _only(named.name, name)
     if named.kind is not None and name is not None:

@@ -288,7 +288,8 @@ class NamedResource(NamedTuple):
             return self
         word, slash, _ = self.unknown.partition("/")
         if (row := options.kinds().find(word)) is None:
-            raise click.UsageError(f"{word!r} is none of {', '.join(RESOURCES)}{meant(word, _BY_NAME)}")
+            known = ", ".join((*RESOURCES, "nodes"))
+            raise click.UsageError(f"{word!r} is none of {known}{meant(word, _BY_NAME)}")
         return (
             NamedResource(self.resource, self.unknown)
             if slash
@@ -313,4 +314,4 @@ class ResourceName(click.ParamType[NamedResource]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        return [CompletionItem(name) for name in RESOURCES if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in (*RESOURCES, "nodes") if name.startswith(incomplete)]

@@ -93,6 +93,8 @@ def place(*, past: bool) -> Iterator[Path]:
     for name in ("main", "research"):
         cluster.add(f"{_QUEUES}/{name}", spec={"clusterQueue": "team-a"})
     cluster.add("/apis/queuectl.dev/v1beta1/workloadpriorityclasses/high", value=100)
+    cluster.add("/api/v1/nodes/gpu-1", spec={}, status={"allocatable": {"nvidia.com/gpu": "8"}})
+    cluster.objects["/api/v1/pods"] = {"items": [], "metadata": {}}
     status = {"pendingWorkloads": 2, "admittedWorkloads": 2}
     cluster.add("/apis/queuectl.dev/v1beta1/clusterqueues/team-a", spec={"stopPolicy": "None"}, status=status)
     with (

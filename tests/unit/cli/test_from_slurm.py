@@ -20,6 +20,8 @@ _ENDLESS: Final = {
     "top": "goes on until it is stopped (tests of the screen)",
     "wait": "goes on until the workload is over (test_waiting)",
     "--follow": "goes on until the workload is over (test_submitting)",
+    "logs": "becomes kubectl (test_nodes_and_pods)",
+    "exec": "becomes kubectl (test_nodes_and_pods)",
 }
 _FOR: Final = (
     ("clusterqueue/NAME", "clusterqueue/team-a"),
