@@ -26,6 +26,7 @@ BENCHMARKS: Final = {
     "ledger": "admissions committed a second",
     "past": "an earlier state of 12,000 open workloads, beside the newest one",
     "room": "nodes and pods: one check, one event, memory, and admissions with Enforce beside those without",
+    "limits": "admissions with a limit for each of 1,000 users, beside those without",
     "lead": "seconds to a new leader's first admission after 10,000,000 decisions, 50,000 waiting",
     "jobs": "Jobs a second end to end on the real API server with room for all, and what each costs",
     "contended": "the same for 4,500 Jobs that come faster than 30 queues in five cohorts can run them",

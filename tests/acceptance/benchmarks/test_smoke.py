@@ -236,6 +236,14 @@ def _serving(bench: int) -> dict[int, Path]:
     return found
 
 
+async def test_admissions_with_usage_limits_are_measured_beside_those_without(tmp_path: Path) -> None:
+    code, out = await _bench("--only", "limits", "--json", str(tmp_path / "found.json"))
+    assert code == 0, out
+    (report,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
+    (figure,) = report["figures"]
+    assert figure["ratio"] > 0
+
+
 async def test_room_on_nodes_is_measured(tmp_path: Path) -> None:
     code, out = await _bench("--only", "room", "--json", str(tmp_path / "found.json"))
     assert code == 0, out

@@ -6,7 +6,6 @@ next head takes its place, under StrictFIFO too. A limit evicts nothing.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
@@ -27,7 +26,7 @@ from queuectl.core.features.usage_limits.waiters import LimitWaiters, PendingCou
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName
 from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
-from queuectl.core.model.resources import Amounts, FlavorResource, amounts, format_amount
+from queuectl.core.model.resources import FlavorResource, format_amount
 from queuectl.core.model.usage_limits import WORKLOADS, Dimension, UsageLimit
 from queuectl.core.model.workload import (
     Assignment,
@@ -129,8 +128,9 @@ class UsageLimits(Feature):
         self._answered(entry.id)
         if isinstance(decision, Admit) and decision.attribution is not None and entry.attempt is not None:
             self._attributions[entry.id] = (entry.attempt.number, decision.attribution)
-            self._bookings.pop(entry.id, None)
-            self._hold(entry, entry.attempt)
+            known = self._bookings.pop(entry.id, None)
+            if known is None or known[1] != decision.attribution:  # else it holds this since `charged`
+                self._hold(entry, entry.attempt)
 
     def changed(self, workload: WorkloadId) -> None:
         entry = self._kernel.entries.get(workload)
@@ -217,7 +217,8 @@ class UsageLimits(Feature):
         return self._would_be_booked(entry.workload) if entry.workload is not None else None
 
     def _would_be_booked(self, workload: Workload) -> Attribution:
-        account = self._kernel.features.account(workload)
+        # No limit depends on other values of an account: they cost more than all else here.
+        account = self._kernel.features.account(workload) if self._rules.by_account else ()
         known = self._bookings.get(workload.id)
         if known is not None and known[0] is workload and known[1].account == account:
             return known[1]
@@ -237,13 +238,13 @@ class UsageLimits(Feature):
         booked = self._booked(entry)
         return self._rules.places(booked, cluster_queue) if booked is not None else ()
 
-    def _requests(self, workload: Workload) -> Amounts:
+    def _requests(self, workload: Workload) -> dict[str, int]:
         """Return what all pods of a workload request, also where it may start with fewer (F9)."""
-        total: Counter[str] = Counter()
+        total: dict[str, int] = {}
         for charge in self._kernel.directory.charges(workload):
-            count = charge.pod_set.count
-            total.update({resource: amount * count for resource, amount in charge.requests})
-        return amounts(total)
+            for resource, amount in charge.requests:
+                total[resource] = total.get(resource, 0) + amount * charge.pod_set.count
+        return total
 
     # --- what waits
 
@@ -256,15 +257,15 @@ class UsageLimits(Feature):
         places = self._rules.places(self._would_be_booked(workload), local.cluster_queue)
         if not places:
             return None
-        requests = self._requests(workload)
-        demand = demand_for(requests)
+        requests = {**self._requests(workload), WORKLOADS: 1}
         for place in places:
             limit = self._rules.limits[place.limit]
             for dimension, most in limit.most:
-                if demand.get(dimension, 0) > most:
-                    return self.held.reason(place, dimension, demand[dimension], 0)
+                asked = requests.get(dimension.resource, 0)
+                if asked > most and dimension.flavor is None:
+                    return self.held.reason(place, dimension, asked, 0)
             for resource, smallest in limit.min_request:
-                asked = dict(requests).get(resource, 0)
+                asked = requests.get(resource, 0)
                 if asked < smallest:
                     return _too_small(limit, place, Dimension(None, resource), asked, smallest)
         return None
@@ -315,6 +316,8 @@ class UsageLimits(Feature):
             self._note(self._pending.leave(entry.id, self._most_pending))
             return None
         waiter = self._waiting.of(entry.id)
+        if waiter is None and not self._rules.count_pending:
+            return None
         places = self._places(entry, entry.cluster_queue)
         if waiter is not None and (waiter.place not in places or entry.order[0] != -entry.priority):
             self._waiting.leave(entry.id)  # it waits for another limit, or in another place

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from queuectl.core.features.usage_limits.rules import LimitRules, Place, subject_of
 from queuectl.core.model.reasons import Code, Limit, Reason
-from queuectl.core.model.resources import Amounts, format_amount
+from queuectl.core.model.resources import format_amount
 from queuectl.core.model.usage_limits import WORKLOADS, Dimension
 from queuectl.core.model.workload import Assignment, WorkloadId
 
@@ -143,12 +143,14 @@ def add_demand(total: dict[Dimension, int], demand: Demand, times: int = 1) -> N
 def demand_of(assignment: Assignment, rules: LimitRules) -> Demand:
     """Return what an assignment takes that limits count: by flavor, in all flavors, and one workload."""
     found: dict[Dimension, int] = {ONE_WORKLOAD: 1}
-    for cell, amount in assignment.usage().items():
-        for dimension in rules.dimensions(cell):
-            found[dimension] = found.get(dimension, 0) + amount
+    for pod_set in assignment.pod_sets:
+        flavors = dict(pod_set.flavors)
+        for resource, amount in pod_set.requests:
+            for dimension in rules.dimensions(flavors[resource], resource):
+                found[dimension] = found.get(dimension, 0) + amount * pod_set.count
     return found
 
 
-def demand_for(requests: Amounts) -> Demand:
+def demand_for(requests: Mapping[str, int]) -> Demand:
     """Return what requests take, whose flavors are not known."""
-    return {ONE_WORKLOAD: 1, **{Dimension(None, resource): amount for resource, amount in requests}}
+    return {**{Dimension(None, resource): amount for resource, amount in requests.items()}, ONE_WORKLOAD: 1}
