@@ -218,7 +218,7 @@ async def run(
                 await _verify(settings, parts.key, metrics)
 
             async def watch_devices() -> None:
-                await idle.watch(settings.idle, pool, parts.key, session)
+                await idle.watch(settings.idle, pool, parts.key, session, metrics.devices_used)
 
             all_parts = replace(parts, beside=(*parts.beside, upkeep, verify, watch_devices))
             return await lead_once(settings, kinds, all_parts, session, metrics, startup)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 
 from queuectl.idle.check import Judged, check
 from queuectl.idle.prometheus import Prometheus
@@ -11,13 +12,18 @@ from queuectl.idle.verdicts import UseRules
 from queuectl.kube.session import Session
 from queuectl.ledger.pool import Pool
 from queuectl.ledger.write.device_use import LedgerDeviceUse
+from queuectl.ports.idle import UseFinding
 from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable
 from queuectl.settings.idle import IdleSettings
 
 log = logging.getLogger(__name__)
 
 
-async def watch(settings: IdleSettings, pool: Pool, cluster: str, session: Session) -> None:
+Told = Callable[[Iterable[tuple[str, UseFinding]]], None]
+"""Is told of each attempt that holds devices: its ClusterQueue and its finding."""
+
+
+async def watch(settings: IdleSettings, pool: Pool, cluster: str, session: Session, told: Told) -> None:
     """Check again and again. Returns at once where no Prometheus is configured."""
     source = settings.prometheus
     if source is None:
@@ -26,7 +32,7 @@ async def watch(settings: IdleSettings, pool: Pool, cluster: str, session: Sessi
     records, judged = LedgerDeviceUse(pool, cluster), judged_by(settings)
     while True:
         try:
-            await check(records, session, prometheus, judged)
+            told(await check(records, session, prometheus, judged))
         except (LedgerUnavailable, LedgerRefused) as error:
             log.warning("verdicts about devices are not stored: %s", error)
         await asyncio.sleep(settings.check_seconds)

@@ -45,8 +45,11 @@ class Judged(NamedTuple):
     rules: UseRules = UseRules()
 
 
-async def check(records: UseRecords, session: Session, prometheus: Queries, judged: Judged) -> None:
-    """Record a verdict for each attempt that holds devices. Raises LedgerUnavailable.
+async def check(
+    records: UseRecords, session: Session, prometheus: Queries, judged: Judged
+) -> list[tuple[str, UseFinding]]:
+    """Record a verdict for each attempt that holds devices; returns them with the ClusterQueues of the
+    attempts. Raises LedgerUnavailable.
 
     If Prometheus or the API server does not answer, all are unknown, and the reason is recorded.
     """
@@ -66,6 +69,7 @@ async def check(records: UseRecords, session: Session, prometheus: Queries, judg
         for one in holders
     }
     await records.store(findings, problem)
+    return [(one.cluster_queue, findings[one.workload, one.attempt]) for one in holders]
 
 
 def _finding(

@@ -6,7 +6,7 @@ Label values come from closed lists and from objects of admins, never from names
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -23,6 +23,7 @@ from queuectl.metrics.collectors import (
     Sampled,
 )
 from queuectl.metrics.exposition import Requesting
+from queuectl.ports.idle import UseFinding
 
 _SIZES: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10000)
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200)
@@ -79,9 +80,21 @@ class Metrics(Requesting):
             "ledger_commit_decisions", "Decisions in a transaction.", buckets=_SIZES
         )
         self._sequence = self._gauge("ledger_sequence", "Last committed decision.")
-        self._findings = self._gauge("ledger_findings", "Differences between the ledger and its history.")
-        self._defaults = self._gauge(
-            "ledger_default_partitions_used", "Tables of history with rows outside every month's partition."
+        self._devices = (
+            self._gauge(
+                "judged_devices",
+                "GPUs of admitted workloads, by the verdict of the attempt.",
+                "cluster_queue",
+                "verdict",
+            ),
+            self._gauge("idle_devices", "GPUs of admitted workloads that are idle or hang.", "cluster_queue"),
+        )
+        self._verified = (
+            self._gauge("ledger_findings", "Differences between the ledger and its history."),
+            self._gauge(
+                "ledger_default_partitions_used",
+                "Tables of history with rows outside every month's partition.",
+            ),
         )
         for result in ("committed", "refused", "unavailable"):
             self._commits.labels(result)
@@ -158,9 +171,20 @@ class Metrics(Requesting):
     def ledger_findings(self, codes: Sequence[str]) -> None:
         """The findings of the last comparison of the ledger with its history: a code each."""
         used = sum(code == "DefaultPartition" for code in codes)
-        self._findings.set(len(codes) - used)
-        self._defaults.set(used)
+        findings, defaults = self._verified
+        findings.set(len(codes) - used)
+        defaults.set(used)
         self._health.mark_verification()
+
+    def devices_used(self, found: Iterable[tuple[str, UseFinding]]) -> None:
+        """Each attempt that holds GPUs, as last checked: its ClusterQueue and its finding."""
+        judged, idle = self._devices
+        judged.clear()
+        idle.clear()
+        for cluster_queue, finding in found:
+            name = self._names.label(cluster_queue)
+            judged.labels(name, finding.verdict.value).inc(finding.devices)
+            idle.labels(name).inc(finding.idle_devices)
 
     # --- Kubernetes writes
 

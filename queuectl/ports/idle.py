@@ -46,6 +46,7 @@ class DeviceHolder(NamedTuple):
 
     workload: WorkloadId
     attempt: int
+    cluster_queue: str
     devices: int
     priority_class: str | None
 

@@ -68,6 +68,7 @@ class LedgerDeviceUse:
             select(
                 line.workload,
                 line.attempt,
+                line.cluster_queue,
                 func.sum(line.count * line.amount).cast(BigInteger),
                 func.max(booked.priority_class),
             )
@@ -88,12 +89,12 @@ class LedgerDeviceUse:
                 attempt.state == AttemptState.ADMITTED,
                 named,
             )
-            .group_by(line.workload, line.attempt)
+            .group_by(line.workload, line.attempt, line.cluster_queue)
             .order_by(line.workload)
         )
         async with reading(self._pool) as connection:
             rows = await connection.execute(query)
-            return [DeviceHolder(WorkloadId(row[0]), row[1], row[2], row[3]) for row in rows]
+            return [DeviceHolder(WorkloadId(row[0]), *row[1:]) for row in rows]
 
     @ledger_call
     async def store(self, findings: Mapping[tuple[WorkloadId, int], UseFinding], problem: str | None) -> None:

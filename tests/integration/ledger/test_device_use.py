@@ -88,16 +88,18 @@ async def test_the_task_beside_the_controller_records_what_prometheus_answers(
     async with TestServer(app) as server, asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         settings = IdleSettings(prometheus=PrometheusSettings(url=str(server.make_url("/"))))
         session: Any = Pods()
-        watching = tasks.create_task(watch(settings, pool, world.cluster, session))
+        told: list[tuple[str, UseFinding]] = []
+        watching = tasks.create_task(watch(settings, pool, world.cluster, session, told.extend))
         while not (found := await site.verdicts()):
             await asyncio.sleep(0.01)
         watching.cancel()
     assert found == {("uid-runs", 1): ("Idle", 8, 8)}
+    assert [(queue, one.verdict) for queue, one in told] == [("team-a", UseVerdict.IDLE)]
 
 
 async def test_without_a_prometheus_nothing_is_checked(site: Site, pool: AsyncEngine, world: World) -> None:
     session: Any = Pods()
-    await watch(IdleSettings(), pool, world.cluster, session)
+    await watch(IdleSettings(), pool, world.cluster, session, lambda _: None)
     assert (await site.found()).checked_at is None
 
 
@@ -168,7 +170,7 @@ async def test_admitted_attempts_that_hold_devices_are_judged(site: Site, world:
     ]
     await world.ledger.commit(plan(*decisions, now=now), (), epoch=world.epoch, batch="1")
     held = {"runs": 8, "shrinks": 4}
-    expected = [DeviceHolder(wid(name), 1, devices, None) for name, devices in sorted(held.items())]
+    expected = [DeviceHolder(wid(name), 1, "team-a", devices, None) for name, devices in sorted(held.items())]
     for names in ([GPU], ["nvidia.com/*"], ["amd.com/gpu", "nvidia.com/g*"], [GPU, "nvidia.com/*"]):
         assert await site.records.holders(names) == expected
     for names in (["nvidia.com/gp"], ["nvidia.com/mig-*"], ["%"], ["amd.com/*"]):

@@ -71,7 +71,7 @@ class Records:
 
 
 def holder(workload: str, devices: int = 1, priority_class: str | None = None) -> DeviceHolder:
-    return DeviceHolder(WorkloadId(workload), 2, devices, priority_class)
+    return DeviceHolder(WorkloadId(workload), 2, "team-a", devices, priority_class)
 
 
 def gpu(pod: str, uuid: str, **more: str) -> dict[str, str]:
@@ -81,7 +81,8 @@ def gpu(pod: str, uuid: str, **more: str) -> dict[str, str]:
 async def verdicts(
     records: Records, server: Server, pods: Pods, exempt: frozenset[str] = frozenset()
 ) -> dict[str, tuple[UseVerdict, int]]:
-    await check(records, pods, server, Judged(exempt=exempt))  # type: ignore[arg-type]
+    told = await check(records, pods, server, Judged(exempt=exempt))  # type: ignore[arg-type]
+    assert told == [("team-a", found) for found in records.stored.values()]
     assert all(attempt == 2 for _, attempt in records.stored)
     return {str(id): (found.verdict, found.idle_devices) for (id, _), found in records.stored.items()}
 

@@ -34,6 +34,7 @@ from queuectl.metrics.collectors import Sampled
 from queuectl.metrics.exposition import Exposition, NotifierMetrics, RestMetrics, WebhookMetrics
 from queuectl.metrics.registry import Metrics
 from queuectl.ports.cluster import KindState
+from queuectl.ports.idle import UseFinding, UseVerdict
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 REF = ObjectRef("tenant-namespace", "Job", "tenant-name", "tenant-uid")
@@ -120,6 +121,7 @@ def controller() -> Metrics:
     )
     metrics.capacity([CAPACITY])
     metrics.ledger_findings([])
+    metrics.devices_used([("a", UseFinding(UseVerdict.IDLE, 8, 8))])
     metrics.settled(EffectKey(WorkloadId("a"), 1, Verb.START), Result.DONE, seconds=0.1)
     metrics.kubernetes_answered("patch", "jobs", 200, 0.01)
     metrics.loop_lag(0.001)

@@ -27,6 +27,7 @@ from queuectl.metrics.collectors import BoundedNames, Sampled, summed
 from queuectl.metrics.exposition import application
 from queuectl.metrics.registry import Metrics
 from queuectl.ports.cluster import KindState
+from queuectl.ports.idle import UseFinding, UseVerdict
 from tests.unit.metrics import samples
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
@@ -134,6 +135,22 @@ def test_the_share_of_a_queue_is_exported_where_queues_share_fairly() -> None:
         'queuectl_cluster_queue_weighted_share{cluster_queue="a"} 250.0',
         'queuectl_cluster_queue_weighted_share{cluster_queue="b"} +Inf',
     ]
+
+
+def test_devices_are_exported_by_the_verdict_of_their_attempt() -> None:
+    metrics = Metrics()
+    busy, idle = UseFinding(UseVerdict.BUSY, 8, 3), UseFinding(UseVerdict.IDLE, 4, 4)
+    metrics.devices_used([("a", busy), ("a", idle), ("a", idle), ("b", busy)])
+    found = [line for line in lines(metrics) if line.startswith(("queuectl_judged", "queuectl_idle"))]
+    assert found == [
+        'queuectl_judged_devices{cluster_queue="a",verdict="Busy"} 8.0',
+        'queuectl_judged_devices{cluster_queue="a",verdict="Idle"} 8.0',
+        'queuectl_judged_devices{cluster_queue="b",verdict="Busy"} 8.0',
+        'queuectl_idle_devices{cluster_queue="a"} 11.0',
+        'queuectl_idle_devices{cluster_queue="b"} 3.0',
+    ]
+    metrics.devices_used([])
+    assert not [line for line in lines(metrics) if line.startswith(("queuectl_judged", "queuectl_idle"))]
 
 
 def test_what_counts_of_a_quota_is_exported_beside_it() -> None:

@@ -121,7 +121,7 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
             async def all_of_it() -> bool:
                 text = await _scrape(site, "controller")
                 found.update(samples.families(await _scrape(site, "api")) | _not_run())
-                found.update(samples.families(text))
+                found.update(samples.families(text) | _not_read())
                 told = {sample.name: sample.value for sample in _series(text)}
                 return (
                     told["queuectl_ledger_verification_age_seconds"] < FOR_EVER
@@ -142,6 +142,12 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
 def _not_run() -> dict[str, samples.Family]:
     """The metrics of processes that the site does not run."""
     return samples.of(samples.webhook(), samples.notifier())
+
+
+def _not_read() -> dict[str, samples.Family]:
+    """The metrics of GPUs: the site has no Prometheus."""
+    found = samples.of(samples.controller())
+    return {name: found[name] for name in ("queuectl_judged_devices", "queuectl_idle_devices")}
 
 
 async def _scrape(site: Plant, name: str) -> str:
