@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,10 +80,10 @@ class Site:
         argv = [sys.executable, "-m", *arguments]
         return await spawn(argv, name=name, log=log, env=environment)
 
-    async def controller(self, profile: Path | None = None) -> ChildProcess:
-        """Start the program; `profile`: the file for its CPU profile."""
+    async def controller(self, profile: Path | None = None, kinds: Sequence[str] = ()) -> ChildProcess:
+        """Start the program; `profile`: the file for its CPU profile. `kinds`: optional kinds."""
         config = self.folder / "controller.yaml"
-        config.write_text("controller: {listen: '127.0.0.1:0'}\n")
+        config.write_text(f"controller: {{listen: '127.0.0.1:0'}}\nkinds: [{', '.join(kinds)}]\n")
         flags = ("--config", config, "--kubeconfig", self.kubeconfig, "--context", "controller")
         command = ("queuectl",) if profile is None else ("benchmarks.under_profile", profile)
         return await self.process("controller", *command, "controller", *flags)
@@ -116,7 +116,7 @@ class Site:
         """Install the admission policies, or remove all of them; returns once that has taken effect."""
         if on is self._gated:
             return
-        policies, self._gated = [one for one in _shipped() if _gates(one)], on
+        policies, self._gated = [one for one in shipped_manifests() if _gates(one)], on
         if on:
             await Installer(self.api).apply(policies)
             await tenancy.wait_for_gate(self.tenant, mutating=True)
@@ -231,14 +231,14 @@ async def site(
         ]
         found = Site(folder, plane, postgres, api, tenant)
         installer = Installer(found.api)
-        await installer.apply(one for one in _shipped() if not _gates(one))
+        await installer.apply(one for one in shipped_manifests() if not _gates(one))
         await installer.apply(rights())
         await installer.apply(policy)
         await found.gate(True)
         yield found
 
 
-def _shipped() -> list[Object]:
+def shipped_manifests() -> list[Object]:
     return read_kustomization(shipped("manifests")) + read_kustomization(shipped("manifests") / "mutating")
 
 

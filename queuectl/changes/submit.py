@@ -15,6 +15,8 @@ from queuectl.kinds.reserved_keys import GATED_LABEL
 from queuectl.kube.errors import Conflict
 from queuectl.kube.session import Session
 
+_PODS_QUEUE: Final = ("Deployment", "ReplicaSet", "StatefulSet")
+"""Of apps/v1: each of their pods is a workload."""
 _GENERATED: Final = "x"
 """Stands for the suffix of a generated name where names are checked."""
 
@@ -34,6 +36,8 @@ class Submission:
     target: EditTarget
     queue: str
     object: dict[str, Any]
+    owner: str = ""
+    """What makes it, such as `Deployment server, of 3 pods`: it cannot be created by itself."""
 
 
 def submissions(
@@ -74,6 +78,13 @@ def _submission(
     content = document.content
     if not isinstance(content, dict):
         raise BadManifest(f"{where}: this is not a Kubernetes object")
+    owner = ""
+    if (
+        content.get("apiVersion") == "apps/v1"
+        and content.get("kind") in _PODS_QUEUE
+        and kinds.of("v1", "Pod")
+    ):
+        content, owner = _pod_of(content, where)
     kind = _kind(kinds, content, where)
     obj = copy.deepcopy(content)
     metadata = _map(obj, "metadata", where)
@@ -94,9 +105,32 @@ def _submission(
     if named == _GENERATED:
         raise BadManifest(f"{where}: metadata.name is missing")
     try:
-        return Submission(workload(kinds, kind.name, str(namespace), str(named)), label, obj)
+        return Submission(workload(kinds, kind.name, str(namespace), str(named)), label, obj, owner)
     except BadTarget as problem:
         raise BadManifest(f"{where}: {problem}") from None
+
+
+def _pod_of(content: dict[str, Any], where: str) -> tuple[dict[str, Any], str]:
+    """A pod as the controller of this object makes it, and what makes it. Raises BadManifest."""
+    owner = copy.deepcopy(content)
+    metadata, spec = (_map(owner, key, where) for key in ("metadata", "spec"))
+    template = _map(spec, "template", f"{where}: spec")
+    made = {"labels": _map(template, "metadata", f"{where}: spec.template").get("labels")}
+    name, replicas = metadata.get("name"), spec.get("replicas", 1)
+    if not name or not isinstance(name, str):
+        raise BadManifest(f"{where}: metadata.name is missing")
+    if type(replicas) is not int or replicas < 0:
+        raise BadManifest(f"{where}: spec.replicas: {replicas!r} is not a number of pods")
+    if metadata.get("namespace") is not None:
+        made["namespace"] = metadata["namespace"]
+    pods = "1 pod" if replicas == 1 else f"{replicas} pods"
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": f"{name}-", **made},
+        "spec": _map(template, "spec", f"{where}: spec.template"),
+    }
+    return pod, f"{content['kind']} {name}, of {pods}"
 
 
 def _suspend(kind: JobKind, obj: dict[str, Any], where: str) -> None:

@@ -123,8 +123,9 @@ def quote(
 ) -> None:
     """Tell whether the workload of FILE would start now, where, and what it would displace.
 
-    FILE and the flags of a Job are those of `submit`. Nothing is created: the change is tried on a copy of
-    the state. If it would wait, the smallest changes with which it starts are shown.
+    FILE and the flags of a Job are those of `submit`; FILE may also be a Deployment, ReplicaSet or
+    StatefulSet whose pods queue: the answer is for one of them. Nothing is created: the change is tried on a
+    copy of the state. If it would wait, the smallest changes with which it starts are shown.
     """
     found = submissions_of(file, flags, queue, priority, namespace, options)
     if len(found) > 1:
@@ -136,7 +137,8 @@ def quote(
     if options.output != "table":
         printing.document(answer, options.output)
         return
-    click.echo(f"{one.target} {_STARTS[answer['now']['starts']]}")
+    what = f"Pod of {one.owner}:" if one.owner else str(one.target)
+    click.echo(printable(f"{what} {_STARTS[answer['now']['starts']]}"))
     click.echo()
     lines = list(_lines(answer))
     width = max((len(label) for label, _ in lines), default=0) + 2

@@ -132,6 +132,11 @@ def _create(options: Options, found: list[Submission]) -> list[Document]:
     from queuectl.changes import edit as changing
     from queuectl.changes import submit as submitting
 
+    if owners := [one.owner for one in found if one.owner]:
+        raise Failure(
+            f"{owners[0]}: its pods queue by the label on its template: create it with kubectl, and ask "
+            "about a pod of it with `queuectl quote`"
+        )
     made: list[Document] = []
 
     async def work(session: Session) -> None:

@@ -477,6 +477,11 @@ async def test_the_manifests_of_the_page_on_serving_and_notebooks_run(world: Wor
     path = "/apis/queuectl.dev/v1beta1/workloadpriorityclasses"
     await world.api.request("POST", path, {**body, "metadata": {"name": "serving"}})
     server, notebook = (yaml.safe_load(text) for text in _of_page("yaml"))
+    config = str(world.site.data.parent / "queuectl.yaml")
+    file = world.site.data.parent / "server.yaml"
+    file.write_text(_of_page("yaml")[0])
+    quoted = await world.site.queuectl("quote", str(file), "-n", world.namespace, "--config", config)
+    assert quoted.out.startswith("Pod of Deployment server, of 1 pod: starts now\n"), quoted
     for made, name in ((server, "server"), (notebook, "notebook")):
         async with Owned.made(world, made) as owned:
             await owned.pods(1, 0, app=name)

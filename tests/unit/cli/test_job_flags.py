@@ -300,3 +300,34 @@ def test_an_interactive_pod_is_refused_where_pods_do_not_queue_and_with_what_des
         assert result.exit_code != 0
         assert text in result.stderr
     assert cluster.writes == []
+
+
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: server}
+spec:
+  replicas: REPLICAS
+  template:
+    metadata: {labels: {queuectl.dev/queue-name: main}}
+    spec: {containers: [{name: c, image: "a:1"}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("replicas", "text"),
+    [
+        ("3", "Deployment server, of 3 pods: its pods queue by the label on its template"),
+        ("three", "line 2: spec.replicas: 'three' is not a number of pods"),
+        ("-1", "line 2: spec.replicas: -1 is not a number of pods"),
+    ],
+)
+def test_a_deployment_is_not_submitted(
+    with_pods: Run, cluster: Cluster, tmp_path: Path, replicas: str, text: str
+) -> None:
+    path = tmp_path / "server.yaml"
+    path.write_text(DEPLOYMENT.replace("REPLICAS", replicas))
+    result = with_pods(str(path))
+    assert result.exit_code == 2
+    assert text in result.stderr
+    assert cluster.writes == []
