@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from queuectl.core.decisions import Plan
 from queuectl.core.model.workload import NOTHING_FOR_READERS, EffectKey, ForReaders, LedgerSnapshot
-from queuectl.ports.ledger import LedgerUnavailable
+from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable
 from queuectl.ports.reader import DecisionRow
 from tests.doubles.ledger import MemoryLedger
 from tests.world.crash_points import BEFORE, LANDED, LOST, STOPPED, Points
@@ -39,6 +39,8 @@ class Database:
         self.loop = loop
         self.on_commit: Callable[[Sequence[DecisionRow]], None] = lambda rows: None
         """Called with the decisions of each transaction that stored any."""
+        self.on_refusal: Callable[[str], None] = lambda why: None
+        """Called when the ledger's constraints refuse a plan: memory and ledger disagreed."""
         self._random = random
         self._on_fault = on_fault
         self._points = points
@@ -93,6 +95,8 @@ class Database:
                     later(back, lambda: answer_with(answer, value))
             except Exception as error:
                 refusal = error
+                if isinstance(error, LedgerRefused):
+                    self.on_refusal(str(error))
                 later(back, lambda: fail(answer, refusal))
 
         if kind == "commit late":

@@ -9,6 +9,7 @@ from queuectl.core.engine import Engine
 from queuectl.core.model.events import ConfigurationObserved, Event
 from queuectl.core.model.workload import AttemptState
 from queuectl.kinds import patches
+from queuectl.kinds.labels import MAX_RUN_LABEL
 from queuectl.kinds.workloads import finished
 from queuectl.kube.reflectors import reflectors
 from queuectl.kube.sources import sources
@@ -16,6 +17,7 @@ from queuectl.sandbox.players.api import Object
 from tests.acceptance.chaos.witness import attempt as attempt_on
 from tests.doubles import engine_state, invariants
 from tests.job_kinds import JOB_KINDS
+from tests.world import objects
 from tests.world.oracles import WORKLOADS
 from tests.world.replica import KINDS, SETTINGS
 
@@ -26,6 +28,17 @@ if TYPE_CHECKING:
 _STILL, _STILL_AFTER_FAULTS, _STILL_AFTER_SILENCE = 15.0, 40.0, 120.0
 """Seconds without a write: longer than pods take to end; than every backoff; than a silent watch is found,
 and than a page of a list is waited for."""
+_MAX_RUN: Final = 4
+_PROMPT: Final = (
+    ("p0", "team-a", 4, 4),
+    ("p1", "guests", 2, 3),
+    ("p2", "guests", 2, 3),
+    ("p3", "guests", 1, 1000),
+)
+"""Jobs: name, namespace, pods of 2 GPUs, seconds. The first has all that its team owns and can borrow, the
+others, whose team owns nothing, wait for it; the last has a maximum run time."""
+_PROMPT_SECONDS: Final = 15.0
+"""They take 12."""
 _RESTS: Final = 600.0
 """Seconds in which it must come to rest after the faults: silent watches, backoffs and a Lease that ends add
 up to some 200, and what fits then runs for up to 30 each."""
@@ -43,6 +56,7 @@ class Judge:
         await actions.end_the_long()
         if await self._rests("after all was deleted", first=False):
             self._nothing_left()
+            await self._prompt()
 
     def _still(self) -> float:
         steps = self._world.schedule.steps
@@ -204,6 +218,27 @@ class Judge:
                     self._violated(f"status of {key}: waiting is {told}, and should be {due}")
 
     # --- at the end
+
+    async def _prompt(self) -> None:
+        """Without faults, work comes, waits, starts and ends with no wake-up but those of its own events."""
+        world = self._world
+        store, begun, made = world.memory.store, world.loop.time(), set()
+        # Where the database's clock was set back, its time stands still until it has caught up.
+        jobs = _PROMPT if world.jump >= 0 else _PROMPT[:-1]
+        for name, team, pods, seconds in jobs:
+            body = objects.workload(team, name, "Job", pods, 2, seconds, 0, "mid")
+            if seconds > _MAX_RUN:
+                body["metadata"]["labels"][MAX_RUN_LABEL] = str(_MAX_RUN)
+            made.add((await world.tenant.create(objects.path_of(body), body))["metadata"]["uid"])
+            if len(made) == 1:
+                await asyncio.sleep(1.0)
+        while store.effects or made - {str(stored.id) for _, stored in store.ended}:
+            await asyncio.sleep(0.5)
+            if world.loop.time() - begun > _PROMPT_SECONDS:
+                left = [f"{one.ref.namespace}/{one.ref.name} {one.phase}" for one in store.workloads.values()]
+                self._violated(f"without faults, work does not end in {_PROMPT_SECONDS:g} s: {left}")
+                return
+        world.say(f"without faults, work ended in {world.loop.time() - begun:.1f} s")
 
     def _nothing_left(self) -> None:
         store = self._world.memory.store

@@ -60,7 +60,7 @@ BUGS: Final = (
         _COMMITS + "commit",
         "batch=batch",
         'batch=f"{batch}-{asyncio.get_running_loop().time()}"',
-        needs=("commit lost",),
+        needs=("commit lost", "submit"),
     ),
     PlantedBug(
         "a commit of unknown outcome counts as done",
@@ -74,14 +74,14 @@ BUGS: Final = (
         _COMMITS + "commit",
         "lambda: self._ledger.commit(",
         "lambda: __import__('tests.world.planted', fromlist=['x']).refused_whatever(self._ledger.commit, ",
-        needs=("database",),
+        needs=("commit lost", "submit"),
     ),
     PlantedBug(
         "the next leader does not learn what was not sent",
         _TWIN + "load",
         "effects=tuple(sorted(store.effects, key=lambda key: store.effects[key])),",
         "effects=(),",
-        needs=("kill",),
+        needs=("submit", "kill when admitted"),
     ),
     PlantedBug(
         "acknowledgements of a refused commit are lost",
@@ -101,7 +101,7 @@ BUGS: Final = (
         _LOOP + "_drain",
         "Result.DONE | Result.GONE",
         "Result.DONE | Result.GONE | Result.REFUSED",
-        needs=("resize",),
+        needs=("slow", "resize", "submit"),
     ),
     PlantedBug(
         "a restart forgets evictions",
@@ -115,7 +115,7 @@ BUGS: Final = (
         "queuectl.core.committed_plans:restore_workload",
         "if EffectKey(entry.id, attempt.number, verb) in unacknowledged",
         "if False",
-        needs=("kill",),
+        needs=("submit", "kill when admitted"),
     ),
     # --- wake-ups and time
     PlantedBug("events do not wake the loop", _LOOP + "emit", "self._wake.set()", "pass"),
@@ -158,21 +158,21 @@ BUGS: Final = (
         _LANES + "add_effects",
         "if lane.busy or doubtful",
         "if lane.busy",
-        needs=("hang",),
+        needs=("hang", "submit", "hold"),
     ),
     PlantedBug(
         "a start without an answer counts as done",
         _CLUSTER + "_doubted",
         "if self._started(kind, effect, obj):",
         "if True:",
-        needs=("hang",),
+        needs=("away", "submit"),
     ),
     PlantedBug(
         "a start without an answer counts as refused",
         _CLUSTER + "_doubted",
         "raise _again(doubt) from doubt",
         "return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.workload.id)",
-        needs=("lost",),
+        needs=("away", "submit"),
     ),
     PlantedBug(
         "a refused start counts as done",
@@ -220,13 +220,14 @@ BUGS: Final = (
     # --- watches and kinds
     PlantedBug(
         "a watch goes on where its history has expired",
-        _REFLECTOR + "_changed",
-        "self._version = None\n",
-        "pass\n",
-        needs=("expire",),
+        _REFLECTOR + "run",
+        "except Gone as error:\n            self._version = None\n",
+        "except Gone as error:\n            pass\n",
+        needs=("expire", "submit"),
     ),
     PlantedBug(
-        "a list does not find out what is gone", _REFLECTOR + "_list", "if key not in found]", "if False]"
+        "a list does not find out what is gone", _REFLECTOR + "_list", "if key not in found]", "if False]",
+        needs=("silent", "delete", "expire"),
     ),
     PlantedBug(
         "a silent watch is waited for",
@@ -254,7 +255,7 @@ BUGS: Final = (
         "queuectl.kube.reflector:Definition.settle",
         "self._moved.set()",
         "pass",
-        needs=("definition gone",),
+        needs=("definition gone", "PyTorchJob"),
     ),
     PlantedBug(
         "the last event of a watch is dropped",

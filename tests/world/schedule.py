@@ -68,8 +68,8 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     """The schedule of a seed: 14 to 26 steps of tenants and admins, none or up to 8 faults of one theme, and
     with them faults that wait for a workload in a certain phase.
 
-    `needs`: verbs or arguments of steps. Beside the others there are six groups of steps that have one of
-    each, within few seconds.
+    `needs`: verbs or arguments of steps, of a fault also with a phase: `kill when admitted`. Beside the
+    others there are six groups of steps that have one of each, within few seconds.
     """
     random = Random(f"schedule {seed}")
     steps = [_step(random, _ACTIONS) for _ in range(random.randint(14, 26))]
@@ -90,12 +90,12 @@ Make = Callable[[Random], tuple[Any, ...]]
 
 def _together(random: Random, needs: Sequence[str]) -> Iterator[Step]:
     begin = random.uniform(0.0, SECONDS)
-    for need in needs:
+    for need, _, phase in (need.partition(" when ") for need in needs):
         while True:
             step = _step(random, _ACTIONS | _FAULTS)
             if step.verb == need or need in step.args:
                 break
-        yield step._replace(at=round(begin + random.uniform(0.0, _NEAR), 1))
+        yield step._replace(at=round(begin + random.uniform(0.0, _NEAR), 1), when=phase)
 
 
 def _step(random: Random, table: dict[str, tuple[int, Make]]) -> Step:
@@ -185,8 +185,9 @@ CELLS: Final = tuple(
 _AIMS: Final = (
     *CELLS,
     *((kind, phase) for kind, phase in CELLS if phase in ("evicting", "gone") or kind in DISCOVERY_FAULTS),
+    *((kind, phase) for kind, phase in CELLS if kind in DISCOVERY_FAULTS),
 )
-"""What is rarely met is aimed at twice."""
+"""What is rarely met is aimed at twice, or three times."""
 
 
 def _aimed(random: Random, kind: str, phase: str) -> Iterator[Step]:

@@ -136,6 +136,7 @@ class World:
         self.safety = Safety(self.memory.store, self.objects, self.say)
         self.objects.wrote = self._wrote
         self.database.on_commit = self._committed
+        self.database.on_refusal = lambda why: self.safety.violated(f"the ledger refuses a plan: {why}")
         self._tokens = identities.tokens
         self._random = Random(f"world {seed}")
         self._judging = self.loop.thread("world")
