@@ -119,6 +119,15 @@ async def test_seconds_are_measured_until_a_gang_runs_elsewhere_after_a_node_fai
 
 
 @pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
+async def test_a_pod_that_queues_is_written_once_to_start_and_twice_to_stop(tmp_path: Path) -> None:
+    code, out = await _bench("--only", "pods", "--json", str(tmp_path / "found.json"))
+    assert code == 0, out
+    (report,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
+    writes = [set(row["writes a pod"].split(", ")) for row in report["details"][0]["rows"]]
+    assert writes == [{"1 POST pods"}, {"1 PATCH pods"}, {"1 PATCH pods/status", "1 DELETE pods"}]
+
+
+@pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
 async def test_pages_of_a_tenant_are_measured_while_jobs_start(tmp_path: Path) -> None:
     code, out = await _bench("--only", "rest", "--json", str(tmp_path / "found.json"))
     assert code == 0, out
