@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from http import HTTPStatus
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -32,7 +34,7 @@ from queuectl.core.model.workload import ConfigKey, PodSet, Workload
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, clean
 from queuectl.kinds.pod_sizes import Smaller, asked
-from queuectl.kinds.policy import POLICY_KINDS, policy_event, similar_field, unknown_fields
+from queuectl.kinds.policy import POLICY_KINDS, policy_event, similar_field, unknown_fields, with_defaults
 from queuectl.kinds.sample import as_created
 from queuectl.ports.reader import NotAtRest, WhatIfs
 
@@ -46,6 +48,10 @@ MAX_YAML: Final = 64 * 1024
 
 MOST_WARNINGS: Final = 100
 """Unknown fields that one plan names."""
+MOST_FIELDS: Final = 100
+"""Changed fields of one object that a plan names."""
+MAX_VALUE: Final = 1024
+"""Characters of a value of one."""
 MAX_FIELD: Final = 253
 """Characters of the path of one."""
 MOST_AFFECTED: Final = 1000
@@ -54,6 +60,12 @@ TRY_SECONDS: Final = 20.0
 """How long one question may take, with those before it."""
 
 Answer = TypeVar("Answer")
+
+
+class PlannedChange(StrEnum):
+    CREATED = "Created"
+    CHANGED = "Changed"
+    DELETED = "Deleted"
 
 
 class Displaced(Ahead):
@@ -134,6 +146,23 @@ class PlanWarning(Document):
     message: str
 
 
+class PlannedField(Document):
+    """A field that another policy changes."""
+
+    field: str
+    """Such as `spec.resourceGroups[0].flavors[a100].resources[nvidia.com/gpu].nominalQuota`."""
+    before: str | None = Field(description="A text, or JSON; null: it is not set.")
+    after: str | None
+
+
+class PlannedObject(Document):
+    """An object that another policy creates, changes or deletes."""
+
+    object: str
+    change: PlannedChange
+    fields: tuple[PlannedField, ...] = Field(description="Of a changed one; at most 100.")
+
+
 class PlannedPolicy(Committed):
     """What another policy decides as soon as it is in force. Nothing is written."""
 
@@ -145,6 +174,7 @@ class PlannedPolicy(Committed):
         description="The first 1,000 by name. A workload may be evicted, and then admitted or stranded."
     )
     inactive: tuple[Inactive, ...]
+    objects: tuple[PlannedObject, ...] = Field(description="Without those that stay as they are.")
     warnings: tuple[PlanWarning, ...] = Field(
         description="Fields of the objects that do not exist: an API server drops them."
     )
@@ -220,7 +250,10 @@ def _fit(kind: JobKind, pod_sets: Sequence[PodSet], change: what_if.Change) -> F
 
 
 def _planned(
-    plan: what_if.PlannedPolicy, warnings: tuple[PlanWarning, ...], committed: dict[str, Any]
+    plan: what_if.PlannedPolicy,
+    objects: tuple[PlannedObject, ...],
+    warnings: tuple[PlanWarning, ...],
+    committed: dict[str, Any],
 ) -> PlannedPolicy:
     """For a caller that may read all workloads."""
     numbers = Counter(one.change for one in plan.affected)
@@ -239,6 +272,7 @@ def _planned(
             for one in plan.affected[:MOST_AFFECTED]
         ),
         inactive=tuple(Inactive.of(cluster_queue=name, condition=one) for name, one in plan.inactive),
+        objects=objects,
         warnings=warnings,
         **committed,
     )
@@ -380,7 +414,8 @@ class WhatIfRoutes:
         sight = self._source.sight()
         of = basis.everything(sight.state, now(sight))
         plan = await self._tried(question, lambda: self._what_ifs.plan(of, changes))
-        return _planned(plan, warnings, committed(sight))
+        objects = await asyncio.to_thread(_planned_objects, changes, sight.state.specs)
+        return _planned(plan, objects, warnings, committed(sight))
 
     async def _tried(self, question: Question, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """Raises a 503 for a state that cannot be tried, and after TRY_SECONDS."""
@@ -443,6 +478,44 @@ def policy_changes(content: Mapping[str, Any]) -> list[PolicyObserved | PolicyGo
     if not changes:
         raise bad_request("there is nothing to try: give objects or deleted")
     return changes
+
+
+def _planned_objects(
+    changes: Iterable[PolicyObserved | PolicyGone], specs: Mapping[ConfigKey, str]
+) -> tuple[PlannedObject, ...]:
+    """Compare objects with those of the ledger; `specs`: as the ledger has them."""
+    found: list[PlannedObject] = []
+    for one in changes:
+        before, name = specs.get(one.key), clean(str(one.key), MAX_FIELD)
+        if isinstance(one, PolicyGone):
+            if before is not None:
+                found.append(PlannedObject(object=name, change=PlannedChange.DELETED, fields=()))
+        elif before is None:
+            found.append(PlannedObject(object=name, change=PlannedChange.CREATED, fields=()))
+        elif fields := _changed_fields(with_defaults(one.key, before), json.loads(one.spec)):
+            found.append(PlannedObject(object=name, change=PlannedChange.CHANGED, fields=fields))
+    return tuple(found)
+
+
+def _changed_fields(before: Any, after: Any) -> tuple[PlannedField, ...]:
+    old, new = dict(_leaves("spec", before)), dict(_leaves("spec", after))
+    changed = (path for path in {**old, **new} if old.get(path) != new.get(path))
+    return tuple(
+        PlannedField(field=path, before=old.get(path), after=new.get(path))
+        for path in islice(changed, MOST_FIELDS)
+    )
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the values that are no objects, by path. Items of a list go by name, if they have one."""
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(f"{path}.{name}", inner)
+    elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        for number, inner in enumerate(value):
+            yield from _leaves(f"{path}[{inner.get('name', number)}]", inner)
+    else:
+        yield clean(path, MAX_FIELD), clean(value if isinstance(value, str) else json.dumps(value), MAX_VALUE)
 
 
 def _unknown_fields(content: Mapping[str, Any]) -> tuple[PlanWarning, ...]:

@@ -28,11 +28,12 @@ from queuectl.cli.submitting import submissions_of
 )
 @with_options
 def plan(options: Options, names: tuple[str, ...], deleted: tuple[str, ...]) -> None:
-    """Tell which workloads the policy of FILE would admit, evict and strand at once.
+    """Tell what the policy of FILE changes, and which workloads it would admit, evict and strand at once.
 
-    It warns of fields that do not exist, which an API server drops. FILE is YAML or JSON, a folder of such
-    files, or - for stdin. Nothing is written: it is a dry run on the
-    state of now. It needs the right to list all workloads.
+    + are objects that it creates, - those that it deletes, ~ those of which it changes fields. It warns of
+    fields that do not exist, which an API server drops. FILE is YAML or JSON, a folder of such files, or -
+    for stdin. Nothing is written: it is a dry run on the state of now. It needs the right to list all
+    workloads.
     """
     body = {"objects": _objects(names), "deleted": [_deleted(one) for one in deleted]}
     if not any(body.values()):
@@ -41,6 +42,13 @@ def plan(options: Options, names: tuple[str, ...], deleted: tuple[str, ...]) -> 
     if options.output != "table":
         printing.document(found, options.output)
         return
+    for one in found.get("objects", ()):  # absent: of an older server
+        click.echo(printable(f"{_SIGNS[one['change']]} {one['object']}"))
+        for changed in one["fields"]:
+            before, after = (changed[name] or "unset" for name in ("before", "after"))
+            click.echo(printable(f"    {changed['field']}: {before} -> {after}"))
+    if not found.get("objects", True):
+        click.echo("no object changes")
     numbers = (f"{found[name]} {name}" for name in ("admitted", "evicted", "stranded"))
     click.echo(f"At once: {', '.join(numbers)}")
     for one in found["inactive"]:
@@ -53,6 +61,9 @@ def plan(options: Options, names: tuple[str, ...], deleted: tuple[str, ...]) -> 
         table_of(_FIELDS, found["items"])
     if (hidden := found["admitted"] + found["evicted"] + found["stranded"] - len(found["items"])) > 0:
         click.echo(f"and {hidden} more")
+
+
+_SIGNS: Final = {"Created": "+", "Changed": "~", "Deleted": "-"}
 
 
 def _why(one: Document) -> str:

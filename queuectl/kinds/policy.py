@@ -199,6 +199,15 @@ def parse_policy(key: ConfigKey, spec: str) -> Policy:
     return _kind(key).value(key, _validated(key, _whole(key, content)))
 
 
+def with_defaults(key: ConfigKey, spec: str) -> Any:
+    """The content of a spec of the ledger, with the defaults of this version; as it is, if not valid."""
+    content = json.loads(spec)
+    try:
+        return json.loads(_canonical(_validated(key, _whole(key, content))))
+    except BadPolicy:
+        return content
+
+
 def _kind(key: ConfigKey) -> PolicyKind:
     kind = POLICY_KINDS.get(key.kind)
     if kind is None:

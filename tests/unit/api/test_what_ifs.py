@@ -103,6 +103,31 @@ async def test_a_plan_says_which_workloads_another_policy_admits(serve: Serve) -
     assert [(one["name"], one["change"]) for one in found["items"]] == [("waits", "Admitted")]
 
 
+async def test_a_plan_names_the_objects_and_fields_that_change(serve: Serve) -> None:
+    rest = await serve(ledger())
+    cohort = {"kind": "Cohort", "metadata": {"name": "fresh"}}
+    gone = [{"kind": "ResourceFlavor", "metadata": {"name": name}} for name in ("a100", "nowhere")]
+    found = await planned(rest, {"objects": [*LARGER["objects"], cohort], "deleted": gone})
+    quota = f"spec.resourceGroups[0].flavors[a100].resources[{GPU}].nominalQuota"
+    assert found["objects"] == [
+        {
+            "object": "ClusterQueue/team-a",
+            "change": "Changed",
+            "fields": [
+                {"field": "spec.preemption.reclaimWithinCohort", "before": "Any", "after": "Never"},
+                {"field": "spec.preemption.withinClusterQueue", "before": "LowerPriority", "after": "Never"},
+                {"field": quota, "before": "8", "after": "13"},
+            ],
+        },
+        {"object": "Cohort/fresh", "change": "Created", "fields": []},
+        {"object": "ResourceFlavor/a100", "change": "Deleted", "fields": []},
+    ]
+    preemption = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+    spec = {**json.loads(queue_spec(8, cohort="all")), "preemption": preemption}
+    same = {**LARGER["objects"][0], "spec": spec}
+    assert (await planned(rest, {"objects": [same]}))["objects"] == []
+
+
 async def test_a_plan_says_which_workloads_are_stranded_and_which_queues_stop(serve: Serve) -> None:
     rest = await serve(ledger())
     gone = {"deleted": [{"kind": "ResourceFlavor", "metadata": {"name": "a100"}}]}

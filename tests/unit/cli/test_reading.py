@@ -558,6 +558,8 @@ def test_a_plan_warns_of_fields_that_do_not_exist(run: Run, tmp_path: Path) -> N
         result = run("plan", str(policy), "--server", server)
         found = json.loads(run("plan", str(policy), "--server", server, "-o", "json").stdout)
     assert result.exit_code == 0, result.output
+    assert "+ Cohort/right" in result.stdout
+    assert found["objects"][-1] == {"object": "Cohort/right", "change": "Created", "fields": []}
     warning = "Cohort/all spec.parentNme: no such field: it has no effect, did you mean parentName?"
     assert f"Warning: {warning}" in result.stdout
     assert [(one["object"], one["field"]) for one in found["warnings"]] == [("Cohort/all", "spec.parentNme")]
