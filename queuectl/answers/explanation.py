@@ -512,6 +512,8 @@ def _misconfigured(reason: Reason) -> str:
             f"Waiting will not help: the API server would refuse its pods. Correct what the reason names, or "
             f"ask the admin to change {reason.node}."
         )
+    if (reason.detail or "").startswith("it is restricted"):  # G5
+        return f"It runs without {reason.node}, or once the admin installs the gate again (manifests/gate)."
     return (
         "Waiting will not help: its queue admits nothing until the admin corrects it; "
         "`queuectl get clusterqueues` says what is wrong."

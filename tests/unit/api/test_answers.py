@@ -554,6 +554,16 @@ async def test_help_for_a_misconfigured_workload_names_its_queue_only_if_the_que
     assert told in found["help"]
 
 
+async def test_help_for_what_is_restricted_names_the_gate_that_is_missing(serve: Serve) -> None:
+    readings = CannedReadings()
+    detail = "it is restricted, and the gate, which checks who may use it, is not in force"
+    reason = Reason(code=Code.MISCONFIGURED, node="WorkloadPriorityClass/urgent", detail=detail)
+    readings.commit(workload("odd", 1, reason=reason))
+    found = await (await serve(readings)).get("/api/v1/workloads/default/job/odd")
+    without = "It runs without WorkloadPriorityClass/urgent, or "
+    assert found["help"] == f"{without}once the admin installs the gate again (manifests/gate)."
+
+
 async def test_while_the_ledger_is_down_the_last_state_is_returned_and_marked_stale(rest: Rest) -> None:
     rest.readings.down = AWAY
     await rest.view.refresh()
