@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, RootModel
@@ -17,7 +17,7 @@ from queuectl.api import schemas
 from queuectl.api.http import bad_request, not_found, unavailable
 from queuectl.api.requests import Endpoint, Parameter, Question
 from queuectl.api.schemas import Committed, Document
-from queuectl.api.usage_routes import BY, check_axes, visible_namespaces
+from queuectl.api.usage_routes import BY, MOST_ITEMS, check_axes, check_items, visible_namespaces
 from queuectl.api.view import AnswerSource, Sight, always, committed, now
 from queuectl.ports.periods import MONTH_PATTERN, Piece, month_after, month_bounds
 from queuectl.ports.rates import RateCard, money
@@ -108,6 +108,42 @@ def _readable(lines: Iterable[StatementLine], visible: Callable[[str | None], bo
     return [line for line in lines if visible(line.booked and line.booked.namespace)]
 
 
+def _report(
+    found: _Month,
+    by: tuple[str, ...],
+    visible: Callable[[str | None], bool],
+    later: list[StatementLine],
+    state: Mapping[str, Any],
+) -> StatementReport:
+    """`later`: corrections in other months. `state`: how old the answer is. Raises a 400 as `check_items`."""
+    lines = cost_by(found.lines, by, visible, found.decimals)
+    check_items(by, len(lines))
+    total = sum(line.cost for line in found.lines)
+    summary = _summary(found.name, found.zone, found.period, found.closed)
+    return StatementReport(
+        **dict(summary)
+        | {"currency": found.currency, "total": money(total, _DECIMALS), "lines": len(found.lines)},
+        by=by,
+        decimals=found.decimals,
+        rounded=money(sum(line.shown for line in lines), found.decimals),
+        items=tuple(
+            CostItem(
+                keys=dict(zip(by, line.keys, strict=True)),
+                others=line.others,
+                cost=money(line.shown, found.decimals),
+                exact=money(line.cost, _DECIMALS),
+                amount=None if line.amount is None else str(line.amount),
+            )
+            for line in lines
+        ),
+        unpriced=tuple(
+            f"{flavor}/{resource}" for flavor, resource in unpriced(_readable(found.lines, visible))
+        ),
+        corrections=money(sum(line.cost for line in later), _DECIMALS),
+        **state,
+    )
+
+
 class StatementRoutes:
     def __init__(
         self, source: AnswerSource, statements: StatementReadings | None, card_of: CardOf | None
@@ -135,7 +171,8 @@ class StatementRoutes:
                 (BY,),
                 always,
                 "An open month is computed by the rates that are configured now. Namespaces in which the "
-                f"caller may not list workloads are one item. `by` also: {', '.join(STATEMENT_AXES)}.",
+                f"caller may not list workloads are one item. At most {MOST_ITEMS} items. `by` also: "
+                f"{', '.join(STATEMENT_AXES)}.",
             ),
             Endpoint(
                 f"{_PATH}/focus",
@@ -169,37 +206,14 @@ class StatementRoutes:
         by = question.values.get("by", ("user",))
         await asyncio.to_thread(check_axes, by, found.lines, (*USAGE_AXES, *STATEMENT_AXES))
         visible = await visible_namespaces(question, found.lines)
-        lines = await asyncio.to_thread(cost_by, found.lines, by, visible, found.decimals)
-        priced = _readable(found.lines, visible)
-        summary = _summary(found.name, found.zone, found.period, found.closed)
-        total = sum(line.cost for line in found.lines)
         later = await self._source.ask(self._readings().corrections(found.name))
-        return StatementReport(
-            **dict(summary)
-            | {"currency": found.currency, "total": money(total, _DECIMALS), "lines": len(found.lines)},
-            by=by,
-            decimals=found.decimals,
-            rounded=money(sum(line.shown for line in lines), found.decimals),
-            items=tuple(
-                CostItem(
-                    keys=dict(zip(by, line.keys, strict=True)),
-                    others=line.others,
-                    cost=money(line.shown, found.decimals),
-                    exact=money(line.cost, _DECIMALS),
-                    amount=None if line.amount is None else str(line.amount),
-                )
-                for line in lines
-            ),
-            unpriced=tuple(f"{flavor}/{resource}" for flavor, resource in unpriced(priced)),
-            corrections=money(sum(line.cost for line in later), _DECIMALS),
-            **committed(sight),
-        )
+        return await asyncio.to_thread(_report, found, by, visible, later, committed(sight))
 
     async def focus(self, question: Question) -> schemas.Committed:
         sight = self._source.sight()
         found = await self._month(question, sight)
         visible = await visible_namespaces(question, found.lines)
-        lines = _readable(found.lines, visible)
+        lines = await asyncio.to_thread(_readable, found.lines, visible)
         if len(lines) > MOST_ROWS:
             raise bad_request(f"{found.name} has {len(lines)} lines: an export has at most {MOST_ROWS}")
         bill = Bill(found.period, found.currency, found.account_key)

@@ -199,11 +199,16 @@ def _items(
 ) -> tuple[UsageItem, ...]:
     """Raises a 400 for more than MOST_ITEMS."""
     lines = usage_by(rows, by, visible)
-    if len(lines) > MOST_ITEMS:
-        raise bad_request(
-            f"parameter by: {','.join(by)} gives {len(lines)} items: an answer has at most {MOST_ITEMS}"
-        )
+    check_items(by, len(lines))
     return tuple(_item(line, by) for line in lines)
+
+
+def check_items(by: Sequence[str], number: int) -> None:
+    """Raises a 400 for more than MOST_ITEMS."""
+    if number > MOST_ITEMS:
+        raise bad_request(
+            f"parameter by: {','.join(by)} gives {number} items: an answer has at most {MOST_ITEMS}"
+        )
 
 
 def _item(line: UsageLine, by: Sequence[str]) -> UsageItem:

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import functools
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, ParamSpec, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
-from sqlalchemy import Select, func, select
+from sqlalchemy import Executable, func, select
 from sqlalchemy import text as sql
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -28,6 +28,8 @@ _ANSWER_TIMEOUT: Final = 15.0
 """Seconds until a silent server is given up; more than every limit that the server enforces itself."""
 _IDLE_TIMEOUT: Final = 10.0
 _CHUNK: Final = 1000
+FEW_ROWS: Final = 200
+"""Rows that a server of REST takes between two turns of other requests: some 20 ms."""
 """Rows fetched at a time."""
 
 # By SQLSTATE, a class of two characters or a whole code (the longer match counts).
@@ -118,9 +120,14 @@ async def reading(
         yield connection
 
 
-async def stream(connection: AsyncConnection, query: Select[Any]) -> AsyncIterator[Any]:
-    """Yield the rows of a query, of which few are in memory at a time."""
-    async with connection.stream(query, execution_options={"yield_per": _CHUNK}) as result:
+async def stream(
+    connection: AsyncConnection,
+    query: Executable,
+    given: Mapping[str, Any] | None = None,
+    at_once: int = _CHUNK,
+) -> AsyncIterator[Any]:
+    """Yield the rows of a query, of which `at_once` are in memory: other tasks have a turn between."""
+    async with connection.stream(query, given, execution_options={"yield_per": at_once}) as result:
         # In chunks: fetching single rows costs more than what is done with them.
         async for chunk in result.partitions():
             for row in chunk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
@@ -16,7 +17,7 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.codec import dump
 from queuectl.ledger.history.past_lives import first_and_last
 from queuectl.ledger.history.usage_hours import NOT_BOOKED, decided_before, rolled
-from queuectl.ledger.pool import ledger_call, reading
+from queuectl.ledger.pool import FEW_ROWS, ledger_call, reading, stream
 from queuectl.ledger.read.answers import revisions_in
 from queuectl.ledger.read.usage import bookings, usage
 from queuectl.ledger.tables import SCHEMA
@@ -102,12 +103,16 @@ class LedgerStatements:
     async def _lost(self, connection: AsyncConnection, since: datetime, until: datetime) -> list[LostHold]:
         first = await decided_before(connection, self._cluster, since)
         given = {"cluster": self._cluster, "first": first, "since": since, "until": until}
-        rows = list(await connection.execute(_LOST, given))
+        rows = [row async for row in stream(connection, _LOST, given, FEW_ROWS)]
         booked = await bookings(connection, self._cluster, {row[1] for row in rows} - {NOT_BOOKED})
-        return [
-            LostHold(booked.get(id), queue, flavor, resource, int(amount), begins, ends, evicted_at)
-            for queue, id, flavor, resource, amount, begins, ends, evicted_at in rows
-        ]
+
+        def lost() -> list[LostHold]:
+            return [
+                LostHold(booked.get(id), queue, flavor, resource, int(amount), begins, ends, evicted_at)
+                for queue, id, flavor, resource, amount, begins, ends, evicted_at in rows
+            ]
+
+        return await asyncio.to_thread(lost)
 
 
 async def _is_kept(connection: AsyncConnection, cluster: str, since: datetime) -> bool:
@@ -131,7 +136,7 @@ async def closed_months(connection: AsyncConnection, cluster: str) -> list[Close
 async def lines_of(connection: AsyncConnection, cluster: str, which: Any) -> list[StatementLine]:
     row = t.statement_line.c
     query = select(t.statement_line).where(row.cluster_id == cluster, which).order_by(row.month, row.number)
-    return [_line(one) for one in await connection.execute(query)]
+    return [_line(one) async for one in stream(connection, query, at_once=FEW_ROWS)]
 
 
 def _line(row: Any) -> StatementLine:

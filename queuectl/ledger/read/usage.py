@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -25,6 +26,7 @@ from queuectl.ledger.history.usage_hours import (
     parameters,
     rolled,
 )
+from queuectl.ledger.pool import FEW_ROWS, stream
 from queuectl.ports.periods import Piece, border_from, border_to
 from queuectl.ports.reader import (
     CAPACITY_AMOUNTS,
@@ -61,7 +63,7 @@ async def usage(connection: AsyncConnection, cluster: str, since: datetime, unti
         raise TooMuchHistory
     sums, capacity = defaultdict[Key, int](int), defaultdict[FlavorResource, list[int]](lambda: [0] * 6)
     for table, part in _by_table(state, closed):
-        for *key, amount in await connection.execute(_stored(table, cluster, part)):
+        async for *key, amount in stream(connection, _stored(table, cluster, part), at_once=FEW_ROWS):
             sums[key[0], key[1], key[2], key[3]] += int(amount)
     for flavor, resource, *amounts in await connection.execute(_stored_capacity(cluster, closed)):
         capacity[FlavorResource(flavor, resource)] = [int(amount) for amount in amounts]
@@ -70,13 +72,21 @@ async def usage(connection: AsyncConnection, cluster: str, since: datetime, unti
     if len(sums) > MOST_USAGE:
         raise TooMuchHistory
     booked = await bookings(connection, cluster, {key[1] for key in sums})
+    return await asyncio.to_thread(_of_time, Piece(since, until), sums, capacity, booked)
+
+
+def _of_time(
+    time: Piece,
+    sums: Mapping[Key, int],
+    capacity: Mapping[FlavorResource, list[int]],
+    booked: Mapping[str, BookedOn],
+) -> UsageOfTime:
     rows = [
         UsageSumOf(booked.get(attribution), queue, flavor, resource, amount)
         for (queue, attribution, flavor, resource), amount in sorted(sums.items())
     ]
-    return UsageOfTime(
-        since, until, rows, [CapacitySum(*cell, *amounts) for cell, amounts in sorted(capacity.items())]
-    )
+    had = [CapacitySum(*cell, *amounts) for cell, amounts in sorted(capacity.items())]
+    return UsageOfTime(*time, rows, had)
 
 
 def _parts(state: Rolled | None, since: datetime, until: datetime) -> tuple[Piece, list[Piece]]:
@@ -98,9 +108,8 @@ async def _add_edge(
     capacity: defaultdict[FlavorResource, list[int]],
 ) -> None:
     after = await decided_before(connection, cluster, edge.begins)
-    for _, _, queue, attribution, flavor, resource, amount in await connection.execute(
-        HELD, parameters(cluster, [edge], after)
-    ):
+    held = stream(connection, HELD, parameters(cluster, [edge], after), FEW_ROWS)
+    async for _, _, queue, attribution, flavor, resource, amount in held:
         sums[queue, attribution, flavor, resource] += int(amount)
     for _, (flavor, resource, *amounts) in await capacity_in(connection, cluster, [edge], after):
         cell = FlavorResource(flavor, resource)
@@ -148,7 +157,7 @@ def _stored_capacity(cluster: str, closed: Piece) -> Any:
 async def bookings(connection: AsyncConnection, cluster: str, ids: Iterable[str]) -> dict[str, BookedOn]:
     """Attributions by id."""
     row = t.attribution.c
-    wanted: Sequence[str] = sorted(set(ids) - {NOT_BOOKED})
+    wanted = [*(set(ids) - {NOT_BOOKED})]
     columns = (
         row.id,
         row.namespace,
@@ -162,7 +171,9 @@ async def bookings(connection: AsyncConnection, cluster: str, ids: Iterable[str]
         row.cluster_id == cluster, row.id == func.any(literal(wanted, ARRAY(Text)))
     )
     found = {}
-    for id, namespace, queue, submitter, user, priority_class, account in await connection.execute(query):
+    async for id, namespace, queue, submitter, user, priority_class, account in stream(
+        connection, query, at_once=FEW_ROWS
+    ):
         values = {key: value["value"] for key, value in account.items()}
         found[id] = BookedOn(namespace, queue, submitter, user, priority_class, values)
     return found

@@ -10,12 +10,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from queuectl.api import usage_routes
 from queuectl.ports.periods import month_bounds
 from queuectl.ports.reader import BookedOn, TooMuchHistory, UsageSumOf
 from queuectl.ports.statements import ChargeKind, ClosedMonth, StatementLine
 from tests.unit.api.canned import GPU, CannedReadings, two_teams
 from tests.unit.api.conftest import Rest, Serve
 from tests.unit.api.reviews import CannedReviews
+from tests.unit.api.test_usage import CountedRows
 
 HOUR = 3_600_000_000
 KATHMANDU = ZoneInfo("Asia/Kathmandu")
@@ -224,3 +226,28 @@ async def test_a_tenant_sees_its_own_part_and_one_item_of_all_others(
     rows = await rest.get(f"{PATH}/2026-01/focus", token="root")
     assert sum(Decimal(row["BilledCost"]) for row in rows["items"]) == Decimal("64.4")
     assert await rest.status(PATH) == 401
+
+
+@pytest.mark.parametrize("path", ["2025-12", "2025-12/focus"])
+async def test_lines_are_added_up_beside_the_event_loop(
+    rest: Rest, readings: CannedReadings, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    rows = CountedRows(readings.statements.stored["2025-12"])
+
+    async def lines(month: str) -> list[StatementLine]:
+        return rows
+
+    monkeypatch.setattr(readings.statements, "lines", lines)
+    await rest.get(f"{PATH}/{path}")
+    assert rows.on_the_loop == 0
+    assert rows.elsewhere > 0
+
+
+async def test_more_items_than_an_answer_may_have_are_refused(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage_routes, "MOST_ITEMS", 2)
+    assert len((await rest.get(f"{PATH}/2025-12"))["items"]) == 2
+    monkeypatch.setattr(usage_routes, "MOST_ITEMS", 1)
+    problem = await rest.refused(rest.client.get(f"{PATH}/2025-12"), 400)
+    assert "parameter by: user gives 2 items: an answer has at most 1" in problem

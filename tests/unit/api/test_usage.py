@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -152,16 +152,19 @@ async def test_a_tenant_sees_its_own_part_and_one_row_of_all_others(
     assert [total["used"] for total in found["totals"]] == [28.0]
 
 
-class CountedRows(list[UsageSumOf]):
-    """Rows of usage, which count how often they are passed over from the event loop."""
+Row = TypeVar("Row")
 
-    def __init__(self, rows: list[UsageSumOf]) -> None:
+
+class CountedRows(list[Row]):
+    """Rows that count how often they are passed over from the event loop."""
+
+    def __init__(self, rows: list[Row]) -> None:
         super().__init__(rows)
         self.on_the_loop = 0
         self.elsewhere = 0
         self._loop = threading.get_ident()
 
-    def __iter__(self) -> Iterator[UsageSumOf]:
+    def __iter__(self) -> Iterator[Row]:
         if threading.get_ident() == self._loop:
             self.on_the_loop += 1
         else:
