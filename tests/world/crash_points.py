@@ -49,12 +49,16 @@ class Points:
     def __init__(self, at: CrashPoint | None = None) -> None:
         self.at = at
         self.passed: list[str] = []
+        self.over = False
+        """Writes are no points any more."""
         self._crashed_at: int | None = None
         self.kill: Callable[[str], None] = lambda client: None
         self.stop: Callable[[str], None] = lambda client: None
 
     def meet(self, client: str, what: str) -> str | None:
         """A write is about to leave its process. Returns what becomes of it, None: nothing."""
+        if self.over:
+            return None
         number = len(self.passed)
         self.passed.append(what)
         if self.at is None:

@@ -223,6 +223,7 @@ class Judge:
         """Without faults, work comes, waits, starts and ends with no wake-up but those of its own events."""
         world = self._world
         store, begun, made = world.memory.store, world.loop.time(), set()
+        world.points.over = True
         # Where the database's clock was set back, its time stands still until it has caught up.
         jobs = _PROMPT if world.jump >= 0 else _PROMPT[:-1]
         for name, team, pods, seconds in jobs:
