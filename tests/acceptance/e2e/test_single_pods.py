@@ -452,6 +452,11 @@ async def test_a_pod_of_a_statefulset_comes_again_with_its_name_as_another_workl
 
 @NO_CONTROLLERS
 async def test_no_pod_of_a_labelled_daemonset_is_made_and_its_event_says_why(world: World) -> None:
+
+    async def known() -> bool:
+        return "flavors" in await world.site.rest(f"/clusterqueues/{world.namespace}")
+
+    await eventually("the ClusterQueue is in the ledger", known)
     async with Owned.made(world, _owner("DaemonSet", replicas=None, gpus=1)) as server:
 
         async def refused() -> bool:
