@@ -95,7 +95,7 @@ class Database:
                     later(back, lambda: answer_with(answer, value))
             except Exception as error:
                 refusal = error
-                if isinstance(error, LedgerRefused):
+                if isinstance(error, LedgerRefused) and not answer.done():  # else its sender gave up
                     self.on_refusal(str(error))
                 later(back, lambda: fail(answer, refusal))
 
