@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from queuectl.answers.queue_states import QueueState
 from queuectl.answers.state import CommittedState
 from queuectl.core.model.capacity import FlavorCapacity, FlavorResourceCapacity, WarningCode
-from queuectl.core.model.policy import CapacityMode, HeadCanNeverRun, PreemptionPolicy, QueueingStrategy
-from queuectl.core.model.reasons import Code, Family, waits_for_victims
+from queuectl.core.model.policy import CapacityMode, PreemptionPolicy, QueueingStrategy
+from queuectl.core.model.reasons import Code, waits_for_victims
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Phase, StoredWorkload
 from queuectl.core.quota.tree import QuotaTree
@@ -37,7 +37,7 @@ class FreeQuota:
         size.
         """
         state = self._state
-        if queue.queue is None or not queue.condition.active or _blocking_head(state, queue) is not None:
+        if queue.queue is None or not queue.condition.active or _is_blocked(queue):
             return dict.fromkeys(queue.nominal, 0)
         amounts = dict(state.available_quota(queue))
         later = self._tree_after(queue)
@@ -89,17 +89,9 @@ def _is_out(flavor: FlavorCapacity) -> bool:
     return any(warning.code == WarningCode.STOCKED_OUT for warning in flavor.warnings)
 
 
-def _blocking_head(state: CommittedState, queue: QueueState) -> StoredWorkload | None:
-    """Return the workload for which all others of a StrictFIFO queue wait (O4, C4)."""
-    policy = queue.queue
-    if policy is None or policy.queueing_strategy is not QueueingStrategy.STRICT_FIFO:
-        return None
-    passes_over = policy.head_can_never_run is HeadCanNeverRun.PASS_OVER
-    for name in queue.workloads.line(0):
-        reason = state.workloads[name].reason
-        if not passes_over or reason is None or reason.family is not Family.NEVER:
-            return state.workloads[name]
-    return None
+def _is_blocked(queue: QueueState) -> bool:
+    strict = queue.queue is not None and queue.queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
+    return strict and bool(queue.workloads.order)
 
 
 class _Claim(NamedTuple):
@@ -145,9 +137,9 @@ _RESERVING: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECT
 def _reserving(state: CommittedState, queues: Iterable[QueueState]) -> Iterator[_Reservation]:
     for one in queues:
         policy = one.queue
-        head = _blocking_head(state, one)
-        if policy is None or head is None:
+        if policy is None or not _is_blocked(one):
             continue
+        head = state.workloads[next(one.workloads.line(0))]
         reason = head.reason
         if policy.preemption.reclaim_within_cohort is PreemptionPolicy.ANY or reason is None:
             continue

@@ -15,7 +15,6 @@ from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
     Condition,
-    HeadCanNeverRun,
     LocalQueue,
     Policy,
     QueueingStrategy,
@@ -206,16 +205,11 @@ class QueueState:
 
 def head_warnings(queue: QueueState, head: StoredWorkload | None) -> Iterator[QuotaWarning]:
     """Yield a warning if the head of a StrictFIFO queue can never run, and others wait behind it (C4)."""
-    policy = queue.queue
-    blocks = (
-        policy is not None
-        and policy.queueing_strategy is QueueingStrategy.STRICT_FIFO
-        and policy.head_can_never_run is HeadCanNeverRun.BLOCK
-    )
+    strict = queue.queue is not None and queue.queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
     behind, reason = len(queue.workloads.order) - 1, head.reason if head is not None else None
-    if blocks and behind > 0 and reason is not None and reason.family is Family.NEVER:
+    if strict and behind > 0 and reason is not None and reason.family is Family.NEVER:
         what = f"{behind} {'workload waits' if behind == 1 else 'workloads wait'} behind its head"
-        why = f"which can never run ({reason.code}); queueingStrategy is StrictFIFO, headCanNeverRun Block"
+        why = f"which can never run ({reason.code}); queueingStrategy is StrictFIFO"
         yield QuotaWarning("HeadCanNeverRun", None, f"{what}, {why}")
 
 

@@ -247,7 +247,7 @@ def _rebuild(state: EngineState, name: str) -> None:
         return
     state.requeuer.renominate(queue)
     fresh = state.new_queue(name)
-    if queue.order_rules != fresh.order_rules:
+    if (queue.strict, queue.usage_based) != (fresh.strict, fresh.usage_based):
         for entry in list(queue.entries()):
             state.leave(entry)
         state.pending[name] = fresh

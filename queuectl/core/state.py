@@ -18,7 +18,6 @@ from queuectl.core.feature import Features
 from queuectl.core.lifecycle import Resend, Step, may_have_pods, next_time, over, remaining, step
 from queuectl.core.limits import AdmissionLimit, Limits
 from queuectl.core.model.policy import (
-    HeadCanNeverRun,
     LocalQueueName,
     QueueingStrategy,
 )
@@ -294,10 +293,7 @@ class EngineState:
         queue = self.directory.queues.get(name)
         strict = queue is not None and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
         usage_based = queue is not None and queue.usage_based and self.configuration.usage_sharing is not None
-        passes_over = queue is not None and queue.head_can_never_run is HeadCanNeverRun.PASS_OVER
-        return PendingQueue(
-            name, self.claims, strict=strict, usage_based=usage_based, passes_over=passes_over
-        )
+        return PendingQueue(name, self.claims, strict=strict, usage_based=usage_based)
 
     # --- charges
 

@@ -29,7 +29,6 @@ from queuectl.core.model.policy import (
     FlavorFungibility,
     FlavorNodes,
     FlavorQuotas,
-    HeadCanNeverRun,
     LabelSelector,
     LocalQueue,
     LocalQueueName,
@@ -257,7 +256,6 @@ def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> Cluster
         resource_groups=_groups(spec.resource_groups, spec.cohort_name, "cohortName", bounded=True),
         namespace_selector=_selector(spec.namespace_selector),
         queueing_strategy=QueueingStrategy(spec.queueing_strategy),
-        head_can_never_run=HeadCanNeverRun(spec.head_can_never_run),
         stop_policy=StopPolicy(spec.stop_policy),
         preemption=_preemption(spec.preemption),
         fungibility=FlavorFungibility(

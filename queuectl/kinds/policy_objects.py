@@ -299,9 +299,6 @@ class ClusterQueueSpec(ObjectPart):
     queueing_strategy: Literal["StrictFIFO", "BestEffortFIFO"] = "BestEffortFIFO"
     """BestEffortFIFO: later workloads are admitted before a head that does not fit. StrictFIFO: they wait
     behind it (reason WaitingForHead)."""
-    head_can_never_run: Literal["Block", "PassOver"] = "Block"
-    """Under StrictFIFO. PassOver: a head that can never run with the present policy, nodes included, keeps no
-    other workload waiting. Block: they wait until it is changed or deleted."""
     namespace_selector: LabelSelectorModel | None = None
     """Namespaces that may use it through a LocalQueue. Unset: none; empty: all."""
     flavor_fungibility: FlavorFungibilitySpec = FlavorFungibilitySpec()

@@ -367,18 +367,13 @@ def _group(queue: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
     head = group.head()
     for entry in group.members.values():
         local_queue = entry.local_queue if queue.usage_based else None
-        if (queue.passes_over or not queue.strict) and group.key != (
-            entry.shape,
-            entry.order[0],
-            local_queue,
-        ):
+        if not queue.strict and group.key != (entry.shape, entry.order[0], local_queue):
             yield f"{entry.ref} is in an equivalence class of another shape or priority"
         if group.inadmissible is None or group in queue.requeued or entry.id in group.unreported:
             continue  # its reason is not reported yet
         if entry.recorded is None:
             continue  # the ledger does not have it yet
-        blocked = queue.blocks(group.inadmissible) and entry is not head
-        expected = queue.waiting_for_head() if blocked else group.inadmissible
+        expected = queue.waiting_for_head() if queue.strict and entry is not head else group.inadmissible
         if entry.reason is None or entry.reason.key != expected.key:
             yield f"{entry.ref} has reason {entry.reason and entry.reason.code} instead of {expected.code}"
 

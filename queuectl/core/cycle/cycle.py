@@ -188,15 +188,8 @@ class Cycles:
     def _refuse_again(self, queues: Iterable[QueueHeads]) -> None:
         """Nominate what an earlier process refused: what has no chance now takes no turn in a cycle (C12)."""
         for heads in queues:
-            if not heads.refused or heads.blocked or heads.preemptor is not None:
-                continue
-            if not heads.queue.strict:
+            if heads.refused and not heads.blocked and heads.preemptor is None:
                 heads.drop({group for group in heads.refused if self._is_refused_again(heads, group)})
-                continue
-            while (entry := heads.head()) is not None and (group := entry.group) in heads.refused:
-                if not self._is_refused_again(heads, group):
-                    break
-                heads.drop((group,))
 
     def _is_refused_again(self, heads: QueueHeads, group: EquivalenceGroup) -> bool:
         entry = group.head()
@@ -213,7 +206,7 @@ class Cycles:
             return False  # it came first in its group meanwhile: other workloads are newer than it (P2)
         reserves = self._note_refusal(head, reason, reserved=False)
         heads.reserving_only |= reserves
-        heads.blocked |= heads.queue.blocks(reason) and not reserves
+        heads.blocked |= heads.queue.strict and not reserves
         return not reserves
 
     def _cycle(self, root: QuotaNode, queues: list[QueueHeads]) -> list[NominatedHead]:
@@ -360,7 +353,7 @@ class Cycles:
             known = head.heads.reserving_only
             head.heads.reserving_only = True
             return not known
-        head.heads.mark_inadmissible(reason)
+        head.heads.mark_inadmissible()
         return True
 
     def _note_refusal(self, head: NominatedHead, reason: Reason, *, reserved: bool) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors
 from queuectl.core.model.policy import LocalQueueName
-from queuectl.core.model.reasons import Reason
 from queuectl.core.model.workload import Place, WorkloadId
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
@@ -144,15 +143,16 @@ class QueueHeads:
         if entry.group is not None:
             self.drop((entry.group,))
 
-    def mark_inadmissible(self, reason: Reason) -> None:
-        """The head stays, and its group with it. Under StrictFIFO no other head is nominated (C4)."""
+    def mark_inadmissible(self) -> None:
+        """The head stays, and its group with it. Under StrictFIFO no other head is nominated."""
         if self._first is not None:
             entry, self.preemptor = self._first, None
             if entry.group is not None and entry.group.head() is entry:
                 self.drop((entry.group,))
         else:
             heapq.heappop(self._groups())
-        self.blocked |= self.queue.blocks(reason)
+        if self.queue.strict:
+            self.blocked = True
 
     def put_back(self) -> None:
         """Restore the heaps of the groups."""

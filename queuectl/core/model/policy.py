@@ -246,13 +246,6 @@ class QueueingStrategy(StrEnum):
     STRICT_FIFO = "StrictFIFO"
 
 
-class HeadCanNeverRun(StrEnum):
-    """What a head that can never run means for those behind it, under StrictFIFO (C4)."""
-
-    BLOCK = "Block"
-    PASS_OVER = "PassOver"
-
-
 class StopPolicy(StrEnum):
     NONE = "None"
     HOLD = "Hold"
@@ -421,7 +414,6 @@ class ClusterQueue:
     namespace_selector: LabelSelector | None = None
     """None admits no namespace; an empty selector admits every namespace."""
     queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
-    head_can_never_run: HeadCanNeverRun = HeadCanNeverRun.BLOCK
     stop_policy: StopPolicy = StopPolicy.NONE
     preemption: Preemption = NO_PREEMPTION
     fungibility: FlavorFungibility = DEFAULT_FUNGIBILITY

@@ -169,7 +169,7 @@ class Requeuer:
             if queue is None or not queue.lacking:
                 self._lacking.discard(name)
                 continue
-            for group, each in list(queue.lacking.items()):
+            for group, each in queue.lacking.items():
                 if group in queue.may_preempt or any(map(fits, each)):
                     queue.requeue(group)
                     self._due.add(name)

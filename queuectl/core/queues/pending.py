@@ -61,7 +61,6 @@ class PendingQueue:
         "lacking",
         "may_preempt",
         "name",
-        "passes_over",
         "requeued",
         "reserves",
         "strict",
@@ -76,7 +75,6 @@ class PendingQueue:
         *,
         strict: bool = False,
         usage_based: bool = False,
-        passes_over: bool = False,
     ) -> None:
         self._claims = claims
         self._line: list[Entry] | None = None
@@ -88,8 +86,6 @@ class PendingQueue:
         """The detail that those behind the head were told last, under StrictFIFO."""
         self.strict = strict
         """StrictFIFO: the head alone is nominated."""
-        self.passes_over = strict and passes_over
-        """Of a strict queue: a head that can never run does not keep the others waiting (C4)."""
         self.usage_based = usage_based
         """Its LocalQueues are ordered by past usage (U1)."""
         self.groups: dict[Hashable, EquivalenceGroup] = {}
@@ -107,11 +103,6 @@ class PendingQueue:
         """Inadmissible groups for whose pods nodes had no room: room for one of these helps (W6)."""
         self.reserves: frozenset[FlavorResource] = frozenset()
         """Cells of which its head reserves some, as long as it is the head (C6)."""
-
-    @property
-    def order_rules(self) -> tuple[bool, bool, bool]:
-        """What its groups follow from: with others it is to be made again."""
-        return self.strict, self.usage_based, self.passes_over
 
     # --- claims
 
@@ -133,14 +124,9 @@ class PendingQueue:
     # --- members
 
     def add(self, entry: Entry, shape: Shape, place: Place) -> None:
-        """Queue `entry`. Under StrictFIFO all are one group, since the head alone is nominated.
-
-        Where a head may be passed over, groups are of one shape, as under BestEffortFIFO: what can never run
-        is passed over by group.
-        """
+        """Queue `entry`. Under StrictFIFO all are one group, since the head alone is nominated."""
         queue = entry.local_queue if self.usage_based else None
-        by_shape = self.passes_over or not self.strict
-        key = (shape, place[0], queue) if by_shape else queue
+        key = queue if self.strict else (shape, place[0], queue)
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = EquivalenceGroup(self.name, key, shape)
@@ -148,7 +134,7 @@ class PendingQueue:
             if self.strict:
                 self._activate_all_but(group)  # it may come before the head, by past usage (U1)
         former = group.head() if self.strict else None
-        if by_shape:
+        if not self.strict:
             shape = group.shape  # one object for all members: what was computed for it is found by identity
         entry.group, entry.order, entry.shape, entry.last_tried = group, place, shape, {}
         entry.heap_version += 1
@@ -162,8 +148,6 @@ class PendingQueue:
         if former is not None and place < former.order:
             self.activate(group)
             self._mark_unreported(group, former)
-            if self.passes_over:
-                self._activate_all_but(group)  # it may come before the head of another group
         elif group in self.may_preempt and group.head() is entry:
             self.activate(group)  # it is older than the former head: other workloads are newer than it (P2)
 
@@ -171,7 +155,7 @@ class PendingQueue:
         group = entry.group
         if group is None:
             return
-        led = self.strict and not self._is_passed_over(group) and group.head() is entry
+        led = self.strict and group.head() is entry
         entry.group = None
         if (line := self._line_to_change()) is not None:
             del line[bisect_left(line, entry.order, key=_order)]
@@ -209,7 +193,7 @@ class PendingQueue:
         group = entry.group
         assert group is not None
         self.activate(group)
-        if self.blocks(reason):
+        if self.strict:
             self._activate_all_but(group)
         partly = any(charge.pod_set.min_count is not None for charge in entry.shape)
         group.inadmissible, group.missing = reason, tuple(missing(reason, partly=partly))
@@ -223,7 +207,7 @@ class PendingQueue:
             known = (one for one in group.members.values() if one.recorded is not None)
             group.unreported = {one.id: one for one in sorted(known, key=_order)}
             self.unreported[group] = None
-        if self.blocks(reason) and told.detail != self._told:
+        if self.strict and told.detail != self._told:
             self._told = told.detail
             for other in self.groups.values():
                 for one in other.members.values() if other is not group else ():
@@ -235,7 +219,6 @@ class PendingQueue:
         self.requeued.pop(group, None)
         if group.inadmissible is None:
             return
-        passed_over = self._is_passed_over(group)
         for cell, _ in group.missing:
             if (there := self.by_missing.get(cell)) is not None:
                 there.pop(group, None)
@@ -245,18 +228,10 @@ class PendingQueue:
         self.may_preempt.pop(group, None)
         self.lacking.pop(group, None)
         self.active[group] = None
-        if passed_over:
-            self._activate_all_but(group)  # it may come before the head
-            group.reported = None
-            for entry in group.members.values():
-                self._mark_unreported(group, entry)
 
     def _activate_all_but(self, group: EquivalenceGroup) -> None:
-        """Under StrictFIFO one group at most is inadmissible, that of the head; others wait for it (C4).
-
-        Those that are passed over are inadmissible beside it.
-        """
-        for other in [one for one in self._blocking() if one is not group]:
+        """Under StrictFIFO one group at most is inadmissible, that of the head; others wait for it (C4)."""
+        for other in [one for one in self.groups.values() if one is not group and one.inadmissible]:
             self.activate(other)
             if (head := other.head()) is not None:
                 self._mark_unreported(other, head)
@@ -275,9 +250,7 @@ class PendingQueue:
 
     def requeue(self, group: EquivalenceGroup) -> None:
         """Something that was missing became available: nominate its head again, if it still is by then."""
-        if self._is_passed_over(group):
-            self.activate(group)
-        elif group.inadmissible is not None:
+        if group.inadmissible is not None:
             self.requeued[group] = None
 
     def forget(self, group: EquivalenceGroup) -> None:
@@ -300,24 +273,7 @@ class PendingQueue:
     @property
     def stopped_at_head(self) -> bool:
         """Under StrictFIFO: its head was nominated and not admitted, so no other is nominated (O4)."""
-        if not self.passes_over:
-            return self.strict and len(self.active) < len(self.groups)
-        return any(True for _ in self._blocking())
-
-    def blocks(self, reason: Reason) -> bool:
-        """Return whether a head that is not admitted for `reason` keeps all others waiting (O4, C4)."""
-        return self.strict and not (self.passes_over and reason.family is Family.NEVER)
-
-    def _is_passed_over(self, group: EquivalenceGroup) -> bool:
-        """Whether its head was found to be one that can never run, and keeps no other waiting."""
-        reason = group.inadmissible
-        return self.passes_over and reason is not None and not self.blocks(reason)
-
-    def _blocking(self) -> Iterator[EquivalenceGroup]:
-        """Yield the groups whose heads keep all others waiting; none but under StrictFIFO."""
-        for group in self.groups.values():
-            if group.inadmissible is not None and self.blocks(group.inadmissible):
-                yield group
+        return self.strict and len(self.active) < len(self.groups)
 
     @property
     def due(self) -> bool:
@@ -337,7 +293,8 @@ class PendingQueue:
 
     def waiting_for_head(self) -> Reason:
         """The reason of the others where only one is nominated: the head under StrictFIFO, or a preemptor."""
-        return self._behind(next((group.inadmissible for group in self._blocking()), None))
+        found = (group.inadmissible for group in self.groups.values()) if self.strict else ()
+        return self._behind(next((reason for reason in found if reason is not None), None))
 
     def _behind(self, head: Reason | None) -> Reason:
         """`head`: the reason of the head, which those behind it have too if it can never run."""
@@ -348,7 +305,7 @@ class PendingQueue:
 
     def told(self, reason: Reason) -> Reason:
         """The reason of the members of an inadmissible group, whose head has `reason`."""
-        return self._behind(reason) if self.blocks(reason) else reason
+        return self._behind(reason) if self.strict else reason
 
     def mark_reported(self, group: EquivalenceGroup, entry: Entry) -> None:
         """The reason of `entry` has been reported, or it is not in this queue any more."""

@@ -64,7 +64,6 @@ def cluster_queue(dice: random.Random, name: str) -> PolicyObserved:
             "cohortName": dice.choice(("c", "c", "d")),
             "namespaceSelector": {},
             "queueingStrategy": dice.choice(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
-            "headCanNeverRun": dice.choice(("Block", "PassOver")),
             "stopPolicy": dice.choice(("None",) * 6 + ("Hold",)),
             "preemption": {
                 "reclaimWithinCohort": dice.choice(("Never", "Any")),

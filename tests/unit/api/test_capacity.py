@@ -104,32 +104,10 @@ async def test_a_head_of_a_strict_queue_that_can_never_run_is_a_warning_of_its_q
             "code": "HeadCanNeverRun",
             "resource": None,
             "message": "1 workload waits behind its head, which can never run (ExceedsMaxQuota); "
-            "queueingStrategy is StrictFIFO, headCanNeverRun Block",
+            "queueingStrategy is StrictFIFO",
         }
     ]
     assert not (await rest.get("/api/v1/clusterqueues/team-b"))["warnings"], "BestEffortFIFO"
-
-
-async def test_a_head_that_is_passed_over_is_no_warning_and_keeps_nothing_from_others(serve: Serve) -> None:
-    found = CannedReadings()
-    never = Reason(code=Code.EXCEEDS_MAX_QUOTA, flavor="a100", resource=GPU, requested=9, available=8)
-    strict = {**json.loads(queue_spec(8)), "queueingStrategy": "StrictFIFO"}
-    found.commit(
-        workload("head", 1, reason=never),
-        workload("next", 2, reason=never),
-        workload("head-b", 3, reason=never, cluster_queue="team-b"),
-        configs={
-            ConfigKey("ResourceFlavor", "", "a100"): "{}",
-            ConfigKey("ClusterQueue", "", "team-a"): json.dumps({**strict, "headCanNeverRun": "PassOver"}),
-            ConfigKey("ClusterQueue", "", "team-b"): json.dumps(strict),
-        },
-    )
-    rest = await serve(found)
-    passing = await rest.get("/api/v1/clusterqueues/team-a")
-    assert not passing["warnings"]
-    assert [one["free"] for one in passing["flavors"]] == [8]
-    blocked = await rest.get("/api/v1/clusterqueues/team-b")
-    assert [one["free"] for one in blocked["flavors"]] == [0]
 
 
 async def test_nodes_without_a_flavor_come_first(serve: Serve) -> None:

@@ -33,7 +33,7 @@ from queuectl.core.model.workload import ForcedRelease, PodSet
 from tests.builders import ALL_NAMESPACES, GPU, flavor, group, local_queue, pod_set, queue, workload
 from tests.unit.core.actions import any_job, any_of, finish
 from tests.unit.core.driver import Action, Driver
-from tests.unit.core.trees import Dice, Setup, any_answer_to_heads, preemption, strategies, with_quotas
+from tests.unit.core.trees import Dice, Setup, preemption, strategies, with_quotas
 
 SETTINGS = SchedulingConfiguration(
     pods_ready_timeout=30, requeueing=RequeuingStrategy(base_seconds=10, most_seconds=30, limit=3)
@@ -100,8 +100,7 @@ def random_policy(dice: Dice) -> PolicyObject:
             return queue(
                 dice.pick("qa", "qb"),
                 groups=random_groups(dice),
-                strategy=(strategy := dice.pick(*QueueingStrategy)),
-                head_can_never_run=any_answer_to_heads(dice, strategy),
+                strategy=dice.pick(*QueueingStrategy),
                 stop=dice.mostly(*STOPS),
                 selector=dice.mostly(ALL_NAMESPACES, None, LabelSelector((("team", "a"),))),
                 cohort=dice.pick(None, "c1", "c2"),

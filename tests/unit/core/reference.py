@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
-    HeadCanNeverRun,
     LocalQueue,
     LocalQueueName,
     QueueingStrategy,
@@ -17,7 +16,7 @@ from queuectl.core.model.policy import (
     ResourceQuota,
     StopPolicy,
 )
-from queuectl.core.model.reasons import FAMILIES, Code, Family
+from queuectl.core.model.reasons import Code
 from queuectl.core.model.usage_limits import UsageLimit
 from queuectl.core.model.workload import PodSet, Workload, WorkloadId
 
@@ -177,19 +176,12 @@ class Policy:
         for name, line in lines.items():
             queue = self.queues[name]
             line.sort(key=lambda item: item[0])
-            blocks = False
-            for _, one in line:
+            for number, (_, one) in enumerate(line):
                 if name in blocked:
                     del found[one.id]
                     continue
-                code = Code.WAITING_FOR_HEAD if blocks else self.nominate(queue, one, usage)
-                found[one.id] = code
-                passed_over = (
-                    queue.head_can_never_run is HeadCanNeverRun.PASS_OVER
-                    and code is not None
-                    and FAMILIES[code] is Family.NEVER
-                )
-                blocks |= queue.queueing_strategy is QueueingStrategy.STRICT_FIFO and not passed_over
+                behind = number > 0 and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
+                found[one.id] = Code.WAITING_FOR_HEAD if behind else self.nominate(queue, one, usage)
         return found
 
     def nominate(self, queue: ClusterQueue, one: Workload, usage: Usage) -> Code | None:

@@ -22,7 +22,6 @@ from queuectl.core.model.policy import (
     FlavorNodes,
     FlavorQuotas,
     Gate,
-    HeadCanNeverRun,
     MinRunTime,
     Node,
     Preemption,
@@ -189,19 +188,12 @@ def cohort(dice: Dice, number: int, layout: int) -> Cohort:
     )
 
 
-def any_answer_to_heads(dice: Dice, strategy: QueueingStrategy) -> HeadCanNeverRun:
-    """Draw what a queue does with heads that can never run."""
-    strict = strategy is QueueingStrategy.STRICT_FIFO
-    return dice.pick(*HeadCanNeverRun) if strict else HeadCanNeverRun.BLOCK
-
-
 def cluster_queue(dice: Dice, name: str, cohorts: int, layout: int) -> ClusterQueue:
     parent = f"c{dice.below(cohorts)}" if cohorts and dice.below(8) < 7 else None
     return queue(
         name,
         groups=groups(dice, layout, limits=parent is not None),
-        strategy=(strategy := dice.mostly(QueueingStrategy.BEST_EFFORT_FIFO, *QueueingStrategy)),
-        head_can_never_run=any_answer_to_heads(dice, strategy),
+        strategy=dice.mostly(QueueingStrategy.BEST_EFFORT_FIFO, *QueueingStrategy),
         stop=dice.pick(*[StopPolicy.NONE] * 12, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN),
         selector=ALL_NAMESPACES,
         cohort=parent,

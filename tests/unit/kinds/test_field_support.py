@@ -122,7 +122,6 @@ SAMPLES: dict[str, Json] = {
             "resourceGroups": [quotas()],
             "cohortName": "all",
             "queueingStrategy": "StrictFIFO",
-            "headCanNeverRun": "PassOver",
             "namespaceSelector": SELECTOR,
             "flavorFungibility": {
                 "whenCanBorrow": "TryNextFlavor",
