@@ -35,6 +35,11 @@ _OF_EVICTION: Final = {
 }
 
 
+def of_object(outcome: str) -> str:
+    """How a workload ended whose object ended so, as its history has it."""
+    return _OF_OBJECT.get(outcome, outcome)
+
+
 class AttemptEnd(NamedTuple):
     """An attempt that is over. Times are UTC."""
 

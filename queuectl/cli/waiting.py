@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from queuectl.answers.outcomes import of_object
 from queuectl.cli import completion, contexts, decisions, printing
 from queuectl.cli.arguments import Duration, kind_and_name
 from queuectl.cli.following import Reader
@@ -57,7 +58,7 @@ def wait(options: Options, workload: str, namespace: str | None, condition: str,
                 last = await asyncio.to_thread(_again, server, path, last)
         return last
 
-    _show(server, path, call(until()), name, condition, options)
+    _show(call(until()), name, condition, options)
 
 
 async def _first(options: Options, workload: str, namespace: str) -> tuple[Server, tuple[str, ...], Document]:
@@ -105,12 +106,10 @@ def _again(server: Server, path: tuple[str, ...], last: Document) -> Document:
     return found
 
 
-def _show(
-    server: Server, path: tuple[str, ...], last: Document, name: str, condition: str, options: Options
-) -> None:
+def _show(last: Document, name: str, condition: str, options: Options) -> None:
     """Print what was reached. Raises NotGood if that is not what was waited for."""
     started = last["attempts"] > 0
-    outcome = _outcome(server, path) if last["phase"] in _OVER else _deactivated(last["reason"])
+    outcome = _outcome(last) if last["phase"] in _OVER else _deactivated(last["reason"])
     if options.output != "table":
         printing.document({**last, "outcome": outcome}, options.output)
     good = started if condition == "started" else outcome == "Succeeded"
@@ -121,11 +120,9 @@ def _show(
         click.echo(printable(f"{name}: {text}"))
 
 
-def _outcome(server: Server, path: tuple[str, ...]) -> str:
-    """Of a workload that is over: Succeeded, Failed, TimedOut or Deleted."""
-    history = server.all((*path, "history"), {})["items"]
-    found = (item["details"].get("outcome") for item in reversed(history))
-    return next((str(outcome) for outcome in found if outcome), "Finished")
+def _outcome(last: Document) -> str:
+    """Of a workload that is over: Succeeded, Failed, TimedOut or Cancelled."""
+    return str(last["end"]["outcome"]) if last["end"] else "Finished"
 
 
 def follow(reader: Reader, uid: str, output: str) -> str:
@@ -141,7 +138,7 @@ def follow(reader: Reader, uid: str, output: str) -> str:
             if (why := _deactivated(decision["reason"])) is not None:
                 return why
             if decision["verdict"] == "Retired":
-                return str(decision["details"].get("outcome") or "Finished")
+                return of_object(str(decision["details"].get("outcome") or "Finished"))
     except KeyboardInterrupt:
         raise Failure("interrupted: the workload goes on; `queuectl cancel` ends it") from None
     raise AssertionError("the decisions never end")

@@ -130,7 +130,7 @@ async def test_a_job_is_submitted_waited_for_and_cancelled(world: World, tmp_pat
     assert told.code == 0, told.err
     told = await site.queuectl("wait", "job/long", *where, "--timeout", "60s")
     assert told.code == 1
-    assert f"Job {world.namespace}/long: Deleted" in told.err
+    assert f"Job {world.namespace}/long: Cancelled" in told.err
     await world.nothing_used(world.namespace)
 
 

@@ -164,9 +164,12 @@ def decide_later(script: Script, after: list[Any]) -> None:
     script.answers["decisions"] = answer
 
 
-@pytest.mark.parametrize(("outcome", "code"), [("Succeeded", 0), ("Failed", 1), ("Deleted", 1)])
+@pytest.mark.parametrize(
+    ("outcome", "shown", "code"),
+    [("Succeeded", "Succeeded", 0), ("Failed", "Failed", 1), ("Deleted", "Cancelled", 1)],
+)
 def test_a_submitted_job_is_followed_until_it_ends(
-    write: Run, tmp_path: Path, script: Script, scripted: str, outcome: str, code: int
+    write: Run, tmp_path: Path, script: Script, scripted: str, *, outcome: str, shown: str, code: int
 ) -> None:
     after = [
         decision(2, "Queued", details={"queue": "main"}),
@@ -179,7 +182,7 @@ def test_a_submitted_job_is_followed_until_it_ends(
     result = write("submit", file(tmp_path, job()), "-q", "main", "--follow", "--server", scripted)
     assert result.exit_code == code, result.stderr
     assert [line.split()[3] for line in result.stdout.splitlines()[1:]] == ["Queued", "Admitted", "Retired"]
-    assert (f"Job default/train: {outcome}" in result.stderr) == (code == 1)
+    assert (f"Job default/train: {shown}" in result.stderr) == (code == 1)
     assert script.asked[-1][1]["namespace"] == "default"
 
 

@@ -10,14 +10,17 @@ import pytest
 
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.servers import Document, Script
-from tests.unit.cli.test_following import decision
 from tests.unit.cli.test_listing import workload
 
 PATH = "workloads/default/job/train"
 
 
 def detail(phase: str, **more: Any) -> Document:
-    return {**workload("train", phase=phase), "line": None, "sequence": 9, **more}
+    return {**workload("train", phase=phase), "line": None, "sequence": 9, "end": None, **more}
+
+
+def over(phase: str, outcome: str, attempts: int = 1) -> Document:
+    return detail(phase, attempts=attempts, end={"outcome": outcome})
 
 
 def steps(script: Script, *documents: Document | None) -> None:
@@ -47,14 +50,17 @@ def test_a_start_is_waited_for_with_what_it_waits_for(run: Run, script: Script, 
 
 @pytest.mark.parametrize(
     ("phase", "outcome", "code"),
-    [("Finished", "Succeeded", 0), ("Finished", "Failed", 1), ("Deleted", "Deleted", 1)],
+    [
+        ("Finished", "Succeeded", 0),
+        ("Finished", "Failed", 1),
+        ("Deleted", "Cancelled", 1),
+        ("Deleted", "TimedOut", 1),
+    ],
 )
 def test_the_exit_code_of_a_finished_workload_is_0_only_if_it_succeeded(
     run: Run, script: Script, scripted: str, phase: str, outcome: str, code: int
 ) -> None:
-    steps(script, detail("Admitted", attempts=1), detail(phase, attempts=1))
-    retired = decision(9, "Retired", details={"outcome": outcome})
-    script.page(f"{PATH}/history", decision(1, "Queued"), retired)
+    steps(script, detail("Admitted", attempts=1), over(phase, outcome))
     result = run("wait", "job/train", "-n", "default", "--server", scripted, "-o", "json")
     assert result.exit_code == code, result.stderr
     assert json.loads(result.stdout)["outcome"] == outcome
@@ -77,11 +83,10 @@ def test_a_workload_whose_run_time_is_used_up_is_not_waited_for(
 def test_a_workload_that_is_over_has_started_only_if_it_was_admitted(
     run: Run, script: Script, scripted: str, attempts: int, code: int
 ) -> None:
-    steps(script, detail("Deleted", attempts=attempts))
-    script.page(f"{PATH}/history", decision(9, "Retired", details={"outcome": "Deleted"}))
+    steps(script, over("Deleted", "Cancelled", attempts))
     result = run("wait", "job/train", "-n", "default", "--for", "started", "--server", scripted)
     assert result.exit_code == code
-    assert ("Deleted, without a start" in result.stderr) == (code == 1)
+    assert ("Cancelled, without a start" in result.stderr) == (code == 1)
 
 
 def test_a_wait_that_times_out_exits_1_and_says_what_is_missing(
