@@ -21,7 +21,7 @@ from queuectl.ledger.write.device_use import LedgerDeviceUse
 from queuectl.ports.idle import DeviceHolder, DeviceUse, UseFinding, UseVerdict
 from queuectl.settings.idle import IdleSettings, PrometheusSettings
 from tests.integration.ledger.edits import World
-from tests.integration.ledger.plans import CREATED, GPU, admit, enqueue, evict, plan, release, shrink, wid
+from tests.integration.ledger.plans import GPU, admit, enqueue, evict, plan, release, shrink, wid
 
 KEY = (WorkloadId("one"), 1)
 IDLE = UseFinding(UseVerdict.IDLE, 8, 8, 1.0, 0.0001, 0.0)
@@ -71,8 +71,9 @@ class Pods:
 async def test_the_task_beside_the_controller_records_what_prometheus_answers(
     site: Site, world: World, pool: AsyncEngine
 ) -> None:
-    decisions: list[Decision] = [enqueue("runs"), admit("runs", now=CREATED)]
-    await world.ledger.commit(plan(*decisions, now=CREATED), (), epoch=world.epoch, batch="1")
+    now = await world.ledger.now()
+    decisions: list[Decision] = [enqueue("runs"), admit("runs", now=now)]
+    await world.ledger.commit(plan(*decisions, now=now), (), epoch=world.epoch, batch="1")
 
     async def answer(request: web.Request) -> web.Response:
         query = str((await request.post())["query"])
@@ -159,7 +160,7 @@ async def test_what_is_wasted_is_the_sum_of_all_verdicts_of_the_attempt(site: Si
 
 
 async def test_admitted_attempts_that_hold_devices_are_judged(site: Site, world: World) -> None:
-    now = CREATED
+    now = await world.ledger.now()
     decisions: list[Decision] = [
         *(enqueue(name) for name in ("runs", "stops", "shrinks", "over")),
         *(admit(name, now=now) for name in ("runs", "stops", "shrinks", "over")),
