@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -13,6 +14,7 @@ from queuectl.api.http import unavailable
 from queuectl.api.requests import ALL, WORKLOADS, Endpoint, Parameter, Question
 from queuectl.api.schemas import Committed, NamedDocument
 from queuectl.api.view import AnswerSource, committed
+from queuectl.core.model.workload import StoredWorkload, WorkloadId
 from queuectl.ports.idle import RecordedUse, UseReadings, UseVerdict
 
 VERDICT: Final = Parameter(
@@ -77,11 +79,14 @@ class IdleRoutes:
         sight = self._source.sight()
         found = await self._source.ask(self._use.device_use())
         workloads = sight.state.workloads
-        # One that the state does not have was retired since.
-        rows = [row for row in found.verdicts if row.workload in workloads]
+        # Of another attempt, or of none: it was evicted, or is over, since the check.
+        rows = [row for row in found.verdicts if _is_held(row, workloads)]
         namespaces = {workloads[row.workload].ref.namespace for row in rows}
         allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
         wanted = question.values.get("verdict")
+        problem = found.problem
+        if problem is not None and not await question.caller.may("list", WORKLOADS):
+            problem = "the last check failed"
         items, others = [], 0
         for row in rows:
             if wanted is not None and row.finding.verdict != wanted:
@@ -93,11 +98,17 @@ class IdleRoutes:
         items.sort(key=lambda item: (-item.wasted_seconds, -item.idle_devices, item.namespace, item.name))
         return IdleReport(
             checked_at=found.checked_at,
-            problem=found.problem if allowed is ALL else found.problem and "the last check failed",
+            problem=problem,
             items=tuple(items),
             others=others,
             **committed(sight),
         )
+
+
+def _is_held(row: RecordedUse, workloads: Mapping[WorkloadId, StoredWorkload]) -> bool:
+    """Return whether the attempt that the verdict is about holds quota."""
+    workload = workloads.get(row.workload)
+    return workload is not None and workload.attempt is not None and workload.attempt.number == row.attempt
 
 
 def _item(row: RecordedUse, state: CommittedState) -> WorkloadUse:

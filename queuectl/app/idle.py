@@ -35,6 +35,9 @@ async def watch(settings: IdleSettings, pool: Pool, cluster: str, session: Sessi
             told(await check(records, session, prometheus, judged))
         except (LedgerUnavailable, LedgerRefused) as error:
             log.warning("verdicts about devices are not stored: %s", error)
+        except Exception:
+            # Nothing is decided by a check: what fails in one must not end the controller.
+            log.exception("a check of devices failed")
         await asyncio.sleep(settings.check_seconds)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import ssl
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,6 +17,7 @@ DEADLINE: Final = 30.0
 MOST_BYTES: Final = 64 << 20
 """Of one answer: some 100,000 devices."""
 _MOST_WORDS: Final = 300
+_TOKEN: Final = re.compile(rb"[!-~]+")
 
 
 class PrometheusFailed(Exception):
@@ -53,7 +55,7 @@ class Prometheus:
     async def _answer(self, expression: str) -> tuple[int, bytes]:
         headers = {}
         if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token.read_text().strip()}"
+            headers["Authorization"] = f"Bearer {_bearer_token(self._token)}"
         context = ssl.create_default_context(cafile=self._ca) if self._ca is not None else True
         async with (
             aiohttp.ClientSession(headers=headers) as session,
@@ -65,6 +67,14 @@ class Prometheus:
                 if len(body) > MOST_BYTES:
                     raise PrometheusFailed(f"an answer is over {MOST_BYTES >> 20} MiB")
             return response.status, bytes(body)
+
+
+def _bearer_token(file: Path) -> str:
+    """Raises PrometheusFailed, which does not show its content, and OSError."""
+    content = file.read_bytes().strip()
+    if _TOKEN.fullmatch(content) is None:
+        raise PrometheusFailed(_short(f"{file} is not a bearer token"))
+    return content.decode("ascii")
 
 
 def _samples(status: int, body: bytes) -> list[Sample]:
@@ -82,7 +92,7 @@ def _samples(status: int, body: bytes) -> list[Sample]:
             Sample({str(name): str(text) for name, text in one["metric"].items()}, float(one["value"][1]))
             for one in answer["data"]["result"]
         ]
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):
         raise PrometheusFailed(f"HTTP {status}: not an answer of Prometheus") from None
     return [one for one in found if math.isfinite(one.value)]
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from queuectl.core.model.workload import Phase
 from queuectl.ports.idle import DeviceUse, RecordedUse, UseFinding, UseVerdict
 from tests.unit.api.canned import CannedReadings, two_teams, workload
 from tests.unit.api.conftest import Rest, Serve
@@ -19,6 +20,17 @@ WHEN = datetime(2026, 1, 2, tzinfo=UTC)
 @pytest.fixture
 def readings() -> CannedReadings:
     readings = two_teams()
+    readings.commit(
+        workload(
+            "stuck",
+            5,
+            namespace="other",
+            kind="PyTorchJob",
+            cluster_queue="team-b",
+            phase=Phase.ADMITTED,
+            gpus=8,
+        )
+    )
     busy = UseFinding(UseVerdict.BUSY, 4, 1, 1.0, 0.8, 0.7)
     idle = UseFinding(UseVerdict.IDLE, 2, 2, 1.0, 0.0, 0.0)
     hang = UseFinding(UseVerdict.HANG, 8, 8, 0.95, 1.0, 0.01)
@@ -28,7 +40,11 @@ def readings() -> CannedReadings:
         [
             RecordedUse(workload("large", 2).id, 1, WHEN, None, busy, 60),
             RecordedUse(workload("small", 1).id, 1, WHEN, None, idle, 7200),
-            RecordedUse(workload("stuck", 5, namespace="other").id, 1, WHEN, None, hang, 10),
+            RecordedUse(
+                workload("stuck", 5, namespace="other", kind="PyTorchJob").id, 1, WHEN, None, hang, 10
+            ),
+            RecordedUse(workload("small", 1).id, 0, WHEN, None, idle, 10**6),
+            RecordedUse(workload("waits", 3).id, 1, WHEN, None, idle, 10**6),
             RecordedUse(workload("over", 9).id, 1, WHEN, None, idle, 10**6),
         ],
     )
@@ -41,7 +57,7 @@ async def rest(serve: Serve, readings: CannedReadings) -> Rest:
 
 
 async def test_what_wastes_most_comes_first(rest: Rest) -> None:
-    """What was retired since the check is left out."""
+    """What was evicted or retired since the check is left out."""
     found = await rest.get(PATH)
     items = [
         (one["name"], one["verdict"], one["idleDevices"], one["wastedSeconds"]) for one in found["items"]
@@ -65,6 +81,17 @@ async def test_a_tenant_sees_its_own_and_how_many_devices_are_idle_elsewhere(
     assert (found["others"], found["problem"]) == (8, "the last check failed")
     assert "stuck" not in json.dumps(found)
     assert (await rest.get(PATH, token="root"))["problem"] == "Prometheus: 10.1.2.3 refused"
+
+
+async def test_an_admin_reads_the_problem_where_one_namespace_has_all_verdicts(
+    serve: Serve, readings: CannedReadings
+) -> None:
+    found = readings.device_use.found
+    readings.device_use.found = found._replace(problem="Prometheus: refused", verdicts=found.verdicts[:1])
+    reviews = CannedReviews()
+    reviews.admin("root")
+    rest = await serve(readings, reviews)
+    assert (await rest.get(PATH, token="root"))["problem"] == "Prometheus: refused"
 
 
 async def test_a_verdict_that_does_not_exist_is_refused(rest: Rest) -> None:

@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 from queuectl.idle import prometheus
 from queuectl.idle.prometheus import Prometheus, PrometheusFailed, Sample
 
+LARGE = {"metric": {}, "value": [1.0, 10**400]}
 VECTOR = {"status": "success", "data": {"resultType": "vector", "result": []}}
 
 
@@ -58,6 +59,7 @@ async def test_samples_that_are_no_number_are_left_out(tmp_path: Path) -> None:
         (200, {"status": "success"}, "not an answer"),
         (200, {"status": "success", "data": {"resultType": "vector", "result": [7]}}, "not an answer"),
         (200, [], "not an answer"),
+        (200, {**VECTOR, "data": {"resultType": "vector", "result": [LARGE]}}, "not an answer"),
     ],
 )
 async def test_an_answer_that_is_not_whole_is_no_answer(status: int, body: Any, message: str) -> None:
@@ -97,3 +99,14 @@ async def test_a_server_that_is_silent_has_a_deadline(monkeypatch: pytest.Monkey
 async def test_a_token_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PrometheusFailed, match="missing"):
         await Prometheus("http://127.0.0.1:1", token=tmp_path / "missing").query("up")
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"two\nlines", b"secret\x00"], ids=["bytes", "lines", "NUL"]
+)
+async def test_a_token_that_is_none_is_an_error_and_is_not_shown(tmp_path: Path, content: bytes) -> None:
+    token = tmp_path / "token"
+    token.write_bytes(content)
+    with pytest.raises(PrometheusFailed) as failure:
+        await Prometheus("http://127.0.0.1:1", token=token).query("up")
+    assert str(failure.value) == f"{token} is not a bearer token"
