@@ -262,13 +262,17 @@ class Lanes:
         lane.pause = timer if counts else None
 
     def _denied(self, job: _Job, lane: _Lane, error: WriteDenied) -> float | None:
-        """A start that is denied repeatedly must not hold quota for ever: it is given up for some time."""
-        start = isinstance(job, Effect) and job.key.verb is Verb.START
-        if not start or lane.denials < _DENIED_TRIES:
+        """What is denied repeatedly must not hold quota for ever: a start is given up for some time, and a
+        write that a stop does not need is left out."""
+        settled = error.settled
+        if settled is None and isinstance(job, Effect) and job.key.verb is Verb.START:
+            settled = EffectSettled(job.key, Result.DENIED, detail=str(error))
+        if settled is None or lane.denials < _DENIED_TRIES:
             return self._retry_in(job, lane, error)
         assert isinstance(job, Effect)
-        log.warning("start of %s given up for some time: %s", job.workload.ref, error)
-        self._emit([EffectSettled(job.key, Result.DENIED, detail=str(error))])
+        text = "a write of the %s of %s is given up after %d denials: %s"
+        log.warning(text, job.key.verb, "/".join(job.workload.ref[:3]), lane.denials, error)
+        self._emit([settled])
         return None
 
     def _retry_in(self, job: _Job, lane: _Lane, error: ClusterUnavailable) -> float | None:

@@ -73,11 +73,17 @@ def _test_version(seen: Observation) -> Operation:
 
 def _test_stop_record(seen: Observation) -> Operation:
     """That no stop was recorded since: a start that arrives after the stop of its attempt is refused."""
-    record = seen.stopped.text if seen.stopped is not None else None
-    if record is not None and len(record) > MAX_STOPPED:
+    if tests_resource_version(seen):
         return _test(("metadata", "resourceVersion"), seen.resource_version)
     # For an API server, an absent field equals null.
+    record = seen.stopped.text if seen.stopped is not None else None
     return _test(("metadata", "annotations", STOPPED_ANNOTATION), record)
+
+
+def tests_resource_version(seen: Observation) -> bool:
+    """Whether a start is refused after any other write: what it relies on has no version of its own."""
+    long = seen.stopped is not None and len(seen.stopped.text) > MAX_STOPPED
+    return long or not (seen.annotated and seen.generation)
 
 
 def resume(kind: JobKind, effect: Effect, generation: int | None) -> list[Operation]:
@@ -159,6 +165,8 @@ class Write(NamedTuple):
 
     body: list[Operation]
     subresource: str = ""
+    only_records: bool = False
+    """The object is stopped without it."""
 
 
 def first_stop(kind: JobKind, effect: Effect) -> Write | None:
@@ -185,7 +193,7 @@ def next_stop(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
     if not seen.suspended or seen.reduced:
         return Write(_suspend(kind, effect, seen, obj))
     if record := _record(effect, seen, obj):
-        return Write(record)
+        return Write(record, only_records=True)
     if not kind.seen.asked or not kind.says_suspended(obj):
         return None
     return Write(_ask(kind, effect.workload.ref, seen.generation, obj), "status")
@@ -199,7 +207,7 @@ def _record(effect: Effect, seen: Observation, obj: Json) -> list[Operation]:
     """
     record = render_stop(effect)
     queued = queued_by(effect.workload) in (obj["metadata"].get("labels") or {})
-    known = seen.stopped is not None and seen.stopped.text == record
+    known = seen.stopped is not None and seen.stopped.text == record[: MAX_STOPPED + 1]  # as much as is read
     if known or not queued or not has_room(obj, STOPPED_ANNOTATION, record):
         return []
     patch = [_test(("metadata", "uid"), effect.workload.ref.uid), _test_version(seen)]
@@ -218,7 +226,7 @@ def held_back(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
     """The next write of the stop of a pod that its scheduling gate holds back; None: it is done."""
     seen = observation(kind, obj)
     record = [] if seen.finished or _superseded(effect, seen.admission) else _record(effect, seen, obj)
-    return Write(record) if record else None
+    return Write(record, only_records=True) if record else None
 
 
 def deletes(kind: JobKind, effect: Effect, obj: Json) -> bool:

@@ -127,10 +127,11 @@ class KubeCluster:
             return _done(effect, effect.observation.generation)
         if kind.scheduling_gate:
             return await self._delete(kind, effect)
-        write = patches.first_stop(kind, effect)
+        write, obj = patches.first_stop(kind, effect), None
         with _repeatable():
             for _ in range(_STOP_WRITES):
-                obj, doubt = await self._written(kind, ref, write)
+                with _record_denied(effect, write, obj):
+                    obj, doubt = await self._written(kind, ref, write)
                 if obj is None:
                     return _gone(effect)
                 write = patches.next_stop(kind, effect, obj)
@@ -152,7 +153,8 @@ class KubeCluster:
                     record = patches.held_back(kind, effect, obj)
                     if record is None:
                         return _done(effect, _generation(obj))
-                    _, doubt = await self._written(kind, ref, record)
+                    with _record_denied(effect, record, obj):
+                        _, doubt = await self._written(kind, ref, record)
                     if doubt is not None:
                         raise _again(doubt) from doubt
                     continue
@@ -387,14 +389,16 @@ def _generation(obj: Object) -> int | None:
 def _moved(effect: Effect, now: WorkloadObserved) -> bool:
     """A value that the patch tests has changed."""
     before = effect.observation
-    versioned = before.annotated and before.generation
     return (
         now.observation.generation != before.generation
         or (before.annotated and not now.observation.annotated)
         or now.observation.stopped != before.stopped
         or now.workload.queue != effect.workload.queue
         or queued_by(now.workload) != queued_by(effect.workload)
-        or (not versioned and now.observation.resource_version != before.resource_version)
+        or (
+            patches.tests_resource_version(before)
+            and now.observation.resource_version != before.resource_version
+        )
     )
 
 
@@ -407,6 +411,17 @@ def _repeatable() -> Iterator[None]:
         raise
     except ApiError as error:
         raise _again(error) from error
+
+
+@contextlib.contextmanager
+def _record_denied(effect: Effect, write: patches.Write | None, obj: Object | None) -> Iterator[None]:
+    """A record that is always denied must not hold quota: the start that it would keep back is denied too."""
+    try:
+        yield
+    except Forbidden as refusal:
+        if write is None or not write.only_records or obj is None:
+            raise
+        raise WriteDenied(str(refusal), _done(effect, _generation(obj))[0]) from refusal
 
 
 def _again(error: ApiError) -> ClusterUnavailable:

@@ -47,6 +47,11 @@ class WriteDenied(ClusterUnavailable):
     Nothing was changed. Repeating it may help once that has been corrected.
     """
 
+    def __init__(self, message: str, settled: EffectSettled | None = None) -> None:
+        super().__init__(message)
+        self.settled = settled
+        """What became of an effect that does not need the write; None: it needs it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:

@@ -12,7 +12,14 @@ import pytest
 import pytest_asyncio
 
 from queuectl.core.decisions import PodsToCount
-from queuectl.core.model.events import PodsCounted, PolicyObserved, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.model.events import (
+    EffectSettled,
+    PodsCounted,
+    PolicyObserved,
+    Result,
+    WorkloadGone,
+    WorkloadObserved,
+)
 from queuectl.core.model.policy import Condition, LocalQueueName
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import FlavorResource
@@ -23,7 +30,7 @@ from queuectl.kube.errors import NotFound, TooManyRequests
 from queuectl.kube.session import api_path, cluster_id
 from queuectl.kube.sources import sources
 from queuectl.kube.statuses import QueueStatuses
-from queuectl.ports.cluster import ClusterUnavailable, Notice
+from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
 from tests.doubles.faults import Action, Fault, Faults
 from tests.integration.kube.sites import (
     AT,
@@ -431,6 +438,27 @@ async def test_a_write_is_retried_later_after_a_server_error(flawed: Flawed, cod
         await site.cluster.start(effect(obj))
     assert caught.value.retry_after == (7 if code == 429 else None)
     assert (await site.cluster.start(effect(obj)))[0].result is Result.DONE
+
+
+async def test_a_stop_does_not_need_the_record_on_an_object_that_is_suspended(flawed: Flawed) -> None:
+    """A policy that denies its start denies that too: its quota must not be held until the policy changes."""
+    site, faults = flawed
+    stop = effect(await site.job("unrecorded"), verb=Verb.STOP)
+    faults.add(Fault(Action.REFUSE, verb="patch", name="unrecorded", code=403))
+    with pytest.raises(WriteDenied) as denied:
+        await site.cluster.stop(stop)
+    assert denied.value.settled == EffectSettled(stop.key, Result.DONE, 1)
+    assert (await site.cluster.stop(stop))[0].result is Result.DONE
+
+
+async def test_a_stop_of_an_object_that_runs_needs_its_write(flawed: Flawed) -> None:
+    site, faults = flawed
+    await site.cluster.start(effect(await site.job("needed")))
+    stop = effect(await site.session.get(jobs("needed")), verb=Verb.STOP)
+    faults.add(Fault(Action.REFUSE, verb="patch", name="needed", code=403))
+    with pytest.raises(ClusterUnavailable) as denied:
+        await site.cluster.stop(stop)
+    assert not isinstance(denied.value, WriteDenied)
 
 
 async def test_nothing_counts_as_dead_while_reads_fail(flawed: Flawed) -> None:

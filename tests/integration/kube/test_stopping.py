@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from queuectl.core.model.events import Result, WorkloadObserved
 from queuectl.core.model.workload import Verb
+from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kube.cluster import SILENT_COUNTS, UNHEARD_COUNTS, KubeCluster
 from queuectl.kube.session import JSON_PATCH
 from queuectl.ports.cluster import ClusterUnavailable
@@ -156,6 +157,18 @@ async def test_a_start_of_a_job_that_lost_its_annotations_is_refused_and_not_den
     assert isinstance(event, WorkloadObserved)
     assert not event.observation.annotated
     assert (await site.cluster.start(effect(bare)))[0].result is Result.DONE
+
+
+async def test_a_start_is_refused_and_not_denied_where_a_record_too_long_to_compare_changes(
+    site: Site,
+) -> None:
+    obj = await site.job("long", annotations={STOPPED_ANNOTATION: "x" * 5_000})
+    now = await site.session.patch(
+        jobs("long"), {"metadata": {"annotations": {STOPPED_ANNOTATION: "x" * 5_001}}}
+    )
+    settled, event = await site.cluster.start(effect(obj))
+    assert (settled.result, type(event)) == (Result.REFUSED, WorkloadObserved)
+    assert (await site.cluster.start(effect(now)))[0].result is Result.DONE
 
 
 # --- what counts as quiet

@@ -148,7 +148,7 @@ class JobCluster:
         self.emit: Callable[[Iterable[Event]], None] = lambda events: None
         self.unavailable = 0
         self.denies: str | None = None
-        """Name of a workload for which the API server denies the start."""
+        """Name of a workload for which the API server denies the start, and the record of a stop."""
         self.denials: int | None = None
         """How many starts are denied before one is accepted; None: all."""
         self.refuses_status_of = ""
@@ -261,6 +261,9 @@ class JobCluster:
         job = self.jobs.get(effect.key.workload)
         if job is None:
             return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.key.workload)
+        done = EffectSettled(effect.key, Result.DONE, job.generation)
+        if self.denies == effect.workload.ref.name and job.suspended:
+            raise WriteDenied("policy x says no", done)
         if not job.suspended:
             job.suspended, job.generation, job.pods = True, job.generation + 1, 0
             why = effect.eviction.reason.code if effect.eviction is not None else None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.model.policy import ResourceFlavor, Toleration
+from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
     Effect,
     EffectKey,
+    Eviction,
     PodSetAssignment,
     Verb,
     WorkloadId,
@@ -387,6 +390,20 @@ def test_a_stop_writes_nothing_on_a_suspended_object_that_has_left_its_queue() -
     kind, effect = JOB_KINDS["Job"], _effect(obj, "Job", _attempt())
     obj["metadata"]["labels"] = {}
     assert next_stop(kind, effect, obj) is None
+
+
+def test_a_record_of_a_stop_that_is_longer_than_what_is_read_is_written_once() -> None:
+    """Else the stop of an attempt with very many resources never ended, and its quota stayed held."""
+    kind, obj = JOB_KINDS["Job"], job()
+    resources = [f"vendor{number}.example.com/{'x' * 60}" for number in range(60)]
+    flavors, requests = (tuple((name, value) for name in resources) for value in ("spot", 1))
+    attempt = _attempt(_pod_set(requests=requests, flavors=flavors))
+    eviction = Eviction(reason=Reason(code=Code.PREEMPTED), at=attempt.admitted_at)
+    effect = replace(_effect(obj, "Job", attempt), eviction=eviction)
+    stopped = with_its_stop(kind, effect, obj)
+    assert len(stopped["metadata"]["annotations"][STOPPED_ANNOTATION]) > 4_001
+    write = next_stop(kind, effect, stopped)
+    assert write is None or write.subresource == "status"
 
 
 def test_special_characters_in_json_pointers_are_escaped() -> None:
