@@ -59,7 +59,7 @@ async def check(
     try:
         if holders:
             samples = await device_samples(prometheus, judged.rules)
-            pods = await _pods(session)
+            pods = await pods_by_workload(session)
     except (PrometheusFailed, ApiError, ClusterUnavailable) as error:
         problem = f"{'Prometheus' if isinstance(error, PrometheusFailed) else 'the API server'}: {error}"
         log.warning("the use of devices is not known: %s", problem)
@@ -84,7 +84,7 @@ def _finding(
     return finding_of(holder.devices, found, judged.rules)
 
 
-async def _pods(session: Session) -> dict[WorkloadId, list[PodName]]:
+async def pods_by_workload(session: Session) -> dict[WorkloadId, list[PodName]]:
     """The pods of each workload, by the label that its start puts on them. Raises ApiError."""
     found = defaultdict[WorkloadId, list[PodName]](list)
     async for page in session.pages(

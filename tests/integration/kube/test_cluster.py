@@ -25,6 +25,7 @@ from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Verb, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
+from queuectl.idle.check import pods_by_workload
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound, TooManyRequests
 from queuectl.kube.session import api_path, cluster_id
@@ -516,3 +517,18 @@ async def _pod(
             "spec": {"containers": [{"name": "c", "image": "i"}], **({"nodeName": node} if node else {})},
         },
     )
+
+
+async def test_the_pods_of_workloads_are_listed_by_the_label_of_their_start(site: Site) -> None:
+    """By their metadata alone, for what reads their GPUs."""
+    containers = [{"name": "main", "image": "registry.example/none"}]
+    for name, labels in (("uses-0", "use"), ("uses-1", "use"), ("other", "other-use"), ("of-nobody", None)):
+        metadata: dict[str, Any] = {"name": name}
+        if labels is not None:
+            metadata["labels"] = {"queuectl.dev/workload": labels}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
+        await site.create(api_path("", "v1", "pods", NAMESPACE), pod)
+    found = await pods_by_workload(site.session)
+    assert sorted(found[WorkloadId("use")]) == [(NAMESPACE, "uses-0"), (NAMESPACE, "uses-1")]
+    assert found[WorkloadId("other-use")] == [(NAMESPACE, "other")]
+    assert "of-nobody" not in [name for pods in found.values() for _, name in pods]
