@@ -47,7 +47,7 @@ class JobRequest:
     pool: str | None = None
     """Value of the node label `queuectl.dev/pool`; None: any flavor."""
     interactive: bool = False
-    """A pod to work in with `kubectl exec`; without a command it waits until it is deleted."""
+    """A pod to work in with `queuectl exec`; without a command it waits until it is deleted."""
     slurm: bool = False
     """Whether the command expects the environment of Slurm."""
 

@@ -129,7 +129,7 @@ _FLAGS: Final = (
         "--interactive",
         is_flag=True,
         default=None,
-        help="A pod to work in, in the place of a Job: it waits for `kubectl exec`.",
+        help="A pod to work in, in the place of a Job: it waits for `queuectl exec`.",
     ),
 )
 

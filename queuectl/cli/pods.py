@@ -69,10 +69,14 @@ def exec_(
     queuectl exec job/train -- nvidia-smi
     """
     found, pods = _pods_of(options, workload, namespace)
-    running = [one for one in pods if (one.get("status") or {}).get("phase") == "Running"]
+    running = [one for one in pods if _phase(one) == "Running"]
     if not running:
         raise NotGood(f"{_title(found)}: none of its {len(pods)} pods runs")
-    words = ["exec", "-n", found["namespace"], "--stdin", _chosen(running, pod)]
+    chosen = _chosen(pods if pod is not None else running, pod)
+    if chosen not in map(_name, running):
+        phase = next(_phase(one) for one in pods if _name(one) == chosen)
+        raise NotGood(printable(f"{_title(found)}: its pod {chosen} does not run: it is {phase}"))
+    words = ["exec", "-n", found["namespace"], "--stdin", chosen]
     words += ["--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else []
     words += ["--container", container] if container is not None else []
     program = click.get_current_context().meta.get(PROGRAM) or ("sh",)
@@ -111,6 +115,10 @@ def _title(found: Document) -> str:
 
 def _name(pod: Document) -> str:
     return str(pod["metadata"]["name"])
+
+
+def _phase(pod: Document) -> str:
+    return str((pod.get("status") or {}).get("phase") or "Unknown")
 
 
 def _selector(found: Document) -> str:

@@ -191,7 +191,7 @@ def _say_how_to_enter(made: Document) -> None:
     name, namespace = made["name"], made["namespace"]
     text = (
         f"`queuectl wait pod/{name} -n {namespace} --for started`, then "
-        f"`kubectl exec -it {name} -n {namespace} -- sh` opens a shell in it. "
+        f"`queuectl exec pod/{name} -n {namespace}` opens a shell in it. "
         f"`queuectl cancel pod/{name} -n {namespace}` ends it."
     )
     click.echo(printing.printable(text), err=True)

@@ -266,7 +266,7 @@ def test_an_interactive_pod_is_gated_and_the_command_to_enter_it_is_printed(
     result = with_pods(*flags.split())
     assert result.exit_code == 0, result.stderr
     assert result.stdout == "Pod default/debug: created in LocalQueue main\n"
-    assert "`kubectl exec -it debug -n default -- sh`" in result.stderr
+    assert "`queuectl exec pod/debug -n default`" in result.stderr
     ((path, pod),) = cluster.writes
     assert path == "/api/v1/namespaces/default/pods"
     assert pod["spec"]["schedulingGates"] == [{"name": "queuectl.dev/admission"}]

@@ -159,6 +159,8 @@ def test_a_command_runs_in_the_first_pod_that_runs(ask: Run, cluster: Cluster, k
     result = ask("exec", "job/small", "-n", "default", "--pod", "other")
     assert result.exit_code == 1
     assert "other is none of its pods" in result.stderr
+    result = ask("exec", "job/small", "-n", "default", "--pod", "small-0")
+    assert "Job default/small: its pod small-0 does not run: it is Pending" in result.stderr
 
 
 def test_a_workload_without_pods_says_why(ask: Run, cluster: Cluster, kubectl: list[str]) -> None:
