@@ -28,9 +28,9 @@ _ANSWER_TIMEOUT: Final = 15.0
 """Seconds until a silent server is given up; more than every limit that the server enforces itself."""
 _IDLE_TIMEOUT: Final = 10.0
 _CHUNK: Final = 1000
-FEW_ROWS: Final = 200
-"""Rows that a server of REST takes between two turns of other requests: some 20 ms."""
 """Rows fetched at a time."""
+FEW_ROWS: Final = 200
+"""Rows that a server of REST takes between two turns of other requests: some 10 ms."""
 
 # By SQLSTATE, a class of two characters or a whole code (the longer match counts).
 _NOT_ALLOWED: Final = ("28",)  # password, pg_hba.conf
