@@ -1,7 +1,6 @@
 """Why a workload waits, runs or was evicted: what binds, what is ahead, what holds quota, what helps. Pure.
 
-Computed once from a committed state, with all names; `Explanation.to` leaves those that a caller may see. The
-story of a workload is made from its last decisions and the writes that they requested.
+Computed once from a committed state, with all names; `Explanation.to` leaves those that a caller may see.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any, Final, TypeVar
 
 from queuectl.answers.origins import origin_of_request
 from queuectl.answers.state import CommittedState
-from queuectl.core.entries import WorkloadEvent
 from queuectl.core.features.pods_ready import ClockName, readiness_rules, running_clock
 from queuectl.core.model.policy import ClusterQueue, PreemptionPolicy
 from queuectl.core.model.reasons import Code, Limit, Reason, named_in, redacted
@@ -22,7 +20,7 @@ from queuectl.core.model.resources import FlavorResource, format_amount
 from queuectl.core.model.workload import ConfigKey, ObjectRef, Phase, StoredWorkload
 from queuectl.core.quota.shares import dominant_share, shares_fairly
 from queuectl.core.quota.tree import limits
-from queuectl.ports.reader import DecisionRow, EffectRow, StoryRows
+from queuectl.ports.reader import DecisionRow
 
 AHEAD: Final = 3
 """How many of the workloads before it in the pending queue are named."""
@@ -546,54 +544,3 @@ def _too_large(reason: Reason) -> str:
         # It is the sum of what is below: the cohort itself may have none.
         field = f"the quota in {reason.node}"
     return f"{text}Request at most {most} {reason.resource} in all, or have {field} raised by {short}."
-
-
-STORY_LIMIT: Final = 20
-"""Remarks of one story, and decisions that are read for it."""
-_DETAILS: Final = (
-    ("queue", "LocalQueue {}"),
-    ("clusterQueue", "ClusterQueue {}"),
-    ("outcome", "{}"),
-    ("detail", "{}"),
-)
-"""What a decision without a reason says instead."""
-
-_Place = tuple[datetime, float, int]
-"""Sort key: time; then the sequence of the decision, because commits may have equal times; then the step."""
-
-
-def remarks(rows: StoryRows, caller: Visibility) -> list[WorkloadEvent]:
-    """The last STORY_LIMIT remarks, oldest first, with the names that the caller may see."""
-    decided_at = {row.sequence: row.now for row in rows.decisions}
-    placed: list[tuple[_Place, WorkloadEvent]] = [
-        ((row.now, row.sequence, 0), WorkloadEvent(row.now, "decided", _decision(caller.decision(row))))
-        for row in rows.decisions
-    ]
-    for effect in rows.effects:
-        write = f"{effect.verb} of attempt {effect.attempt}"
-        steps = _steps(effect, decided_at[effect.sequence])
-        placed += [(place, WorkloadEvent(place[0], what, write)) for place, what in steps]
-    placed.sort(key=lambda pair: pair[0])
-    return [remark for _, remark in placed[-STORY_LIMIT:]]
-
-
-def _steps(effect: EffectRow, requested_at: datetime) -> Iterator[tuple[_Place, str]]:
-    yield (requested_at, effect.sequence, 1), "requested"
-    # Before the decisions of the commit that acknowledges it: those have higher sequences.
-    if effect.acknowledged_at is not None:
-        yield (effect.acknowledged_at, effect.sequence, 2), "acknowledged"
-    # After the decision that withdraws it, which has the same time.
-    if effect.withdrawn_at is not None:
-        yield (effect.withdrawn_at, float("inf"), 2), "withdrawn"
-
-
-def _decision(row: DecisionRow) -> str:
-    """Such as `Evicted, attempt 1: Preempted (InClusterQueue) by default/Job/urgent`."""
-    text = row.verdict
-    if row.attempt is not None:
-        text += f", attempt {row.attempt}"
-    if row.reason is not None:
-        return f"{text}: {row.reason.message}"
-    details = (form.format(row.payload[key]) for key, form in _DETAILS if row.payload.get(key))
-    why = ", ".join(details)
-    return f"{text}: {why}" if why else text

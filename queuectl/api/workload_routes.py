@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from queuectl.answers.explanation import STORY_LIMIT, Explanation, Visibility, as_of, explain, remarks
+from queuectl.answers.explanation import Explanation, Visibility, as_of, explain
 from queuectl.answers.outcomes import WorkloadEnd, end_of
 from queuectl.answers.state import OVER, CommittedState, in_parts
+from queuectl.answers.story import STORY_LIMIT, remarks
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller, Cursor, Endpoint, Question

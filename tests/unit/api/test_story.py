@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from queuectl.answers.explanation import STORY_LIMIT, Visibility, remarks
+from queuectl.answers.explanation import Visibility
+from queuectl.answers.story import STORY_LIMIT, remarks
 from queuectl.core.entries import story
 from queuectl.core.model.workload import Verb
 from queuectl.ports.reader import DecisionRow, EffectRow, StoryRows
