@@ -90,6 +90,8 @@ def observe(
         annotations = mapping(metadata, "annotations", "metadata")
     except BadField:
         return None
+    if kind.scheduling_gate:
+        honoured = OWN  # of a pod, the gate checks no other label
     names = [_short(metadata.get(key), MAX_NAME) for key in ("namespace", "name", "uid")]
     queue = _short(first(honoured.queue, labels), MAX_NAME)
     if queue is None or None in names:

@@ -189,6 +189,18 @@ def test_only_pods_with_the_label_of_the_gate_are_watched() -> None:
     assert selection(BUILT_IN["Job"], KUEUES_TOO) == {}
 
 
+def test_kueues_labels_have_no_effect_on_a_pod() -> None:
+    """The gate does not check of a pod whether its user may use the class that Kueue's label names."""
+    obj = pod()
+    obj["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "urgent"
+    seen = observe(POD, obj, KUEUES_TOO)
+    assert seen is not None
+    assert seen.workload.priority_class is None
+    queue = obj["metadata"]["labels"].pop("queuectl.dev/queue-name")
+    obj["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = queue
+    assert observe(POD, obj, KUEUES_TOO) is None
+
+
 def test_the_webhook_gates_a_pod_beside_other_gates_and_leaves_one_that_is_gated_or_bound() -> None:
     bare = pod(gates=())
     del bare["metadata"]["labels"]["queuectl.dev/gated"]
