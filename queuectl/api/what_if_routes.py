@@ -492,13 +492,13 @@ def _planned_objects(
                 found.append(PlannedObject(object=name, change=PlannedChange.DELETED, fields=()))
         elif before is None:
             found.append(PlannedObject(object=name, change=PlannedChange.CREATED, fields=()))
-        elif fields := _changed_fields(with_defaults(one.key, before), json.loads(one.spec)):
+        elif fields := _changed_fields(*(with_defaults(one.key, spec) for spec in (before, one.spec))):
             found.append(PlannedObject(object=name, change=PlannedChange.CHANGED, fields=fields))
     return tuple(found)
 
 
 def _changed_fields(before: Any, after: Any) -> tuple[PlannedField, ...]:
-    old, new = dict(_leaves("spec", before)), dict(_leaves("spec", after))
+    old, new = dict(_leaves("", before)), dict(_leaves("", after))
     changed = (path for path in {**old, **new} if old.get(path) != new.get(path))
     return tuple(
         PlannedField(field=path, before=old.get(path), after=new.get(path))
@@ -510,7 +510,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
     """Yield the values that are no objects, by path. Items of a list go by name, if they have one."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
-            yield from _leaves(f"{path}.{name}", inner)
+            yield from _leaves(f"{path}.{name}" if path else name, inner)
     elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
         for number, inner in enumerate(value):
             yield from _leaves(f"{path}[{inner.get('name', number)}]", inner)

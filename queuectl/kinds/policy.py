@@ -199,10 +199,10 @@ def parse_policy(key: ConfigKey, spec: str) -> Policy:
 
 
 def with_defaults(key: ConfigKey, spec: str) -> Any:
-    """The content of a spec of the ledger, with the defaults of this version; as it is, if not valid."""
-    content = json.loads(spec)
+    """The object of a spec of the ledger, with the defaults of this version; as it is, if not valid."""
+    content = _whole(key, json.loads(spec))
     try:
-        return json.loads(_canonical(_validated(key, _whole(key, content))))
+        return _whole(key, json.loads(_canonical(_validated(key, content))))
     except BadPolicy:
         return content
 

@@ -128,6 +128,13 @@ async def test_a_plan_names_the_objects_and_fields_that_change(serve: Serve) -> 
     assert (await planned(rest, {"objects": [same]}))["objects"] == []
 
 
+async def test_a_plan_names_fields_of_a_priority_class_as_its_object_has_them(serve: Serve) -> None:
+    rest = await serve(ledger())
+    found = {"kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 60}
+    (changed,) = (await planned(rest, {"objects": [found]}))["objects"]
+    assert changed["fields"] == [{"field": "value", "before": "50", "after": "60"}]
+
+
 async def test_a_plan_says_which_workloads_are_stranded_and_which_queues_stop(serve: Serve) -> None:
     rest = await serve(ledger())
     gone = {"deleted": [{"kind": "ResourceFlavor", "metadata": {"name": "a100"}}]}
