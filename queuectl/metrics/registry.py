@@ -209,3 +209,4 @@ class Metrics(Requesting):
         self._reports.sampled = self._health.sampled = None
         self._reports.reports = {}
         self._capacity.flavors = ()
+        self.devices_used(())

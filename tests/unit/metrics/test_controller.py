@@ -381,9 +381,11 @@ def test_series_of_queues_and_sources_end_when_a_leader_steps_down_and_counters_
     metrics.observe(replace(PROBES, silence=lambda: {"Job": 3.0}))
     metrics.reported((), [report("team-a", pending=2)], ())
     metrics.committed(plan(Admit(attempt("team-a"), REF)), seconds=0.01, sequence=1)
+    metrics.devices_used([("team-a", UseFinding(UseVerdict.IDLE, 4, 4))])
     assert any('cluster_queue="team-a"' in line and "pending" in line for line in lines(metrics))
     assert any('kind="Job"' in line for line in lines(metrics))
     metrics.stepped_down()
+    assert not [line for line in lines(metrics) if line.startswith(("queuectl_judged", "queuectl_idle"))]
     assert not any('cluster_queue="team-a"' in line and "pending" in line for line in lines(metrics))
     assert not any('kind="Job"' in line for line in lines(metrics))
     assert 'queuectl_admissions_total{cluster_queue="team-a"} 1.0' in lines(metrics)
