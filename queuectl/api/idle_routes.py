@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -11,7 +12,7 @@ from pydantic import Field
 from queuectl.answers.state import CommittedState
 from queuectl.api import schemas
 from queuectl.api.http import unavailable
-from queuectl.api.requests import ALL, WORKLOADS, Endpoint, Parameter, Question
+from queuectl.api.requests import ALL, WORKLOADS, Allowed, Endpoint, Parameter, Question
 from queuectl.api.schemas import Committed, NamedDocument
 from queuectl.api.view import AnswerSource, committed
 from queuectl.core.model.workload import StoredWorkload, WorkloadId
@@ -83,26 +84,30 @@ class IdleRoutes:
         rows = [row for row in found.verdicts if _is_held(row, workloads)]
         namespaces = {workloads[row.workload].ref.namespace for row in rows}
         allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
-        wanted = question.values.get("verdict")
         problem = found.problem
         if problem is not None and not await question.caller.may("list", WORKLOADS):
             problem = "the last check failed"
-        items, others = [], 0
-        for row in rows:
-            if wanted is not None and row.finding.verdict != wanted:
-                continue
-            if allowed is ALL or workloads[row.workload].ref.namespace in allowed:
-                items.append(_item(row, sight.state))
-            else:
-                others += row.finding.idle_devices
-        items.sort(key=lambda item: (-item.wasted_seconds, -item.idle_devices, item.namespace, item.name))
+        wanted = question.values.get("verdict")
+        if wanted is not None:
+            rows = [row for row in rows if row.finding.verdict == wanted]
+        items, others = await asyncio.to_thread(_items, rows, sight.state, allowed)
         return IdleReport(
-            checked_at=found.checked_at,
-            problem=problem,
-            items=tuple(items),
-            others=others,
-            **committed(sight),
+            checked_at=found.checked_at, problem=problem, items=items, others=others, **committed(sight)
         )
+
+
+def _items(
+    rows: Iterable[RecordedUse], state: CommittedState, allowed: Allowed
+) -> tuple[tuple[WorkloadUse, ...], int]:
+    """Those that the caller may read, and how many devices of all others are idle or hang."""
+    items, others = [], 0
+    for row in rows:
+        if allowed is ALL or state.workloads[row.workload].ref.namespace in allowed:
+            items.append(_item(row, state))
+        else:
+            others += row.finding.idle_devices
+    items.sort(key=lambda item: (-item.wasted_seconds, -item.idle_devices, item.namespace, item.name))
+    return tuple(items), others
 
 
 def _is_held(row: RecordedUse, workloads: Mapping[WorkloadId, StoredWorkload]) -> bool:

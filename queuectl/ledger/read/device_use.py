@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.model.workload import WorkloadId
 from queuectl.ledger import tables as t
-from queuectl.ledger.pool import ledger_call, reading
+from queuectl.ledger.pool import FEW_ROWS, ledger_call, reading, stream
 from queuectl.ledger.tables import SCHEMA
 from queuectl.ports.idle import DeviceUse, RecordedUse, UseFinding, UseVerdict
 
@@ -37,10 +37,11 @@ class LedgerDeviceUseReadings:
         last = select(check.checked_at, check.problem).where(check.cluster_id == self._cluster)
         async with reading(self._pool) as connection:
             found = (await connection.execute(last)).one_or_none()
-            rows = (await connection.execute(_IN_FORCE, {"cluster": self._cluster})).all()
+            rows = stream(connection, _IN_FORCE, {"cluster": self._cluster}, FEW_ROWS)
+            verdicts = [_recorded(*row) async for row in rows]
         if found is None:
             return DeviceUse(None, None, [])
-        return DeviceUse(found.checked_at, found.problem, [_recorded(*row) for row in rows])
+        return DeviceUse(found.checked_at, found.problem, verdicts)
 
 
 def _recorded(workload: str, attempt: int, since: object, verdict: str, *rest: object) -> RecordedUse:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from queuectl.api import idle_routes
 from queuectl.core.model.workload import Phase
 from queuectl.ports.idle import DeviceUse, RecordedUse, UseFinding, UseVerdict
 from tests.unit.api.canned import CannedReadings, two_teams, workload
@@ -101,3 +104,16 @@ async def test_a_verdict_that_does_not_exist_is_refused(rest: Rest) -> None:
 async def test_before_the_first_check_there_is_nothing(serve: Serve) -> None:
     found = await (await serve(two_teams())).get(PATH)
     assert (found["checkedAt"], found["items"]) == (None, [])
+
+
+async def test_items_are_made_beside_the_event_loop(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, item = set(), idle_routes._item
+
+    def recorded(*values: Any) -> idle_routes.WorkloadUse:
+        threads.add(threading.current_thread())
+        return item(*values)
+
+    monkeypatch.setattr(idle_routes, "_item", recorded)
+    assert len((await rest.get(PATH))["items"]) == 3
+    assert threads
+    assert threading.current_thread() not in threads
