@@ -16,7 +16,7 @@ from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound
 from queuectl.kube.session import JSON_PATCH, api_path
-from queuectl.ports.cluster import ClusterUnavailable
+from queuectl.ports.cluster import ClusterUnavailable, WriteDenied
 from tests.doubles.faults import Action, Fault
 from tests.integration.kube.sites import NAMESPACE, SITES, Site, effect
 from tests.job_kinds import JOB_KINDS
@@ -128,6 +128,19 @@ async def test_a_condition_that_is_refused_for_good_does_not_keep_a_pod_running(
     settled, _ = await KubeCluster(site.session, KINDS).stop(stop)
     assert settled.result is Result.DONE
     assert (await site.session.get(pods("unmarked")))["metadata"]["deletionTimestamp"]
+
+
+async def test_a_record_that_is_denied_for_good_does_not_hold_the_quota_of_a_pod_that_waits(
+    site: Site,
+) -> None:
+    assert site.faults is not None
+    stop = effect(await _created(site, "unrecorded"), "Pod", verb=Verb.STOP, kinds=KINDS)
+    site.faults.add(Fault(Action.REFUSE, "patch", "pods", code=403))
+    with pytest.raises(WriteDenied) as denied:
+        await KubeCluster(site.session, KINDS).stop(stop)
+    assert denied.value.settled is not None
+    assert denied.value.settled.result is Result.DONE
+    assert "deletionTimestamp" not in (await site.session.get(pods("unrecorded")))["metadata"]
 
 
 async def test_a_pod_that_has_the_name_now_is_not_deleted(site: Site) -> None:
