@@ -1,10 +1,11 @@
 // What the nodes of each flavor have, and what pending pods wait for.
-import { amount, amounts, counted, grouped, isDevice } from "../format.js";
+import { amount, amounts, counted, grouped, hours, isDevice } from "../format.js";
 import { html } from "../lib.js";
-import { Asked, Badge, Empty, Heading, Panel, QueueLink, Stack, Table } from "../parts.js";
+import { Asked, Badge, Empty, Heading, Panel, QueueLink, Stack, Table, Time, WorkloadName } from "../parts.js";
 import { useRest } from "../rest.js";
 
 const EVERY = 5000;
+const VERDICTS = { Busy: "ok", Sparse: "calm", Idle: "bad", Hang: "bad", Unknown: "calm", Exempt: "calm" };
 
 export function Capacity({ asOf }) {
   const capacity = useRest("capacity", { limit: 100, asOf }, { every: asOf ? 0 : EVERY });
@@ -13,7 +14,23 @@ export function Capacity({ asOf }) {
     <${Asked} of=${capacity} rows=${6}>${(page) => (page.items.length
       ? page.items.map((one) => html`<${Flavor} key=${one.flavor ?? ""} of=${one} />`)
       : html`<${Empty}>No nodes are known, or you may not read any ResourceFlavor.<//>`)}<//>
-    <${Asked} of=${demand}>${(page) => html`<${Demand} items=${page.items} />`}<//>`;
+    <${Asked} of=${demand}>${(page) => html`<${Demand} items=${page.items} />`}<//>
+    ${!asOf && html`<${Idle} />`}`;
+}
+
+/** Nothing where the controller does not read what GPUs do. */
+function Idle() {
+  const idle = useRest("idle", {}, { every: 60_000 });
+  if (!idle.data?.checkedAt) return null;
+  const { items, others, checkedAt, problem } = idle.data;
+  const rows = items.filter((one) => one.idleDevices > 0);
+  return html`<${Panel} title="Idle GPUs" note=${html`of admitted workloads, checked <${Time} at=${checkedAt} />`}>
+    ${problem && html`<p class="notice wait">${problem}</p>`}
+    ${rows.length ? html`<${Table} label="Idle GPUs" columns=${[["Workload", "grow"], ["User", ""], ["Verdict", ""], ["GPUs", "number"], ["Idle", "number"], ["GPU-hours lost", "number"]]}>
+      ${rows.slice(0, 200).map((one) => html`<tr><td class="grow"><${WorkloadName} of=${one} /></td><td>${one.submitter ?? "–"}</td><td><${Badge} tone=${VERDICTS[one.verdict]}>${one.verdict}<//></td><td class="number">${grouped(one.devices)}</td><td class="number">${grouped(one.idleDevices)}</td><td class="number">${hours("", one.wastedSeconds / 3600)}</td></tr>`)}
+    <//>` : html`<${Empty}>No GPU of a workload shown to you is known to be idle.<//>`}
+    ${others > 0 && html`<p class="soft">${counted(others, "more idle GPU")} where you may not list workloads</p>`}
+  <//>`;
 }
 
 function Flavor({ of }) {

@@ -55,6 +55,7 @@ def serving(
             cursor_key=KEY,
             identify=identify,
             changes=changes,
+            device_use=readings.device_use,
         )
         runner = web.AppRunner(app, shutdown_timeout=0.5)  # pages follow decisions for 25 s
         await runner.setup()

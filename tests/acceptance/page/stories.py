@@ -16,6 +16,7 @@ from queuectl.core.model.capacity import (
 )
 from queuectl.core.model.reasons import Code, Limit, PreemptionCause, Reason
 from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload
+from queuectl.ports.idle import DeviceUse, RecordedUse, UseFinding, UseVerdict
 from queuectl.ports.reader import Held
 from tests.unit.api.canned import (
     EPOCH_START,
@@ -56,7 +57,7 @@ def of(team: str, name: str, arrival: int, **more: object) -> StoredWorkload:
 
 
 def busy() -> CannedReadings:
-    """team-a borrows 4 GPUs of team-b; one of its workloads was preempted and waits, one can never run."""
+    """team-a borrows 4 GPUs of team-b and leaves 3 idle. One workload was preempted, one can never run."""
     readings = queues(*TEAMS)
     running = of("team-a", "train", 1, gpus=12, phase=Phase.ADMITTED)
     waiting = of("team-a", "evaluate", 2, gpus=None, reason=IN_TREE)
@@ -92,6 +93,15 @@ def busy() -> CannedReadings:
         Held("team-a", "a100", GPU, 12, EPOCH_START, None),
         Held("team-b", "a100", GPU, 4, EPOCH_START + timedelta(seconds=4), None),
     ]
+    busy, hang = UseFinding(UseVerdict.BUSY, 12, 3), UseFinding(UseVerdict.HANG, 4, 4)
+    readings.device_use.found = DeviceUse(
+        EPOCH_START,
+        None,
+        [
+            RecordedUse(running.id, 1, EPOCH_START, None, busy, 5400),
+            RecordedUse(owner.id, 1, EPOCH_START, None, hang, 60),
+        ],
+    )
     readings.demand(
         ClusterQueueDemand(
             "team-a",

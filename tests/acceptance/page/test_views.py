@@ -28,7 +28,7 @@ VIEWS: Final = {
     "decisions": "evaluate",
     "preemptions": "InCohortReclamation",
     "lending": "ClusterQueue/team-b",
-    "capacity": "no nodes",
+    "capacity": "Idle GPUs",
     "quote": "The answer appears here",
     "plan": "The answer appears here",
 }
@@ -63,6 +63,17 @@ def test_a_view_shows_its_data_fits_the_screen_and_is_accessible(
         assert violations(page) == [], (address, size, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
     assert page.title().endswith("queuectl")
+
+
+def test_capacity_shows_which_workloads_leave_gpus_idle(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/capacity")
+    rows = page.get_by_role("region", name="Idle GPUs").get_by_role("row")
+    expect(rows).to_have_count(3)
+    cells = [rows.nth(number).get_by_role("cell").all_inner_texts() for number in (1, 2)]
+    assert [(one[0].replace("\n", ""), *one[2:]) for one in cells] == [
+        ("team-a/job/train", "Busy", "12", "3", "1.5"),
+        ("team-b/job/owner", "Hang", "4", "4", "0.02"),
+    ]
 
 
 @pytest.mark.parametrize("address", ["workloads", "decisions"])
