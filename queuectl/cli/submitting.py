@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ def submit(
     if not follow:
         made = _create(options, found)
         if flags.interactive and options.output == "table":
-            _say_how_to_enter(made[0])
+            _say_how_to_enter(made[0], options)
         return
     if len(found) > 1:
         raise Failure(f"there are {len(found)} workloads: --follow is for one")
@@ -187,12 +188,14 @@ def _say_created(made: Sequence[Document]) -> None:
     click.echo(printing.printable(more), err=True)
 
 
-def _say_how_to_enter(made: Document) -> None:
+def _say_how_to_enter(made: Document, options: Options) -> None:
     name, namespace = made["name"], made["namespace"]
+    # That pods queue is in the configuration alone.
+    config = f" --config {shlex.quote(str(options.config))}" if options.config is not None else ""
     text = (
         f"`queuectl wait pod/{name} -n {namespace} --for started`, then "
         f"`queuectl exec pod/{name} -n {namespace}` opens a shell in it. "
-        f"`queuectl cancel pod/{name} -n {namespace}` ends it."
+        f"`queuectl cancel pod/{name} -n {namespace}{config}` ends it."
     )
     click.echo(printing.printable(text), err=True)
 

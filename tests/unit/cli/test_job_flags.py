@@ -260,13 +260,14 @@ def with_pods(submit: Run, tmp_path: Path) -> Run:
 
 
 def test_an_interactive_pod_is_gated_and_the_command_to_enter_it_is_printed(
-    with_pods: Run, cluster: Cluster
+    with_pods: Run, cluster: Cluster, tmp_path: Path
 ) -> None:
     flags = "--interactive --image pytorch:2 --gpus 1 --time 8h --name debug"
     result = with_pods(*flags.split())
     assert result.exit_code == 0, result.stderr
     assert result.stdout == "Pod default/debug: created in LocalQueue main\n"
     assert "`queuectl exec pod/debug -n default`" in result.stderr
+    assert f"`queuectl cancel pod/debug -n default --config {tmp_path}/queuectl.yaml`" in result.stderr
     ((path, pod),) = cluster.writes
     assert path == "/api/v1/namespaces/default/pods"
     assert pod["spec"]["schedulingGates"] == [{"name": "queuectl.dev/admission"}]
