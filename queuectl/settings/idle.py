@@ -27,9 +27,14 @@ class PrometheusSettings(Section):
     @field_validator("url")
     @classmethod
     def _http(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("https", "http") or not parts.hostname:
-            raise ValueError("must be http://HOST:PORT or https://HOST, with a path if there is one")
+        expected = "must be http://HOST:PORT or https://HOST, with a path if there is one"
+        try:
+            parts = urlsplit(value)
+            known = parts.scheme in ("https", "http") and parts.hostname and parts.port != 0
+        except ValueError:
+            raise ValueError(expected) from None
+        if not known:
+            raise ValueError(expected)
         if parts.username is not None or parts.password is not None:
             raise ValueError("must have no user and password: set tokenFile")
         if parts.query or parts.fragment:

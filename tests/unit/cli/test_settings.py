@@ -355,6 +355,8 @@ def test_the_section_idle_is_passed_to_what_judges(write: Write) -> None:
     ("text", "problem"),
     [
         ("prometheus: {url: prometheus}", "idle.prometheus.url: must be http://HOST:PORT"),
+        ("prometheus: {url: 'http://prometheus:99999'}", "idle.prometheus.url: must be http://HOST:PORT"),
+        ("prometheus: {url: 'http://[::1'}", "idle.prometheus.url: must be http://HOST:PORT"),
         ("prometheus: {url: 'http://me:secret@prometheus'}", "idle.prometheus.url: must have no user"),
         ("prometheus: {url: 'http://prometheus/?query=up'}", "idle.prometheus.url: must have no query"),
         ("idleBelow: 0.5", "idle: sparseBelow must be at least idleBelow"),
