@@ -229,7 +229,7 @@ async def test_a_tenant_writes_what_the_table_says_and_nothing_else(
 async def test_what_is_created_with_the_label_is_what_the_table_says(defined: Site, row: JobKind) -> None:
     objects, wrong = Objects(defined, row), []
     for labelled, phase in ((True, "is added"), (False, "no queue label")):
-        body = objects.body("created")
+        body = objects.body("created-in-walk")
         if not labelled:
             del body["metadata"]["labels"]
         for name, path, value in _changes(objects):

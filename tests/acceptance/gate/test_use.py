@@ -236,13 +236,13 @@ async def test_a_tenant_without_the_right_names_nothing_restricted(
 async def test_who_has_the_right_by_name_creates_and_changes_what_waits(
     restricting: Site, holder: Client, kind: Kind
 ) -> None:
-    body = labelled(kind.body("held"), RESTRICTED)
+    body = labelled(kind.body("uses-restricted"), RESTRICTED)
     await eventually(partial(_accepted, holder, kind, body), "the rights of the holder", IN_FORCE_SECONDS)
     await holder.request("POST", kind.path(), body)
     await restricting.create(kind, "raised")
     await restricting.merge(holder, kind, "raised", {"metadata": {"labels": RESTRICTED}})
     # Others go on writing it: what is named does not change.
-    for name in ("held", "raised"):
+    for name in ("uses-restricted", "raised"):
         noted = {"metadata": {"annotations": {"a": "b"}, "labels": {"team": "x"}}}
         changed = await restricting.merge(restricting.tenant, kind, name, noted)
         assert RESTRICTED.items() <= changed["metadata"]["labels"].items()
@@ -291,7 +291,11 @@ async def test_what_a_controller_makes_of_its_own_object_is_not_checked_again(
 
 
 async def test_what_is_not_restricted_is_open_to_all(restricting: Site, kind: Kind) -> None:
-    await restricting.tenant.request("POST", kind.path(), labelled(kind.body("free"), FREE))
-    await restricting.merge(restricting.tenant, kind, "free", {"metadata": {"labels": {CLASS: "low"}}})
+    await restricting.tenant.request("POST", kind.path(), labelled(kind.body("uses-unrestricted"), FREE))
+    await restricting.merge(
+        restricting.tenant, kind, "uses-unrestricted", {"metadata": {"labels": {CLASS: "low"}}}
+    )
     # A class that nobody made is refused by queuectl, not by the gate.
-    await restricting.merge(restricting.tenant, kind, "free", {"metadata": {"labels": {CLASS: "none"}}})
+    await restricting.merge(
+        restricting.tenant, kind, "uses-unrestricted", {"metadata": {"labels": {CLASS: "none"}}}
+    )
