@@ -149,7 +149,7 @@ BUGS: Final = (
     PlantedBug(
         "a start that is denied is forgotten",
         _LANES + "_denied",
-        "self._emit([EffectSettled(job.key, Result.DENIED, detail=str(error))])",
+        "self._emit([settled])",
         "pass",
         needs=("forbidden",),
     ),
