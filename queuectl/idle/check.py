@@ -12,13 +12,12 @@ from queuectl.idle.prometheus import PrometheusFailed, Sample
 from queuectl.idle.verdicts import DeviceSamples, UseRules, finding_of
 from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
 from queuectl.kube.errors import ApiError
-from queuectl.kube.session import Session
+from queuectl.kube.session import METADATA_OF_LIST, Session
 from queuectl.ports.cluster import ClusterUnavailable
 from queuectl.ports.idle import DeviceHolder, UseFinding, UseRecords, UseVerdict
 
 log = logging.getLogger(__name__)
 
-_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 PodName = tuple[str, str]
 """Namespace and name."""
 _ENGINE: Final = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
@@ -88,7 +87,7 @@ async def pods_by_workload(session: Session) -> dict[WorkloadId, list[PodName]]:
     """The pods of each workload, by the label that its start puts on them. Raises ApiError."""
     found = defaultdict[WorkloadId, list[PodName]](list)
     async for page in session.pages(
-        "/api/v1/pods", query={"labelSelector": WORKLOAD_LABEL}, accept=_METADATA
+        "/api/v1/pods", query={"labelSelector": WORKLOAD_LABEL}, accept=METADATA_OF_LIST
     ):
         for pod in page.get("items") or ():
             metadata = pod["metadata"]
@@ -98,7 +97,7 @@ async def pods_by_workload(session: Session) -> dict[WorkloadId, list[PodName]]:
 
 
 async def device_samples(prometheus: Queries, rules: UseRules) -> dict[PodName, list[DeviceSamples]]:
-    """What each pod's devices did, in seven queries about all devices. Raises PrometheusFailed."""
+    """What each pod's devices did, in eight queries about all devices. Raises PrometheusFailed."""
     window, hang = f"[{rules.window_seconds}s]", f"[{rules.hang_seconds}s]"
     expressions = {
         "engine": f"avg_over_time({_ENGINE}{window})",

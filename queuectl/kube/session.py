@@ -24,6 +24,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 PAGE: Final = 500
 """Objects per page of a list."""
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+METADATA_OF_LIST: Final = METADATA.replace("Metadata;", "MetadataList;")
 """Accept header for objects without spec and status. Servers that do not know it send whole objects."""
 METADATA_LIST: Final = METADATA.replace("Metadata;", "MetadataList;")
 MAX_EVENT: Final = 64 * 2**20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BigInteger, Double, Text, TextClause, bindparam, func, or_, select, text
+from sqlalchemy import ARRAY, BigInteger, Double, Text, bindparam, func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -21,20 +21,6 @@ _FOUND: Final = (
     ":multiprocessors) AS one (workload, attempt, verdict, devices, idle_devices, coverage, engine, "
     "multiprocessors)"
 )
-_END: Final = text(
-    f"WITH found AS ({_FOUND}) UPDATE {SCHEMA}.idle_verdict v SET until = greatest(v.since, :now) "
-    "WHERE v.cluster_id = :cluster AND v.until IS NULL AND NOT EXISTS (SELECT FROM found f "
-    "WHERE f.workload = v.workload AND f.attempt = v.attempt AND f.verdict = v.verdict "
-    "AND f.devices = v.devices AND f.idle_devices = v.idle_devices)"
-)
-"""Verdicts that are not found any more."""
-_BEGIN: Final = text(
-    f"WITH found AS ({_FOUND}) INSERT INTO {SCHEMA}.idle_verdict (cluster_id, workload, attempt, since, "
-    "verdict, devices, idle_devices, coverage, engine, multiprocessors) "
-    "SELECT :cluster, workload, attempt, :now, verdict, devices, idle_devices, coverage, engine, "
-    f"multiprocessors FROM found f WHERE NOT EXISTS (SELECT FROM {SCHEMA}.idle_verdict v "
-    "WHERE v.cluster_id = :cluster AND v.workload = f.workload AND v.until IS NULL) ON CONFLICT DO NOTHING"
-)
 _TEXTS, _NUMBERS, _FRACTIONS = ARRAY(Text), ARRAY(BigInteger), ARRAY(Double)
 _TYPES: Final[Mapping[str, ARRAY[Any]]] = {
     "workloads": _TEXTS,
@@ -46,6 +32,21 @@ _TYPES: Final[Mapping[str, ARRAY[Any]]] = {
     "engines": _FRACTIONS,
     "multiprocessors": _FRACTIONS,
 }
+_COLUMNS: Final = tuple(bindparam(name, type_=kind) for name, kind in _TYPES.items())
+_END: Final = text(
+    f"WITH found AS ({_FOUND}) UPDATE {SCHEMA}.idle_verdict v SET until = greatest(v.since, :now) "
+    "WHERE v.cluster_id = :cluster AND v.until IS NULL AND NOT EXISTS (SELECT FROM found f "
+    "WHERE f.workload = v.workload AND f.attempt = v.attempt AND f.verdict = v.verdict "
+    "AND f.devices = v.devices AND f.idle_devices = v.idle_devices)"
+).bindparams(*_COLUMNS)
+"""Verdicts that are not found any more."""
+_BEGIN: Final = text(
+    f"WITH found AS ({_FOUND}) INSERT INTO {SCHEMA}.idle_verdict (cluster_id, workload, attempt, since, "
+    "verdict, devices, idle_devices, coverage, engine, multiprocessors) "
+    "SELECT :cluster, workload, attempt, :now, verdict, devices, idle_devices, coverage, engine, "
+    f"multiprocessors FROM found f WHERE NOT EXISTS (SELECT FROM {SCHEMA}.idle_verdict v "
+    "WHERE v.cluster_id = :cluster AND v.workload = f.workload AND v.until IS NULL) ON CONFLICT DO NOTHING"
+).bindparams(*_COLUMNS)
 
 
 class LedgerDeviceUse:
@@ -102,7 +103,7 @@ class LedgerDeviceUse:
             now = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
             given = {**_columns(findings), "cluster": self._cluster, "now": now}
             for statement in (_END, _BEGIN):
-                await connection.execute(_typed(statement), given)
+                await connection.execute(statement, given)
             await self._store_check(connection, now, problem)
 
     async def _store_check(self, connection: AsyncConnection, now: object, problem: str | None) -> None:
@@ -111,10 +112,6 @@ class LedgerDeviceUse:
         await connection.execute(
             statement.on_conflict_do_update(index_elements=[t.idle_check.c.cluster_id], set_=row)
         )
-
-
-def _typed(statement: TextClause) -> TextClause:
-    return statement.bindparams(*(bindparam(name, type_=kind) for name, kind in _TYPES.items()))
 
 
 def _columns(findings: Mapping[tuple[WorkloadId, int], UseFinding]) -> dict[str, list[Any]]:

@@ -295,7 +295,7 @@ async def test_what_is_not_restricted_is_open_to_all(restricting: Site, kind: Ki
     await restricting.merge(
         restricting.tenant, kind, "uses-unrestricted", {"metadata": {"labels": {CLASS: "low"}}}
     )
-    # A class that nobody made is refused by queuectl, not by the gate.
+    # A class that does not exist is refused by queuectl, not by the gate.
     await restricting.merge(
         restricting.tenant, kind, "uses-unrestricted", {"metadata": {"labels": {CLASS: "none"}}}
     )

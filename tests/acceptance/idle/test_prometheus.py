@@ -20,7 +20,7 @@ RULES = UseRules()
 DEFAULT = tuple(name for name in METRICS if name != "DCGM_FI_PROF_SM_ACTIVE")
 """What dcgm-exporter exports unless configured otherwise."""
 VERDICTS = {
-    "nobody uses it": UseVerdict.IDLE,
+    "no process": UseVerdict.IDLE,
     "a context": UseVerdict.IDLE,
     "an untouched notebook": UseVerdict.IDLE,
     "a notebook with a cell each 8 s": UseVerdict.SPARSE,
@@ -99,7 +99,7 @@ async def test_a_kind_of_work_has_its_verdict(
         ("hung gang", 8, UseVerdict.HANG, 8),
         ("hung gang", 9, UseVerdict.UNKNOWN, 0),
         ("mig", 2, UseVerdict.IDLE, 2),
-        ("of nobody", 1, UseVerdict.UNKNOWN, 0),
+        ("not exported", 1, UseVerdict.UNKNOWN, 0),
     ],
 )
 async def test_what_is_missing_is_never_idle(

@@ -522,7 +522,7 @@ async def _pod(
 async def test_the_pods_of_workloads_are_listed_by_the_label_of_their_start(site: Site) -> None:
     """By their metadata alone, for what reads their GPUs."""
     containers = [{"name": "main", "image": "registry.example/none"}]
-    for name, labels in (("uses-0", "use"), ("uses-1", "use"), ("other", "other-use"), ("of-nobody", None)):
+    for name, labels in (("uses-0", "use"), ("uses-1", "use"), ("other", "other-use"), ("unlabelled", None)):
         metadata: dict[str, Any] = {"name": name}
         if labels is not None:
             metadata["labels"] = {"queuectl.dev/workload": labels}
@@ -531,4 +531,4 @@ async def test_the_pods_of_workloads_are_listed_by_the_label_of_their_start(site
     found = await pods_by_workload(site.session)
     assert sorted(found[WorkloadId("use")]) == [(NAMESPACE, "uses-0"), (NAMESPACE, "uses-1")]
     assert found[WorkloadId("other-use")] == [(NAMESPACE, "other")]
-    assert "of-nobody" not in [name for pods in found.values() for _, name in pods]
+    assert "unlabelled" not in [name for pods in found.values() for _, name in pods]

@@ -92,7 +92,7 @@ async def test_samples_are_joined_to_workloads_by_their_pods() -> None:
         (gpu("a-0", "GPU-1"), 0.0),
         (gpu("a-1", "GPU-2"), 0.0),
         (gpu("b-0", "GPU-3"), 0.7),
-        (gpu("of-nobody", "GPU-4"), 0.7),
+        (gpu("of-no-workload", "GPU-4"), 0.7),
         ({"namespace": "gpu-operator", "pod": "dcgm-exporter-x", "UUID": "GPU-5"}, 0.0),
         ({"UUID": "GPU-6"}, 0.0),
     )
