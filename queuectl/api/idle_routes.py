@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -15,8 +15,9 @@ from queuectl.api.http import unavailable
 from queuectl.api.requests import ALL, WORKLOADS, Allowed, Endpoint, Parameter, Question
 from queuectl.api.schemas import Committed, NamedDocument
 from queuectl.api.view import AnswerSource, committed
-from queuectl.core.model.workload import StoredWorkload, WorkloadId
-from queuectl.ports.idle import RecordedUse, UseReadings, UseVerdict
+from queuectl.core.model.device_use import DeviceUse, UseVerdict
+from queuectl.core.model.workload import StoredWorkload
+from queuectl.ports.idle import UseReadings
 
 VERDICT: Final = Parameter(
     "verdict",
@@ -78,57 +79,60 @@ class IdleRoutes:
         if self._use is None:
             raise unavailable("this server has no verdicts about devices")
         sight = self._source.sight()
-        found = await self._source.ask(self._use.device_use())
-        workloads = sight.state.workloads
-        # Of another attempt, or of none: it was evicted, or is over, since the check.
-        rows = [row for row in found.verdicts if _is_held(row, workloads)]
-        namespaces = {workloads[row.workload].ref.namespace for row in rows}
+        found = await self._source.ask(self._use.device_check())
+        rows = await asyncio.to_thread(_judged, sight.state)
+        namespaces = {workload.ref.namespace for workload, _ in rows}
         allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
         problem = found.problem
         if problem is not None and not await question.caller.may("list", WORKLOADS):
             problem = "the last check failed"
         wanted = question.values.get("verdict")
         if wanted is not None:
-            rows = [row for row in rows if row.finding.verdict == wanted]
-        items, others = await asyncio.to_thread(_items, rows, sight.state, allowed)
+            rows = [row for row in rows if row[1].finding.verdict == wanted]
+        items, others = await asyncio.to_thread(_items, rows, allowed, found.checked_at)
         return IdleReport(
             checked_at=found.checked_at, problem=problem, items=items, others=others, **committed(sight)
         )
 
 
+def _judged(state: CommittedState) -> list[tuple[StoredWorkload, DeviceUse]]:
+    """Workloads with a verdict about the attempt that they hold quota for."""
+    return [
+        (workload, use)
+        for workload in state.workloads.values()
+        if (use := workload.past.use) is not None
+        and workload.attempt is not None
+        and workload.attempt.number == use.attempt
+    ]
+
+
 def _items(
-    rows: Iterable[RecordedUse], state: CommittedState, allowed: Allowed
+    rows: Iterable[tuple[StoredWorkload, DeviceUse]], allowed: Allowed, checked_at: datetime | None
 ) -> tuple[tuple[WorkloadUse, ...], int]:
     """Those that the caller may read, and how many devices of all others are idle or hang."""
     items, others = [], 0
-    for row in rows:
-        if allowed is ALL or state.workloads[row.workload].ref.namespace in allowed:
-            items.append(_item(row, state))
+    for workload, use in rows:
+        if allowed is ALL or workload.ref.namespace in allowed:
+            items.append(_item(workload, use, checked_at))
         else:
-            others += row.finding.idle_devices
+            others += use.finding.idle_devices
     items.sort(key=lambda item: (-item.wasted_seconds, -item.idle_devices, item.namespace, item.name))
     return tuple(items), others
 
 
-def _is_held(row: RecordedUse, workloads: Mapping[WorkloadId, StoredWorkload]) -> bool:
-    """Return whether the attempt that the verdict is about holds quota."""
-    workload = workloads.get(row.workload)
-    return workload is not None and workload.attempt is not None and workload.attempt.number == row.attempt
-
-
-def _item(row: RecordedUse, state: CommittedState) -> WorkloadUse:
-    workload, finding = state.workloads[row.workload], row.finding
+def _item(workload: StoredWorkload, use: DeviceUse, checked_at: datetime | None) -> WorkloadUse:
+    finding = use.finding
     return WorkloadUse(
         **workload.ref._asdict(),
         queue=workload.queue,
         cluster_queue=workload.cluster_queue,
         submitter=workload.submitter,
-        attempt=row.attempt,
+        attempt=use.attempt,
         verdict=finding.verdict,
-        since=row.since,
+        since=use.since,
         devices=finding.devices,
         idle_devices=finding.idle_devices,
-        wasted_seconds=row.wasted,
+        wasted_seconds=use.wasted_at(checked_at or use.since) // 1000,
         coverage=finding.coverage,
         engine=finding.engine,
         multiprocessors=finding.multiprocessors,

@@ -22,7 +22,7 @@ from queuectl.app.process import collect_all, collect_young, stop_on_signals
 from queuectl.app.verifier import comparisons
 from queuectl.controller.loop import Controller, LoopOptions
 from queuectl.core.engine import Engine
-from queuectl.core.model.events import ConfigurationObserved, Event
+from queuectl.core.model.events import ConfigurationObserved, DeviceUseFound, Event
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.connections import open_session, session_to
 from queuectl.kube.errors import NotFound
@@ -217,8 +217,14 @@ async def run(
             async def verify() -> None:
                 await _verify(settings, parts.key, metrics)
 
+            def devices_used(found: Iterable[tuple[str, DeviceUseFound]]) -> None:
+                found = list(found)
+                metrics.devices_used((queue, event.finding) for queue, event in found)
+                if startup.controller is not None:
+                    startup.controller.emit(event for _, event in found)
+
             async def watch_devices() -> None:
-                await idle.watch(settings.idle, pool, parts.key, session, metrics.devices_used)
+                await idle.watch(settings.idle, pool, parts.key, session, devices_used)
 
             all_parts = replace(parts, beside=(*parts.beside, upkeep, verify, watch_devices))
             return await lead_once(settings, kinds, all_parts, session, metrics, startup)

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Final
 
+from queuectl.core.model.events import DeviceUseFound
 from queuectl.idle.check import Judged, check
 from queuectl.idle.prometheus import Prometheus
 from queuectl.idle.verdicts import UseRules
 from queuectl.kube.session import Session
 from queuectl.ledger.pool import Pool
 from queuectl.ledger.write.device_use import LedgerDeviceUse
-from queuectl.ports.idle import UseFinding
 from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable
 from queuectl.settings.idle import IdleSettings
 
 log = logging.getLogger(__name__)
 
+_CHECKS: Final = 3
+"""So many checks may fail before what the last one found says nothing any more."""
 
-Told = Callable[[Iterable[tuple[str, UseFinding]]], None]
+Told = Callable[[Iterable[tuple[str, DeviceUseFound]]], None]
 """Is told of each attempt that holds devices: its ClusterQueue and its finding."""
 
 
@@ -34,7 +38,7 @@ async def watch(settings: IdleSettings, pool: Pool, cluster: str, session: Sessi
         try:
             told(await check(records, session, prometheus, judged))
         except (LedgerUnavailable, LedgerRefused) as error:
-            log.warning("verdicts about devices are not stored: %s", error)
+            log.warning("devices are not checked: %s", error)
         except Exception:
             # Nothing is decided by a check: what fails in one must not end the controller.
             log.exception("a check of devices failed")
@@ -56,4 +60,5 @@ def judged_by(settings: IdleSettings) -> Judged:
         hang_pipes_below=hang.pipes_below,
         hang_watts_below=hang.watts_below,
     )
-    return Judged(settings.resources, frozenset(settings.exempt_classes), rules)
+    lasts = timedelta(seconds=_CHECKS * settings.check_seconds)
+    return Judged(settings.resources, frozenset(settings.exempt_classes), rules, lasts)

@@ -11,7 +11,7 @@ from queuectl.cli import printing, rest
 from queuectl.cli.options import Options, command, with_options
 from queuectl.cli.printing import NOTHING, field, local, printable, shown, table_of
 from queuectl.cli.rest import Document
-from queuectl.ports.idle import UseVerdict
+from queuectl.core.model.device_use import UseVerdict
 
 
 def _wasted(item: Document) -> str:

@@ -13,6 +13,7 @@ from queuectl.core.model.events import (
     ConfigurationObserved,
     ContextGone,
     ContextObserved,
+    DeviceUseFound,
     EffectSettled,
     Event,
     Listed,
@@ -32,7 +33,9 @@ from queuectl.core.model.policy import Gate
 from queuectl.core.model.workload import Observation, WorkloadId, precedes
 from queuectl.core.observed_events import Rules
 
-WorkloadEvent = WorkloadObserved | WorkloadGone | EffectSettled | PodsCounted | OwnerRead | PodOwnerRead
+WorkloadEvent = (
+    WorkloadObserved | WorkloadGone | EffectSettled | PodsCounted | OwnerRead | PodOwnerRead | DeviceUseFound
+)
 
 
 class Inbox:
@@ -69,8 +72,13 @@ class Inbox:
                     self._known(event.workload, *self._listed)
                 case EffectSettled(key):
                     self._workloads.setdefault(key.workload, []).append(event)
-                case PodsCounted(workload) | OwnerRead(workload) | PodOwnerRead(workload):
-                    self._workloads.setdefault(workload, []).append(event)
+                case (
+                    PodsCounted(workload)
+                    | OwnerRead(workload)
+                    | PodOwnerRead(workload)
+                    | DeviceUseFound(workload)
+                ):
+                    self._add(workload, event)
                 case PodObserved():
                     self._pods[event.pod.uid] = event
                 case PodGone():
@@ -112,6 +120,12 @@ class Inbox:
             if _runs(last.observation) and not _runs(seen):
                 break
             there.pop()
+        there.append(event)
+
+    def _add(self, workload: WorkloadId, event: WorkloadEvent) -> None:
+        there = self._workloads.setdefault(workload, [])
+        if isinstance(event, DeviceUseFound):  # the last one alone counts
+            there[:] = [one for one in there if not isinstance(one, DeviceUseFound)]
         there.append(event)
 
     def _end(self, event: WorkloadGone) -> None:

@@ -16,6 +16,7 @@ from queuectl.core.model.events import (
     ConfigurationObserved,
     ContextGone,
     ContextObserved,
+    DeviceUseFound,
     EffectSettled,
     Event,
     Listed,
@@ -103,7 +104,7 @@ def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
             _settle(state, event, batch)
         case PodsCounted():
             _count(state, event, batch)
-        case PodObserved() | PodGone() | OwnerRead() | PodOwnerRead():
+        case PodObserved() | PodGone() | OwnerRead() | PodOwnerRead() | DeviceUseFound():
             pass  # features alone take these
         case TimeCame(now):
             _time_came(state, now, batch)

@@ -1,4 +1,4 @@
-"""Reads from Prometheus what GPUs do, and records which admitted workloads leave theirs idle.
+"""Reads from Prometheus what the GPUs of admitted workloads do: events of the controller's engine.
 
-Nothing is decided by it. Metrics are those of NVIDIA's dcgm-exporter.
+Metrics are those of NVIDIA's dcgm-exporter.
 """

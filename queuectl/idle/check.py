@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any, Final, NamedTuple, Protocol
 
+from queuectl.core.model.device_use import UseFinding, UseVerdict
+from queuectl.core.model.events import DeviceUseFound
 from queuectl.core.model.workload import WorkloadId
 from queuectl.idle.prometheus import PrometheusFailed, Sample
 from queuectl.idle.verdicts import DeviceSamples, UseRules, finding_of
@@ -14,7 +17,7 @@ from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import METADATA_OF_LIST, Session
 from queuectl.ports.cluster import ClusterUnavailable
-from queuectl.ports.idle import DeviceHolder, UseFinding, UseRecords, UseVerdict
+from queuectl.ports.idle import DeviceHolder, UseRecords
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +45,14 @@ class Judged(NamedTuple):
     exempt: frozenset[str] = frozenset()
     """WorkloadPriorityClasses."""
     rules: UseRules = UseRules()
+    lasts: timedelta = timedelta(minutes=15)
+    """How long a finding says something, where no check follows."""
 
 
 async def check(
     records: UseRecords, session: Session, prometheus: Queries, judged: Judged
-) -> list[tuple[str, UseFinding]]:
-    """Record a verdict for each attempt that holds devices; returns them with the ClusterQueues of the
-    attempts. Raises LedgerUnavailable.
+) -> list[tuple[str, DeviceUseFound]]:
+    """What each attempt that holds devices does with them, with its ClusterQueue. Raises LedgerUnavailable.
 
     If Prometheus or the API server does not answer, all are unknown, and the reason is recorded.
     """
@@ -63,12 +67,12 @@ async def check(
         problem = f"{'Prometheus' if isinstance(error, PrometheusFailed) else 'the API server'}: {error}"
         log.warning("the use of devices is not known: %s", problem)
         samples = {}
-    findings = {
-        (one.workload, one.attempt): _finding(one, pods.get(one.workload, ()), samples, judged)
-        for one in holders
-    }
-    await records.store(findings, problem)
-    return [(one.cluster_queue, findings[one.workload, one.attempt]) for one in holders]
+    findings = [_finding(one, pods.get(one.workload, ()), samples, judged) for one in holders]
+    at = await records.store_check(problem)
+    return [
+        (one.cluster_queue, DeviceUseFound(one.workload, one.attempt, finding, at, at + judged.lasts))
+        for one, finding in zip(holders, findings, strict=True)
+    ]
 
 
 def _finding(

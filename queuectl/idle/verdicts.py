@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
-from queuectl.ports.idle import UseFinding, UseVerdict
+from queuectl.core.model.device_use import UseFinding, UseVerdict
 
 _MOST: Final = 1.5
 """Activities are 0 to 1. What is above this is one of the blanks of NVML."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
+from queuectl.core.model.device_use import DeviceUse, UseFinding, UseVerdict
 from queuectl.core.model.reasons import (
     Code,
     ExcludedNodes,
@@ -166,6 +167,8 @@ def past_to_json(past: PastAttempts) -> Json | None:
         found["heldBack"] = past.held_back
     if past.missed:
         found["missed"] = list(past.missed)
+    if past.use is not None:
+        found["use"] = _use_to_json(past.use)
     times = {
         "until": past.until,
         "boundAt": past.bound_at,
@@ -191,6 +194,32 @@ def past_from_json(value: Json | None) -> PastAttempts:
         part_at=_time(value, "partAt"),
         missed=tuple(value.get("missed", ())),
         missed_at=_time(value, "missedAt"),
+        use=_use_from_json(value["use"]) if "use" in value else None,
+    )
+
+
+def _use_to_json(use: DeviceUse) -> Json:
+    found: Json = {
+        "attempt": use.attempt,
+        "since": use.since.isoformat(),
+        **use.finding._asdict(),
+        "wastedMs": use.wasted_ms,
+        "idleMs": use.idle_ms,
+    }
+    if use.idle_since is not None:
+        found["idleSince"] = use.idle_since.isoformat()
+    return found
+
+
+def _use_from_json(value: Json) -> DeviceUse:
+    found = UseFinding(*(value[name] for name in UseFinding._fields))
+    return DeviceUse(
+        attempt=value["attempt"],
+        since=datetime.fromisoformat(value["since"]),
+        finding=found._replace(verdict=UseVerdict(found.verdict)),
+        wasted_ms=value["wastedMs"],
+        idle_ms=value["idleMs"],
+        idle_since=_time(value, "idleSince"),
     )
 
 

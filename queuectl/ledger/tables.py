@@ -14,7 +14,6 @@ from sqlalchemy import (
     Boolean,
     Column,
     DateTime,
-    Double,
     MetaData,
     Numeric,
     SmallInteger,
@@ -310,21 +309,6 @@ statement_line = _table(
     Column("reason", Text),
     Column("stored_at", _Time, nullable=False),
     Column("stored_by", Text, nullable=False),
-)
-
-idle_verdict = _table(
-    "idle_verdict",
-    Column("workload", Text, primary_key=True),
-    Column("attempt", BigInteger, primary_key=True),
-    Column("since", _Time, primary_key=True),
-    Column("until", _Time),  # null: in force
-    Column("verdict", Text, nullable=False),
-    Column("devices", BigInteger, nullable=False),
-    Column("idle_devices", BigInteger, nullable=False),
-    # By what it was found.
-    Column("coverage", Double, nullable=False),
-    Column("engine", Double),
-    Column("multiprocessors", Double),
 )
 
 idle_check = _table(

@@ -12,6 +12,7 @@ from typing import Final
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan
 from queuectl.core.model.capacity import FlavorCapacity
+from queuectl.core.model.device_use import UseFinding
 from queuectl.core.model.events import Result
 from queuectl.core.model.workload import EffectKey, Verb
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
@@ -23,7 +24,6 @@ from queuectl.metrics.collectors import (
     Sampled,
 )
 from queuectl.metrics.exposition import Requesting
-from queuectl.ports.idle import UseFinding
 
 _SIZES: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10000)
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200)

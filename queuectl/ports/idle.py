@@ -1,44 +1,12 @@
-"""Verdicts about what admitted workloads do with their devices, and where they are stored."""
+"""Checks of what admitted workloads do with their devices, and what of them is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from queuectl.core.model.workload import WorkloadId
-
-
-class UseVerdict(StrEnum):
-    """What a window of samples says of a device, or of all devices of an attempt."""
-
-    BUSY = "Busy"
-    SPARSE = "Sparse"
-    """It works now and then, as a notebook or a service with few requests does."""
-    IDLE = "Idle"
-    HANG = "Hang"
-    """Its engine is active and its multiprocessors are not, as in a collective that waits for a lost peer."""
-    UNKNOWN = "Unknown"
-    """Samples are missing. It is never a reason for anything."""
-    EXEMPT = "Exempt"
-    """Its WorkloadPriorityClass is not judged."""
-
-
-class UseFinding(NamedTuple):
-    """Of one attempt."""
-
-    verdict: UseVerdict
-    devices: int
-    """It holds quota for so many."""
-    idle_devices: int = 0
-    """Of these, how many are idle or hang."""
-    coverage: float = 0.0
-    """The least share of the expected samples that a device has, 0 to 1; 0 if a device has none."""
-    engine: float | None = None
-    """Mean activity of the engines over the window and the devices, 0 to 1; None: unknown."""
-    multiprocessors: float | None = None
-    """The same of the streaming multiprocessors, over the shorter window of a hang."""
 
 
 class DeviceHolder(NamedTuple):
@@ -51,31 +19,17 @@ class DeviceHolder(NamedTuple):
     priority_class: str | None
 
 
-class RecordedUse(NamedTuple):
-    """A verdict for a time. It is stored when it changes; what it was found by is as it was then."""
-
-    workload: WorkloadId
-    attempt: int
-    since: datetime
-    until: datetime | None
-    """None: it is the last one of an attempt that is admitted."""
-    finding: UseFinding
-    wasted: int
-    """Seconds of its devices that were idle or hung so far, over all its verdicts."""
-
-
-class DeviceUse(NamedTuple):
-    """The last check, and the verdicts in force."""
+class DeviceCheck(NamedTuple):
+    """The last check of all devices."""
 
     checked_at: datetime | None
     """None: there was no check yet."""
     problem: str | None
-    """Why the last check found nothing."""
-    verdicts: Sequence[RecordedUse]
+    """Why it found nothing."""
 
 
 class UseReadings(Protocol):
-    async def device_use(self) -> DeviceUse:
+    async def device_check(self) -> DeviceCheck:
         """Raises LedgerUnavailable."""
 
 
@@ -85,5 +39,5 @@ class UseRecords(Protocol):
     async def holders(self, resources: Sequence[str]) -> list[DeviceHolder]:
         """Admitted attempts that hold any of these; a name that ends with `*` stands for all beginning so."""
 
-    async def store(self, findings: Mapping[tuple[WorkloadId, int], UseFinding], problem: str | None) -> None:
-        """Store verdicts that changed, by workload and attempt, and end those of all other attempts."""
+    async def store_check(self, problem: str | None) -> datetime:
+        """Store that all were checked, and return the time of the ledger, UTC."""

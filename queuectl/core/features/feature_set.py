@@ -9,6 +9,7 @@ from queuectl.core.directory import Directory
 from queuectl.core.feature import Features
 from queuectl.core.features.accounts import Accounts
 from queuectl.core.features.devices import Devices
+from queuectl.core.features.idle_devices import IdleDevices
 from queuectl.core.features.namespace_quota import NamespaceLimits
 from queuectl.core.features.nodes import Nodes
 from queuectl.core.features.ownership import Ownership
@@ -46,6 +47,8 @@ class FeatureSet(NamedTuple):
     """Reads the account keys that an admission is booked on."""
     usage_limits: UsageLimits
     """Lets workloads wait while their user or account, or all, use as much as a UsageLimit allows."""
+    idle_devices: IdleDevices
+    """Records what admitted workloads do with their devices."""
 
 
 def new_state(
@@ -67,6 +70,7 @@ def new_state(
         PastUsage(configuration.usage_sharing),
         Accounts(configuration.account_keys, state.directory),
         UsageLimits(state),
+        IdleDevices(state),
     )
     state.features = state.directory.pods.rules = Features(features, state.limits)
     return state, features

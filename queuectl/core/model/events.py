@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
+from queuectl.core.model.device_use import UseFinding
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Context, Policy
 from queuectl.core.model.values import value
@@ -179,6 +180,19 @@ class PodGone:
     uid: str
 
 
+@value(frozen=True, slots=True)
+class DeviceUseFound:
+    """What an admitted attempt does with its devices, as metrics say."""
+
+    workload: WorkloadId
+    attempt: int
+    finding: UseFinding
+    at: datetime
+    """When it was found, by the clock of the ledger."""
+    until: datetime
+    """How long it says something: then nothing is known, unless it was found again."""
+
+
 Event = (
     PolicyObserved
     | PolicyInvalid
@@ -196,4 +210,5 @@ Event = (
     | PodOwnerRead
     | PodObserved
     | PodGone
+    | DeviceUseFound
 )

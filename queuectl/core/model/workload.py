@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple, NewType
 
 from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts
+from queuectl.core.model.device_use import DeviceUse
 from queuectl.core.model.devices import PodClaim
 from queuectl.core.model.policy import (
     AccountSource,
@@ -69,6 +70,8 @@ class PastAttempts:
     """The flavors of the last attempt for whose pods nodes did not come in time (M20), sorted."""
     missed_at: datetime | None = None
     """When that attempt was evicted for it."""
+    use: DeviceUse | None = None
+    """What its open attempt does with its devices; None: it is not judged. Another attempt's says nothing."""
 
 
 NO_PAST_ATTEMPTS = PastAttempts()

@@ -76,7 +76,6 @@ async def drop_history(pool: AsyncEngine, keep_months: int) -> list[str]:
             await connection.execute(_ENDED_REVISIONS)
         async with pool.begin() as connection:
             await connection.execute(_UNUSED_SHAPES, {"before": _begins(oldest)})
-            await connection.execute(_PAST_VERDICTS, {"before": _begins(oldest)})
     return dropped
 
 
@@ -98,8 +97,6 @@ _ENDED_REVISIONS: Final = text(
     "AND to_seq < coalesce(kept.first, leadership.sequence + 1)"
 )
 """Revisions that had ended when the first decision that is kept was stored."""
-
-_PAST_VERDICTS: Final = text(f"DELETE FROM {SCHEMA}.idle_verdict WHERE until < :before")
 
 _UNUSED_SHAPES: Final = text(
     f"DELETE FROM {SCHEMA}.shape USING (SELECT cluster_id, id FROM {SCHEMA}.shape one "

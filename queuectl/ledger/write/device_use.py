@@ -1,52 +1,19 @@
-"""Stores verdicts about devices: a row for each change."""
+"""Which attempts hold devices, and when these were checked last."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from datetime import datetime
 
-from sqlalchemy import ARRAY, BigInteger, Double, Text, bindparam, func, or_, select, text
+from sqlalchemy import BigInteger, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.model.workload import AttemptState, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import cleaned
 from queuectl.ledger.pool import ledger_call, reading
-from queuectl.ledger.tables import SCHEMA
-from queuectl.ports.idle import DeviceHolder, UseFinding
-
-_FOUND: Final = (
-    "SELECT * FROM unnest(:workloads, :attempts, :verdicts, :devices, :idle, :coverages, :engines, "
-    ":multiprocessors) AS one (workload, attempt, verdict, devices, idle_devices, coverage, engine, "
-    "multiprocessors)"
-)
-_TEXTS, _NUMBERS, _FRACTIONS = ARRAY(Text), ARRAY(BigInteger), ARRAY(Double)
-_TYPES: Final[Mapping[str, ARRAY[Any]]] = {
-    "workloads": _TEXTS,
-    "attempts": _NUMBERS,
-    "verdicts": _TEXTS,
-    "devices": _NUMBERS,
-    "idle": _NUMBERS,
-    "coverages": _FRACTIONS,
-    "engines": _FRACTIONS,
-    "multiprocessors": _FRACTIONS,
-}
-_COLUMNS: Final = tuple(bindparam(name, type_=kind) for name, kind in _TYPES.items())
-_END: Final = text(
-    f"WITH found AS ({_FOUND}) UPDATE {SCHEMA}.idle_verdict v SET until = greatest(v.since, :now) "
-    "WHERE v.cluster_id = :cluster AND v.until IS NULL AND NOT EXISTS (SELECT FROM found f "
-    "WHERE f.workload = v.workload AND f.attempt = v.attempt AND f.verdict = v.verdict "
-    "AND f.devices = v.devices AND f.idle_devices = v.idle_devices)"
-).bindparams(*_COLUMNS)
-"""Verdicts that are not found any more."""
-_BEGIN: Final = text(
-    f"WITH found AS ({_FOUND}) INSERT INTO {SCHEMA}.idle_verdict (cluster_id, workload, attempt, since, "
-    "verdict, devices, idle_devices, coverage, engine, multiprocessors) "
-    "SELECT :cluster, workload, attempt, :now, verdict, devices, idle_devices, coverage, engine, "
-    f"multiprocessors FROM found f WHERE NOT EXISTS (SELECT FROM {SCHEMA}.idle_verdict v "
-    "WHERE v.cluster_id = :cluster AND v.workload = f.workload AND v.until IS NULL) ON CONFLICT DO NOTHING"
-).bindparams(*_COLUMNS)
+from queuectl.ports.idle import DeviceHolder
 
 
 class LedgerDeviceUse:
@@ -98,23 +65,10 @@ class LedgerDeviceUse:
             return [DeviceHolder(WorkloadId(row[0]), *row[1:]) for row in rows]
 
     @ledger_call
-    async def store(self, findings: Mapping[tuple[WorkloadId, int], UseFinding], problem: str | None) -> None:
-        async with self._pool.begin() as connection:
-            now = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
-            given = {**_columns(findings), "cluster": self._cluster, "now": now}
-            for statement in (_END, _BEGIN):
-                await connection.execute(statement, given)
-            await self._store_check(connection, now, problem)
-
-    async def _store_check(self, connection: AsyncConnection, now: object, problem: str | None) -> None:
-        row = {"checked_at": now, "problem": None if problem is None else cleaned(problem)}
+    async def store_check(self, problem: str | None) -> datetime:
+        row = {"checked_at": func.clock_timestamp(), "problem": None if problem is None else cleaned(problem)}
         statement = insert(t.idle_check).values(cluster_id=self._cluster, **row)
-        await connection.execute(
-            statement.on_conflict_do_update(index_elements=[t.idle_check.c.cluster_id], set_=row)
-        )
-
-
-def _columns(findings: Mapping[tuple[WorkloadId, int], UseFinding]) -> dict[str, list[Any]]:
-    rows = [(*key, *finding) for key, finding in findings.items()]
-    columns = zip(*rows, strict=True) if rows else ([] for _ in _TYPES)
-    return {name: list(column) for name, column in zip(_TYPES, columns, strict=True)}
+        stored = statement.on_conflict_do_update(index_elements=[t.idle_check.c.cluster_id], set_=row)
+        async with self._pool.begin() as connection:
+            found = await connection.execute(stored.returning(t.idle_check.c.checked_at))
+            return found.scalar_one()  # type: ignore[no-any-return]

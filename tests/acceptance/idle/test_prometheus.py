@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from queuectl.core.model.device_use import UseVerdict
 from queuectl.idle.check import device_samples
 from queuectl.idle.prometheus import Prometheus, PrometheusFailed
 from queuectl.idle.verdicts import DeviceSamples, UseRules, finding_of
-from queuectl.ports.idle import UseVerdict
 from tests.acceptance.idle.server import METRICS, PHASES, Exported, prometheus
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.asyncio(loop_scope="module")]

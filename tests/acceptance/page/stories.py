@@ -14,9 +14,10 @@ from queuectl.core.model.capacity import (
     FlavorCapacity,
     PodDemand,
 )
+from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.reasons import Code, Limit, PreemptionCause, Reason
 from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload
-from queuectl.ports.idle import DeviceUse, RecordedUse, UseFinding, UseVerdict
+from queuectl.ports.idle import DeviceCheck
 from queuectl.ports.reader import Held
 from tests.unit.api.canned import (
     EPOCH_START,
@@ -28,6 +29,7 @@ from tests.unit.api.canned import (
     queue_spec,
     workload,
 )
+from tests.unit.api.canned_use import judged
 
 TEAMS: Final = ("team-a", "team-b", "team-c")
 PREEMPTED: Final = Reason(
@@ -59,10 +61,11 @@ def of(team: str, name: str, arrival: int, **more: object) -> StoredWorkload:
 def busy() -> CannedReadings:
     """team-a borrows 4 GPUs of team-b and leaves 3 idle. One workload was preempted, one can never run."""
     readings = queues(*TEAMS)
-    running = of("team-a", "train", 1, gpus=12, phase=Phase.ADMITTED)
+    leaves_three, hangs = UseFinding(UseVerdict.BUSY, 12, 3), UseFinding(UseVerdict.HANG, 4, 4)
+    running = judged(of("team-a", "train", 1, gpus=12, phase=Phase.ADMITTED), leaves_three, EPOCH_START, 5400)
     waiting = of("team-a", "evaluate", 2, gpus=None, reason=IN_TREE)
     never = of("team-a", "too-large", 3, reason=replace(IN_TREE, code=Code.EXCEEDS_MAX_QUOTA))
-    owner = of("team-b", "owner", 4, gpus=4, phase=Phase.ADMITTED)
+    owner = judged(of("team-b", "owner", 4, gpus=4, phase=Phase.ADMITTED), hangs, EPOCH_START, 60)
     ended = of("team-c", "over", 5)
     readings.commit(running, waiting, never, owner, ended)
     readings.end(ended)
@@ -93,15 +96,7 @@ def busy() -> CannedReadings:
         Held("team-a", "a100", GPU, 12, EPOCH_START, None),
         Held("team-b", "a100", GPU, 4, EPOCH_START + timedelta(seconds=4), None),
     ]
-    busy, hang = UseFinding(UseVerdict.BUSY, 12, 3), UseFinding(UseVerdict.HANG, 4, 4)
-    readings.device_use.found = DeviceUse(
-        EPOCH_START,
-        None,
-        [
-            RecordedUse(running.id, 1, EPOCH_START, None, busy, 5400),
-            RecordedUse(owner.id, 1, EPOCH_START, None, hang, 60),
-        ],
-    )
+    readings.device_use.found = DeviceCheck(EPOCH_START, None)
     readings.demand(
         ClusterQueueDemand(
             "team-a",

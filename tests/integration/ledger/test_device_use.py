@@ -1,4 +1,4 @@
-"""Verdicts about devices: a row for each change, and what was wasted."""
+"""Which attempts hold devices, their last check, and verdicts in the row of the workload."""
 
 from __future__ import annotations
 
@@ -10,49 +10,29 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.app.idle import watch
-from queuectl.core.decisions import Decision
-from queuectl.core.model.workload import WorkloadId
+from queuectl.core.decisions import Amend, Decision
+from queuectl.core.model.device_use import DeviceUse, UseFinding, UseVerdict
+from queuectl.core.model.events import DeviceUseFound
+from queuectl.core.model.workload import PastAttempts
+from queuectl.ledger.codec import past_from_json, past_to_json
 from queuectl.ledger.read.device_use import LedgerDeviceUseReadings
 from queuectl.ledger.write.device_use import LedgerDeviceUse
-from queuectl.ports.idle import DeviceHolder, DeviceUse, UseFinding, UseVerdict
+from queuectl.ports.idle import DeviceCheck, DeviceHolder
 from queuectl.settings.idle import IdleSettings, PrometheusSettings
 from tests.integration.ledger.edits import World
-from tests.integration.ledger.plans import GPU, admit, enqueue, evict, plan, release, shrink, wid
-
-KEY = (WorkloadId("one"), 1)
-IDLE = UseFinding(UseVerdict.IDLE, 8, 8, 1.0, 0.0001, 0.0)
-BUSY = UseFinding(UseVerdict.BUSY, 8, 0, 0.95, 0.9, 0.8)
+from tests.integration.ledger.plans import GPU, admit, enqueue, evict, plan, ref, release, shrink, wid
 
 
 class Site:
     def __init__(self, pool: AsyncEngine, cluster: str) -> None:
         self.records = LedgerDeviceUse(pool, cluster)
         self._readings = LedgerDeviceUseReadings(pool, cluster)
-        self._pool = pool
-        self._cluster = cluster
 
-    async def sql(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        async with self._pool.begin() as connection:
-            found = await connection.execute(text(statement), {"c": self._cluster, **values})
-            return [tuple(row) for row in found] if found.returns_rows else []
-
-    async def found(self) -> DeviceUse:
-        return await self._readings.device_use()
-
-    async def verdicts(self) -> dict[tuple[str, int], tuple[str, int, int]]:
-        found = (await self.found()).verdicts
-        return {
-            (str(one.workload), one.attempt): (
-                one.finding.verdict.value,
-                one.finding.devices,
-                one.finding.idle_devices,
-            )
-            for one in found
-        }
+    async def found(self) -> DeviceCheck:
+        return await self._readings.device_check()
 
 
 @pytest.fixture
@@ -68,7 +48,7 @@ class Pods:
         yield {"items": [{"metadata": {"namespace": "ns", "name": "runs-0", "labels": labels}}]}
 
 
-async def test_the_task_beside_the_controller_records_what_prometheus_answers(
+async def test_the_task_beside_the_controller_tells_what_prometheus_answers(
     site: Site, world: World, pool: AsyncEngine
 ) -> None:
     now = await world.ledger.now()
@@ -89,13 +69,16 @@ async def test_the_task_beside_the_controller_records_what_prometheus_answers(
     async with TestServer(app) as server, asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         settings = IdleSettings(prometheus=PrometheusSettings(url=str(server.make_url("/"))))
         session: Any = Pods()
-        told: list[tuple[str, UseFinding]] = []
-        watching = tasks.create_task(watch(settings, pool, world.cluster, session, told.extend))
-        while not (found := await site.verdicts()):
-            await asyncio.sleep(0.01)
+        told = asyncio.Queue[list[tuple[str, DeviceUseFound]]]()
+        watching = tasks.create_task(
+            watch(settings, pool, world.cluster, session, lambda found: told.put_nowait(list(found)))
+        )
+        ((queue, event),) = await told.get()
         watching.cancel()
-    assert found == {("uid-runs", 1): ("Idle", 8, 8)}
-    assert [(queue, one.verdict) for queue, one in told] == [("team-a", UseVerdict.IDLE)]
+    assert (queue, event.workload, event.attempt) == ("team-a", wid("runs"), 1)
+    assert event.finding == UseFinding(UseVerdict.IDLE, 8, 8, 1.0, 0.0, 0.0)
+    assert await site.found() == DeviceCheck(event.at, None)
+    assert event.until - event.at == timedelta(minutes=15)
 
 
 async def test_without_a_prometheus_nothing_is_checked(site: Site, pool: AsyncEngine, world: World) -> None:
@@ -105,58 +88,36 @@ async def test_without_a_prometheus_nothing_is_checked(site: Site, pool: AsyncEn
 
 
 async def test_before_the_first_check_nothing_is_known(site: Site) -> None:
-    assert await site.found() == DeviceUse(None, None, [])
+    assert await site.found() == DeviceCheck(None, None)
 
 
-async def test_a_verdict_is_stored_when_it_changes(site: Site) -> None:
-    for finding in (IDLE, IDLE._replace(engine=0.0002), IDLE, BUSY, IDLE):
-        await site.records.store({KEY: finding}, None)
-    rows = await site.sql(
-        "SELECT verdict, until IS NULL, engine FROM queuectl.idle_verdict "
-        "WHERE cluster_id = :c ORDER BY since"
+async def test_the_last_check_is_stored_with_the_time_of_the_ledger(site: Site) -> None:
+    first = await site.records.store_check("Prometheus: HTTP 503")
+    assert await site.found() == DeviceCheck(first, "Prometheus: HTTP 503")
+    second = await site.records.store_check(None)
+    assert second > first
+    assert await site.found() == DeviceCheck(second, None)
+
+
+async def test_a_verdict_is_read_again_as_it_was_decided(world: World) -> None:
+    now = await world.ledger.now()
+    finding = UseFinding(UseVerdict.HANG, 8, 8, 0.9 + 0.05, 1 / 3, None)
+    use = DeviceUse(
+        attempt=1,
+        since=now,
+        finding=finding,
+        wasted_ms=2**40,
+        idle_ms=7,
+        idle_since=now - timedelta(seconds=3),
     )
-    assert rows == [
-        ("Idle", False, 0.0001),
-        ("Busy", False, 0.9),
-        ("Idle", True, 0.0001),
-    ]
-    found = await site.found()
-    assert found.checked_at is not None
-    assert [(one.since <= found.checked_at, one.finding) for one in found.verdicts] == [(True, IDLE)]
-
-
-async def test_an_attempt_that_is_not_judged_any_more_has_no_verdict_in_force(site: Site) -> None:
-    other = (WorkloadId("two"), 1)
-    await site.records.store({KEY: IDLE, other: BUSY}, None)
-    await site.records.store({other: BUSY}, None)
-    assert await site.verdicts() == {("two", 1): ("Busy", 8, 0)}
-    await site.records.store({(WorkloadId("two"), 2): BUSY}, None)
-    assert await site.verdicts() == {("two", 2): ("Busy", 8, 0)}
-    await site.records.store({}, "Prometheus: HTTP 503")
-    assert await site.verdicts() == {}
-    assert (await site.found()).problem == "Prometheus: HTTP 503"
-
-
-async def test_what_is_wasted_is_the_sum_of_all_verdicts_of_the_attempt(site: Site) -> None:
-    """Idle devices times seconds, up to the last check: 8 for 100 s, none for 50 s, 3 for 10 s."""
-    for finding in (IDLE, BUSY, BUSY._replace(idle_devices=3)):
-        await site.records.store({KEY: finding}, None)
-    now = (await site.found()).checked_at
-    assert now is not None
-    times = [(160, 60), (60, 10), (10, None)]
-    stored = await site.sql("SELECT since FROM queuectl.idle_verdict WHERE cluster_id = :c ORDER BY since")
-    for (since,), (begins, ends) in zip(stored, times, strict=True):
-        changed: dict[str, Any] = {
-            "old": since,
-            "since": now - timedelta(seconds=begins),
-            "until": None if ends is None else now - timedelta(seconds=ends),
-        }
-        await site.sql(
-            "UPDATE queuectl.idle_verdict SET since = :since, until = :until "
-            "WHERE cluster_id = :c AND since = :old",
-            **changed,
-        )
-    assert [one.wasted for one in (await site.found()).verdicts] == [8 * 100 + 3 * 10]
+    amend = Amend(wid("runs"), ref("runs"), 1, 0, PastAttempts(use=use))
+    decisions: list[Decision] = [enqueue("runs"), admit("runs", now=now), amend]
+    await world.ledger.commit(plan(*decisions, now=now), (), epoch=world.epoch, batch="1")
+    (stored,) = (await world.ledger.load()).workloads
+    assert stored.past.use == use
+    # A verdict without what may be missing.
+    again = DeviceUse(attempt=1, since=now, finding=UseFinding(UseVerdict.UNKNOWN, 8))
+    assert past_from_json(past_to_json(PastAttempts(use=again))) == PastAttempts(use=again)
 
 
 async def test_admitted_attempts_that_hold_devices_are_judged(site: Site, world: World) -> None:

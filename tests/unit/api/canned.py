@@ -171,6 +171,10 @@ class CannedReadings:
         self.looks: list[datetime] = []
         """Times of which the state was read."""
 
+    def stored(self, name: str) -> StoredWorkload:
+        """The workload of that name."""
+        return next(one for _, one in self._workloads.values() if one.ref.name == name)
+
     def keep(self, when: datetime) -> None:
         """The state is as it is now from that time on."""
         over = (Phase.FINISHED, Phase.DELETED)

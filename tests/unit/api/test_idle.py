@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from queuectl.api import idle_routes
+from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.workload import Phase
-from queuectl.ports.idle import DeviceUse, RecordedUse, UseFinding, UseVerdict
+from queuectl.ports.idle import DeviceCheck
 from tests.unit.api.canned import CannedReadings, two_teams, workload
+from tests.unit.api.canned_use import judged
 from tests.unit.api.conftest import Rest, Serve
 from tests.unit.api.reviews import CannedReviews
 
@@ -23,34 +25,21 @@ WHEN = datetime(2026, 1, 2, tzinfo=UTC)
 @pytest.fixture
 def readings() -> CannedReadings:
     readings = two_teams()
-    readings.commit(
-        workload(
-            "stuck",
-            5,
-            namespace="other",
-            kind="PyTorchJob",
-            cluster_queue="team-b",
-            phase=Phase.ADMITTED,
-            gpus=8,
-        )
-    )
+    held = {"phase": Phase.ADMITTED, "cluster_queue": "team-b", "gpus": 8}
+    stuck = workload("stuck", 5, namespace="other", kind="PyTorchJob", **held)  # type: ignore[arg-type]
+    again = workload("again", 6, namespace="other", **held)  # type: ignore[arg-type]
     busy = UseFinding(UseVerdict.BUSY, 4, 1, 1.0, 0.8, 0.7)
     idle = UseFinding(UseVerdict.IDLE, 2, 2, 1.0, 0.0, 0.0)
     hang = UseFinding(UseVerdict.HANG, 8, 8, 0.95, 1.0, 0.01)
-    readings.device_use.found = DeviceUse(
-        WHEN,
-        None,
-        [
-            RecordedUse(workload("large", 2).id, 1, WHEN, None, busy, 60),
-            RecordedUse(workload("small", 1).id, 1, WHEN, None, idle, 7200),
-            RecordedUse(
-                workload("stuck", 5, namespace="other", kind="PyTorchJob").id, 1, WHEN, None, hang, 10
-            ),
-            RecordedUse(workload("small", 1).id, 0, WHEN, None, idle, 10**6),
-            RecordedUse(workload("waits", 3).id, 1, WHEN, None, idle, 10**6),
-            RecordedUse(workload("over", 9).id, 1, WHEN, None, idle, 10**6),
-        ],
+    large, small, waits = (readings.stored(name) for name in ("large", "small", "waits"))
+    readings.commit(
+        judged(large, busy, WHEN, 60),
+        judged(small, idle, WHEN - timedelta(hours=1)),
+        judged(stuck, hang, WHEN, 10),
+        judged(again, idle, WHEN, 10**6, attempt=0),
+        judged(waits, idle, WHEN, 10**6),
     )
+    readings.device_use.found = DeviceCheck(WHEN, None)
     return readings
 
 
@@ -60,7 +49,7 @@ async def rest(serve: Serve, readings: CannedReadings) -> Rest:
 
 
 async def test_what_wastes_most_comes_first(rest: Rest) -> None:
-    """What was evicted or retired since the check is left out."""
+    """A verdict about another attempt, or of a workload that waits, is left out."""
     found = await rest.get(PATH)
     items = [
         (one["name"], one["verdict"], one["idleDevices"], one["wastedSeconds"]) for one in found["items"]
@@ -86,11 +75,11 @@ async def test_a_tenant_sees_its_own_and_how_many_devices_are_idle_elsewhere(
     assert (await rest.get(PATH, token="root"))["problem"] == "Prometheus: 10.1.2.3 refused"
 
 
-async def test_an_admin_reads_the_problem_where_one_namespace_has_all_verdicts(
-    serve: Serve, readings: CannedReadings
-) -> None:
-    found = readings.device_use.found
-    readings.device_use.found = found._replace(problem="Prometheus: refused", verdicts=found.verdicts[:1])
+async def test_an_admin_reads_the_problem_where_one_namespace_has_all_verdicts(serve: Serve) -> None:
+    readings = two_teams()
+    idle = UseFinding(UseVerdict.IDLE, 2, 2, 1.0)
+    readings.commit(judged(readings.stored("small"), idle, WHEN))
+    readings.device_use.found = DeviceCheck(WHEN, "Prometheus: refused")
     reviews = CannedReviews()
     reviews.admin("root")
     rest = await serve(readings, reviews)

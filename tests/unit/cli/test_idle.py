@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from queuectl.ports.idle import DeviceUse, RecordedUse, UseFinding, UseVerdict
-from tests.unit.api.canned import CannedReadings, workload
+from queuectl.core.model.device_use import UseFinding, UseVerdict
+from queuectl.ports.idle import DeviceCheck
+from tests.unit.api.canned import CannedReadings
+from tests.unit.api.canned_use import judged
 from tests.unit.cli.conftest import Run
 
 WHEN = datetime(2026, 1, 2, tzinfo=UTC)
@@ -18,8 +20,8 @@ WHEN = datetime(2026, 1, 2, tzinfo=UTC)
 def _use(readings: CannedReadings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
     idle = UseFinding(UseVerdict.IDLE, 2, 2, 1.0, 0.0001, None)
-    row = RecordedUse(workload("small", 1).id, 1, WHEN, None, idle, 5400)
-    readings.device_use.found = DeviceUse(WHEN, None, [row])
+    readings.commit(judged(readings.stored("small"), idle, WHEN, 5400))
+    readings.device_use.found = DeviceCheck(WHEN, None)
 
 
 def test_a_table_has_the_verdict_and_what_was_lost(run: Run, server: str) -> None:
@@ -47,13 +49,13 @@ def test_as_json_it_is_the_document(run: Run, server: str) -> None:
 @pytest.mark.parametrize(
     ("use", "words"),
     [
-        (DeviceUse(None, None, []), "no check yet"),
-        (DeviceUse(WHEN, "Prometheus: HTTP 503", []), "Prometheus: HTTP 503"),
+        (DeviceCheck(None, None), "no check yet"),
+        (DeviceCheck(WHEN, "Prometheus: HTTP 503"), "Prometheus: HTTP 503"),
     ],
     ids=["none", "failed"],
 )
 def test_the_last_line_tells_what_is_wrong(
-    run: Run, server: str, readings: CannedReadings, use: DeviceUse, words: str
+    run: Run, server: str, readings: CannedReadings, use: DeviceCheck, words: str
 ) -> None:
     readings.device_use.found = use
     assert words in run("idle", "--server", server).stdout.splitlines()[-1]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from queuectl.core.model.device_use import UseVerdict
 from queuectl.core.model.workload import WorkloadId
 from queuectl.idle.check import Judged, check, device_samples, pod_of
 from queuectl.idle.prometheus import PrometheusFailed, Sample
 from queuectl.idle.verdicts import UseRules
 from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
 from queuectl.kube.errors import ApiError
-from queuectl.ports.idle import DeviceHolder, UseFinding, UseVerdict
+from queuectl.ports.idle import DeviceHolder
 
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 ENGINE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 
 
@@ -59,15 +62,15 @@ class Pods:
 class Records:
     def __init__(self, *holders: DeviceHolder) -> None:
         self._holders = holders
-        self.stored: Mapping[tuple[WorkloadId, int], UseFinding] = {}
         self.problem: str | None = None
 
     async def holders(self, resources: Sequence[str]) -> list[DeviceHolder]:
         assert resources == ("nvidia.com/*",)
         return list(self._holders)
 
-    async def store(self, findings: Mapping[tuple[WorkloadId, int], UseFinding], problem: str | None) -> None:
-        self.stored, self.problem = findings, problem
+    async def store_check(self, problem: str | None) -> datetime:
+        self.problem = problem
+        return NOW
 
 
 def holder(workload: str, devices: int = 1, priority_class: str | None = None) -> DeviceHolder:
@@ -81,10 +84,12 @@ def gpu(pod: str, uuid: str, **more: str) -> dict[str, str]:
 async def verdicts(
     records: Records, server: Server, pods: Pods, exempt: frozenset[str] = frozenset()
 ) -> dict[str, tuple[UseVerdict, int]]:
-    told = await check(records, pods, server, Judged(exempt=exempt))  # type: ignore[arg-type]
-    assert told == [("team-a", found) for found in records.stored.values()]
-    assert all(attempt == 2 for _, attempt in records.stored)
-    return {str(id): (found.verdict, found.idle_devices) for (id, _), found in records.stored.items()}
+    judged = Judged(exempt=exempt, lasts=timedelta(minutes=7))
+    told = await check(records, pods, server, judged)  # type: ignore[arg-type]
+    for queue, event in told:
+        assert (queue, event.attempt, event.at) == ("team-a", 2, NOW)
+        assert event.until == NOW + timedelta(minutes=7)
+    return {str(event.workload): (event.finding.verdict, event.finding.idle_devices) for _, event in told}
 
 
 async def test_samples_are_joined_to_workloads_by_their_pods() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from queuectl.core.model.device_use import UseVerdict
 from queuectl.idle.verdicts import DeviceSamples, UseRules, finding_of
-from queuectl.ports.idle import UseVerdict
 
 RULES = UseRules()
 WHOLE, OF_HANG = 60, 20

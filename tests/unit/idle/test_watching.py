@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from queuectl.app import idle
-from queuectl.ports.idle import UseFinding, UseVerdict
+from queuectl.core.model.device_use import UseFinding, UseVerdict
+from queuectl.core.model.events import DeviceUseFound
+from queuectl.core.model.workload import WorkloadId
 from queuectl.ports.ledger import LedgerUnavailable, SchemaMismatch
 from queuectl.settings.idle import IdleSettings, PrometheusSettings
 
-FOUND = [("team-a", UseFinding(UseVerdict.IDLE, 1, 1))]
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+Found = list[tuple[str, DeviceUseFound]]
+FOUND: Found = [
+    ("team-a", DeviceUseFound(WorkloadId("a"), 1, UseFinding(UseVerdict.IDLE, 1, 1), NOW, NOW)),
+]
 
 
 @pytest.mark.parametrize(
@@ -22,16 +29,16 @@ FOUND = [("team-a", UseFinding(UseVerdict.IDLE, 1, 1))]
 async def test_a_check_that_fails_is_followed_by_the_next(
     monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
-    answers: list[Exception | list[tuple[str, UseFinding]]] = [failure, FOUND]
-    told = asyncio.Queue[list[tuple[str, UseFinding]]]()
+    answers: list[Exception | Found] = [failure, FOUND]
+    told = asyncio.Queue[Found]()
 
-    async def check(*_: Any) -> list[tuple[str, UseFinding]]:
+    async def check(*_: Any) -> Found:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def tell(found: Iterable[tuple[str, UseFinding]]) -> None:
+    def tell(found: Iterable[tuple[str, DeviceUseFound]]) -> None:
         told.put_nowait(list(found))
 
     monkeypatch.setattr(idle, "check", check)

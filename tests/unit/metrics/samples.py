@@ -16,6 +16,7 @@ from queuectl.core.model.capacity import (
     FreeNodes,
     PodDemand,
 )
+from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.events import Result
 from queuectl.core.model.policy import CapacityMode, Condition
 from queuectl.core.model.reasons import Code, Reason
@@ -34,7 +35,6 @@ from queuectl.metrics.collectors import Sampled
 from queuectl.metrics.exposition import Exposition, NotifierMetrics, RestMetrics, WebhookMetrics
 from queuectl.metrics.registry import Metrics
 from queuectl.ports.cluster import KindState
-from queuectl.ports.idle import UseFinding, UseVerdict
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 REF = ObjectRef("tenant-namespace", "Job", "tenant-name", "tenant-uid")

@@ -9,6 +9,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan
 from queuectl.core.feature import Number
+from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.events import Result
 from queuectl.core.model.policy import Condition
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason
@@ -27,7 +28,6 @@ from queuectl.metrics.collectors import BoundedNames, Sampled, summed
 from queuectl.metrics.exposition import application
 from queuectl.metrics.registry import Metrics
 from queuectl.ports.cluster import KindState
-from queuectl.ports.idle import UseFinding, UseVerdict
 from tests.unit.metrics import samples
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)

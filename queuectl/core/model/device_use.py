@@ -1,0 +1,100 @@
+"""What admitted workloads do with their devices, as metrics say (B16 to B18)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from queuectl.core.model.values import value
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class UseVerdict(StrEnum):
+    """What a window of samples says of a device, or of all devices of an attempt."""
+
+    BUSY = "Busy"
+    SPARSE = "Sparse"
+    """It works now and then, as a notebook or a service with few requests does."""
+    IDLE = "Idle"
+    HANG = "Hang"
+    """Its engine is active and its multiprocessors are not, as in a collective that waits for a lost peer."""
+    UNKNOWN = "Unknown"
+    """Samples are missing. It is never a reason for anything."""
+    EXEMPT = "Exempt"
+    """Its WorkloadPriorityClass is not judged."""
+
+
+WASTEFUL: Final = frozenset({UseVerdict.IDLE, UseVerdict.HANG})
+
+
+class UseFinding(NamedTuple):
+    """Of one attempt."""
+
+    verdict: UseVerdict
+    devices: int
+    """It holds quota for so many."""
+    idle_devices: int = 0
+    """Of these, how many are idle or hang."""
+    coverage: float = 0.0
+    """The least share of the expected samples that a device has, 0 to 1; 0 if a device has none."""
+    engine: float | None = None
+    """Mean activity of the engines over the window and the devices, 0 to 1; None: unknown."""
+    multiprocessors: float | None = None
+    """The same of the streaming multiprocessors, over the shorter window of a hang."""
+
+    def says_as(self, other: UseFinding) -> bool:
+        """Return whether it says the same as `other`, whatever the figures that it was found by."""
+        return self[:3] == other[:3]
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """The verdict in force about an attempt. What it was found by is as it was when it was found first."""
+
+    attempt: int
+    since: datetime
+    """UTC."""
+    finding: UseFinding
+    wasted_ms: int = 0
+    """Milliseconds of its devices that were idle or hung before `since`."""
+    idle_ms: int = 0
+    """Milliseconds before `since` for which it was Idle or hung. Unknown counts nothing and ends nothing."""
+    idle_since: datetime | None = None
+    """When that began, UTC; None: the last verdict that was known is another one."""
+
+    def wasted_at(self, now: datetime) -> int:
+        """Return the milliseconds of its devices that were idle or hung until `now`."""
+        return self.wasted_ms + self.finding.idle_devices * _lasted(self.since, now)
+
+    def idle_at(self, now: datetime) -> int:
+        """Return the milliseconds until `now` for which it was Idle or hung without another known verdict."""
+        return self.idle_ms + (_lasted(self.since, now) if self.finding.verdict in WASTEFUL else 0)
+
+
+def use_after(before: DeviceUse | None, attempt: int, finding: UseFinding, at: datetime) -> DeviceUse:
+    """Return the verdict in force about an attempt from `at` on.
+
+    `before`: the one until then, of this or another attempt.
+    """
+    if before is None or before.attempt != attempt:
+        idle_since = at if finding.verdict in WASTEFUL else None
+        return DeviceUse(attempt=attempt, since=at, finding=finding, idle_since=idle_since)
+    idle_ms, idle_since = before.idle_at(at), before.idle_since
+    if finding.verdict in WASTEFUL:
+        idle_since = idle_since or at
+    elif finding.verdict is not UseVerdict.UNKNOWN:
+        idle_ms, idle_since = 0, None
+    return DeviceUse(
+        attempt=attempt,
+        since=at,
+        finding=finding,
+        wasted_ms=before.wasted_at(at),
+        idle_ms=idle_ms,
+        idle_since=idle_since,
+    )
+
+
+def _lasted(since: datetime, now: datetime) -> int:
+    return max(now - since, timedelta()) // _MILLISECOND
