@@ -49,7 +49,7 @@ lint: $(STAMP) ## check style, types and imports: ruff, mypy, import-linter; Typ
 	@$(PY) -m release.page_check
 	@$(PY) -m tests.house
 
-control-plane: ## make etcd, kube-apiserver, kube-controller-manager and kubectl 1.36 with Go, and print their folder for KUBEBUILDER_ASSETS
+control-plane: ## make etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl 1.36 with Go, and print their folder for KUBEBUILDER_ASSETS
 	@bash .ci/kubernetes-1.36/build.sh
 
 operators: ## make the operators that kinds are tested on with Go, and print their folder for QUEUECTL_OPERATORS

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes etcd, kube-apiserver, kube-controller-manager and kubectl 1.36.2 from their Go modules, and prints the folder that
-# holds them. Cached; the first time takes some five minutes on two cores. Needs Go 1.26 or newer and a Go module proxy.
+# Makes etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl 1.36.2 from their Go modules, and prints
+# the folder that holds them. Cached; the first time takes some five minutes on two cores. Needs Go 1.26 or newer and a Go module proxy.
 # usage: KUBEBUILDER_ASSETS=$(.ci/kubernetes-1.36/build.sh)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,7 +20,7 @@ make_from() { # MODULE_FOLDER NAME PACKAGE
   mv "$out/$2.new" "$out/$2"
 }
 make_from etcd etcd go.etcd.io/etcd/server/v3
-for name in kube-apiserver kube-controller-manager kubectl; do
+for name in kube-apiserver kube-controller-manager kube-scheduler kubectl; do
   make_from kube "$name" "k8s.io/kubernetes/cmd/$name"
 done
 echo "$out"
