@@ -120,6 +120,8 @@ def _select_both(role: str, spec: dict[str, Any]) -> None:
 
 def _differences(wanted: object, stored: object, path: str) -> Iterator[str]:
     """The paths of what differs, but for what the API server adds, and for a further validationAction."""
+    if wanted == stored:
+        return
     if isinstance(wanted, Mapping) and isinstance(stored, Mapping):
         for key in {**wanted, **stored}:
             if stored.get(key) != _DEFAULTS.get(key, stored) or key in wanted:
@@ -130,7 +132,7 @@ def _differences(wanted: object, stored: object, path: str) -> Iterator[str]:
     elif isinstance(wanted, list) and isinstance(stored, list) and len(wanted) == len(stored):
         for place, (one, other) in enumerate(zip(wanted, stored, strict=True)):
             yield from _differences(one, other, f"{path}[{place}]")
-    elif wanted != stored:
+    else:
         yield path
 
 

@@ -40,7 +40,7 @@ def mapping(parent: Json, key: str, path: str) -> Json:
     value = parent.get(key)
     if value is None:
         return {}
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise BadField(f"{path}.{key}", f"{shown(value)} is not an object")
     return value
 

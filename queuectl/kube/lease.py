@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any, Final
 
 from queuectl.kinds.admission import rfc3339
-from queuectl.kube.errors import ApiError, BadKubeconfig
+from queuectl.kube.errors import ApiError, BadKubeconfig, Conflict
 from queuectl.kube.session import Object, Session, api_path
 from queuectl.ports.ledger import ForeignLedger
 
@@ -67,7 +67,7 @@ class LeaseTimes:
     slow_duration: float = 15.0
     """The same where the API server answers slowly: a leader that ends then makes its load worse."""
     slow_answer: float = 0.25
-    """A read that takes longer is slow."""
+    """An answer that takes longer is slow."""
     slow_for: float = 60.0
     """How long the API server counts as slow after a slow answer."""
     margin: float = 2.0
@@ -118,6 +118,8 @@ class KubeLease:
         self._times = times or LeaseTimes()
         self._process = process or LeaseProcess()
         self._clock = self._process.clock
+        self._written: Object | None = None
+        """The Lease as it was after our last write; None: it has to be read."""
         self._record: tuple[str, object] = ("", None)
         self._changed_at = self._clock()
         self._trusted_until: float | None = None
@@ -221,33 +223,52 @@ class KubeLease:
         return None
 
     async def _try(self, session: Session) -> None:
-        """One read, and one write if it is free or ours, before the lease would be lost."""
+        """One write if it is free or ours, before the lease would be lost.
+
+        It is read before, unless the last write succeeded: then the resourceVersion of that write tells if it
+        is still ours (the optimistic renewal of leaderelection in client-go).
+        """
         begun = self._clock()
         trusted_until = self._trusted_until if self._held else None
         left = self._times.duration if trusted_until is None else trusted_until - begun
+        lease, self._written = self._written, None
         try:
             async with asyncio.timeout(max(0.0, left)):
+                if lease is not None:
+                    try:
+                        await self._write(session, lease, begun)
+                        return
+                    except Conflict:
+                        _log.info("lease: somebody else wrote it")
                 lease = await session.get(self._path)
+                self._heard(begun)
                 if (foreign := self._led_from(lease)) is not None:
                     self._foreign, self._trusted_until = foreign, None
                     return
                 if not self._free(lease.get("spec") or {}):
                     self._trusted_until = None
                     return
-                duration = self._duration(begun)
-                written = await session.request("PUT", self._path, self._claimed(session, lease, duration))
+                await self._write(session, lease, begun)
         except (ApiError, TimeoutError) as error:
             _log.warning("lease: %s", error or "no answer in time")
-            return
+
+    async def _write(self, session: Session, lease: Object, begun: float) -> None:
+        """Claim it for our duration from `begun`. Raises ApiError."""
+        # Others wait as long as the Lease says.
+        slow = self._clock() < self._slow_until
+        duration = self._times.slow_duration if slow else self._times.duration
+        asked = self._clock()
+        written = await session.request("PUT", self._path, self._claimed(session, lease, duration))
+        self._heard(asked)
         self._note(written.get("spec") or {})
+        self._written = written
         self._renewed_at, self._trusted_until = begun, begun + duration - self._times.margin
 
-    def _duration(self, begun: float) -> float:
-        """For how long to ask, after a read that began then. Others wait as long as the Lease says."""
+    def _heard(self, asked: float) -> None:
+        """The answer to a request of that time came."""
         now = self._clock()
-        if now - begun > self._times.slow_answer:
+        if now - asked > self._times.slow_answer:
             self._slow_until = now + self._times.slow_for
-        return self._times.slow_duration if now < self._slow_until else self._times.duration
 
     def _led_from(self, lease: Object) -> str | None:
         """The ledger id on the Lease, if it is not ours."""

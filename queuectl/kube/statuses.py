@@ -35,21 +35,22 @@ class QueueStatuses:
         return self._written.get(path)
 
     def is_lost(self, path: str) -> bool:
-        """Was another status seen, since the last write that succeeded was sent?"""
+        """Was another status seen since the last write was sent, or did that fail?"""
         return path in self._lost
 
     @contextmanager
     def writing(self, path: str, status: Object) -> Iterator[None]:
-        """What is seen lost while it is written stays lost: the two may have arrived in either order."""
-        lost = path in self._lost
+        """What is seen lost while it is written stays lost: the two may have arrived in either order.
+
+        A write that fails may stand there, or arrive yet: it counts as lost.
+        """
         self._lost.discard(path)
         self._stored.setdefault(path, None)
         self._sent[path] = {key: value for key, value in status.items() if value is not None}
         try:
             yield
         except BaseException:
-            if lost:
-                self._lost.add(path)
+            self._lost.add(path)
             raise
         finally:
             del self._sent[path]

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from tests.world.actions import Actions
     from tests.world.world import World
 
-_STILL, _STILL_AFTER_FAULTS, _STILL_AFTER_SILENCE = 15.0, 40.0, 120.0
-"""Seconds without a write: longer than pods take to end; than every backoff; than a silent watch is found,
-and than a page of a list is waited for."""
+_STILL, _STILL_AFTER_FAULTS = 15.0, 40.0
+"""Seconds without a write: longer than pods take to end; than every backoff."""
+_AFTER_SILENCE: Final = 120.0
+"""Seconds after a watch fell silent or a request was left without an answer: longer than until a silent
+watch is found, and than a page of a list is waited for."""
 _MAX_RUN: Final = 4
 _PROMPT: Final = (
     ("p0", "team-a", 4, 4),
@@ -59,10 +61,7 @@ class Judge:
             await self._prompt()
 
     def _still(self) -> float:
-        steps = self._world.schedule.steps
-        if any("silent" in step.args or "hang" in step.args for step in steps):
-            return _STILL_AFTER_SILENCE
-        return _STILL_AFTER_FAULTS if any(step.is_fault for step in steps) else _STILL
+        return _STILL_AFTER_FAULTS if any(step.is_fault for step in self._world.schedule.steps) else _STILL
 
     async def _restarted_at_rest(self) -> Engine | None:
         """An engine that started again while all was at rest: work that ends meanwhile is waited for."""
@@ -78,10 +77,11 @@ class Judge:
         world = self._world
         begun = world.loop.time()
         still = self._still() if first else _STILL
+        from_time = world.silent_since + _AFTER_SILENCE
         while world.loop.time() - begun < _RESTS:
             await asyncio.sleep(5.0)
             since = max(world.last_write, begun)
-            if world.loop.time() - since >= still:
+            if world.loop.time() >= max(since + still, from_time):
                 world.say(f"at rest {since - begun:.0f} s {when}")
                 return True
         self._violated(f"{when}: writes do not end within {_RESTS:g} s")

@@ -30,12 +30,35 @@ def virtual_loop(random: Random) -> VirtualLoop:
     return VirtualLoop(random)  # type: ignore[abstract]  # no sockets, signals or threads
 
 
+class _Callback:
+    """What asyncio uses of `asyncio.Handle` and `asyncio.TimerHandle`."""
+
+    __slots__ = ("_args", "_call", "_cancelled", "context")
+
+    def __init__(self, call: Callable[..., object], args: tuple[Any, ...], context: Context | None) -> None:
+        self._call = call
+        self._args = args
+        self._cancelled = False
+        self.context = copy_context() if context is None else context
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._args = ()
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def run(self) -> None:
+        if not self._cancelled:
+            self.context.run(self._call, *self._args)
+
+
 class Thread:
     """Callbacks of one thread of one process, in their order."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[_Callback] = deque()
         self.paused = False
         self.dead = False
 
@@ -74,12 +97,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._now = 0.0
         self._main = Thread("main")
         self._threads: list[Thread] = [self._main]
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._ready: list[Thread] = []
+        """Those that have callbacks."""
+        self._timers: list[tuple[float, int, _Callback]] = []
         self._turns = count()
         self._numbers = count(1)
         self._tasks: list[_NumberedTask] = []
         self._dead: list[Thread] = []
-        self._dropped: list[asyncio.Handle] = []
+        self._dropped: list[_Callback] = []
         self._left = most_callbacks
         self.callbacks = 0
         self.troubles: list[str] = []
@@ -96,7 +121,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Nothing of it runs any more, not even what would clean up."""
         thread.dead = True
         self._dropped += thread.ready
-        thread.ready.clear()
+        if thread.ready:
+            thread.ready.clear()
+            self._ready.remove(thread)
         self._threads.remove(thread)
         self._dead.append(thread)
 
@@ -111,25 +138,25 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._add(handle)
-        return handle
+    ) -> _Callback:
+        made = _Callback(callback, args, context)
+        self._add(made)
+        return made
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> _Callback:
         return self.call_soon(callback, *args, context=context)
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> _Callback:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> _Callback:
+        timer = _Callback(callback, args, context)
         heapq.heappush(self._timers, (when, next(self._turns), timer))
         return timer
 
@@ -156,9 +183,6 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def is_closed(self) -> bool:
         return False
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        return
-
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
         self.troubles.append(f"{context.get('message')}: {type(error).__name__}: {error}")
@@ -181,25 +205,33 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         finally:
             asyncio._set_running_loop(before)
 
-    def _add(self, handle: asyncio.Handle) -> None:
-        thread = handle._context.get(_THREAD, self._main)  # type: ignore[attr-defined]
+    def _add(self, callback: _Callback) -> None:
+        thread = callback.context.get(_THREAD, self._main)
         if thread.dead:
-            self._dropped.append(handle)
-        else:
-            thread.ready.append(handle)
+            self._dropped.append(callback)
+            return
+        if not thread.ready:
+            self._ready.append(thread)
+        thread.ready.append(callback)
 
     def _step(self) -> None:
-        ready = [thread for thread in self._threads if thread.ready and not thread.paused]
+        ready = [thread for thread in self._ready if not thread.paused]
         if not ready:
             self._pass_time()
             return
         thread = ready[0] if len(ready) == 1 else ready[int(self._random.random() * len(ready))]
-        handle = thread.ready.popleft()
+        callback = thread.ready.popleft()
+        if not thread.ready:
+            self._ready.remove(thread)
         self.callbacks += 1
         if self.callbacks > self._left:
             raise Stuck(f"{self.callbacks} callbacks after {self._now:.1f} s")
-        if not handle._cancelled:
-            handle._run()
+        try:
+            callback.run()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            self.call_exception_handler({"message": "a callback failed", "exception": error})
 
     def _pass_time(self) -> None:
         if not self._timers:
@@ -207,7 +239,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._now = max(self._now, self._timers[0][0])
         while self._timers and self._timers[0][0] <= self._now:
             _, _, timer = heapq.heappop(self._timers)
-            if not timer._cancelled:
+            if not timer.cancelled():
                 self._add(timer)
 
     def close(self) -> None:
@@ -217,8 +249,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._threads += self._dead
             for thread in self._threads:
                 thread.paused = thread.dead = False
-            for handle in self._dropped:
-                self._add(handle)
+            for callback in self._dropped:
+                self._add(callback)
             for _ in range(50):
                 left = [task for task in self._tasks if not task.done()]
                 if not left:

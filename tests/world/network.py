@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import format_datetime
+from functools import lru_cache
 from random import Random
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -28,6 +29,20 @@ _CODES: Final = {"conflict": 409, "forbidden": 403, "throttled": 429, "error": 5
 _LEASES: Final = "leases"
 _LONGEST: Final = 40.0
 """Seconds after which a request that hangs arrives."""
+
+
+@lru_cache(2_048)
+def _parts(target: str) -> tuple[str, Mapping[str, str], str]:
+    """Path, query and resource of a request."""
+    parts = urlsplit(target)
+    _, resource = rbac_names("GET", target)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return unquote(parts.path), query, resource.partition("/")[0]
+
+
+@lru_cache(2_048)
+def _date(time: datetime) -> str:
+    return format_datetime(time, usegmt=True)
 
 
 @dataclass(eq=False)
@@ -148,7 +163,7 @@ class WorldResponse:
         self.status = response.status
         self.headers: Mapping[str, str] = {
             **response.headers,
-            "Date": format_datetime(network.clock(), usegmt=True),
+            "Date": _date(network.clock().replace(microsecond=0)),
         }
         self._network = network
         self._client = client
@@ -162,9 +177,11 @@ class WorldResponse:
         network = self._network
         silent = False
         async for chunk in self._body:
-            fault = network.fault(self._client, self._resource, WATCH_FAULTS)
-            silent = silent or fault == "silent"
             if silent:
+                continue
+            fault = network.fault(self._client, self._resource, WATCH_FAULTS)
+            if fault == "silent":
+                silent = True
                 continue
             if network.closed or fault == "cut":
                 raise Unavailable("the answer broke off")
@@ -187,12 +204,9 @@ class WorldTransport:
     async def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, *, stream: bool
     ) -> WorldResponse:
-        parts = urlsplit(target)
-        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        path, query, resource = _parts(target)
         lower = {name.lower(): value for name, value in headers.items()}
-        _, resource = rbac_names(method, target)
-        resource = resource.partition("/")[0]
-        request = Request(method, unquote(parts.path), query, lower, body or b"")
+        request = Request(method, path, dict(query), lower, body or b"")
         response = await self._network.send(self._client, request, resource, stream)
         return WorldResponse(self._network, self._client, resource, response)
 

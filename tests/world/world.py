@@ -119,6 +119,8 @@ class World:
         self.story: list[str] = []
         self.met: set[tuple[str, str]] = set()
         self._met_at: dict[str, float] = {}
+        self.silent_since = float("-inf")
+        """When a watch last fell silent, or a request was last left without an answer."""
         self.digest = hashlib.sha256()
         self.jump = 0.0
         """Seconds by which the database's clock differs."""
@@ -214,6 +216,8 @@ class World:
 
     def met_by(self, kind: str, _: str) -> None:
         """A fault concerns a request, or a process."""
+        if kind in ("silent", "hang"):
+            self.silent_since = self.loop.time()
         if self._met_at.get(kind) == self.last_write:
             return
         self._met_at[kind] = self.last_write

@@ -7,8 +7,8 @@ Read are `matchConstraints` with `resourceRules`, `objectSelector` and `namespac
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
@@ -30,6 +30,7 @@ from queuectl.sandbox.kubernetes.wire import Json, StatusError
 _GROUP = "admissionregistration.k8s.io"
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
 _CACHED_SPECS = 256
+_CACHED_REQUESTS = 1_024
 
 
 class AdmissionRequest(NamedTuple):
@@ -89,6 +90,43 @@ class _Validation(NamedTuple):
         )
 
 
+class _Evaluation:
+    """The expressions of one request. A condition that several policies have is evaluated once."""
+
+    def __init__(self, request: AdmissionRequest) -> None:
+        self._request = request
+        self._values: Any = None
+        self._conditions: dict[str, bool] = {}
+
+    def values(self, params: Json | None) -> Any:
+        if params is not None:
+            return self._request.values(params)
+        if self._values is None:
+            self._values = self._request.values(None)
+        return self._values
+
+    def meet(self, conditions: Iterable[str], values: Any) -> bool:
+        """Whether all are true; `values`: of `values`. Raises ExpressionError if one has no value and none
+        is false."""
+        unknown: ExpressionError | None = None
+        for condition in conditions:
+            try:
+                if not self._meets(condition, values):
+                    return False
+            except ExpressionError as error:
+                unknown = error
+        if unknown is not None:
+            raise unknown
+        return True
+
+    def _meets(self, condition: str, values: Any) -> bool:
+        if values is not self._values:
+            return evaluate(condition, values) is True
+        if condition not in self._conditions:
+            self._conditions[condition] = evaluate(condition, values) is True
+        return self._conditions[condition]
+
+
 class AdmissionPolicy:
     """A policy by its spec."""
 
@@ -100,8 +138,7 @@ class AdmissionPolicy:
         self._rules: list[Json] = constraints.get("resourceRules") or []
         self._objects = _selector(constraints.get("objectSelector"))
         self._namespaces = _selector(constraints.get("namespaceSelector"))
-        conditions = [f"({condition['expression']})" for condition in spec.get("matchConditions") or ()]
-        self._condition = " && ".join(conditions) or "true"
+        self._conditions = [condition["expression"] for condition in spec.get("matchConditions") or ()]
         variables = {variable["name"]: variable["expression"] for variable in spec.get("variables") or ()}
         self._validations = [
             _Validation.of(validation, variables) for validation in spec.get("validations") or ()
@@ -111,30 +148,41 @@ class AdmissionPolicy:
             for mutation in spec.get("mutations") or ()
         ]
 
-    def selects(self, request: AdmissionRequest, namespace: Mapping[str, str]) -> bool:
-        """Whether its constraints select the request; `namespace`: the labels of the namespace."""
-        labels = [obj["metadata"].get("labels") or {} for obj in (request.old, request.new) if obj]
-        return (
-            any(_includes(rule, request) for rule in self._rules)
-            and selects(self._namespaces, namespace)
-            and any(selects(self._objects, of_object) for of_object in labels)
+    def includes(self, request: AdmissionRequest) -> bool:
+        """Whether its rules name the kind, operation and subresource of the request."""
+        return any(_includes(rule, request) for rule in self._rules)
+
+    def selects(self, labels: Iterable[Mapping[str, str]], namespace: Mapping[str, str]) -> bool:
+        """Whether its selectors select an object that has these labels before or after the request;
+        `namespace`: the labels of its namespace."""
+        return selects(self._namespaces, namespace) and any(
+            selects(self._objects, of_object) for of_object in labels
         )
 
     def mutate(self, request: AdmissionRequest, params: Json | None) -> None:
         """Change `request.new`. Raises ExpressionError."""
-        values = request.values(params)
-        if evaluate(self._condition, values) is True:
+        evaluation = _Evaluation(request)
+        values = evaluation.values(params)
+        if evaluation.meet(self._conditions, values):
             for mutation in self._mutations:
                 _merge(request.new or {}, evaluate(mutation, values))
 
-    def denial(self, request: AdmissionRequest, params: Json | None) -> tuple[str, str] | None:
+    def denial(self, request: _Evaluation, params: Json | None) -> tuple[str, str] | None:
         """The reason and the message of the first validation that fails. Raises ExpressionError."""
         values = request.values(params)
-        if evaluate(self._condition, values) is True:
+        if request.meet(self._conditions, values):
             for validation in self._validations:
                 if evaluate(validation.expression, values) is not True:
                     return validation.reason, validation.message(values)
         return None
+
+
+class _Bound(NamedTuple):
+    policy: AdmissionPolicy
+    binding: Json
+    """Its spec."""
+    names: str
+    """Of both, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +191,8 @@ class AdmissionPolicies:
 
     store: ObjectStore
     catalog: Catalog
+    _bound: dict[Hashable, list[_Bound]] = field(default_factory=dict)
+    """By the kind, operation and subresource that they include, and by the state of the policies."""
 
     def mutate(self, request: AdmissionRequest) -> None:
         """Change `request.new` as the policies say, in the order of their bindings. Raises StatusError."""
@@ -155,9 +205,10 @@ class AdmissionPolicies:
 
     def validate(self, request: AdmissionRequest) -> None:
         """Raises StatusError if a policy denies it."""
+        evaluation = _Evaluation(request)
         for policy, params, denied in self._selecting("Validating", request):
             try:
-                denial = policy.denial(request, params)
+                denial = policy.denial(evaluation, params)
             except ExpressionError as error:
                 denial = ("Invalid", str(error)) if policy.fails else None
             if denial is not None:
@@ -169,19 +220,41 @@ class AdmissionPolicies:
         """The policies that select a request, once for each parameter, with what makes a denial."""
         if request.kind.group == _GROUP:
             return  # as in Kubernetes: else a policy could keep its own object from being changed
-        policies = self.store.collection(f"{sort.lower()}admissionpolicies.{_GROUP}")
-        bindings = self.store.collection(f"{sort.lower()}admissionpolicybindings.{_GROUP}")
+        bound = self._including(sort, request)
+        if not bound:
+            return
         home = self.store.collection(NAMESPACES).get(("", request.metadata.get("namespace", "")))
-        for (_, name), stored in sorted(bindings.items()):
+        namespace = home.labels if home else {}
+        labels = [obj["metadata"].get("labels") or {} for obj in (request.old, request.new) if obj]
+        for policy, binding, names in bound:
+            if policy.selects(labels, namespace):
+                for params in self._params(policy, binding, request):
+                    yield policy, params, functools.partial(_denied, request, names)
+
+    def _including(self, sort: str, request: AdmissionRequest) -> list[_Bound]:
+        """The policies with a binding that deny such requests, in the order of their bindings."""
+        kind, store = request.kind, self.store
+        of_policies = f"{sort.lower()}admissionpolicies.{_GROUP}"
+        of_bindings = f"{sort.lower()}admissionpolicybindings.{_GROUP}"
+        state = (store.changes[of_policies], store.changes[of_bindings])
+        key = (sort, state, kind.group, kind.version, kind.plural, request.operation, request.subresource)
+        found = self._bound.get(key)
+        if found is not None:
+            return found
+        if len(self._bound) >= _CACHED_REQUESTS:
+            self._bound.clear()
+        found = self._bound[key] = []
+        policies = store.collection(of_policies)
+        for (_, name), stored in sorted(store.collection(of_bindings).items()):
             binding = _spec(stored.raw)
             stored_policy = policies.get(("", binding["policyName"]))
             if stored_policy is None or "Deny" not in binding.get("validationActions", ("Deny",)):
                 continue
             policy = _policy(stored_policy.raw)
-            if policy.selects(request, home.labels if home else {}):
+            if policy.includes(request):
                 names = f"{sort}AdmissionPolicy '{binding['policyName']}' with binding '{name}'"
-                for params in self._params(policy, binding, request):
-                    yield policy, params, functools.partial(_denied, request, names)
+                found.append(_Bound(policy, binding, names))
+        return found
 
     def _params(
         self, policy: AdmissionPolicy, binding: Json, request: AdmissionRequest

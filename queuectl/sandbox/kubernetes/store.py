@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +85,8 @@ class ObjectStore:
     def __init__(self, folder: Path | None, *, seed: str | None = None, history: int = 10_000) -> None:
         self.revision = 0
         self.uids: dict[str, tuple[str, Key]] = {}
+        self.changes: Counter[str] = Counter()
+        """How often each collection has changed."""
         self.dependents: dict[str, set[tuple[str, Key]]] = {}
         """By the owner's UID."""
         self._collections: dict[str, dict[Key, Stored]] = {}
@@ -157,6 +159,7 @@ class ObjectStore:
         self.revision = revision
 
     def _index(self, collection: str, before: Stored | None, after: Stored | None) -> None:
+        self.changes[collection] += 1
         if before is not None:
             for owner in before.owners:
                 if rest := self.dependents.get(owner):

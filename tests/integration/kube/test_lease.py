@@ -36,7 +36,7 @@ class _Server:
         self.trouble = ""
         self.takes = 0.0
         """Seconds for each answer."""
-        self.writes = 0
+        self.reads = self.writes = 0
         self._lock = threading.Lock()
 
     async def handle(self, method: str, path: str, query: Any, headers: Any, body: bytes) -> _Answer:
@@ -46,6 +46,8 @@ class _Server:
         if self.trouble:
             return _Answer(500, b"<html>")
         with self._lock:
+            if method == "GET":
+                self.reads += 1
             if method == "PUT":
                 asked = json.loads(body)
                 if asked["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
@@ -54,6 +56,14 @@ class _Server:
                 self.lease = asked | {"metadata": asked["metadata"] | {"resourceVersion": version}}
                 self.writes += 1
             return _Answer(200, json.dumps(self.lease).encode())
+
+    def annotate(self, name: str, value: str) -> None:
+        """As an admin does."""
+        with self._lock:
+            metadata = self.lease["metadata"]
+            version = str(int(metadata["resourceVersion"]) + 1)
+            annotations = {**metadata.get("annotations", {}), name: value}
+            self.lease["metadata"] = {**metadata, "resourceVersion": version, "annotations": annotations}
 
     @property
     def holder(self) -> str:
@@ -125,6 +135,23 @@ async def test_a_holder_gives_up_on_a_hanging_server_before_another_can_take_ove
         server.trouble = "hang"
         await lease.lost()
         assert time.monotonic() - begun < QUICK.duration - QUICK.margin + 0.3
+
+
+async def test_a_holder_reads_the_lease_again_only_after_somebody_else_wrote_it() -> None:
+    server = _Server()
+    async with _lease(server) as lease:
+        await lease.acquire()
+
+        async def renewed(times: int) -> int:
+            wanted = server.writes + times
+            while server.writes < wanted:
+                await asyncio.sleep(0.005)
+            return server.reads
+
+        assert await renewed(4) == 1
+        server.annotate("note", "mine")
+        assert await renewed(4) == 2
+        assert server.lease["metadata"]["annotations"] == {"note": "mine"}
 
 
 async def test_a_lease_of_a_slow_server_lasts_longer() -> None:
@@ -245,5 +272,5 @@ async def test_60_a_leader_stops_when_the_lease_names_another_database() -> None
     ended: list[int] = []
     async with _lease(server, ledger="ledger-a", ended=ended) as lease:
         await lease.acquire()
-        server.lease["metadata"]["annotations"] = {LEDGER_ANNOTATION: "ledger-b"}
+        server.annotate(LEDGER_ANNOTATION, "ledger-b")
         await lease.lost()
