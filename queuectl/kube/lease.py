@@ -117,7 +117,6 @@ class KubeLease:
         self._foreign: str | None = None
         self._times = times or LeaseTimes()
         self._process = process or LeaseProcess()
-        self._clock = self._process.clock
         self._written: Object | None = None
         """The Lease as it was after our last write; None: it has to be read."""
         self._record: tuple[str, object] = ("", None)
@@ -168,6 +167,9 @@ class KubeLease:
             self._stop()
         if self._ended is not None:
             await self._ended
+
+    def _clock(self) -> float:
+        return self._process.clock()
 
     # --- on the thread ----------------------------------------------------------------------------------
 
