@@ -17,6 +17,7 @@ from queuectl.core.features.pods_ready import ClockName, readiness_rules, runnin
 from queuectl.core.model.policy import ClusterQueue, PreemptionPolicy
 from queuectl.core.model.reasons import Code, Limit, Reason, named_in, redacted
 from queuectl.core.model.resources import FlavorResource, format_amount
+from queuectl.core.model.start_conditions import AFTER, BEGIN, MAX_RUNNING
 from queuectl.core.model.workload import ConfigKey, ObjectRef, Phase, StoredWorkload
 from queuectl.core.quota.shares import dominant_share, shares_fairly
 from queuectl.core.quota.tree import limits
@@ -433,6 +434,13 @@ _BY_CODE: Final = {
     "says for whom. Change the request, use another queue, or have the limit changed.",
     Code.WAITING_FOR_USAGE_LIMIT: "It is evaluated again when workloads that count under the same UsageLimit "
     "end, or when the limit is raised; the reason says for whom it counts.",
+    Code.WAITING_FOR_DEPENDENCY: "It is evaluated again when the workload that the reason names ends, or is "
+    f"created. Correct or remove its annotation {AFTER} if that is not to come.",
+    Code.DEPENDENCY_NEVER_SATISFIED: "Waiting will not help: correct or remove its annotation "
+    f"{AFTER}, create the workload that the reason names again, or cancel this one.",
+    Code.WAITING_FOR_BEGIN_TIME: f"Nothing to do: it is queued at that time. Its annotation {BEGIN} says so.",
+    Code.WAITING_FOR_ARRAY: "It is queued when others of its array end, or when their annotation "
+    f"{MAX_RUNNING} is raised.",
     Code.CAPACITY_MISSING: "It is evaluated again when pods on its nodes end, or when nodes are added or "
     "become ready.",
     Code.NO_NODE_FITS: "It is evaluated again when pods on its nodes end: enough is free in all, but not on "

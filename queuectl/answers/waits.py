@@ -30,6 +30,9 @@ class Cause(StrEnum):
     PROTECTED = "Protected"
     NAMESPACE_QUOTA = "NamespaceQuota"
     USAGE_LIMIT = "UsageLimit"
+    DEPENDENCY = "Dependency"
+    BEGIN_TIME = "BeginTime"
+    ARRAY = "Array"
     BACKOFF = "Backoff"
     HELD = "Held"
     STOPPED = "Stopped"
@@ -46,6 +49,9 @@ _CAUSES: Final[Mapping[Code, Cause]] = {
     Code.NO_NODE_CAN_FIT: Cause.NODES,
     Code.WAITING_FOR_RESOURCE_QUOTA: Cause.NAMESPACE_QUOTA,
     Code.WAITING_FOR_USAGE_LIMIT: Cause.USAGE_LIMIT,
+    Code.WAITING_FOR_DEPENDENCY: Cause.DEPENDENCY,
+    Code.WAITING_FOR_BEGIN_TIME: Cause.BEGIN_TIME,
+    Code.WAITING_FOR_ARRAY: Cause.ARRAY,
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: Cause.PODS_ENDING,
     Code.BACKING_OFF: Cause.BACKOFF,
     Code.MIN_RUN_TIME_PROTECTED: Cause.PROTECTED,
@@ -227,6 +233,9 @@ _WORDS: Final[Mapping[Cause, str]] = {
     Cause.PROTECTED: "minimum run time of what it may preempt{at}",
     Cause.NAMESPACE_QUOTA: "ResourceQuota{what}{at}",
     Cause.USAGE_LIMIT: "usage limit{what}{at}",
+    Cause.DEPENDENCY: "end of another workload{at}",
+    Cause.BEGIN_TIME: "its begin time",
+    Cause.ARRAY: "others of its array{at}",
     Cause.BACKOFF: "pause after a failed start",
     Cause.HELD: "held by its user",
     Cause.STOPPED: "queue stopped{at}",

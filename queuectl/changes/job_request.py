@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from queuectl.changes.submit import BadManifest
 from queuectl.core.model.resources import BadQuantity, parse_quantity
+from queuectl.core.model.start_conditions import MAX_RUNNING, MOST_RUNNING
 from queuectl.importers.slurm import POOL_LABEL
 from queuectl.kinds.labels import ARRAY_LABEL, MAX_RUN_LABEL
 
@@ -44,6 +45,8 @@ class JobRequest:
     """The longest run time."""
     tasks: tuple[int, ...] | None = None
     """Indices of an array; None: a single Job."""
+    max_running: int | None = None
+    """Most Jobs of the array that queue or run at a time; None: all."""
     pool: str | None = None
     """Value of the node label `queuectl.dev/pool`; None: any flavor."""
     interactive: bool = False
@@ -66,6 +69,10 @@ def manifests(request: JobRequest) -> list[dict[str, Any]]:
         )
     if request.interactive and request.tasks is not None:
         raise BadManifest("--interactive: it does not go with --array: an array is of Jobs")
+    if request.max_running is not None and request.tasks is None:
+        raise BadManifest("--max-running: it counts the Jobs of an array: --array has their indices")
+    if request.max_running is not None and not 1 <= request.max_running <= MOST_RUNNING:
+        raise BadManifest(f"--max-running: {request.max_running} is not 1 to {MOST_RUNNING}")
     stem = _NOT_IN_NAME.sub("-", request.stem.lower()).strip("-")[:_LONGEST_STEM].strip("-") or "job"
     if request.tasks is None:
         named = {"name": request.name} if request.name else {"generateName": f"{stem}-"}
@@ -97,7 +104,8 @@ def _job(request: JobRequest, named: dict[str, str], array: str | None, index: i
     pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [_given(container)]}
     if request.pool is not None:
         pod["nodeSelector"] = {POOL_LABEL: request.pool}
-    metadata = _given({**named, "labels": labels})
+    annotations = {} if request.max_running is None else {MAX_RUNNING: str(request.max_running)}
+    metadata = _given({**named, "labels": labels, "annotations": annotations})
     if request.interactive:
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
     return {

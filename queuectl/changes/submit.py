@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,6 +39,11 @@ class Submission:
     object: dict[str, Any]
     owner: str = ""
     """What makes it, such as `Deployment server, of 3 pods`: it cannot be created by itself."""
+
+    def annotate(self, annotations: Mapping[str, str]) -> None:
+        """Set annotations of the object. Raises BadManifest."""
+        if annotations:
+            _map(self.object["metadata"], "annotations", f"{self.target}: metadata").update(annotations)
 
 
 def submissions(

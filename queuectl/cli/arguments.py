@@ -68,6 +68,22 @@ class Duration(click.ParamType[timedelta]):
         return found
 
 
+class BeginTime(click.ParamType[datetime]):
+    """A time with its zone; the value is in UTC."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        from queuectl.kinds.json_fields import BadField, timestamp
+
+        if isinstance(value, datetime):
+            return value
+        try:
+            return timestamp(str(value), "--begin")
+        except BadField:
+            self.fail(f"{value!r} is not a time such as 2026-12-01T06:00:00Z", param, ctx)
+
+
 class Since(click.ParamType[Any]):
     """How long ago, such as 3d, or a time."""
 

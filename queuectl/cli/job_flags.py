@@ -7,16 +7,18 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from queuectl.cli.arguments import BeginTime
 from queuectl.cli.importing import texts
-from queuectl.cli.options import Command, Failure, parse_ago
+from queuectl.cli.options import Command, Failure, Options, parse_ago
 from queuectl.cli.printing import printable
+from queuectl.core.model.start_conditions import AFTER, BEGIN
 
 if TYPE_CHECKING:
     from queuectl.changes.job_request import JobRequest
@@ -100,10 +102,15 @@ class JobFlags:
     memory: str | None
     seconds: int | None
     tasks: tuple[int, ...] | None
+    max_running: int | None
     interactive: bool | None
+    after: tuple[str, ...]
+    begin: datetime | None
 
     def given(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        """Those that describe a Job: `after` and `begin` go with any object."""
+        names = [field.name for field in fields(self) if field.name not in ("after", "begin")]
+        values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -126,10 +133,26 @@ _FLAGS: Final = (
         help="A Job for each index (30, 0-29, 1,3,7), which it has as QUEUECTL_ARRAY_INDEX.",
     ),
     click.option(
+        "--max-running",
+        type=int,
+        metavar="NUMBER",
+        help="Of an array, the most Jobs that queue or run at a time.  [default: all]",
+    ),
+    click.option(
         "--interactive",
         is_flag=True,
         default=None,
         help="A pod to work in, in the place of a Job: it waits for `queuectl exec`.",
+    ),
+    click.option(
+        "--after",
+        multiple=True,
+        metavar="[OUTCOME:]KIND/NAME",
+        help="Start once this workload of the namespace has succeeded; with failed: or any: before it, once "
+        "it has failed, or ended. More than one: once each has.",
+    ),
+    click.option(
+        "--begin", type=BeginTime(), metavar="TIME", help="Start not before it, such as 2026-12-01T06:00:00Z."
     ),
 )
 
@@ -146,6 +169,23 @@ def job_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_FLAGS):
         run = option(run)
     return run
+
+
+def start_annotations(flags: JobFlags, options: Options) -> dict[str, str]:
+    """Return the annotations of --after and --begin. Raises Failure."""
+    from queuectl.kinds.json_fields import BadField
+    from queuectl.kinds.start_conditions import after_workloads, begin_text
+
+    found = {}
+    if flags.after:
+        try:
+            named = after_workloads(",".join(flags.after), "--after", options.kinds())
+        except BadField as problem:
+            raise Failure(str(problem)) from None
+        found[AFTER] = ",".join(map(str, named))
+    if flags.begin is not None:
+        found[BEGIN] = begin_text(flags.begin)
+    return found
 
 
 class RequestedJobs(NamedTuple):
@@ -172,7 +212,7 @@ def requested(file: str | None, flags: JobFlags) -> RequestedJobs | None:
             return _scripted(script, program, given)
         if file is not None:
             if given or program:
-                named = f"--{next(iter(given))}" if given else "--"
+                named = f"--{next(iter(given)).replace('_', '-')}" if given else "--"
                 raise click.UsageError(f"{named} does not go with {file}, which is not a script")
             return None
         if flags.image is None:

@@ -12,7 +12,7 @@ from queuectl.cli import completion, contexts, printing, rest, writing
 from queuectl.cli.choosing import ChosenWorkloads, chosen, confirm_all, targets
 from queuectl.cli.following import Reader, newest
 from queuectl.cli.importing import texts
-from queuectl.cli.job_flags import CommandWithProgram, JobFlags, job_flags, requested
+from queuectl.cli.job_flags import CommandWithProgram, JobFlags, job_flags, requested, start_annotations
 from queuectl.cli.options import Failure, NotGood, Options, command, with_options
 from queuectl.cli.rest import Document
 from queuectl.cli.waiting import follow
@@ -83,18 +83,22 @@ def submissions_of(
     options: Options,
 ) -> list[Submission]:
     """Those of a file, of the files of a folder, or of flags. Raises Failure and UsageError."""
+    from queuectl.changes.submit import BadManifest
     from queuectl.files import BadFile
 
     made = requested(file, flags)
+    conditions = start_annotations(flags, options)
     if flags.interactive and options.kinds().of("v1", "Pod") is None:
         raise Failure(
             "--interactive: pods queue with `kinds: [Pod]` in the configuration: give it as --config"
         )
-    if made is not None:
-        return _checked([made.source], queue, priority or made.priority, given, options)
     try:
-        return _checked(list(texts(str(file))), queue, priority, given, options)
-    except BadFile as problem:
+        sources = [made.source] if made is not None else list(texts(str(file)))
+        found = _checked(sources, queue, priority or (made and made.priority), given, options)
+        for one in found:
+            one.annotate(conditions)
+        return found
+    except (BadFile, BadManifest) as problem:
         raise Failure(str(problem)) from None
 
 

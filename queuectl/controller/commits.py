@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
 from queuectl.controller.reports import LoopObserver
 from queuectl.core.decisions import Plan
+from queuectl.core.model.events import OutcomesRead
+from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.workload import NOTHING_FOR_READERS, EffectKey, ForReaders, LedgerSnapshot
 from queuectl.ports.ledger import Ledger, LedgerRefused, LedgerUnavailable, PlanFailed
 
@@ -79,6 +81,10 @@ class Commits:
     async def now(self) -> datetime:
         """Return the time by the ledger's clock."""
         return await self._reach(self._ledger.now)
+
+    async def outcomes(self, names: Sequence[NamedWorkload]) -> OutcomesRead:
+        """Return how workloads that are over ended."""
+        return OutcomesRead(tuple(await self._reach(lambda: self._ledger.outcomes(names))))
 
     def acknowledge(self, keys: Iterable[EffectKey]) -> None:
         """Store with the next commit that these writes are done."""

@@ -30,6 +30,8 @@ _LONGEST_SLEEP = 3600.0
 _SAY_EVERY, _MOST_SAID = 1.0, 20
 """Seconds between two looks at which reasons are to be Events, and the most of them at a time: where
 thousands of workloads begin to wait together, Events must cost the API server less than their starts."""
+_MOST_READ = 100
+"""Names of workloads in one query about outcomes."""
 _MOST_FAILURES = 64
 """Failures of parts of a plan after which it is decided again."""
 
@@ -159,6 +161,7 @@ class Controller:
             while not self._stopping.is_set():
                 await self._commits.gather()
                 self._drain()
+                await self._read_outcomes()
                 if self._aside.due:
                     self._aside.thaw(await self._commits.load() if self._aside.roots else None)
                 if self._tell:
@@ -199,6 +202,12 @@ class Controller:
         self._commits.acknowledge(acknowledged)
         if events:
             self._engine.handle(events)
+
+    async def _read_outcomes(self) -> None:
+        """Read how workloads ended that others wait for."""
+        if self._engine.synced:
+            while names := self._engine.features.start_conditions.unread(_MOST_READ):
+                self._engine.handle([await self._commits.outcomes(names)])
 
     def _ask_to_tell(self) -> None:
         self._tell = True

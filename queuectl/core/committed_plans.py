@@ -163,6 +163,7 @@ def _apply(state: EngineState, decision: Decision, sequence: int) -> Entry | Non
             state.route(entry)
         case Retire():
             state.release(entry)
+            state.features.decided(decision, entry)
             state.drop(entry)
             return None
         case _:

@@ -17,6 +17,7 @@ from queuectl.core.model.events import (
     EffectSettled,
     Event,
     Listed,
+    OutcomesRead,
     OwnerRead,
     PodGone,
     PodObserved,
@@ -85,8 +86,8 @@ class Inbox:
                     self._pods[event.uid] = event
                 case Listed():
                     self._list(event)
-                case TimeCame():
-                    raise AssertionError("time is told by the loop itself")
+                case TimeCame() | OutcomesRead():
+                    raise AssertionError("the loop itself tells it")
                 case _:
                     self._rule(event)
 

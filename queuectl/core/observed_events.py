@@ -20,6 +20,7 @@ from queuectl.core.model.events import (
     EffectSettled,
     Event,
     Listed,
+    OutcomesRead,
     OwnerRead,
     PodGone,
     PodObserved,
@@ -104,7 +105,7 @@ def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
             _settle(state, event, batch)
         case PodsCounted():
             _count(state, event, batch)
-        case PodObserved() | PodGone() | OwnerRead() | PodOwnerRead() | DeviceUseFound():
+        case PodObserved() | PodGone() | OwnerRead() | PodOwnerRead() | DeviceUseFound() | OutcomesRead():
             pass  # features alone take these
         case TimeCame(now):
             _time_came(state, now, batch)

@@ -109,7 +109,8 @@ def _value(option: str, value: str) -> Mapping[str, object] | None:
         case "time":
             return {} if unset(value) else {"seconds": seconds(value)}
         case "array":
-            return {"tasks": tasks(value)}
+            indices, percent, most = value.partition("%")
+            return {"tasks": tasks(indices)} | ({"max_running": whole(most)} if percent else {})
         case _:
             return None
 
@@ -145,9 +146,7 @@ def seconds(text: str) -> int:
 
 
 def tasks(text: str) -> tuple[int, ...]:
-    """Indices of an array: `0-29`, `1,3,7`, `0-30:10`. Raises BadValue, also for a limit (`%5`)."""
-    if "%" in text:
-        raise BadValue(f"{text!r}: there is no limit for the tasks of an array that run at the same time")
+    """Indices of an array: `0-29`, `1,3,7`, `0-30:10`. Raises BadValue."""
     found: set[int] = set()
     for part in text.split(","):
         match = _RANGE.fullmatch(part)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from queuectl.core.features.run_time.limits import MAX_RUN
+from queuectl.core.model.start_conditions import ARRAY
 from queuectl.core.model.workload import Workload
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, CountAnnotations, JobKind
 from queuectl.kinds.json_fields import Json, mapping
@@ -14,8 +15,8 @@ from queuectl.kinds.reserved_keys import GATED_LABEL
 
 MAX_RUN_LABEL: Final = MAX_RUN
 """Seconds that it may run, summed over all attempts."""
-ARRAY_LABEL: Final = "queuectl.dev/array"
-"""Name of the array that a Job was submitted with: a label to select by, of no effect on decisions."""
+ARRAY_LABEL: Final = ARRAY
+"""Name of the array that a Job was submitted with: a label to select by, and what `max-running` counts."""
 
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"

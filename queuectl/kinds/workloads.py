@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.start_conditions import StartConditions
 from queuectl.core.model.workload import (
     ForcedRelease,
     ObjectRef,
@@ -51,6 +52,7 @@ from queuectl.kinds.reserved_keys import (
     STOPPED_ANNOTATION,
     SUBMITTER_ANNOTATION,
 )
+from queuectl.kinds.start_conditions import start_conditions
 from queuectl.kinds.stop_annotations import forced_release, recorded_stop
 
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"
@@ -108,6 +110,7 @@ def observe(
     problem = problem or bad_least or _refusal(kind, obj) or _full(annotations)
     created, problem = _created(metadata, problem)
     max_run, problem = _max_run(labels, problem)
+    start, problem = _start(annotations, labels, owners, problem)
     return WorkloadObserved(
         Workload(
             id=WorkloadId(uid),
@@ -122,6 +125,7 @@ def observe(
             hold=annotations.get(HOLD_ANNOTATION) == "true",
             hold_reason=_hold_reason(annotations),
             max_run_seconds=max_run,
+            start=start,
             problem=problem,
         ),
         _observation(kind, obj, child, marks, elastic(found, requested)),
@@ -355,6 +359,15 @@ def _max_run(labels: Json, problem: Reason | None) -> tuple[int | None, Reason |
         f"{shown(value)} is not a whole number of seconds, 1 to {MAX_COUNT}",
     )
     return None, problem or Reason(code=Code.MISCONFIGURED, detail=str(error))
+
+
+def _start(
+    annotations: Json, labels: Json, kinds: KindRegistry, problem: Reason | None
+) -> tuple[StartConditions | None, Reason | None]:
+    try:
+        return start_conditions(annotations, labels, kinds), problem
+    except BadField as error:
+        return None, problem or Reason(code=Code.MISCONFIGURED, detail=str(error))
 
 
 def _labels(labels: Json) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from queuectl.core.model.reasons import (
     Reason,
     RejectedCandidate,
 )
+from queuectl.core.model.start_conditions import AfterOutcome, AfterWorkload, StartConditions
 from queuectl.core.model.workload import (
     NO_OPTIONS,
     NO_PAST_ATTEMPTS,
@@ -239,6 +240,8 @@ def options_to_json(options: UserOptions) -> Json | None:
         found["priorityClass"] = clean(options.priority_class)
     if options.max_run_seconds is not None:
         found["maxRunSeconds"] = options.max_run_seconds
+    if options.start is not None:
+        found["start"] = _start_to_json(options.start)
     if options.problem is not None:
         found["problem"] = reason_to_json(options.problem)
     return found
@@ -251,7 +254,27 @@ def options_from_json(value: Json | None) -> UserOptions:
     return UserOptions(
         priority_class=value.get("priorityClass"),
         max_run_seconds=value.get("maxRunSeconds"),
+        start=_start_from_json(value["start"]) if "start" in value else None,
         problem=None if problem is None else reason_from_json(problem),
+    )
+
+
+def _start_to_json(start: StartConditions) -> Json:
+    found: Json = {"after": [list(one) for one in start.after]} if start.after else {}
+    if start.begin_at is not None:
+        found["beginAt"] = start.begin_at.isoformat()
+    if start.max_running is not None:
+        found |= {"maxRunning": start.max_running, "array": clean(start.array or "")}
+    return found
+
+
+def _start_from_json(value: Json) -> StartConditions:
+    after = tuple(AfterWorkload(AfterOutcome(on), kind, name) for on, kind, name in value.get("after", ()))
+    return StartConditions(
+        after=after,
+        begin_at=_time(value, "beginAt"),
+        max_running=value.get("maxRunning"),
+        array=value.get("array"),
     )
 
 

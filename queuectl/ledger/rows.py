@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, select
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.workload import (
     Assignment,
     Attempt,
@@ -22,6 +23,7 @@ from queuectl.core.model.workload import (
     StoredWorkload,
     Verb,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.ledger import tables as t
 from queuectl.ledger.attributions import StoredAttribution, attribution_of
@@ -170,6 +172,31 @@ async def configs_in_force(connection: AsyncConnection, cluster: str) -> Sequenc
     )
     rows = await connection.execute(query)
     return [(ConfigKey(kind, namespace, name), spec) for kind, namespace, name, spec in rows]
+
+
+async def last_outcome(
+    connection: AsyncConnection, cluster: str, name: NamedWorkload
+) -> WorkloadOutcome | None:
+    """Return how the workload of this name that ended last ended; None: none of this name is over."""
+    row, ended = t.workload.c, t.decision.c
+    closed = (
+        select(row.closed_seq, row.closed_at)
+        .where(row.cluster_id == cluster, row.namespace == name.namespace, row.kind == name.kind)
+        .where(row.name == name.name, ~row.open)
+        # An expression, so that the index by name is used instead of the one for this order.
+        .order_by((row.closed_seq + 0).desc())
+        .limit(1)
+    )
+    found = (await connection.execute(closed)).one_or_none()
+    if found is None:
+        return None
+    outcome = await connection.execute(
+        select(ended.payload["outcome"].astext)
+        .where(ended.cluster_id == cluster, ended.sequence == found.closed_seq)
+        .where(ended.now == found.closed_at)
+    )
+    text = outcome.scalar_one_or_none()
+    return None if text is None else WorkloadOutcome(text)
 
 
 async def effects_due(connection: AsyncConnection, cluster: str) -> Sequence[EffectKey]:

@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Protocol
 
 from queuectl.core.decisions import Plan
+from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     EffectKey,
     ForReaders,
     LedgerSnapshot,
+    WorkloadOutcome,
 )
 
 
@@ -75,6 +77,11 @@ class Ledger(Protocol):
 
     async def now(self) -> datetime:
         """The database's clock, UTC; never before the last committed time."""
+
+    async def outcomes(
+        self, names: Sequence[NamedWorkload]
+    ) -> Sequence[tuple[NamedWorkload, WorkloadOutcome | None]]:
+        """How the workload of each name that ended last ended; None: none of this name is over."""
 
     async def commit(
         self,

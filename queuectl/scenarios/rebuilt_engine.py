@@ -33,6 +33,7 @@ from queuectl.core.model.events import (
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, Gate, SchedulingConfiguration
 from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.start_conditions import StartConditions
 from queuectl.core.model.workload import (
     ConfigKey,
     Effect,
@@ -54,6 +55,7 @@ RULES: Final = 16_384
 """How many are kept, those used last: policy rarely changes, and each engine needs that of a tree."""
 SOURCE = "ledger"
 """Event source of all that the ledger has."""
+_BY_DEPENDENCY: Final = frozenset({Code.WAITING_FOR_DEPENDENCY, Code.DEPENDENCY_NEVER_SATISFIED})
 SUSPENDED: Final = Observation(resource_version="1", generation=1, suspended=True, annotated=True)
 """An object that the controller has seen and not started."""
 
@@ -165,8 +167,15 @@ def requested(stored: StoredWorkload) -> Workload:
         hold=held,
         hold_reason=reason.detail if held and reason is not None else None,
         max_run_seconds=options.max_run_seconds,
+        start=_start(options.start, reason),
         problem=options.problem or _unknown(stored),
     )
+
+
+def _start(start: StartConditions | None, reason: Reason | None) -> StartConditions | None:
+    """Return the conditions that still count: the open state does not say how others ended."""
+    waits = reason is not None and reason.code in _BY_DEPENDENCY
+    return start if start is None or waits else replace(start, after=())
 
 
 def claiming(workload: Workload, others: Iterable[StoredWorkload]) -> Workload:

@@ -44,6 +44,7 @@ from queuectl.core.model.events import (
     WorkloadObserved,
 )
 from queuectl.core.model.policy import Gate
+from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     AttemptState,
@@ -53,6 +54,7 @@ from queuectl.core.model.workload import (
     LedgerSnapshot,
     ObjectRef,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds.gate import GATE
@@ -372,6 +374,11 @@ class MirroredLedger:
 
     async def now(self) -> datetime:
         return await self._inner.now()
+
+    async def outcomes(
+        self, names: Sequence[NamedWorkload]
+    ) -> Sequence[tuple[NamedWorkload, WorkloadOutcome | None]]:
+        return await self._inner.outcomes(names)
 
     async def commit(
         self,

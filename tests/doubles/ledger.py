@@ -15,6 +15,7 @@ from queuectl.core.features.usage_history.decay import UsageHistory
 from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts
 from queuectl.core.model.policy import LocalQueueName, SchedulingConfiguration
 from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     Assignment,
@@ -33,6 +34,7 @@ from queuectl.core.model.workload import (
     StoredWorkload,
     UsageSum,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.ledger.attributions import StoredAttribution, attribution_of
 from queuectl.ledger.codec import (
@@ -222,6 +224,20 @@ class MemoryLedger:
                 if row.now >= self.store.now - counts_for:
                     times[row.workload] = (*times[row.workload], row.now)[-PREEMPTIONS_KEPT:]
         return times
+
+    async def outcomes(
+        self, names: Sequence[NamedWorkload]
+    ) -> Sequence[tuple[NamedWorkload, WorkloadOutcome | None]]:
+        return [(name, self._outcome(name)) for name in names]
+
+    def _outcome(self, name: NamedWorkload) -> WorkloadOutcome | None:
+        rows = {row.sequence: row for row in self.store.decisions if row.verdict == Verdict.RETIRED}
+        ended = (
+            WorkloadOutcome(str(rows[sequence].payload["outcome"]))
+            for sequence, one in reversed(self.store.ended)
+            if (one.ref.namespace, one.ref.kind, one.ref.name) == name
+        )
+        return next(ended, None)
 
     async def now(self) -> datetime:
         clock = self._clock()

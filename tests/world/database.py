@@ -9,7 +9,14 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from queuectl.core.decisions import Plan
-from queuectl.core.model.workload import NOTHING_FOR_READERS, EffectKey, ForReaders, LedgerSnapshot
+from queuectl.core.model.start_conditions import NamedWorkload
+from queuectl.core.model.workload import (
+    NOTHING_FOR_READERS,
+    EffectKey,
+    ForReaders,
+    LedgerSnapshot,
+    WorkloadOutcome,
+)
 from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable
 from queuectl.ports.reader import DecisionRow
 from tests.doubles.ledger import MemoryLedger
@@ -123,6 +130,11 @@ class WorldLedger:
 
     async def now(self) -> datetime:
         return await self._database.call(self._client, "now", self._memory.now)
+
+    async def outcomes(
+        self, names: Sequence[NamedWorkload]
+    ) -> Sequence[tuple[NamedWorkload, WorkloadOutcome | None]]:
+        return await self._database.call(self._client, "outcomes", lambda: self._memory.outcomes(names))
 
     async def commit(
         self,

@@ -16,6 +16,7 @@ from queuectl.core.features.ownership import Ownership
 from queuectl.core.features.pods_ready import PodsReadyClocks
 from queuectl.core.features.run_time import RunTime
 from queuectl.core.features.slow_stops import SlowStops
+from queuectl.core.features.start_conditions import ConditionalStarts
 from queuectl.core.features.usage_history import PastUsage
 from queuectl.core.features.usage_limits import UsageLimits
 from queuectl.core.model.events import ContextObserved
@@ -33,6 +34,8 @@ class FeatureSet(NamedTuple):
     """Charges the claims of pods for devices, and counts devices on nodes."""
     nodes: Nodes
     """Limits pods by the room on nodes, and evicts workloads that lose pods with a node."""
+    start_conditions: ConditionalStarts
+    """Lets workloads wait for others, for a time, or for their array, as their users say."""
     namespace_quota: NamespaceLimits
     """Adds what LimitRanges do to pods, and lets workloads wait until ResourceQuotas have room for theirs."""
     run_time: RunTime
@@ -63,6 +66,7 @@ def new_state(
         Ownership(state, devices),
         devices,
         nodes,
+        ConditionalStarts(state),
         NamespaceLimits(state),
         RunTime(state),
         PodsReadyClocks(configuration, state.directory.queues),

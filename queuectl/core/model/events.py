@@ -11,8 +11,16 @@ from enum import StrEnum
 from queuectl.core.model.device_use import UseFinding
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Context, Policy
+from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.values import value
-from queuectl.core.model.workload import ConfigKey, EffectKey, Observation, Workload, WorkloadId
+from queuectl.core.model.workload import (
+    ConfigKey,
+    EffectKey,
+    Observation,
+    Workload,
+    WorkloadId,
+    WorkloadOutcome,
+)
 
 
 @value(frozen=True, slots=True)
@@ -167,6 +175,13 @@ class PodOwnerRead:
 
 
 @value(frozen=True, slots=True)
+class OutcomesRead:
+    """How the last workloads of these names ended, by the ledger; None: it has none that is over (V2)."""
+
+    outcomes: tuple[tuple[NamedWorkload, WorkloadOutcome | None], ...]
+
+
+@value(frozen=True, slots=True)
 class PodObserved:
     """A pod that is bound to a node, or that belongs to a workload, as last read."""
 
@@ -208,6 +223,7 @@ Event = (
     | PodsCounted
     | OwnerRead
     | PodOwnerRead
+    | OutcomesRead
     | PodObserved
     | PodGone
     | DeviceUseFound

@@ -22,6 +22,7 @@ from queuectl.core.model.policy import (
 )
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.resources import Amounts, FlavorResource, PodResources, Usage
+from queuectl.core.model.start_conditions import StartConditions
 from queuectl.core.model.values import value
 
 WorkloadId = NewType("WorkloadId", str)
@@ -117,13 +118,14 @@ class WorkloadOutcome(StrEnum):
 
 @value(frozen=True, slots=True, kw_only=True)
 class UserOptions:
-    """What the labels of a workload ask for, besides its queue, and what is wrong with it.
+    """What the labels and annotations of a workload ask for, besides its queue, and what is wrong with it.
 
     Whether it is held is not in it: its reason says so.
     """
 
     priority_class: str | None = None
     max_run_seconds: int | None = None
+    start: StartConditions | None = None
     problem: Reason | None = None
 
 
@@ -152,6 +154,8 @@ class Workload:
     """Why, and by which user, as the user wrote it."""
     max_run_seconds: int | None = None
     """Longest run time in seconds over all attempts (L13); None: no limit."""
+    start: StartConditions | None = None
+    """What it waits for before its start (section V); None: for quota alone."""
     problem: Reason | None = None
     """Why it cannot be queued (G1), such as a quantity out of range. Where its requests cannot be counted,
     `pod_sets` is empty."""
@@ -161,6 +165,7 @@ class Workload:
         return UserOptions(
             priority_class=self.priority_class,
             max_run_seconds=self.max_run_seconds,
+            start=self.start,
             problem=self.problem,
         )
 

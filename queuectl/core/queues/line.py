@@ -33,12 +33,16 @@ _OUTSIDE: Final = frozenset(
         Code.QUANTITY_OUT_OF_RANGE,
         Code.NEGATIVE_REQUEST,
         Code.OUTSIDE_USAGE_LIMIT,
+        Code.DEPENDENCY_NEVER_SATISFIED,
         Code.PRIORITY_NOT_FOUND,
         Code.WAITING_FOR_RESOURCE_QUOTA,
         Code.WAITING_FOR_USAGE_LIMIT,
+        Code.WAITING_FOR_DEPENDENCY,
+        Code.WAITING_FOR_BEGIN_TIME,
+        Code.WAITING_FOR_ARRAY,
     }
 )
-"""Workloads with these reasons, or on hold, are in no pending queue (G1 to G12, N6, L19)."""
+"""Workloads with these reasons, or on hold, are in no pending queue (G1 to G12, N6, L19, V1 to V4)."""
 
 
 def line(

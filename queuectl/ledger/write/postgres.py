@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Plan
 from queuectl.core.model.policy import SchedulingConfiguration
+from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     EffectKey,
@@ -25,12 +26,13 @@ from queuectl.core.model.workload import (
     StoredWorkload,
     UsageSum,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
 from queuectl.ledger.history.past_usage import evictions, past_usage, preemptions
 from queuectl.ledger.pool import ledger_call, reading, storing
-from queuectl.ledger.rows import configs_in_force, effects_due, open_workloads
+from queuectl.ledger.rows import configs_in_force, effects_due, last_outcome, open_workloads
 from queuectl.ledger.write.plan_rows import Beside, Fold
 from queuectl.ledger.write.transaction import Writing
 from queuectl.ports.ledger import LedgerRefused, LostLeadership
@@ -142,6 +144,13 @@ class PostgresLedger:
         async with alone.connect() as connection:
             found: datetime = (await connection.execute(CLOCK, {"p_cluster": self._cluster})).scalar_one()
             return found
+
+    @ledger_call
+    async def outcomes(
+        self, names: Sequence[NamedWorkload]
+    ) -> Sequence[tuple[NamedWorkload, WorkloadOutcome | None]]:
+        async with reading(self._pool, idle_timeout=_LOAD_TIMEOUT) as connection:
+            return [(name, await last_outcome(connection, self._cluster, name)) for name in names]
 
     @ledger_call
     async def commit(

@@ -62,6 +62,9 @@ CHANGES: Final[Mapping[str, Change]] = {
     "annotation `queuectl.dev/completions-equal-parallelism`": _annotation(
         "queuectl.dev/completions-equal-parallelism", "true"
     ),
+    "annotation `queuectl.dev/after`": _annotation("queuectl.dev/after", "ok:Job/prepare"),
+    "annotation `queuectl.dev/begin`": _annotation("queuectl.dev/begin", "2030-01-01T00:00:00Z"),
+    "annotation `queuectl.dev/max-running`": _annotation("queuectl.dev/max-running", "5"),
     "label `queuectl.dev/queue-name`": _label(QUEUE, "other"),
     "label `queuectl.dev/priority-class`": _label("queuectl.dev/priority-class", "high"),
     "label `queuectl.dev/max-exec-time-seconds`": _label("queuectl.dev/max-exec-time-seconds", "60"),

@@ -25,6 +25,12 @@ from queuectl.core.model.capacity import (
 )
 from queuectl.core.model.policy import CapacityMode, Node, Taint
 from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.start_conditions import (
+    AfterOutcome,
+    AfterWorkload,
+    NamedWorkload,
+    StartConditions,
+)
 from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     NOTHING_FOR_READERS,
@@ -39,6 +45,7 @@ from queuectl.core.model.workload import (
     PodSetAssignment,
     PodsReady,
     StoredWorkload,
+    UserOptions,
     Verb,
     WorkloadOutcome,
 )
@@ -143,6 +150,31 @@ async def test_a_queued_workload_is_read_back_as_it_was_observed(book: Book) -> 
         submitter="alice",
         labels=(("team", "a"),),
     )
+
+
+async def test_conditions_of_a_start_are_read_back(book: Book) -> None:
+    start = StartConditions(
+        after=(AfterWorkload(AfterOutcome.ANY, "Job", "two"),), begin_at=CREATED, max_running=3, array="sweep"
+    )
+    first = enqueue("one")
+    await book.write(replace(first, workload=replace(first.workload, start=start)))
+    assert (await book.one("one")).options == UserOptions(start=start)
+
+
+async def test_the_outcome_of_a_name_is_that_of_the_workload_that_ended_last(book: Book) -> None:
+    names = [NamedWorkload("ns", "Job", name) for name in ("one", "two", "three")]
+    await book.write(enqueue("one"), enqueue("two", arrival=2), enqueue("three", arrival=3))
+    await book.write(
+        retire("one", None, WorkloadOutcome.FAILED), retire("two", None, WorkloadOutcome.DELETED)
+    )
+    await book.write(enqueue("one", arrival=4))
+    expected = [WorkloadOutcome.FAILED, WorkloadOutcome.DELETED, None]
+    assert await book.ledger.outcomes(names) == list(zip(names, expected, strict=True))
+    await book.write(retire("one", None, WorkloadOutcome.SUCCEEDED))
+    assert await book.another().outcomes(names[:1]) == [(names[0], WorkloadOutcome.SUCCEEDED)]
+    assert await book.ledger.outcomes([NamedWorkload("other", "Job", "one")]) == [
+        (NamedWorkload("other", "Job", "one"), None)
+    ]
 
 
 async def test_podsets_are_those_of_the_last_decision_that_queued_it(book: Book) -> None:

@@ -25,6 +25,7 @@ _ENDLESS: Final = {
 }
 _FOR: Final = (
     ("clusterqueue/NAME", "clusterqueue/team-a"),
+    ("--after job/NAME", "--after job/prepare"),
     ("job/NAME ...", "job/waits job/urgent"),
     ("job/NAME", "job/waits"),
     ("queuectl.dev/array=NAME", "!queuectl.dev/array"),

@@ -115,6 +115,37 @@ def test_an_array_is_a_job_for_each_index_that_a_label_selects(submit: Run, clus
     ]
 
 
+def test_conditions_become_annotations_of_each_job(submit: Run, cluster: Cluster) -> None:
+    flags = "--image x --array 2 --max-running 1 --after job/prepare --after any:jobset/load"
+    result = submit(*flags.split(), "--begin", "2030-01-01T02:00:00+02:00")
+    assert result.exit_code == 0, result.stderr
+    for _, made in cluster.writes:
+        assert made["metadata"]["annotations"] == {
+            "queuectl.dev/after": "ok:Job/prepare,any:JobSet/load",
+            "queuectl.dev/begin": "2030-01-01T00:00:00Z",
+            "queuectl.dev/max-running": "1",
+        }
+
+
+def test_a_manifest_gets_conditions_beside_its_own_annotations(
+    submit: Run, cluster: Cluster, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "job.json"
+    metadata = {"name": "train", "annotations": {"mine": "stays"}}
+    manifest.write_text(json.dumps({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}))
+    assert submit(str(manifest), "--after", "job/prepare").exit_code == 0
+    ((_, made),) = cluster.writes
+    assert made["metadata"]["annotations"] == {"mine": "stays", "queuectl.dev/after": "ok:Job/prepare"}
+
+
+def test_an_array_of_a_script_runs_so_many_at_a_time(submit: Run, cluster: Cluster, tmp_path: Path) -> None:
+    text = "#!/bin/sh\n#SBATCH --array=0-2%2\ntrue\n"
+    assert submit(script(tmp_path, text), "--image", "x").exit_code == 0
+    assert [made["metadata"]["annotations"] for _, made in cluster.writes] == [
+        {"queuectl.dev/max-running": "2"}
+    ] * 3
+
+
 def test_arrays_without_a_name_do_not_collide(submit: Run, cluster: Cluster) -> None:
     for _ in range(3):
         assert submit("--image", "x", "--array", "1,3").exit_code == 0
@@ -194,7 +225,13 @@ def test_a_script_without_an_interpreter_of_its_own_name_runs_with_env(
         ("--image x --name Train", "--name: 'Train' is not 1 to 51 lower-case letters"),
         ("--image x --array 1001", "an array has at most 1000 tasks"),
         ("--image x --array 5-1", "ranges rise"),
-        ("--image x --array 0-9%2", "there is no limit for the tasks of an array"),
+        ("--image x --array 0-9%2", "'0-9%2' is not a list of indices"),
+        ("--image x --max-running 5", "--max-running: it counts the Jobs of an array"),
+        ("--image x --array 9 --max-running 0", "--max-running: 0 is not 1 to 1000"),
+        ("--image x --after prepare", "--after: 'prepare' is not [OUTCOME:]KIND/NAME"),
+        ("--image x --after ok:pot/prepare", "--after: 'ok:pot/prepare': the kind is none of Job"),
+        ("--image x --after done:job/prepare", "the outcome is none of ok, any, failed"),
+        ("--image x --begin tomorrow", "'tomorrow' is not a time such as 2026-12-01T06:00:00Z"),
         ("--image x --array 2 --follow", "there are 2 workloads: --follow is for one"),
     ],
 )

@@ -19,6 +19,7 @@ from queuectl.core.model.events import (
     WorkloadObserved,
 )
 from queuectl.core.model.reasons import Code
+from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
     AttemptState,
@@ -85,6 +86,11 @@ class CrashingLedger:
 
     async def load(self) -> LedgerSnapshot:
         return await self._inner.load()
+
+    async def outcomes(
+        self, names: Sequence[NamedWorkload]
+    ) -> Sequence[tuple[NamedWorkload, WorkloadOutcome | None]]:
+        return await self._inner.outcomes(names)
 
     async def now(self):  # type: ignore[no-untyped-def]
         return await self._inner.now()
@@ -180,10 +186,10 @@ class JobCluster:
         job.workload, job.generation = workload, job.generation + 1
         self.emit([self.seen(workload.id)])
 
-    def finish(self, name: str) -> None:
+    def finish(self, name: str, outcome: WorkloadOutcome = WorkloadOutcome.SUCCEEDED) -> None:
         job = self.jobs[WorkloadId(f"uid-{name}")]
         assert not job.suspended
-        job.finished, job.pods = WorkloadOutcome.SUCCEEDED, 0
+        job.finished, job.pods = outcome, 0
         self.emit([self.seen(job.workload.id)])
 
     def tell(self, name: str, **status: bool | int | None) -> None:

@@ -14,7 +14,8 @@ from queuectl.core.model.events import ContextGone, ContextObserved, PodObserved
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Node, RequeuingStrategy, SchedulingConfiguration
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import AttemptState, WorkloadId
+from queuectl.core.model.start_conditions import AfterOutcome, AfterWorkload, StartConditions
+from queuectl.core.model.workload import AttemptState, WorkloadId, WorkloadOutcome
 from queuectl.ports.ledger import LostLeadership
 from tests.builders import GPU, local_queue, observed, queue, workload
 from tests.unit.controller.fakes import PATIENCE, Crash, opened
@@ -559,3 +560,22 @@ async def test_plans_are_further_apart_where_transactions_take_long() -> None:
         controller._commits._seconds = seconds
         pauses.append(controller._commits._pause)
     assert pauses == [0.02, 0.04, 0.1]
+
+
+async def test_a_dependent_starts_by_the_outcome_in_the_ledger_when_the_object_is_gone() -> None:
+    site = Site()
+    async with site.leading():
+        site.cluster.submit(workload("good"), workload("bad"))
+        await site.until(lambda: site.cluster.running() == ["bad", "good"])
+        site.cluster.finish("good")
+        site.cluster.finish("bad", WorkloadOutcome.FAILED)
+        await site.until(lambda: not site.store.workloads)
+    async with site.leading():
+        for name in ("good", "bad"):
+            start = StartConditions(after=(AfterWorkload(AfterOutcome.OK, "Job", name),))
+            site.cluster.submit(workload(f"after-{name}", start=start))
+        await site.until(lambda: site.cluster.running() == ["after-good"])
+        await site.until(lambda: site.store.workloads[WorkloadId("uid-after-bad")].reason is not None)
+    reason = site.store.workloads[WorkloadId("uid-after-bad")].reason
+    assert reason is not None
+    assert reason.code is Code.DEPENDENCY_NEVER_SATISFIED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from queuectl.core.model.policy import (
 )
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.resources import Container, PodResources
+from queuectl.core.model.start_conditions import AfterOutcome, AfterWorkload, StartConditions
 from queuectl.core.model.usage_limits import (
     WORKLOADS,
     Dimension,
@@ -31,7 +33,7 @@ from queuectl.core.model.usage_limits import (
 )
 from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.workloads import observe
-from tests.builders import GPU, World, flavor, local_queue, observed, pod_set, policy, queue, workload
+from tests.builders import GPU, T0, World, flavor, local_queue, observed, pod_set, policy, queue, workload
 from tests.job_kinds import JOB_KINDS
 from tests.unit.core.node_worlds import NodeWorld, gang, node
 from tests.unit.core.room import OWN, PreemptionWorld
@@ -168,6 +170,18 @@ def on_nodes(*gpus: int, used: int = 0) -> World:
     return world
 
 
+def after(name: str) -> StartConditions:
+    return StartConditions(after=(AfterWorkload(AfterOutcome.OK, "Job", name),))
+
+
+def in_an_array() -> World:
+    """Two workloads of an array that runs one at a time."""
+    start = StartConditions(max_running=1, array="sweep")
+    world = one(queue("cq", 2), LQ, start=start)
+    world.submit(workload("b", created=1, start=start))
+    return world
+
+
 GUARDED = Preemption(
     within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY, min_run_time=MinRunTime(in_cluster_queue=60)
 )
@@ -184,6 +198,7 @@ PRODUCED: dict[Code, Callable[[], World]] = {
     Code.MISCONFIGURED: lambda: one(flavor("other"), queue("cq", 1), LQ),
     Code.EXCEEDS_RESOURCE_QUOTA: lambda: resource_quota(1),
     Code.OUTSIDE_USAGE_LIMIT: lambda: usage_limit(0),
+    Code.DEPENDENCY_NEVER_SATISFIED: lambda: one(start=after("a")),
     Code.QUEUE_NOT_FOUND: lambda: one(queue("cq", 1)),
     Code.NAMESPACE_NOT_ALLOWED: lambda: one(queue("cq", 1, selector=None), LQ),
     Code.QUANTITY_OUT_OF_RANGE: lambda: requesting("1e99"),
@@ -193,6 +208,9 @@ PRODUCED: dict[Code, Callable[[], World]] = {
     Code.WAITING_FOR_QUOTA: full,
     Code.WAITING_FOR_RESOURCE_QUOTA: lambda: resource_quota(2, used=1),
     Code.WAITING_FOR_USAGE_LIMIT: lambda: usage_limit(1),
+    Code.WAITING_FOR_DEPENDENCY: lambda: one(start=after("other")),
+    Code.WAITING_FOR_BEGIN_TIME: lambda: one(start=StartConditions(begin_at=T0 + timedelta(hours=1))),
+    Code.WAITING_FOR_ARRAY: in_an_array,
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: preempting,
     Code.CAPACITY_MISSING: lambda: on_nodes(2, used=1),
     Code.NO_NODE_FITS: lambda: on_nodes(2, 2, used=1),
