@@ -103,9 +103,13 @@ def _read(rows: Sequence[Any], place: Place) -> Kinds:
     for number, content in enumerate(rows):
         one = _configured(place, number, content, registry)
         if one.row is not None:
-            registry = KindRegistry((*registry.rows, one.row))
+            registry = KindRegistry((*registry.rows, *_with_groups(one.row)))
         found.append(one)
     return Kinds(registry, tuple(found))
+
+
+def _with_groups(row: JobKind) -> tuple[JobKind, ...]:
+    return (row, *(other for other in OPTIONAL if other.composed_of == row.name))
 
 
 def _configured(place: Place, number: int, content: Any, registry: KindRegistry) -> ConfiguredKind:
@@ -129,9 +133,10 @@ def _configured(place: Place, number: int, content: Any, registry: KindRegistry)
 
 def _optional(name: str) -> JobKind:
     """Raises ValueError."""
-    found = next((row for row in OPTIONAL if row.name == name), None)
+    known = {row.name: row for row in OPTIONAL if not row.composed_of}
+    found = known.get(name)
     if found is None:
-        raise ValueError(f"{name[:100]!r} is no optional kind, known: {OPTIONAL.known()}")
+        raise ValueError(f"{name[:100]!r} is no optional kind, known: {', '.join(known)}")
     return found
 
 

@@ -18,7 +18,12 @@ from queuectl.kinds.owners import controlling
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
-from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, RELEASE_ANNOTATION, STOPPED_ANNOTATION
+from queuectl.kinds.reserved_keys import (
+    ADMISSION_ANNOTATION,
+    GROUP_LABEL,
+    RELEASE_ANNOTATION,
+    STOPPED_ANNOTATION,
+)
 from queuectl.kinds.stop_annotations import recorded_stop, render_release
 from queuectl.kinds.workloads import HOLD_ANNOTATION, HOLD_VERB, REASON_ANNOTATION, finished
 from queuectl.kube.errors import ApiError, Forbidden, NotFound
@@ -117,6 +122,12 @@ def workload(kinds: KindRegistry, kind: str, namespace: str, name: str) -> Workl
     row = kinds.find(kind)
     if row is None:
         raise BadTarget(f"kind {kind!r} is none of {kinds.known().lower()}")
+    if row.composed_of:
+        pods = f"pods -n {namespace} -l {GROUP_LABEL}={name}"
+        raise BadTarget(
+            f"a {row.kind} has no object of its own that can be changed: write to its pods, "
+            f"as by `kubectl annotate {pods} {HOLD_ANNOTATION}=true` or `kubectl delete {pods}`"
+        )
     found = _target(row.name, row.resource, (row.group, row.version, row.plural), namespace, name)
     return WorkloadTarget(
         found.kind,

@@ -57,8 +57,8 @@ class Adopt:
 
 @value(frozen=True, slots=True)
 class Resend:
-    """Send the write of the open attempt again. A start: its object changed, and would be charged the same. A
-    stop: its object was started again after the stop."""
+    """Send the write of the open attempt again. A start: its object changed, and would be charged the same,
+    or pods of it wait for it. A stop: its object was started again after the stop."""
 
     verb: Verb
 
@@ -297,7 +297,10 @@ def _admitted(entry: Entry, directory: Directory, features: Features) -> Step | 
             return Resend(Verb.START)
         return Release(entry.id, entry.ref, attempt.number, "the object changed before it was started")
     reason = _eviction(entry, directory, features)
-    return None if reason is None else Evict(entry.id, entry.ref, attempt.number, reason)
+    if reason is not None:
+        return Evict(entry.id, entry.ref, attempt.number, reason)
+    waits = seen is not None and seen.unstarted and not attempt.debt  # L33
+    return Resend(Verb.START) if waits and _after_our_write(entry, Verb.START) else None
 
 
 def _landed(entry: Entry) -> bool:

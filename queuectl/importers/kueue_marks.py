@@ -11,6 +11,7 @@ from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.json_fields import clean
 from queuectl.kinds.labels import MAX_RUN_LABEL
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.reserved_keys import GROUP_LABEL, GROUP_SIZE
 
 KUEUE: Final = "kueue.x-k8s.io"
 _P: Final = f"{KUEUE}/"
@@ -18,10 +19,12 @@ _LABELS: Final = {
     f"{_P}queue-name": QUEUE_LABEL,
     f"{_P}priority-class": PRIORITY_LABEL,
     f"{_P}max-exec-time-seconds": MAX_RUN_LABEL,
+    f"{_P}pod-group-name": GROUP_LABEL,
 }
 _ANNOTATIONS: Final = {
     f"{_P}job-min-parallelism": "queuectl.dev/min-parallelism",
     f"{_P}job-completions-equal-parallelism": "queuectl.dev/completions-equal-parallelism",
+    f"{_P}pod-group-total-count": GROUP_SIZE,
 }
 CARRIED: Final = {**_LABELS, **_ANNOTATIONS}
 
@@ -31,12 +34,10 @@ ONLY_PODS: Final = (
 )
 _OF_PODS: Final = frozenset({"Pod", "ReplicaSet", "Deployment", "StatefulSet", "LeaderWorkerSet"})
 
-_GROUPS: Final = "pod groups are not queued: make the pods one Job or JobSet"
+_GROUPS: Final = "a group starts once all of its pods exist, and ends with them (docs/serving.md)"
 _OWN: Final = "Kueue writes it itself: nothing is lost"
 _PLACED: Final = f"{NO_TOPOLOGY}: require the domain by affinity of the pods"
 _DROPPED: Final = {
-    f"{_P}pod-group-name": _GROUPS,
-    f"{_P}pod-group-total-count": _GROUPS,
     f"{_P}pod-group-fast-admission": _GROUPS,
     f"{_P}pod-group-serving": _GROUPS,
     f"{_P}pod-group-pod-index": _GROUPS,

@@ -55,6 +55,8 @@ class AdmissionAnnotation:
     added: Mapping[str, NodeConstraints]
     counts: Mapping[str, Mapping[str, int]]
     """Per podset, the fields whose number of pods was reduced: from a JSON pointer to the number before."""
+    shapes: tuple[str, ...] = ()
+    """On a pod of a group: the digest of what it requests, then those of all pods of the group."""
 
     def own(self, pod_set: str, current: NodeConstraints) -> NodeConstraints:
         """The user's own fields of a podset: those before the admission, unless it was edited since."""
@@ -88,11 +90,13 @@ def render(
     queue: str,
     flavors: Sequence[ResourceFlavor],
     counts: Mapping[str, Mapping[str, int]] = NO_COUNTS,
+    shapes: Sequence[str] = (),
 ) -> str:
-    """The annotation's text, compact and in a fixed order. `counts` as in Admission."""
+    """The annotation's text, compact and in a fixed order. `counts`, `shapes`: as in AdmissionAnnotation."""
     steered = {pod_set.name: pod_set for pod_set in attempt.assignment.steered()}
     return orjson.dumps(
-        {
+        ({"shapes": list(shapes)} if shapes else {})
+        | {
             "workload": attempt.workload,
             "attempt": attempt.number,
             "sequence": attempt.sequence,
@@ -170,7 +174,9 @@ def _admission(read: Json, workload: WorkloadId) -> AdmissionAnnotation:
         admitted_at=timestamp(read.get("admittedAt"), "admittedAt"),
         sequence=integer(read, "sequence", "", default=None, high=_MAX_SEQUENCE),
     )
-    return AdmissionAnnotation(attempt, checked(read.get("queue"), "queue"), before, added, counts)
+    queue, shapes = checked(read.get("queue"), "queue"), read.get("shapes")
+    digests = tuple(map(str, shapes[:MAX_POD_SETS])) if isinstance(shapes, list) else ()
+    return AdmissionAnnotation(attempt, queue, before, added, counts, digests)
 
 
 def _requests(entry: Json) -> dict[str, int]:

@@ -8,6 +8,7 @@ from queuectl.kinds.app_wrapper import app_wrapper
 from queuectl.kinds.batch_job import JOB
 from queuectl.kinds.jobset import JOB_SET
 from queuectl.kinds.kubeflow import MPI_JOB, MPI_JOB_V1, TRAINING
+from queuectl.kinds.pod_group import POD_GROUP
 from queuectl.kinds.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.single_pod import POD
@@ -26,6 +27,6 @@ _ROWS: Final = (
     RAY_CLUSTER,
     RAY_SERVICE,
 )
-OPTIONAL: Final = KindRegistry((POD,))
-"""Kinds that queue where the configuration names them: `kinds: [Pod]`."""
+OPTIONAL: Final = KindRegistry((POD, POD_GROUP))
+"""Kinds that queue where the configuration names them: `kinds: [Pod]`, which has groups of pods with it."""
 BUILT_IN: Final = KindRegistry((*_ROWS, app_wrapper(_ROWS)))

@@ -36,6 +36,8 @@ class Status(NamedTuple):
     """How many of its pods its own order does not let run yet. `ready` is about the others."""
     ended: int = 0
     """How many of its pods have succeeded and are made again by a restart: not in `reclaimable`."""
+    unstarted: bool = False
+    """It runs, and pods of it that have quota are held back: its start is not complete."""
 
 
 class Sign(NamedTuple):
@@ -204,6 +206,12 @@ class JobKind:
         A gate is only ever removed, so that a stop deletes the object.
         """
         return self.podsets.scheduling_gate if isinstance(self.podsets, Computed) else ""
+
+    @property
+    def composed_of(self) -> str:
+        """Name of the row of the objects that together are one of this kind, which has no object of its own;
+        empty: it has one. Both rows have the same path in the API."""
+        return self.podsets.composed_of if isinstance(self.podsets, Computed) else ""
 
     @property
     def custom(self) -> bool:

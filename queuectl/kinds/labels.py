@@ -11,7 +11,7 @@ from queuectl.core.model.start_conditions import ARRAY
 from queuectl.core.model.workload import Workload
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, CountAnnotations, JobKind
 from queuectl.kinds.json_fields import Json, mapping
-from queuectl.kinds.reserved_keys import GATED_LABEL
+from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL
 
 MAX_RUN_LABEL: Final = MAX_RUN
 """Seconds that it may run, summed over all attempts."""
@@ -78,9 +78,11 @@ def first(names: tuple[str, ...], labels: Mapping[str, Any]) -> Any:
 def selection(kind: JobKind, honoured: QueueLabels) -> Mapping[str, str]:
     """Label selector for the server of the objects of a kind that may queue.
 
-    Of pods, those that queue by themselves: the pods of other workloads have a queue label too.
+    Of pods, those that queue by themselves or as a group: pods of other workloads have a queue label too.
     """
-    return {"labelSelector": GATED_LABEL} if kind.scheduling_gate else honoured.selection
+    if kind.scheduling_gate:
+        return {"labelSelector": f"{GATED_LABEL},{'' if kind.composed_of else '!'}{GROUP_LABEL}"}
+    return honoured.selection
 
 
 def queued_by(workload: Workload) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -34,10 +35,15 @@ _DISRUPTED: Final = "DisruptionTarget"
 _ASKED: Final = "queuectl suspended it; its quota is released once its controller has seen that"
 
 
-def start(kind: JobKind, effect: Effect) -> list[Operation]:
-    """Start it, if it is still the object of the decision: otherwise the server refuses the whole patch."""
+def start(
+    kind: JobKind, effect: Effect, pod_set: str | None = None, shapes: tuple[str, ...] = ()
+) -> list[Operation]:
+    """Start it, if it is still the object of the decision: otherwise the server refuses the whole patch.
+
+    `pod_set`: of a pod of a group, its podset; `shapes`: as in AdmissionAnnotation.
+    """
     workload, seen = effect.workload, effect.observation
-    annotation = render(effect.attempt, workload.queue, effect.flavors, _before(effect))
+    annotation = render(effect.attempt, workload.queue, effect.flavors, _before(effect), shapes)
     patch: list[Operation] = [
         _test(("metadata", "uid"), workload.ref.uid),
         _test_version(seen),
@@ -56,12 +62,22 @@ def start(kind: JobKind, effect: Effect) -> list[Operation]:
         # It cannot be about what starts only now: what is there later was written later (L28).
         patch.append(_remove(("metadata", "annotations", RELEASE_ANNOTATION)))
     patch += _resize(effect)
+    steered = _of_pod_set(effect, pod_set) if pod_set else effect
     patch += (
-        _steer(kind.podsets, effect) if isinstance(kind.podsets, Templates) else kind.podsets.steer(effect)
+        _steer(kind.podsets, steered) if isinstance(kind.podsets, Templates) else kind.podsets.steer(steered)
     )
     if not kind.scheduling_gate:
         patch.append(add(kind.suspend, False))
     return patch
+
+
+def _of_pod_set(effect: Effect, name: str) -> Effect:
+    """The effect for a pod of this podset alone."""
+    attempt = effect.attempt
+    pod_sets = tuple(one for one in attempt.assignment.steered() if one.name == name)
+    return replace(
+        effect, attempt=replace(attempt, assignment=replace(attempt.assignment, pod_sets=pod_sets))
+    )
 
 
 def _test_version(seen: Observation) -> Operation:
@@ -175,7 +191,7 @@ def first_stop(kind: JobKind, effect: Effect) -> Write | None:
     A later start moves the generation, so a stop that is delayed on its way is refused then.
     """
     seen = effect.observation
-    if seen.suspended or _superseded(effect, seen.admission):
+    if seen.suspended or superseded(effect, seen.admission):
         return None
     return Write(_suspend(kind, effect, seen))
 
@@ -188,7 +204,7 @@ def next_stop(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
     written by its controller after the stop.
     """
     seen = observation(kind, obj)
-    if seen.finished or _superseded(effect, seen.admission):
+    if seen.finished or superseded(effect, seen.admission):
         return None
     if not seen.suspended or seen.reduced:
         return Write(_suspend(kind, effect, seen, obj))
@@ -225,7 +241,7 @@ def _first_annotation(record: str) -> list[Operation]:
 def held_back(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
     """The next write of the stop of a pod that its scheduling gate holds back; None: it is done."""
     seen = observation(kind, obj)
-    record = [] if seen.finished or _superseded(effect, seen.admission) else _record(effect, seen, obj)
+    record = [] if seen.finished or superseded(effect, seen.admission) else _record(effect, seen, obj)
     return Write(record, only_records=True) if record else None
 
 
@@ -233,7 +249,7 @@ def deletes(kind: JobKind, effect: Effect, obj: Json) -> bool:
     """Whether a stop deletes the object as it was read: not while its scheduling gate holds it back, not
     after its end, and not if a later attempt runs."""
     seen = observation(kind, obj)
-    return not (seen.suspended or seen.finished or _superseded(effect, seen.admission))
+    return not (seen.suspended or seen.finished or superseded(effect, seen.admission))
 
 
 def disruption(effect: Effect, obj: Json, at: datetime) -> list[Operation]:
@@ -268,7 +284,7 @@ def disruption(effect: Effect, obj: Json, at: datetime) -> list[Operation]:
     return patch
 
 
-def _superseded(effect: Effect, marked: Attempt | None) -> bool:
+def superseded(effect: Effect, marked: Attempt | None) -> bool:
     """Return whether a later attempt runs. One of the same number is of a ledger that lost decisions.
 
     An attempt that was adopted by an earlier version has a number of its own.

@@ -14,7 +14,7 @@ from queuectl.kinds.devices import held_claims
 from queuectl.kinds.json_fields import BadField, Json, clean, mapping, objects
 from queuectl.kinds.owners import controller, controls
 from queuectl.kinds.requests import RequestProblem, pod_requests, readable_requests
-from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
+from queuectl.kinds.reserved_keys import GATED_LABEL, WORKLOAD_LABEL
 
 MAX_CONDITIONS: Final = 64
 MAX_MESSAGE: Final = 1024
@@ -66,8 +66,8 @@ def _owner(obj: Json, workload: str) -> PodOwner | None:
     A reference to a pod never is that object, whatever its UID: the gate lets service accounts write it.
     """
     found = controller(obj) or {}
-    if workload == mapping(obj, "metadata", "").get("uid"):
-        return None  # it queues by itself
+    if GATED_LABEL in mapping(mapping(obj, "metadata", ""), "labels", "metadata"):
+        return None  # it queues by itself, or with its group: the gate lets nobody else label it
     if controls(workload, obj) and (found.get("apiVersion"), found.get("kind")) != ("v1", "Pod"):
         return None
     fields = (clean(str(found.get(key) or ""), 512) for key in ("apiVersion", "kind", "name", "uid"))

@@ -261,6 +261,8 @@ class Computed:
     """Row of the child that has the podsets: the object is its controller, and has the same name."""
     scheduling_gate: str = ""
     """Name of the scheduling gate that `steer` removes, of an object that is a pod; empty: there is none."""
+    composed_of: str = ""
+    """As JobKind.composed_of."""
 
     def written(self) -> tuple[Place, ...]:
         return self.writes

@@ -86,11 +86,13 @@ def _check(rows: tuple[JobKind, ...]) -> None:
             raise ValueError(f"{row.name} is not the name of a row for {row.kind} of {row.api_version}")
         if row.name in names:
             raise ValueError(f"two rows have the name {row.name}")
+        names.add(row.name)
+        if row.composed_of:
+            continue  # a policy sees the objects that it is composed of
         # The policies of the gate know the resource of a request, whatever the version of its object.
         form = (row.suspend, row.podsets, row.ends, row.seen, row.fixed, row.refuse)
         if forms.setdefault(row.resource, form) != form:
             raise ValueError(f"{row.name} has another form than another version of {row.resource}")
-        names.add(row.name)
 
 
 NO_KINDS: Final = KindRegistry(())

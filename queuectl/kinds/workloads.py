@@ -221,6 +221,7 @@ def _observation(
         reclaimable=_reclaimable(kind, obj, status, marks.reduced),
         held_back=status.held_back,
         not_bound=status.held_back + status.ended,
+        unstarted=status.unstarted,
         pods_ready=status.pods_ready,
         unlabelled=_unlabelled(kind, obj),
         by_child=child is not None,
@@ -294,7 +295,7 @@ def _refusal(kind: JobKind, obj: Json) -> Reason | None:
 
 
 def _full(annotations: Json) -> Reason | None:
-    size = _bytes(annotations, (ADMISSION_ANNOTATION, STOPPED_ANNOTATION))
+    size = annotation_bytes(annotations, (ADMISSION_ANNOTATION, STOPPED_ANNOTATION))
     if size <= MAX_ANNOTATIONS:
         return None
     problem = f"{size} bytes leave no room for {ADMISSION_ANNOTATION}, at most {MAX_ANNOTATIONS} do"
@@ -327,11 +328,12 @@ def _pod_set(
 
 def has_room(obj: Json, annotation: str, value: str) -> bool:
     """Does the API server accept this annotation besides those that the object has?"""
-    others = _bytes(mapping(mapping(obj, "metadata", ""), "annotations", "metadata"), (annotation,))
-    return others + _bytes({annotation: value}) <= _ALL_ANNOTATIONS
+    others = annotation_bytes(mapping(mapping(obj, "metadata", ""), "annotations", "metadata"), (annotation,))
+    return others + annotation_bytes({annotation: value}) <= _ALL_ANNOTATIONS
 
 
-def _bytes(annotations: Json, without: tuple[str, ...] = ()) -> int:
+def annotation_bytes(annotations: Json, without: tuple[str, ...] = ()) -> int:
+    """Bytes of their keys and values, as the API server counts them."""
     return sum(
         len(text.encode(errors="replace"))
         for key, value in annotations.items()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from queuectl.core.model.events import WorkloadObserved
-from queuectl.kinds.labels import OWN, QueueLabels
+from queuectl.kinds.labels import OWN, QueueLabels, selection
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound
+from queuectl.kube.pod_groups import PodGroups
 from queuectl.kube.session import Session, api_path
+
+GROUPS_AT_ONCE: Final = 16
 
 
 async def admitted(
@@ -35,10 +40,17 @@ async def labelled(
     found = []
     for kind in kinds:
         path = api_path(kind.group, kind.version, kind.plural)
+        groups = PodGroups(kind) if kind.composed_of else None
         try:
-            async for page in session.pages(path, query=honoured.selection):
+            async for page in session.pages(path, query=selection(kind, honoured)):
+                if groups is not None:
+                    for item in page["items"]:
+                        groups.observe(item)
+                    continue
                 seen = (observe(kind, item, honoured, owners=owners) for item in page["items"])
                 found += [one for one in seen if one is not None]
         except NotFound:
             continue  # that kind is not installed
+        while groups is not None and (events := groups.take(GROUPS_AT_ONCE)):
+            found += [event for event in events if isinstance(event, WorkloadObserved)]
     return found

@@ -35,6 +35,7 @@ from queuectl.kube.errors import (
     TooManyRequests,
     Unavailable,
 )
+from queuectl.kube.group_writes import GroupWrites
 from queuectl.kube.liveness import Liveness
 from queuectl.kube.objects import child_row, object_path, read_child, read_object, read_owned
 from queuectl.kube.session import JSON_PATCH, Object, Session, api_path
@@ -72,6 +73,7 @@ class KubeCluster:
         self._liveness = Liveness(session, kinds)
         self._honoured = honoured
         self._now = now or session.server_time
+        self._groups = GroupWrites(session, self._now)
         self._statuses = statuses or QueueStatuses()
         self._heard: set[str] = set()
         """Kinds with a controller: it has said of an object whether it is suspended."""
@@ -83,6 +85,9 @@ class KubeCluster:
     async def start(self, effect: Effect) -> Settled:
         """Start it with one patch, unless it is known to have been started."""
         kind, ref = self._kinds[effect.workload.ref.kind], effect.workload.ref
+        if kind.composed_of:
+            with _repeatable():
+                return await self._groups.start(kind, effect)
         seen = effect.observation
         if seen.admission and seen.admission.is_same(effect.attempt) and not seen.suspended:
             return _done(effect, seen.generation)
@@ -123,6 +128,9 @@ class KubeCluster:
         Where its status is older than the patch, another one asks its controller to say that it has seen it.
         """
         kind, ref = self._kinds[effect.workload.ref.kind], effect.workload.ref
+        if kind.composed_of:
+            with _repeatable():
+                return await self._groups.stop(kind, effect)
         if effect.observation.finished:
             return _done(effect, effect.observation.generation)
         if kind.scheduling_gate:

@@ -12,6 +12,7 @@ from queuectl.kinds.admission import parse
 from queuectl.kinds.jobs import Copies, JobKind, PodLabel, value_at
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.owners import controller, controls
+from queuectl.kinds.pod_group import Unit
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, STOPPED_ANNOTATION, WORKLOAD_LABEL
 from queuectl.kinds.workloads import finished
@@ -75,8 +76,8 @@ class Liveness:
 
         `obj`: None if it is gone. `unreachable`: names of nodes (M13).
         """
-        if kind.scheduling_gate:
-            return int(obj is not None and not kind.suspended(obj) and not _ended(obj, unreachable))
+        if (own := _of_itself(kind, obj, unreachable)) is not None:
+            return own
         pods = api_path("", "v1", "pods", ref.namespace)
         parents: dict[str, Object | None] = {}
         alive: set[str] = set()
@@ -156,6 +157,18 @@ def _ended(pod: Any, unreachable: Set[str]) -> bool:
         return True
     deleted = (pod.get("metadata") or {}).get("deletionTimestamp") is not None
     return deleted and (pod.get("spec") or {}).get("nodeName") in unreachable
+
+
+def _of_itself(kind: JobKind, obj: Object | None, unreachable: Set[str]) -> int | None:
+    """How many of the pods that the object is or is composed of are alive; None: labels tell."""
+    if not kind.scheduling_gate:
+        return None
+    if kind.composed_of:
+        if obj is None or obj["unit"].admission is not None:
+            return None
+        unit: Unit = obj["unit"]
+        return sum(one.alive and not _ended(one.obj, unreachable) for one in unit.started)
+    return int(obj is not None and not kind.suspended(obj) and not _ended(obj, unreachable))
 
 
 def _may(kind: JobKind, obj: Object, *, silent: bool, told: bool, counts_deleted: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from queuectl.core.decisions import ChildToCheck
@@ -9,11 +10,13 @@ from queuectl.core.features.ownership import MAX_OWNERS
 from queuectl.core.model.events import Event, OwnerRead, WorkloadGone
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.jobs import JobKind
-from queuectl.kinds.json_fields import Json
+from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.labels import QueueLabels, selection
 from queuectl.kinds.owners import controlling, controls
+from queuectl.kinds.pod_group import Unit, composed, member, units
 from queuectl.kinds.podsets import Computed
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL
 from queuectl.kinds.workloads import identity, is_queued, observe
 from queuectl.kube.errors import NotFound
 from queuectl.kube.session import Object, Session, api_path
@@ -25,11 +28,27 @@ def object_path(kind: JobKind, ref: ObjectRef, subresource: str = "") -> str:
 
 async def read_object(session: Session, kind: JobKind, ref: ObjectRef) -> Object | None:
     """The object; None if it is gone, or another one has its name now. Raises ApiError."""
+    if kind.composed_of:
+        units = await read_units(session, kind, ref)
+        return next((obj for unit, obj in units if unit.id == ref.uid), None)
     try:
         obj = await session.get(object_path(kind, ref))
     except NotFound:
         return None
     return obj if (obj.get("metadata") or {}).get("uid") == ref.uid else None
+
+
+async def read_units(session: Session, kind: JobKind, ref: ObjectRef) -> list[tuple[Unit, Object]]:
+    """The workloads of the pods of a group, and the object of each. Raises ApiError."""
+    selector = {"labelSelector": f"{GATED_LABEL},{GROUP_LABEL}={ref.name}"}
+    path = api_path(kind.group, kind.version, kind.plural, ref.namespace)
+    members = []
+    async for page in session.pages(path, query=selector):
+        for item in page.get("items") or ():
+            with suppress(BadField):
+                members.append(member(item))
+    version = max((one.version for one in members), default=0)
+    return [(unit, composed(unit, version)) for unit in units(members, known={ref.uid})]
 
 
 def child_row(kinds: KindRegistry, kind: JobKind) -> JobKind | None:

@@ -293,6 +293,8 @@ class Reflector(Generic[E]):
     def _workloads(self) -> frozenset[WorkloadId] | None:
         if not self.source.workloads:
             return None
+        if self.source.present is not None:
+            return self.source.present()
         return frozenset(WorkloadId(str(key)) for key in self._known)
 
 

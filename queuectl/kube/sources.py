@@ -25,6 +25,7 @@ from queuectl.kinds.policy_objects import VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.objects import child_row, read_child
+from queuectl.kube.pod_groups import PodGroups
 from queuectl.kube.session import Session, api_path
 from queuectl.kube.statuses import QueueStatuses
 
@@ -70,7 +71,9 @@ class Source(Generic[E]):
     """Takes the events of up to so many objects of other sources which what was seen or is gone changes;
     empty: none is left."""
     workloads: bool = False
-    """Its keys are workloads."""
+    """Its keys are workloads, unless it has `present`."""
+    present: Callable[[], frozenset[WorkloadId]] | None = None
+    """The workloads of its objects, where one is of several objects."""
     optional: bool = False
     """The others do not wait for it if it may not be read."""
     metadata_only: bool = False
@@ -99,7 +102,7 @@ def sources(
         *_gate(GateWatch(kinds, honoured)),
         *((_pods(),) if nodes else ()),
         *(device_sources(devices) if nodes and devices else ()),
-        *(_jobs(kind, kinds, honoured) for kind in kinds),
+        *(_groups(kind) if kind.composed_of else _jobs(kind, kinds, honoured) for kind in kinds),
     )
 
 
@@ -176,6 +179,22 @@ def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels) -> Source[E
         optional=True,
         child=ChildSource(partial(read_child, row), seen) if row else None,
         defined=Resource(kind.group, kind.version, kind.plural) if kind.custom else None,
+    )
+
+
+def _groups(kind: JobKind) -> Source[Event]:
+    groups = PodGroups(kind)
+    return Source(
+        name=kind.name,
+        path=api_path(kind.group, kind.version, kind.plural),
+        query=selection(kind, OWN),
+        key=_uid,
+        seen=groups.observe,
+        gone=lambda uid, version: groups.forget(str(uid), version),
+        others=groups.take,
+        workloads=True,
+        present=groups.present,
+        optional=True,
     )
 
 

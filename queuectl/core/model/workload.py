@@ -266,6 +266,8 @@ class Observation:
     """How many of its pods its own order does not let run yet (L32)."""
     not_bound: int = 0
     """How many pods of what it holds are not there: held back, or ended well and made again by a restart."""
+    unstarted: bool = False
+    """It runs, and pods that its admission has quota for are held back: it is to be started again (L33)."""
     pods_ready: int | None = None
     """How many of its pods are ready. None: its status does not say. Reported to readers, decides nothing."""
     unlabelled: tuple[tuple[str, bool], ...] = ()

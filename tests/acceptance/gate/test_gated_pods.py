@@ -16,11 +16,13 @@ from click.testing import CliRunner
 
 from queuectl.cli.commands import main
 from queuectl.core.model.events import Result, WorkloadObserved
-from queuectl.core.model.workload import Verb
+from queuectl.core.model.workload import Effect, ObjectRef, Verb
 from queuectl.kinds.builtin import OPTIONAL
+from queuectl.kinds.pod_group import POD_GROUP
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import ApiError
+from queuectl.kube.objects import read_units
 from queuectl.kube.session import JSON_PATCH, MERGE_PATCH, Session
 from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.site import (
@@ -509,3 +511,108 @@ async def test_a_pod_names_a_restricted_class_or_queue_only_by_a_user_that_may_u
         await _patch(site.admin, waits, patch)
         noted = await _patch(site.tenant, waits, {"metadata": {"labels": {"team": "x"}}})
         assert noted["metadata"]["labels"][label] == name
+
+
+GROUP = "queuectl.dev/pod-group-name"
+SIZE = "queuectl.dev/pod-group-total-count"
+
+
+async def _member(site: Site, group: str, number: int, size: int) -> Json:
+    labels, annotations = {GROUP: group}, {SIZE: str(size)}
+    return await created(site, f"{group}-{number}", labels=labels, annotations=annotations)
+
+
+async def _effect(cluster: KubeCluster, group: str, verb: Verb) -> Effect:
+    ref = ObjectRef(NAMESPACE, "PodGroup", group, "")
+    (_, obj), *_ = await read_units(cluster._session, POD_GROUP, ref)
+    return effect(obj, "PodGroup", verb=verb, kinds=KINDS)
+
+
+NO_MEMBERS: dict[str, Json] = {
+    "without a size": {"labels": {GROUP: "g"}},
+    "of no pods": {"labels": {GROUP: "g"}, "annotations": {SIZE: "0"}},
+    "of too many pods": {"labels": {GROUP: "g"}, "annotations": {SIZE: "1001"}},
+    "with a size that is no number": {"labels": {GROUP: "g"}, "annotations": {SIZE: "3 "}},
+    "without a name": {"labels": {GROUP: ""}, "annotations": {SIZE: "3"}},
+    "with a size alone": {"annotations": {SIZE: "3"}},
+}
+
+
+@pytest.mark.parametrize("what", NO_MEMBERS)
+async def test_a_pod_of_a_group_that_could_not_be_counted_is_not_created(site: Site, what: str) -> None:
+    refusal = await tried(created(site, name_of("no-member", what), **NO_MEMBERS[what]))
+    assert "queuectl-gated-pods" in refusal
+    assert "queuectl.dev/pod-group-" in refusal
+
+
+IN_GROUP: dict[str, Json] = {
+    "another group": {"metadata": {"labels": {GROUP: "other"}}},
+    "no group": {"metadata": {"labels": {GROUP: None}}},
+    "another size": {"metadata": {"annotations": {SIZE: "2"}}},
+    "no size": {"metadata": {"annotations": {SIZE: None}}},
+}
+
+
+@pytest.mark.parametrize("part", ["", "status"])
+@pytest.mark.parametrize("what", IN_GROUP)
+async def test_a_pod_stays_in_its_group(site: Site, what: str, part: str) -> None:
+    name = name_of("member", what + part)
+    await created(site, name, labels={GROUP: name}, annotations={SIZE: "3"})
+    refusal = await tried(_patch(site.tenant, name, IN_GROUP[what], part=part))
+    assert "queuectl-gated-pods" in refusal
+    made = (await _get(site, name))["metadata"]
+    assert (made["labels"][GROUP], made["annotations"][SIZE]) == (name, "3")
+
+
+async def test_a_pod_that_queues_by_itself_joins_no_group(site: Site) -> None:
+    await created(site, "loner")
+    body = {"metadata": {"labels": {GROUP: "g"}, "annotations": {SIZE: "1"}}}
+    assert "queuectl-gated-pods" in await tried(_patch(site.tenant, "loner", body))
+
+
+async def test_the_controller_starts_all_pods_of_a_group_and_deletes_them_with_the_reason(
+    site: Site, cluster: KubeCluster
+) -> None:
+    for number in range(4):
+        await _member(site, "gang", number, 3)
+    start = await _effect(cluster, "gang", Verb.START)
+    for _ in range(2):  # the second changes nothing
+        settled, _ = await cluster.start(start)
+        assert settled.result is Result.DONE
+    pods = [await _get(site, f"gang-{number}") for number in range(4)]
+    assert [gated(one) for one in pods] == [False, False, False, True]
+    assert {one["metadata"]["labels"].get(WORKLOAD) for one in pods[:3]} == {start.workload.id}
+    for number in range(3):
+        await _bind(site.admin, f"gang-{number}")
+    await site.admin.request("DELETE", f"{PODS}/gang-1", {"gracePeriodSeconds": 0})
+    again = await _effect(cluster, "gang", Verb.START)
+    assert again.observation.unstarted
+    settled, _ = await cluster.start(again)
+    assert settled.result is Result.DONE
+    assert not gated(await _get(site, "gang-3"))
+    stop = await _effect(cluster, "gang", Verb.STOP)
+    for _ in range(2):
+        settled, _ = await cluster.stop(stop)
+        assert settled.result is Result.DONE
+    for number in (0, 2):
+        stopped = await _get(site, f"gang-{number}")
+        assert stopped["metadata"]["deletionTimestamp"]
+        (condition,) = (one for one in stopped["status"]["conditions"] if one["type"] == "DisruptionTarget")
+        assert condition["status"] == "True"
+        assert await cluster.anything_alive(stop.workload.ref)
+        await site.admin.request("DELETE", f"{PODS}/gang-{number}", {"gracePeriodSeconds": 0})
+    assert not await cluster.anything_alive(stop.workload.ref)
+
+
+async def test_a_pod_of_a_group_that_grows_while_it_waits_is_not_started(
+    site: Site, cluster: KubeCluster
+) -> None:
+    for number in range(2):
+        await _member(site, "growing", number, 2)
+    start = await _effect(cluster, "growing", Verb.START)
+    await _patch(site.tenant, "growing-1", _GROWN, STRATEGIC_PATCH, part="resize")
+    settled, seen = await cluster.start(start)
+    assert settled.result is Result.REFUSED
+    assert isinstance(seen, WorkloadObserved)
+    assert 64_000 in {dict(one.requests)["cpu"] for one in seen.workload.pod_sets}
+    assert gated(await _get(site, "growing-0"))

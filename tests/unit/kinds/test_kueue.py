@@ -279,7 +279,7 @@ def test_every_mark_that_queuectl_has_is_carried_over() -> None:
 @pytest.mark.parametrize(
     ("field", "key", "means"),
     [
-        ("labels", "kueue.x-k8s.io/pod-group-name", "make the pods one Job or JobSet"),
+        ("labels", "kueue.x-k8s.io/pod-group-serving", "a group starts once all of its pods exist"),
         ("annotations", "kueue.x-k8s.io/elastic-job", "set queuectl.dev/min-parallelism"),
         (
             "annotations",

@@ -185,7 +185,8 @@ def test_a_started_pod_is_its_own_workload_on_its_node() -> None:
 
 
 def test_only_pods_with_the_label_of_the_gate_are_watched() -> None:
-    assert selection(POD, OWN) == selection(POD, KUEUES_TOO) == {"labelSelector": "queuectl.dev/gated"}
+    alone = "queuectl.dev/gated,!queuectl.dev/pod-group-name"
+    assert selection(POD, OWN) == selection(POD, KUEUES_TOO) == {"labelSelector": alone}
     assert selection(BUILT_IN["Job"], KUEUES_TOO) == {}
 
 

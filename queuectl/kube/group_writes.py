@@ -1,0 +1,210 @@
+"""Start and stop of a pod group: a write for each of its pods, any of which may have been made before.
+
+Each reads the pods first, so that it can be repeated after a failure at any point.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from queuectl.core.model.events import EffectSettled, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.model.workload import Effect, WorkloadId, names_claim
+from queuectl.kinds import patches
+from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.pod_group import Member, Unit
+from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
+from queuectl.kinds.single_pod import POD
+from queuectl.kinds.stop_annotations import recorded_stop
+from queuectl.kinds.workloads import observation, observe
+from queuectl.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from queuectl.kube.objects import object_path, read_units
+from queuectl.kube.session import JSON_PATCH, Object, Session
+from queuectl.ports.cluster import ClusterUnavailable, WriteDenied
+
+AT_ONCE: Final = 16
+"""Writes of one group."""
+_TRIES: Final = 4
+"""Reads of one start or stop: enough for pods that change meanwhile."""
+_CONDITION_TRIES: Final = 2
+"""Of the condition on pods that are deleted: they may change once meanwhile."""
+
+_T = TypeVar("_T")
+GroupSettled = tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]
+
+
+class GroupWrites:
+    """Every method raises ApiError, WriteDenied and ClusterUnavailable."""
+
+    def __init__(self, session: Session, now: Callable[[], datetime]) -> None:
+        self._session = session
+        self._now = now
+
+    async def start(self, kind: JobKind, effect: Effect) -> GroupSettled:
+        """Let past their gate as many pods of each podset as the attempt has quota for, and no more.
+
+        None, unless all are there as they were charged. Where some have been let past it, others may be
+        missing: their quota is held, and a pod that takes their place is started by another call.
+        """
+        pod_sets = effect.attempt.assignment.pod_sets
+        quota = {one.name: one.count for one in pod_sets if not names_claim(one.name)}
+        unit, version = None, 0
+        for _ in range(_TRIES):
+            unit, obj = await self._read(kind, effect)
+            if unit is None:
+                return _gone(effect)
+            if _is_another(kind, effect, unit, obj):
+                return EffectSettled(effect.key, Result.REFUSED), observe(kind, obj)
+            room = unit.room(quota)
+            due = [one for one in unit.held if _takes(room, one.pod_set)]
+            version = max(version, obj["metadata"]["generation"])
+            if not due:
+                return _done(effect, version)
+            started, denied = await self._start(effect, unit, due)
+            version = max(version, *started, 0)
+            if denied is not None:
+                # Those that run hold the quota of all: the others are tried again when one of them changes.
+                some = started or unit.started
+                raise WriteDenied(str(denied), _done(effect, version)[0] if some else None)
+        if unit is not None and not unit.started:
+            raise ClusterUnavailable(f"{effect.workload.ref} changes faster than it can be started")
+        return _done(effect, version)
+
+    async def _start(
+        self, effect: Effect, unit: Unit, due: Sequence[Member]
+    ) -> tuple[list[int], Forbidden | None]:
+        """The resourceVersions of those that it has started, and why another one was denied."""
+        admission = unit.admission
+        shapes = admission.shapes if admission else tuple(dict.fromkeys(one.shape for one in unit.held))
+        if admission is not None:
+            effect = replace(effect, attempt=admission.attempt)
+        started: list[int] = []
+        denied: list[Forbidden] = []
+
+        async def start(one: Member) -> None:
+            own = (one.shape, *(shape for shape in shapes if shape != one.shape))
+            body = patches.start(POD, _of(effect, one), one.pod_set, own)
+            try:
+                # One that is gone is missing; one that has changed is read again.
+                with suppress(NotFound, Conflict, Invalid):
+                    obj = await self._session.patch(object_path(POD, one.ref), body, content_type=JSON_PATCH)
+                    started.append(_version(obj))
+            except Forbidden as refusal:
+                denied.append(refusal)
+
+        await _each(start, due)
+        return started, next(iter(denied), None)
+
+    async def stop(self, kind: JobKind, effect: Effect) -> GroupSettled:
+        """Delete the pods that run, after the condition that says why; record the stop on those that wait, so
+        that a start which arrives later is refused."""
+        for tried in range(_TRIES):
+            found = await read_units(self._session, kind, effect.workload.ref)
+            obj = next((obj for unit, obj in found if unit.id == effect.key.workload), None)
+            running = [one for one in obj["unit"].started if _is_to_stop(effect, one)] if obj else []
+            writes = (
+                (one, patches.held_back(POD, _of(effect, one), one.obj))
+                for unit, _ in found
+                for one in unit.held
+            )
+            records = [(one, write) for one, write in writes if write is not None]
+            if not running and not records:
+                return _done(effect, obj["metadata"]["generation"]) if obj else _gone(effect)
+            denied = await self._record(records)
+            if denied is not None and not running:
+                raise WriteDenied(str(denied), (_done(effect, 0) if obj else _gone(effect))[0]) from denied
+            if tried < _CONDITION_TRIES:
+                await _each(lambda one: self._mark(effect, one), running)
+            await _each(self._delete, running)
+        raise ClusterUnavailable(f"{effect.workload.ref} changes faster than it can be stopped")
+
+    async def _record(self, records: Iterable[tuple[Member, patches.Write]]) -> Forbidden | None:
+        denied: list[Forbidden] = []
+
+        async def record(entry: tuple[Member, patches.Write]) -> None:
+            one, write = entry
+            try:
+                with suppress(NotFound, Conflict, Invalid):
+                    await self._session.patch(object_path(POD, one.ref), write.body, content_type=JSON_PATCH)
+            except Forbidden as refusal:
+                denied.append(refusal)
+
+        await _each(record, list(records))
+        return next(iter(denied), None)
+
+    async def _mark(self, effect: Effect, one: Member) -> None:
+        condition = patches.disruption(_of(effect, one), one.obj, self._now())
+        # What refuses it for good must not keep the pod running.
+        with suppress(NotFound, Conflict, Invalid, Forbidden):
+            if condition:
+                path = object_path(POD, one.ref, "status")
+                await self._session.patch(path, condition, content_type=JSON_PATCH)
+
+    async def _delete(self, one: Member) -> None:
+        with suppress(NotFound, Conflict):  # gone, or another pod has its name
+            await self._session.delete(object_path(POD, one.ref), {"preconditions": {"uid": one.uid}})
+
+    async def _read(self, kind: JobKind, effect: Effect) -> tuple[Unit | None, Object]:
+        found = await read_units(self._session, kind, effect.workload.ref)
+        return next((entry for entry in found if entry[0].id == effect.key.workload), (None, {}))
+
+
+def _is_another(kind: JobKind, effect: Effect, unit: Unit, obj: Object) -> bool:
+    """Whether the pods are not those that were charged, or this attempt of them was stopped before."""
+    if unit.started:
+        return unit.admission is None or not unit.admission.attempt.is_same(effect.attempt)
+    seen = observe(kind, obj)
+    if seen is None or seen.workload.problem is not None:
+        return True
+    now, charged = seen.workload, effect.workload
+    if (now.pod_sets, now.queue) != (charged.pod_sets, charged.queue):
+        return True
+    return any(_stopped_in(one, effect.key.workload) >= effect.key.attempt for one in unit.held)
+
+
+def _stopped_in(one: Member, workload: WorkloadId) -> int:
+    annotations = one.obj["metadata"].get("annotations") or {}
+    stop = recorded_stop(annotations.get(STOPPED_ANNOTATION), workload)
+    return stop.attempt if stop is not None else 0
+
+
+def _takes(room: dict[str, int], pod_set: str) -> bool:
+    room[pod_set] = room.get(pod_set, 0) - 1
+    return room[pod_set] >= 0
+
+
+def _is_to_stop(effect: Effect, one: Member) -> bool:
+    return one.active and not patches.superseded(effect, one.admission.attempt if one.admission else None)
+
+
+def _of(effect: Effect, one: Member) -> Effect:
+    """The effect as that of a pod alone."""
+    workload = replace(effect.workload, ref=one.ref)
+    return replace(effect, workload=workload, observation=observation(POD, one.obj))
+
+
+async def _each(write: Callable[[_T], Awaitable[None]], items: Sequence[_T]) -> None:
+    """All of them are tried. Raises the first error of one."""
+    for first in range(0, len(items), AT_ONCE):
+        some = items[first : first + AT_ONCE]
+        results = await asyncio.gather(*(write(one) for one in some), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+
+def _version(obj: Object) -> int:
+    version: Any = (obj.get("metadata") or {}).get("resourceVersion")
+    return int(version) if isinstance(version, str) and version.isdigit() else 0
+
+
+def _done(effect: Effect, generation: int) -> GroupSettled:
+    return EffectSettled(effect.key, Result.DONE, generation), None
+
+
+def _gone(effect: Effect) -> GroupSettled:
+    return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.key.workload)

@@ -1,0 +1,118 @@
+"""The workloads of pod groups, from the pods as the reflector sends them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from queuectl.core.model.events import Event, WorkloadGone
+from queuectl.core.model.workload import WorkloadId
+from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.json_fields import BadField, Json
+from queuectl.kinds.pod_group import Member, Unit, composed, member, units
+from queuectl.kinds.reserved_keys import GROUP_LABEL
+from queuectl.kinds.workloads import observe
+
+_Key = tuple[str, str]
+"""Namespace and name of a group."""
+_NO_EVENTS: Final[list[Event]] = []
+
+
+class _Group:
+    __slots__ = ("members", "past", "shown", "version")
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.past: dict[str, dict[str, tuple[str, bool]]] = {}
+        """By workload: its pods that have ended. They count as ended when they are deleted, too."""
+        self.shown: dict[WorkloadId, Unit] = {}
+        self.version = 0
+
+
+class PodGroups:
+    """All groups of a cluster. What changes is taken group by group: a list has many pods of one."""
+
+    def __init__(self, kind: JobKind) -> None:
+        self._kind = kind
+        self._groups: dict[_Key, _Group] = {}
+        self._group_of: dict[str, _Key] = {}
+        """By UID of a pod."""
+        self._changed: dict[_Key, None] = {}
+
+    def present(self) -> frozenset[WorkloadId]:
+        """The workloads whose events were taken."""
+        return frozenset(one for group in self._groups.values() for one in group.shown)
+
+    def observe(self, obj: Json) -> list[Event]:
+        """A pod with the label of a group. It says nothing before `take`."""
+        uid = str((obj.get("metadata") or {}).get("uid") or "")
+        try:
+            found = member(obj)
+        except BadField:
+            return self.forget(uid, "")
+        key = _key(obj)
+        if self._group_of.get(uid, key) != key:
+            self.forget(uid, "")
+        group = self._groups.setdefault(key, _Group())
+        self._group_of[uid], self._changed[key] = key, None
+        group.members[uid] = found
+        group.version = max(group.version, found.version)
+        if found.workload and found.phase in ("Succeeded", "Failed"):
+            group.past.setdefault(found.workload, {})[uid] = (found.pod_set, found.phase == "Succeeded")
+        return _NO_EVENTS
+
+    def forget(self, uid: str, version: str) -> list[Event]:
+        """The pod is gone, or has no group any more."""
+        key = self._group_of.pop(uid, None)
+        if key is not None:
+            group = self._groups[key]
+            del group.members[uid]
+            group.version = max(group.version, int(version) if version.isascii() and version.isdigit() else 0)
+            self._changed[key] = None
+        return _NO_EVENTS
+
+    def take(self, most: int) -> list[Event]:
+        """The events of up to so many groups that have changed."""
+        events: list[Event] = []
+        for key in list(islice(self._changed, most)):
+            del self._changed[key]
+            events += self._events(key, self._groups[key])
+        return events
+
+    def _events(self, key: _Key, group: _Group) -> list[Event]:
+        found = units(group.members.values(), group.past, group.shown)
+        before, group.shown = group.shown, {}
+        there: list[Event] = []
+        for unit in found:
+            if (seen := observe(self._kind, composed(unit, group.version))) is not None:
+                there.append(seen)
+                group.shown[seen.workload.id] = unit
+        gone: list[Event] = []
+        for workload in sorted(before.keys() - group.shown.keys()):
+            gone += self._outcome(before[workload], group)
+            gone.append(WorkloadGone(workload, str(group.version)))
+        group.past = {one: group.past[one] for one in group.shown if one in group.past}
+        if not group.members:
+            del self._groups[key]
+        return [*gone, *there]
+
+    def _outcome(self, unit: Unit, group: _Group) -> list[Event]:
+        """The end of a workload whose pods were deleted together with the last one's end."""
+        past = group.past.get(unit.id, {})
+        if (
+            unit.admission is None
+            or not unit.active
+            or not all(past.get(one.uid, ("", False))[1] for one in unit.started)
+        ):
+            return []
+        started = tuple(one._replace(phase="Succeeded") for one in unit.started)
+        succeeded = Counter(pod_set for pod_set, well in past.values() if well)
+        ended = composed(replace(unit, started=started, succeeded=succeeded), group.version)
+        return [seen] if (seen := observe(self._kind, ended)) is not None else []
+
+
+def _key(obj: Json) -> _Key:
+    metadata = obj["metadata"]
+    return str(metadata.get("namespace") or ""), str((metadata.get("labels") or {}).get(GROUP_LABEL) or "")

@@ -1,0 +1,336 @@
+"""Pod groups: which pods are one workload, its podsets, and what becomes of it as its pods come and go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from queuectl.app.kinds import job_kinds
+from queuectl.core.model.events import WorkloadGone, WorkloadObserved
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import WorkloadOutcome
+from queuectl.kinds import patches
+from queuectl.kinds.builtin import BUILT_IN, OPTIONAL
+from queuectl.kinds.labels import OWN, selection
+from queuectl.kinds.pod_group import MAX_PODS, POD_GROUP, Unit, composed, member, units
+from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.single_pod import POD
+from queuectl.kinds.workloads import observe
+from queuectl.kube.group_writes import _of
+from queuectl.kube.pod_groups import PodGroups
+from queuectl.settings import Settings
+from tests.integration.kube.sites import effect
+
+Json = dict[str, Any]
+KINDS = KindRegistry((*BUILT_IN, *OPTIONAL))
+GATE = {"name": "queuectl.dev/admission"}
+SIZE = "queuectl.dev/pod-group-total-count"
+
+
+def pod(
+    name: str,
+    *,
+    size: object = 3,
+    cpu: str = "1",
+    labels: Mapping[str, str] = MappingProxyType({}),
+    annotations: Mapping[str, str] = MappingProxyType({}),
+    group: str = "train",
+    version: int = 7,
+) -> Json:
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "team-a",
+            "uid": f"uid-{name}",
+            "resourceVersion": str(version),
+            "generation": 1,
+            "creationTimestamp": "2026-11-27T07:00:00Z",
+            "labels": {
+                "queuectl.dev/queue-name": "main",
+                "queuectl.dev/gated": "true",
+                "queuectl.dev/pod-group-name": group,
+                **labels,
+            },
+            "annotations": {SIZE: str(size), "queuectl.dev/reserved-submitter": "alice", **annotations},
+        },
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}],
+            "schedulingGates": [GATE],
+        },
+        "status": {"phase": "Pending"},
+    }
+
+
+def found(pods: Sequence[Json]) -> list[Unit]:
+    return units(member(one) for one in pods)
+
+
+def seen(pods: Sequence[Json], place: int = 0) -> WorkloadObserved:
+    event = observe(POD_GROUP, composed(found(pods)[place], 9))
+    assert event is not None
+    return event
+
+
+def started(pods: Sequence[Json], *, count: int | None = None, phase: str = "Running") -> list[Json]:
+    """The pods as a start leaves them, the first `count` of them."""
+    (unit, *_) = found(pods)
+    start = effect(composed(unit, 9), "PodGroup", kinds=KINDS)
+    shapes = tuple(dict.fromkeys(one.shape for one in unit.held))
+    for one in unit.held[:count]:
+        own = (one.shape, *(shape for shape in shapes if shape != one.shape))
+        written = {item["path"]: item for item in patches.start(POD, _of(start, one), one.pod_set, own)}
+        obj: Any = one.obj
+        key = "queuectl.dev~1reserved-admission"
+        obj["metadata"]["annotations"]["queuectl.dev/reserved-admission"] = written[
+            f"/metadata/annotations/{key}"
+        ]["value"]
+        obj["metadata"]["labels"]["queuectl.dev/workload"] = written[
+            "/metadata/labels/queuectl.dev~1workload"
+        ]["value"]
+        obj["spec"]["nodeSelector"] = written["/spec/nodeSelector"]["value"]
+        obj["spec"]["tolerations"] = written["/spec/tolerations"]["value"]
+        obj["spec"]["schedulingGates"] = []
+        obj["status"]["phase"] = phase
+    return list(pods)
+
+
+def three() -> list[Json]:
+    return [pod("a"), pod("b"), pod("c", cpu="2")]
+
+
+def test_the_pods_of_a_group_are_one_workload_with_a_podset_for_each_shape() -> None:
+    event = seen(three())
+    workload = event.workload
+    assert (workload.id, workload.ref.kind, workload.ref.name) == ("uid-a", "PodGroup", "train")
+    assert sorted((one.count, dict(one.requests)["cpu"]) for one in workload.pod_sets) == [
+        (1, 2000),
+        (2, 1000),
+    ]
+    assert all(one.pod is None for one in workload.pod_sets)  # ResourceQuotas have counted the pods
+    assert workload.problem is None
+    assert event.observation.suspended
+
+
+@pytest.mark.parametrize("phases", [("a",), ("a", "b"), ("b", "a")])
+def test_a_group_that_is_not_complete_says_how_many_pods_are_missing(phases: tuple[str, ...]) -> None:
+    problem = seen([pod(name) for name in phases]).workload.problem
+    assert problem is not None
+    assert problem.code is Code.PENDING_EVALUATION
+    count = len(phases)
+    text = f"{count} of 3 pods of the group exist ({', '.join(sorted(phases))}): {3 - count} are missing"
+    assert problem.detail == text
+
+
+@pytest.mark.parametrize("size", [None, "", "0", "-1", "x", "1e2", "٣", str(MAX_PODS + 1)])
+def test_a_number_of_pods_that_is_none_is_refused_with_the_pod_and_the_value(size: str | None) -> None:
+    obj = pod("a")
+    obj["metadata"]["annotations"][SIZE] = size
+    if size is None:
+        del obj["metadata"]["annotations"][SIZE]
+    problem = seen([obj]).workload.problem
+    assert problem is not None
+    assert problem.code is Code.MISCONFIGURED
+    assert str(problem.detail).startswith(f"pod a: metadata.annotations[{SIZE}]: ")
+    assert "1 to 1000" in str(problem.detail)
+
+
+@pytest.mark.parametrize(
+    ("other", "field"),
+    [
+        ({"size": 4}, f"metadata.annotations[{SIZE}]"),
+        ({"labels": {"queuectl.dev/queue-name": "other"}}, "metadata.labels[queuectl.dev/queue-name]"),
+        ({"labels": {"queuectl.dev/priority-class": "high"}}, "metadata.labels[queuectl.dev/priority-class]"),
+        (
+            {"annotations": {"queuectl.dev/reserved-submitter": "bob"}},
+            "metadata.annotations[queuectl.dev/reserved-submitter]",
+        ),
+    ],
+)
+def test_pods_that_differ_in_what_all_have_in_common_are_named(other: Json, field: str) -> None:
+    problem = seen([pod("a"), pod("b", **other), pod("c")]).workload.problem
+    assert problem is not None
+    assert problem.code is Code.MISCONFIGURED
+    assert str(problem.detail).startswith(f"pod b: {field}: ")
+    assert str(problem.detail).endswith("of pod a of its group")
+
+
+def test_pods_beyond_the_size_wait_and_are_named() -> None:
+    pods = [*three(), pod("d")]
+    (group, excess) = found(pods)
+    assert [one.name for one in group.held] == ["a", "b", "c"]
+    problem = seen(pods, 1).workload.problem
+    assert problem is not None
+    assert "d" in str(problem.detail)
+    assert excess.id == "uid-d"
+    # Also once the group runs.
+    problem = seen(started(pods, count=3), 1).workload.problem
+    assert problem is not None
+    assert problem.code is Code.PENDING_EVALUATION
+    assert not found(pods)[0].held
+
+
+def test_a_started_group_keeps_its_identity_and_its_podsets_whatever_becomes_of_its_pods() -> None:
+    pods = started(three())
+    before = seen(pods)
+    assert before.workload.id == "uid-a"
+    assert not before.observation.suspended
+    assert before.observation.admission is not None
+    after = seen(pods[1:])
+    assert after.workload.id == "uid-a"
+    assert after.workload.pod_sets == before.workload.pod_sets == seen(three()).workload.pod_sets
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_start_that_was_made_in_part_is_to_be_completed(count: int) -> None:
+    pods = started(three(), count=count)
+    (unit,) = found(pods)
+    assert unit.id == "uid-a"
+    assert len(unit.held) == 3 - count
+    assert seen(pods).observation.unstarted
+
+
+def test_a_pod_takes_the_place_of_one_of_its_shape_that_has_failed_or_is_gone() -> None:
+    pods = started(three())
+    pods[0]["status"]["phase"] = "Failed"
+    replacement, other = pod("d"), pod("e", cpu="2")
+    (unit, rest) = found([*pods, replacement, other])
+    assert [one.name for one in unit.held] == ["d"]
+    assert [one.name for one in rest.held] == ["e"]
+    (unit,) = found([*pods[1:], replacement])
+    assert [one.name for one in unit.held] == ["d"]
+
+
+def test_a_pod_that_ends_slowly_holds_its_place_until_it_has_ended() -> None:
+    pods = started(three())
+    pods[0]["metadata"]["deletionTimestamp"] = "2026-11-27T08:00:00Z"
+    (unit, rest) = found([*pods, pod("d")])
+    assert not unit.held
+    assert [one.name for one in rest.held] == ["d"]
+
+
+@pytest.mark.parametrize("change", [{"size": 4}, {"labels": {"queuectl.dev/queue-name": "other"}}])
+def test_a_pod_of_another_size_or_queue_takes_no_place(change: Json) -> None:
+    (unit, rest) = found([*started(three())[1:], pod("d", **change)])
+    assert not unit.held
+    assert [one.name for one in rest.held] == ["d"]
+
+
+def test_a_stopped_group_takes_in_no_pod() -> None:
+    pods = started(three())
+    stop = json.dumps({"workload": "uid-a", "attempt": 1})
+    pods[1]["metadata"]["annotations"]["queuectl.dev/reserved-stopped"] = stop
+    (unit, rest) = found([*pods[1:], pod("d")])
+    assert not unit.held
+    assert rest.id == "uid-d"
+
+
+def test_a_group_has_succeeded_when_all_of_its_pods_have() -> None:
+    pods = started(three())
+    pods[0]["status"]["phase"] = pods[1]["status"]["phase"] = "Succeeded"
+    event = seen(pods)
+    assert event.observation.finished is None
+    assert [count for _, count in event.observation.reclaimable] == [2]
+    pods[2]["status"]["phase"] = "Succeeded"
+    assert seen(pods).observation.finished is WorkloadOutcome.SUCCEEDED
+
+
+def test_a_group_of_which_nothing_runs_has_failed_if_a_pod_has() -> None:
+    pods = started(three(), phase="Succeeded")
+    pods[2]["status"]["phase"] = "Failed"
+    event = seen(pods)
+    assert event.observation.finished is WorkloadOutcome.FAILED
+    assert event.observation.quiet
+
+
+def test_a_group_of_which_all_pods_are_deleted_is_deleted_and_waits_for_their_end() -> None:
+    pods = started(three())
+    for one in pods:
+        one["metadata"]["deletionTimestamp"] = "2026-11-27T08:00:00Z"
+    event = seen([*pods, pod("d")])
+    assert event.observation.finished is WorkloadOutcome.DELETED
+    assert event.observation.quiet is False
+    assert seen([*pods, pod("d")], 1).workload.id == "uid-d"
+
+
+def test_a_shape_that_the_admission_does_not_have_is_not_started_whatever_its_digest_begins_with() -> None:
+    pods = started(three())
+    annotations = pods[1]["metadata"]["annotations"]
+    admission = json.loads(annotations["queuectl.dev/reserved-admission"])
+    like = member(pod("d")).shape
+    forged = [like[:8] + "0" * 56 if shape == like else shape for shape in admission["shapes"]]
+    annotations["queuectl.dev/reserved-admission"] = json.dumps({**admission, "shapes": forged})
+    (unit, rest) = found([*pods[1:], pod("d")])
+    assert not unit.held
+    assert [one.name for one in rest.held] == ["d"]
+
+
+def test_success_counts_after_the_pods_are_deleted() -> None:
+    groups = PodGroups(POD_GROUP)
+    pods = started(three())
+    for one in pods:
+        groups.observe(one)
+    (event,) = groups.take(16)
+    assert isinstance(event, WorkloadObserved)
+    for number, one in enumerate(pods):
+        one["status"]["phase"], one["metadata"]["resourceVersion"] = "Succeeded", str(20 + number)
+        groups.observe(one)
+        if number < 2:
+            groups.forget(f"uid-{one['metadata']['name']}", str(30 + number))
+            (event,) = groups.take(16)
+            assert isinstance(event, WorkloadObserved)
+            assert event.observation.finished is None
+            assert sum(count for _, count in event.observation.reclaimable) == number + 1
+    (event,) = groups.take(16)
+    assert isinstance(event, WorkloadObserved)
+    assert event.observation.finished is WorkloadOutcome.SUCCEEDED
+    assert groups.present() == {"uid-a"}
+    groups.forget("uid-c", "40")
+    assert groups.take(16) == [WorkloadGone(event.workload.id, "40")]
+    assert not groups.present()
+
+
+def test_a_group_is_told_once_for_all_pods_of_a_list() -> None:
+    groups = PodGroups(POD_GROUP)
+    for name in ("x", "y"):
+        for one in range(3):
+            assert groups.observe(pod(f"{name}{one}", group=name)) == []
+    assert [len(groups.take(1)), len(groups.take(1)), len(groups.take(1))] == [1, 1, 0]
+
+
+def test_a_name_that_comes_back_after_all_pods_are_gone_is_another_workload() -> None:
+    groups = PodGroups(POD_GROUP)
+    groups.observe(pod("a", size=1))
+    (first,) = groups.take(1)
+    groups.forget("uid-a", "8")
+    groups.observe(pod("b", size=1, version=9))
+    gone, second = groups.take(1)
+    assert isinstance(first, WorkloadObserved)
+    assert isinstance(second, WorkloadObserved)
+    assert gone == WorkloadGone(first.workload.id, "9")
+    assert second.workload.id != first.workload.id
+
+
+@pytest.mark.parametrize("value", [None, 7, "x", [], {"a": []}])
+@pytest.mark.parametrize("field", ["metadata", "spec", "status"])
+def test_malformed_pods_raise_nothing(field: str, value: object) -> None:
+    groups = PodGroups(POD_GROUP)
+    obj = pod("a")
+    groups.observe(obj)
+    groups.observe({**obj, field: {**obj[field], "annotations": value, "containers": value, "phase": value}})
+    groups.take(16)
+
+
+def test_the_configuration_names_pods_and_has_groups_with_them() -> None:
+    found = job_kinds(Settings.model_validate({"kinds": ["Pod"]}))
+    assert not found.problems
+    assert found.registry.of("v1", "PodGroup") is POD_GROUP
+    assert found.registry.find("pods") is POD
+    assert job_kinds(Settings.model_validate({"kinds": ["PodGroup"]})).problems
+
+
+def test_only_pods_with_the_label_of_a_group_are_watched() -> None:
+    assert selection(POD_GROUP, OWN) == {"labelSelector": "queuectl.dev/gated,queuectl.dev/pod-group-name"}
