@@ -455,6 +455,8 @@ _BY_CODE: Final = {
     "`queuectl release`) to let it queue; the reason says what else would.",
     Code.LEDGER_MISMATCH: "The ledger cannot store decisions about it or its cohort tree: the admin "
     "finds the cause in the controller's log.",
+    Code.IDLE_DEVICES: "Waiting will not help: hold it and release it again (`queuectl hold`, then "
+    "`queuectl release`) once it has work for its GPUs.",
     Code.USER_HOLD: _ON_HOLD,
     Code.CLUSTER_QUEUE_STOPPED: _STOPPED,
     Code.LOCAL_QUEUE_STOPPED: _STOPPED,

@@ -50,7 +50,7 @@ def idle(options: Options, namespace: str | None, verdict: str | None) -> None:
     """Show which admitted workloads leave their GPUs idle, the most wasteful first.
 
     Verdicts are made from the metrics of dcgm-exporter in Prometheus, over half an hour unless configured
-    otherwise. Missing samples are Unknown, never Idle. Nothing is decided by a verdict.
+    otherwise. Missing samples are Unknown, never Idle. IdlePolicies say what is done about it.
     """
     server = rest.connect(options)
     found = server.get(("idle",), {"verdict": verdict} if verdict else {})

@@ -139,7 +139,7 @@ class Notices:
 
 def warning(alarm: Alarm) -> Told:
     """Return the Event of an alarm."""
-    key = f"{alarm.attempt}"
+    key = alarm.key or f"{alarm.attempt}"
     return alarm.workload, Notice(alarm.ref, alarm.reason, alarm.message, warning=True, key=key)
 
 

@@ -44,6 +44,8 @@ class Alarm(NamedTuple):
     """In CamelCase, as that of a Kubernetes Event."""
     message: str
     """One sentence."""
+    key: str = ""
+    """Distinguishes it from others of its reason; empty: the attempt does."""
 
 
 class Number(NamedTuple):

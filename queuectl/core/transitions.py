@@ -70,6 +70,7 @@ ROWS: Final = (
     TransitionRow("its priority changes", pending=_QUEUED, admitted=_AMENDED),
     TransitionRow("what it requests changes", pending=_QUEUED),
     TransitionRow("its run time is used up", admitted=_evicted(Code.MAXIMUM_EXECUTION_TIME_EXCEEDED)),
+    TransitionRow("an IdlePolicy holds it", admitted=_evicted(Code.IDLE_DEVICES)),
     TransitionRow("its pods are not ready in time", admitted=_evicted(Code.PODS_READY_TIMEOUT)),
     TransitionRow("a node under its pods is lost", admitted=_evicted(Code.NODE_FAILURES)),
     TransitionRow(

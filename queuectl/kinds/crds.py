@@ -23,6 +23,7 @@ _SHORT_NAMES: Final = {
     "ResourceFlavor": ["rf"],
     "WorkloadPriorityClass": ["wpc"],
     "UsageLimit": ["ul"],
+    "IdlePolicy": ["ip"],
     "LocalQueue": ["lq", "queue", "queues"],
 }
 
@@ -75,6 +76,13 @@ _COLUMNS: Final[Mapping[str, tuple[Printed, ...]]] = {
         Printed("Who", "string", ".spec.subject.name"),
         Printed("Running", "integer", ".spec.running"),
         Printed("Resources", "string", ".spec.resources"),
+    ),
+    "IdlePolicy": (
+        Printed("Target", "string", ".spec.target.kind"),
+        Printed("Name", "string", ".spec.target.name"),
+        Printed("Notify", "integer", ".spec.notifyAfterSeconds"),
+        Printed("Hold", "integer", ".spec.holdAfterSeconds"),
+        Printed("DryRun", "boolean", ".spec.dryRun"),
     ),
     "LocalQueue": (Printed("ClusterQueue", "string", ".spec.clusterQueue"), *_QUEUE),
 }

@@ -117,6 +117,14 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.flavors[].resources{}": "X4",
         "spec.minRequest{}": "X7",
     },
+    "IdlePolicy": {
+        "spec.target.kind": "I1",
+        "spec.target.name": "I1",
+        "spec.target.namespace": "I1",
+        "spec.notifyAfterSeconds": "I2",
+        "spec.holdAfterSeconds": "I3",
+        "spec.dryRun": "I5",
+    },
 }
 """By kind and path, the rule of docs/scheduling.md that obeys the field."""
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from queuectl.core.features.nodes.inventory import mode_of
 from queuectl.core.model.events import PolicyInvalid, PolicyObserved
+from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import (
     ANY_NODES,
     NO_MAX_EXECUTION_TIME,
@@ -62,11 +63,12 @@ from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds import policy_objects as objects
 from queuectl.kinds import policy_schema as schema
 from queuectl.kinds.field_support import unsupported
+from queuectl.kinds.idle_policy_objects import LEAST_NOTICE, IdlePolicyObject
 from queuectl.kinds.invalid import dotted, problems_of
 from queuectl.kinds.json_fields import Json, clean
 from queuectl.kinds.policy_schema import FlavorNodesModel
 from queuectl.kinds.reserved_keys import AUTHOR_ANNOTATION
-from queuectl.kinds.usage_limit_objects import UsageLimitObject
+from queuectl.kinds.usage_limit_objects import LimitTargetSpec, UsageLimitObject
 from queuectl.kinds.workloads import MAX_NAME
 
 _DETAIL: Final = 500
@@ -426,11 +428,7 @@ def _priority_class(key: ConfigKey, model: objects.WorkloadPriorityClassObject) 
 
 
 def _usage_limit(key: ConfigKey, model: UsageLimitObject) -> UsageLimit:
-    spec, target, subject = model.spec, model.spec.target, model.spec.subject
-    if (target.kind == "LocalQueue") != (target.namespace is not None):
-        raise BadPolicy(
-            "spec.target.namespace: is required for a LocalQueue, and not allowed for other kinds"
-        )
+    spec, subject = model.spec, model.spec.subject
     for name, kinds in (("name", ("User", "Account")), ("key", ("Account", "EachAccount"))):
         if (subject.kind in kinds) != (getattr(subject, name) is not None):
             either = " and ".join(kinds)
@@ -444,13 +442,38 @@ def _usage_limit(key: ConfigKey, model: UsageLimitObject) -> UsageLimit:
         most += _most(flavor.name, flavor.resources, f"{path}.resources")
     return UsageLimit(
         name=key.name,
-        target=LimitTarget(target.kind, target.name, target.namespace or ""),
+        target=_target(spec.target),
         subject=LimitSubject(SubjectKind(subject.kind), subject.name or "", subject.key or ""),
         most=tuple(most),
         pending=spec.pending,
         min_request=tuple(
             (one.resource, amount) for one, amount in _most(None, spec.min_request, "spec.minRequest")
         ),
+    )
+
+
+def _target(target: LimitTargetSpec) -> LimitTarget:
+    if (target.kind == "LocalQueue") != (target.namespace is not None):
+        raise BadPolicy(
+            "spec.target.namespace: is required for a LocalQueue, and not allowed for other kinds"
+        )
+    return LimitTarget(target.kind, target.name, target.namespace or "")
+
+
+def _idle_policy(key: ConfigKey, model: IdlePolicyObject) -> IdlePolicy:
+    spec = model.spec
+    notify, hold = spec.notify_after_seconds, spec.hold_after_seconds
+    if hold is not None and hold < notify + LEAST_NOTICE:
+        raise BadPolicy(
+            f"spec.holdAfterSeconds: {hold}, must be at least {LEAST_NOTICE} more than notifyAfterSeconds, "
+            f"which is {notify}"
+        )
+    return IdlePolicy(
+        name=key.name,
+        target=_target(spec.target),
+        notify_after=notify,
+        hold_after=hold,
+        dry_run=spec.dry_run,
     )
 
 
@@ -560,6 +583,7 @@ POLICY_KINDS: Final[Mapping[str, PolicyKind]] = {
             _priority_class,
         ),
         PolicyKind("UsageLimit", "usagelimits", False, UsageLimitObject, _usage_limit),
+        PolicyKind("IdlePolicy", "idlepolicies", False, IdlePolicyObject, _idle_policy),
         PolicyKind("LocalQueue", "localqueues", True, objects.LocalQueueObject, _local_queue),
     )
 }

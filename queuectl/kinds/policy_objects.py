@@ -1,4 +1,4 @@
-"""The policy kinds, except UsageLimit, as the API server stores them."""
+"""The policy kinds, except UsageLimit and IdlePolicy, as the API server stores them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from queuectl.core.model.device_use import DeviceUse, UseFinding, UseVerdict
+from queuectl.core.model.device_use import DeviceUse, IdleNotice, UseFinding, UseVerdict
 from queuectl.core.model.reasons import (
     Code,
     ExcludedNodes,
@@ -209,6 +209,8 @@ def _use_to_json(use: DeviceUse) -> Json:
     }
     if use.idle_since is not None:
         found["idleSince"] = use.idle_since.isoformat()
+    if use.notice is not None:
+        found["notice"] = _notice_to_json(use.notice)
     return found
 
 
@@ -221,6 +223,23 @@ def _use_from_json(value: Json) -> DeviceUse:
         wasted_ms=value["wastedMs"],
         idle_ms=value["idleMs"],
         idle_since=_time(value, "idleSince"),
+        notice=_notice_from_json(value["notice"]) if "notice" in value else None,
+    )
+
+
+def _notice_to_json(notice: IdleNotice) -> Json:
+    times = {"at": notice.at, "holdAt": notice.hold_at, "heldAt": notice.held_at}
+    found: Json = {"policy": notice.policy, "dryRun": notice.dry_run}
+    return found | {name: when.isoformat() for name, when in times.items() if when is not None}
+
+
+def _notice_from_json(value: Json) -> IdleNotice:
+    return IdleNotice(
+        policy=value["policy"],
+        at=datetime.fromisoformat(value["at"]),
+        hold_at=_time(value, "holdAt"),
+        dry_run=value["dryRun"],
+        held_at=_time(value, "heldAt"),
     )
 
 

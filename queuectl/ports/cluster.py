@@ -59,7 +59,7 @@ class Notice:
 
     ref: ObjectRef
     reason: str
-    """Pending, Admitted, NotScheduled, Evicted or StillTerminating."""
+    """Pending, Admitted, NotScheduled, Evicted, StillTerminating or IdleDevices."""
     message: str
     warning: bool = False
     key: str = ""

@@ -51,7 +51,7 @@ class FeatureSet(NamedTuple):
     usage_limits: UsageLimits
     """Lets workloads wait while their user or account, or all, use as much as a UsageLimit allows."""
     idle_devices: IdleDevices
-    """Records what admitted workloads do with their devices."""
+    """Records what admitted workloads do with their devices, tells their users, and holds what is idle."""
 
 
 def new_state(

@@ -50,6 +50,20 @@ class UseFinding(NamedTuple):
 
 
 @value(frozen=True, slots=True, kw_only=True)
+class IdleNotice:
+    """An IdlePolicy has told the user that a workload is idle; times are UTC."""
+
+    policy: str
+    at: datetime
+    hold_at: datetime | None = None
+    """When it is stopped and held at the earliest; None: it is not."""
+    dry_run: bool = False
+    """The user was not told, and nothing will be done."""
+    held_at: datetime | None = None
+    """Of a dry run: when it would have been stopped; None: not yet."""
+
+
+@value(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
     """The verdict in force about an attempt. What it was found by is as it was when it was found first."""
 
@@ -63,6 +77,8 @@ class DeviceUse:
     """Milliseconds before `since` for which it was Idle or hung. Unknown counts nothing and ends nothing."""
     idle_since: datetime | None = None
     """When that began, UTC; None: the last verdict that was known is another one."""
+    notice: IdleNotice | None = None
+    """The last notice since then."""
 
     def wasted_at(self, now: datetime) -> int:
         """Return the milliseconds of its devices that were idle or hung until `now`."""
@@ -81,11 +97,11 @@ def use_after(before: DeviceUse | None, attempt: int, finding: UseFinding, at: d
     if before is None or before.attempt != attempt:
         idle_since = at if finding.verdict in WASTEFUL else None
         return DeviceUse(attempt=attempt, since=at, finding=finding, idle_since=idle_since)
-    idle_ms, idle_since = before.idle_at(at), before.idle_since
+    idle_ms, idle_since, notice = before.idle_at(at), before.idle_since, before.notice
     if finding.verdict in WASTEFUL:
         idle_since = idle_since or at
     elif finding.verdict is not UseVerdict.UNKNOWN:
-        idle_ms, idle_since = 0, None
+        idle_ms, idle_since, notice = 0, None, None
     return DeviceUse(
         attempt=attempt,
         since=at,
@@ -93,6 +109,7 @@ def use_after(before: DeviceUse | None, attempt: int, finding: UseFinding, at: d
         wasted_ms=before.wasted_at(at),
         idle_ms=idle_ms,
         idle_since=idle_since,
+        notice=notice,
     )
 
 

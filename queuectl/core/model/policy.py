@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.model.reasons import PreemptionCause
 from queuectl.core.model.resources import NO_FORMS, Amounts, ResourceForms
@@ -450,7 +451,7 @@ class WorkloadPriorityClass:
     """Only users with the right `use` may name it (G5)."""
 
 
-Policy = ClusterQueue | Cohort | ResourceFlavor | LocalQueue | WorkloadPriorityClass | UsageLimit
+Policy = ClusterQueue | Cohort | ResourceFlavor | LocalQueue | WorkloadPriorityClass | UsageLimit | IdlePolicy
 
 
 # --- other cluster objects that decisions depend on ------------------------------------------------

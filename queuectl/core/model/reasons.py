@@ -66,6 +66,7 @@ class Code(StrEnum):
     CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
     MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
+    IDLE_DEVICES = "IdleDevices"
     USER_HOLD = "UserHold"
     BYPASS = "Bypass"
 

@@ -373,6 +373,7 @@ RIGHTS: Final = (
     ("queuectl.dev", "clusterqueues", "update"),
     ("queuectl.dev", "workloadpriorityclasses", "create"),
     ("queuectl.dev", "usagelimits", "delete"),
+    ("queuectl.dev", "idlepolicies", "delete"),
     ("scheduling.k8s.io", "priorityclasses", "create"),
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "delete"),
     ("", "pods/binding", "create"),

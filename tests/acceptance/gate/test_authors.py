@@ -32,6 +32,11 @@ OBJECTS: dict[str, tuple[str, Json, Json]] = {
         {"spec": {"target": TARGET, "subject": {"kind": "EachUser"}, "running": 1}},
         {"spec": {"target": TARGET, "subject": {"kind": "EachUser"}, "running": 2}},
     ),
+    "IdlePolicy": (
+        "idlepolicies",
+        {"spec": {"target": TARGET}},
+        {"spec": {"target": TARGET, "holdAfterSeconds": 7200}},
+    ),
     "LocalQueue": (
         "namespaces/team-a/localqueues",
         {"spec": {"clusterQueue": "all"}},

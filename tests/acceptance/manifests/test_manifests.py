@@ -382,8 +382,9 @@ def test_components_add_objects_only_to_our_own_namespace(component: str) -> Non
 
 @pytest.mark.parametrize("kind", POLICY_KINDS.values(), ids=lambda kind: kind.name)
 def test_the_controller_can_read_the_example(kind: PolicyKind) -> None:
-    of_limits = MANIFESTS.parent / "docs" / "examples" / "usage-limit.yaml"
-    examples = [*documents(MANIFESTS / "examples"), *parsed(of_limits)]
+    of_docs = MANIFESTS.parent / "docs" / "examples"
+    examples = [*documents(MANIFESTS / "examples")]
+    examples += [*parsed(of_docs / "usage-limit.yaml"), *parsed(of_docs / "idle-policy.yaml")]
     of_kind = [item for item in examples if item["kind"] == kind.name]
     assert of_kind
     for item in of_kind:

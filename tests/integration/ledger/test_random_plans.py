@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from queuectl.core.decisions import Decision
+from queuectl.core.model.device_use import DeviceUse, IdleNotice, UseFinding, UseVerdict
 from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
@@ -50,7 +51,18 @@ from tests.unit.core import profiles
 START = datetime(2026, 11, 1, tzinfo=UTC)
 NAMES = st.sampled_from(["one", "two", "three"])
 NUMBERS = st.integers(1, 3)
-PASTS = st.sampled_from([NO_PAST_ATTEMPTS, BACKING_OFF, PastAttempts(run_ms=1)])
+JUDGED = DeviceUse(
+    attempt=1,
+    since=START,
+    finding=UseFinding(UseVerdict.IDLE, 8, 8, 0.95, 0.0001, None),
+    wasted_ms=9,
+    idle_ms=7,
+    idle_since=START - timedelta(seconds=1),
+    notice=IdleNotice(policy="x", at=START, hold_at=START + timedelta(hours=1)),
+)
+PASTS = st.sampled_from(
+    [NO_PAST_ATTEMPTS, BACKING_OFF, PastAttempts(run_ms=1), PastAttempts(run_ms=1, use=JUDGED)]
+)
 
 
 def _enqueue(name: str, queue: str | None, priority: int, past: PastAttempts) -> Decision:

@@ -39,6 +39,7 @@ KINDS = (
     "LocalQueue",
     "ResourceFlavor",
     "UsageLimit",
+    "IdlePolicy",
     "WorkloadPriorityClass",
     "Job",
     "Configuration",

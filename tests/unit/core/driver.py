@@ -167,6 +167,7 @@ class Driver:
     def everything(self) -> list[Event]:
         known = self.policy
         values = (*known.flavors.values(), *known.cohorts.values(), *known.queues.values())
+        others = (*known.local_queues.values(), *known.limits.values(), *known.idle.values())
         return [
             *map(ContextObserved, self.setup.gates),
             *self.nodes.everything(),
@@ -174,7 +175,7 @@ class Driver:
                 ContextObserved(Namespace(name, tuple(labels.items())))
                 for name, labels in known.namespaces.items()
             ),
-            *(_observed(value) for value in (*values, *known.local_queues.values(), *known.limits.values())),
+            *(_observed(value) for value in (*values, *others)),
             *(_observed(WorkloadPriorityClass(name, value)) for name, value in known.priorities.items()),
             Listed("policies"),
             *self.jobs_listed(),
@@ -458,6 +459,7 @@ class Driver:
             "LocalQueue": known.local_queues,
             "WorkloadPriorityClass": known.priorities,
             "UsageLimit": known.limits,
+            "IdlePolicy": known.idle,
         }
         return tables[kind]
 

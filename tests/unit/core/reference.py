@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
@@ -41,6 +42,7 @@ class Policy:
     priorities: dict[str, int] = field(default_factory=dict)
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     limits: dict[str, UsageLimit] = field(default_factory=dict)
+    idle: dict[str, IdlePolicy] = field(default_factory=dict)
 
     # --- Q1, G1 to G8
 

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from queuectl.core.decisions import Evict, Keep
-from queuectl.core.model.events import ContextObserved, EffectSettled, PodsCounted, Result
+from queuectl.core.model.device_use import UseFinding, UseVerdict
+from queuectl.core.model.events import (
+    ContextObserved,
+    DeviceUseFound,
+    EffectSettled,
+    PodsCounted,
+    Result,
+)
+from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.pod_limits import Counts, HardLimit, NamespaceQuota
 from queuectl.core.model.policy import (
     MinRunTime,
@@ -152,6 +160,27 @@ def usage_limit(running: int) -> World:
     return world
 
 
+def idle_devices() -> World:
+    """A workload that leaves its device idle, and was told of it."""
+    target = LimitTarget("ClusterQueue", "cq")
+    world = World(
+        queue("cq", 1),
+        LQ,
+        IdlePolicy(name="x", target=target, notify_after=600, hold_after=900, dry_run=False),
+    )
+    world.submit(workload("a"))
+    world.run()
+    world.settle()
+    world.tell(observed(workload("a"), suspended=False, generation=2))
+    finding, end = UseFinding(UseVerdict.IDLE, 1, 1, 1.0), world.now + timedelta(hours=1)
+    world.tell(DeviceUseFound(WorkloadId("uid-a"), 1, finding, world.now, end))
+    for seconds in (0, 600, 300):
+        world.pass_time(seconds)
+        if seconds != 300:
+            world.run()
+    return world
+
+
 def node_lost() -> World:
     """One of the two nodes under a gang is deleted."""
     world = NodeWorld(node("a"), node("b"))
@@ -228,6 +257,7 @@ PRODUCED: dict[Code, Callable[[], World]] = {
     Code.CLUSTER_QUEUE_STOPPED: lambda: drained(STOPPED),
     Code.LOCAL_QUEUE_STOPPED: lambda: drained(local_queue("lq", "cq", stop=StopPolicy.HOLD_AND_DRAIN)),
     Code.MAXIMUM_EXECUTION_TIME_EXCEEDED: lambda: later(running(max_run_seconds=10), 10),
+    Code.IDLE_DEVICES: idle_devices,
     Code.USER_HOLD: held,
     Code.BYPASS: suspended_by_another_client,
 }

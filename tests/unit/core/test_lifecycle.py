@@ -26,9 +26,11 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry
+from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.events import (
     ContextGone,
     ContextObserved,
+    DeviceUseFound,
     EffectSettled,
     Event,
     Listed,
@@ -39,9 +41,11 @@ from queuectl.core.model.events import (
     TimeCame,
     WorkloadGone,
 )
+from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Namespace, Node, RequeuingStrategy, SchedulingConfiguration, StopPolicy
 from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.usage_limits import LimitTarget
 from queuectl.core.model.workload import (
     Assignment,
     Attempt,
@@ -205,6 +209,18 @@ def stop(which: str, how: StopPolicy) -> Callable[[Life], object]:
     return event
 
 
+def leave_idle(life: Life) -> None:
+    """Its devices are idle, and after a notice they still are."""
+    target = LimitTarget("LocalQueue", "lq", "ns")
+    idle = IdlePolicy(name="x", target=target, notify_after=1, hold_after=2, dry_run=False)
+    finding, until = UseFinding(UseVerdict.IDLE, 4, 4, 1.0), life.world.now + timedelta(seconds=9)
+    life.tell(policy(idle), DeviceUseFound(ID, 1, finding, life.world.now, until))
+    life.wait(0)
+    life.wait(1)
+    life.world.decided.clear()
+    life.wait(1)
+
+
 def preempt(life: Life) -> None:
     """Evict the workload as a preemption does."""
     reason = Reason(code=Code.PREEMPTED, by="ns/Job/urgent")
@@ -231,6 +247,7 @@ EVENTS: dict[str, Callable[[Life], object]] = {
         pod_sets=(replace(life.one.pod_sets[0], node_selector=(("disk", "ssd"),)),)
     ),
     "its run time is used up": lambda life: life.wait(LIMIT),
+    "an IdlePolicy holds it": lambda life: leave_idle(life),
     "its pods are not ready in time": lambda life: (
         life.see(suspended=life.phase is Phase.PENDING, ready=False),
         life.wait(TIMEOUT),

@@ -16,6 +16,7 @@ from queuectl.core.model.devices import (
     ResourceSlice,
 )
 from queuectl.core.model.events import ContextGone, ContextObserved, PolicyGone, PolicyObserved
+from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.pod_limits import Counts, HardLimit, LimitRange, NamespaceQuota
 from queuectl.core.model.policy import (
     Cohort,
@@ -42,6 +43,7 @@ POLICIES: list[Policy] = [
     local_queue("lq", "cq"),
     WorkloadPriorityClass("high", 10),
     UsageLimit(name="all", target=LimitTarget("Cohort", "all"), subject=LimitSubject(SubjectKind.ALL)),
+    IdlePolicy(name="all", target=LimitTarget("Cohort", "all"), notify_after=600),
 ]
 CONTEXTS: list[Context] = [
     Namespace("ns", (("team", "a"),)),

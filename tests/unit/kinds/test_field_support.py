@@ -205,6 +205,14 @@ SAMPLES: dict[str, Json] = {
             "minRequest": {GPU: 1},
         }
     },
+    "IdlePolicy": {
+        "spec": {
+            "target": {"kind": "LocalQueue", "namespace": "ns", "name": "one"},
+            "notifyAfterSeconds": 3600,
+            "holdAfterSeconds": 7200,
+            "dryRun": False,
+        }
+    },
 }
 """Objects with all fields that are obeyed."""
 _GROUP = "spec.resourceGroups[]"

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuectl.core.model.events import PolicyInvalid, PolicyObserved
+from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import (
     CapacityMode,
     ClusterQueue,
@@ -48,6 +49,11 @@ from tests.unit.kinds.policy_cases import ACCEPTED, GPU, REFUSED, REFUSED_NODES,
 Json = dict[str, Any]
 
 
+IDLE: Json = {
+    "target": {"kind": "ClusterQueue", "name": "q"},
+    "notifyAfterSeconds": 3600,
+    "holdAfterSeconds": 7200,
+}
 LIMIT: Json = {
     "target": {"kind": "LocalQueue", "namespace": "ns", "name": "lq"},
     "subject": {"kind": "EachAccount", "key": "project"},
@@ -199,6 +205,7 @@ def test_stored_specs_of_all_kinds_read_back() -> None:
         _object("Cohort", spec={"parentName": "all", "fairSharing": {"weight": "0.5"}}),
         _object("WorkloadPriorityClass", value=7),
         _object("UsageLimit", spec=LIMIT),
+        _object("IdlePolicy", spec=IDLE),
         _object("ClusterQueue", spec={}),
     ):
         event = _observed(obj)
@@ -209,6 +216,7 @@ def test_stored_specs_of_all_kinds_read_back() -> None:
         "ResourceFlavor",
         "WorkloadPriorityClass",
         "UsageLimit",
+        "IdlePolicy",
         "LocalQueue",
     }
 
@@ -312,6 +320,37 @@ def test_the_usage_limit_of_the_docs_is_read() -> None:
     value = _observed(yaml.safe_load(text)).value
     assert isinstance(value, UsageLimit)
     assert value.most == ((Dimension(None, WORKLOADS), 20), (Dimension(None, GPU), 16))
+
+
+def test_the_idle_policy_of_the_docs_is_read() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "examples" / "idle-policy.yaml").read_text()
+    target = LimitTarget("Cohort", "research")
+    expected = IdlePolicy(name="research", target=target, notify_after=3600, hold_after=7200, dry_run=True)
+    assert _observed(yaml.safe_load(text)).value == expected
+
+
+def test_an_idle_policy_does_nothing_and_holds_nothing_unless_it_says_so() -> None:
+    value = _observed(_object("IdlePolicy", spec={"target": IDLE["target"]})).value
+    assert value == IdlePolicy(name="one", target=LimitTarget("ClusterQueue", "q"), notify_after=3600)
+    assert value.dry_run
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"target": {"kind": "LocalQueue", "name": "q"}}, "spec.target.namespace: is required"),
+        ({"notifyAfterSeconds": 599}, "spec.notifyAfterSeconds: 599: must be at least 600"),
+        (
+            {"notifyAfterSeconds": 3600, "holdAfterSeconds": 3899},
+            "spec.holdAfterSeconds: 3899, must be at least 300 more than notifyAfterSeconds, which is 3600",
+        ),
+        ({"dryRun": "no"}, "spec.dryRun"),
+    ],
+)
+def test_an_idle_policy_that_cannot_be_obeyed_is_refused_with_its_field(change: Json, says: str) -> None:
+    event = policy_event(_object("IdlePolicy", spec=IDLE | change))
+    assert isinstance(event, PolicyInvalid)
+    assert says in event.detail
 
 
 def test_the_restricted_class_of_the_docs_is_read_and_is_the_one_that_its_role_lets_use() -> None:

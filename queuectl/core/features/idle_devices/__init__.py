@@ -1,20 +1,39 @@
-"""What admitted workloads do with their devices: verdicts are recorded when they change (B16 to B18)."""
+"""What admitted workloads do with their devices: verdicts are recorded when they change (B16 to B18), and
+IdlePolicies tell users of idle devices and hold their workloads (I1 to I5)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Final
 
-from queuectl.core.decisions import Decision, Evict
+from queuectl.core.decisions import Amend, Decision, Evict
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
-from queuectl.core.feature import Feature, Kernel
-from queuectl.core.model.device_use import DeviceUse, UseFinding, UseVerdict, use_after
-from queuectl.core.model.events import DeviceUseFound, Event
+from queuectl.core.feature import Alarm, Feature, Kernel
+from queuectl.core.features.idle_devices.policies import (
+    IdlePolicies,
+    hold_due,
+    is_of,
+    new_notice,
+    notice_due,
+)
+from queuectl.core.model.device_use import (
+    WASTEFUL,
+    DeviceUse,
+    IdleNotice,
+    UseFinding,
+    UseVerdict,
+    use_after,
+)
+from queuectl.core.model.events import DeviceUseFound, Event, PolicyGone, PolicyObserved
+from queuectl.core.model.idle_policies import IdlePolicy
+from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Attempt, LedgerSnapshot, PastAttempts, Phase, WorkloadId
+from queuectl.core.queues.backoff import TO_REQUEUE
 
+KIND: Final = "IdlePolicy"
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 GRACE: Final = timedelta(hours=1)
 """How long a verdict of the ledger is kept after a start without a check."""
@@ -23,16 +42,25 @@ GRACE: Final = timedelta(hours=1)
 class IdleDevices(Feature):
     """Is active from the first finding on."""
 
-    events: ClassVar = frozenset({DeviceUseFound})
+    events: ClassVar = frozenset({DeviceUseFound, PolicyObserved, PolicyGone})
+    decisions_while_active: ClassVar = frozenset({Amend})
+    policies: ClassVar = IdlePolicy
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
+        self._policies = IdlePolicies(kernel.directory)
         self._found: dict[WorkloadId, DeviceUseFound] = {}
         """The last finding about each open attempt."""
-        self._changed: dict[WorkloadId, None] = {}
+        self._to_refresh: dict[WorkloadId, None] = {}
+        self._told: dict[WorkloadId, IdleNotice] = {}
+        """Notices of open attempts, dry runs left out."""
+        self._to_tell: dict[WorkloadId, Entry] = {}
+
+    # --- what happens
 
     def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
-        """Findings are not in the ledger: without another one, what it says holds for `GRACE`."""
+        """Findings are not in the ledger: without another one, what it says holds for `GRACE`. Users are told
+        again of notices: whether they were is not known."""
         at = self._kernel.clock + GRACE
         for entry in entries.values():
             use = _use_of(entry)
@@ -40,6 +68,7 @@ class IdleDevices(Feature):
                 self.active = True
                 unknown = _unknown(use.finding.devices)
                 self._found.setdefault(entry.id, DeviceUseFound(entry.id, use.attempt, unknown, at, _LAST))
+                self._note(entry)
 
     def observe(self, event: Event, affected: AffectedObjects) -> None:
         match event:
@@ -48,41 +77,161 @@ class IdleDevices(Feature):
                 if entry is not None and entry.attempt is not None and entry.attempt.number == attempt:
                     self.active = True
                     self._found[workload] = event
-                    self._changed[workload] = None
+                    self._to_refresh[workload] = None
+            case PolicyObserved(value=IdlePolicy() as policy):
+                self._set(policy.name, policy)
+            case PolicyGone(key) if key.kind == KIND:
+                self._set(key.name, None)
             case _:
                 pass
 
+    def _set(self, name: str, policy: IdlePolicy | None) -> None:
+        if self._policies.set(name, policy):
+            self._to_refresh |= dict.fromkeys(self._found)
+
     def settle(self) -> None:
-        changed, self._changed = self._changed, {}
-        for workload in changed:
+        workloads, self._to_refresh = self._to_refresh, {}
+        for workload in workloads:
             if (entry := self._kernel.entries.get(workload)) is not None:
                 self._kernel.refresh(entry)
 
     def released(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
-        self._found.pop(entry.id, None)
+        for known in (self._found, self._told, self._to_tell):
+            known.pop(entry.id, None)
+
+    def decided(self, decision: Decision, entry: Entry) -> None:
+        self._note(entry)
+
+    def _note(self, entry: Entry) -> None:
+        """Its user is to be told of a notice that is new."""
+        use = _use_of(entry)
+        notice = use.notice if use is not None else None
+        if notice is None or notice.dry_run:
+            self._told.pop(entry.id, None)
+            self._to_tell.pop(entry.id, None)
+        elif self._told.get(entry.id) != notice:
+            self._told[entry.id] = notice
+            self._to_tell[entry.id] = entry
+
+    # --- what is recorded
 
     def noted(self, past: PastAttempts, entry: Entry, now: datetime) -> PastAttempts:
-        """Return `past` with the verdict in force about its open attempt."""
-        attempt, found = entry.attempt, self._found.get(entry.id)
-        if attempt is None or found is None or found.attempt != attempt.number or found.at > now:
+        """Return `past` with the verdict in force about its open attempt, and the notice that is due."""
+        use = self._judged(entry, now)
+        if use is None:
             return past
+        use = self._with_notice(use, entry, now)
+        return past if use == past.use else replace(past, use=use)
+
+    def _judged(self, entry: Entry, now: datetime) -> DeviceUse | None:
+        attempt, found, use = entry.attempt, self._found.get(entry.id), _use_of(entry)
+        if attempt is None or found is None or found.attempt != attempt.number or found.at > now:
+            return use
         finding, at = found.finding, found.at
         if found.until <= now:
             finding, at = _unknown(finding.devices), found.until
-        use = _use_of(entry)
         if use is not None and (use.since > at or use.finding.says_as(finding)):
-            return past
-        return replace(past, use=use_after(use, attempt.number, finding, at))
+            return use
+        return use_after(use, attempt.number, finding, at)
 
-    def next_time(self, entry: Entry, now: datetime) -> datetime | None:
-        """Return when its finding begins or ends to say something."""
+    def _with_notice(self, use: DeviceUse, entry: Entry, now: datetime) -> DeviceUse:
+        policy, notice = self._policies.of(entry), use.notice
+        if policy is None or (notice is not None and not is_of(notice, policy)):
+            notice = None
+        if policy is not None and self._confirmed(entry, use, now):
+            if notice is None:
+                due = notice_due(policy, use)
+                notice = new_notice(policy, due) if due <= now else None
+            elif notice.dry_run and notice.held_at is None:
+                held_at = hold_due(policy, use)
+                notice = replace(notice, held_at=held_at) if held_at and held_at <= now else notice
+        return use if notice == use.notice else replace(use, notice=notice)
+
+    def _confirmed(self, entry: Entry, use: DeviceUse, now: datetime) -> bool:
+        """Return whether `use` says that it is idle, and the last check says so too and still counts."""
         found = self._found.get(entry.id)
-        if found is None or entry.phase is not Phase.ADMITTED:
-            return None
-        return found.at if found.at > now else found.until
+        if found is None or found.attempt != use.attempt or not found.at <= now < found.until:
+            return False
+        return use.finding.verdict in WASTEFUL and found.finding.verdict in WASTEFUL
 
     def accounted(self, past: PastAttempts, decision: Decision, entry: Entry, now: datetime) -> PastAttempts:
-        return replace(past, use=None) if isinstance(decision, Evict) else past
+        match decision:
+            case Evict(reason=reason) if reason.code is Code.IDLE_DEVICES:
+                detail = f"{reason.detail}; {TO_REQUEUE}"
+                barred = Reason(code=Code.DEACTIVATED, node=reason.node, detail=detail)
+                return replace(past, use=None, barred=barred, until=None)
+            case Evict():
+                return replace(past, use=None)
+            case Amend():
+                return _timed(past, entry.past, now)
+            case _:
+                return past
+
+    # --- what is decided
+
+    def step(self, entry: Entry, now: datetime) -> Evict | None:
+        """Evict it once its policy holds it, and its last check confirms that it is idle."""
+        attempt, use, policy = entry.attempt, _use_of(entry), self._policies.of(entry)
+        if attempt is None or use is None or policy is None or policy.dry_run:
+            return None
+        notice = use.notice
+        if notice is None or not is_of(notice, policy) or not self._confirmed(entry, use, now):
+            return None
+        due = hold_due(policy, use)
+        if due is None or due > now:
+            return None
+        detail = f"{_what(use)}, notice was given at {_text(notice.at)}"
+        reason = Reason(code=Code.IDLE_DEVICES, node=f"{KIND}/{policy.name}", detail=detail)
+        return Evict(entry.id, entry.ref, attempt.number, reason)
+
+    def next_time(self, entry: Entry, now: datetime) -> datetime | None:
+        """Return when its finding begins or ends to say something, or its policy does something."""
+        found, use, policy = self._found.get(entry.id), self._judged(entry, now), self._policies.of(entry)
+        if found is None or entry.phase is not Phase.ADMITTED:
+            return None
+        times = [found.at, found.until]
+        if policy is not None and use is not None and use.finding.verdict in WASTEFUL:
+            times += [notice_due(policy, use), hold_due(policy, use) or now]
+        return min((when for when in times if when > now), default=None)
+
+    def take_alarms(self) -> Iterator[Alarm]:
+        """Yield an alarm for each notice since the last call."""
+        entries, self._to_tell = self._to_tell, {}
+        for entry in entries.values():
+            use = _use_of(entry)
+            if use is not None and use.notice is not None:
+                key, message = f"{use.attempt}/{_text(use.notice.at)}", _message(use, use.notice)
+                yield Alarm(entry.id, entry.ref, use.attempt, Code.IDLE_DEVICES.value, message, key)
+
+
+def _message(use: DeviceUse, notice: IdleNotice) -> str:
+    told = f"leaves devices idle: {_what(use)}"
+    by = f"{KIND}/{notice.policy}"
+    if notice.hold_at is None:
+        return f"{told}; {by} asks to end what does not need them"
+    return f"{told}; {by} stops and holds it at {_text(notice.hold_at)} unless they work before"
+
+
+def _what(use: DeviceUse) -> str:
+    finding, since = use.finding, _text(use.idle_since or use.since)
+    many = f"{finding.idle_devices} of {finding.devices} are {finding.verdict} since {since}"
+    return f"{many}, coverage {100 * finding.coverage:.0f} %"
+
+
+def _text(when: datetime) -> str:
+    return f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _timed(past: PastAttempts, before: PastAttempts, now: datetime) -> PastAttempts:
+    """Return `past` with the time of the plan in a notice that is new: its grace begins then."""
+    use, known = past.use, before.use.notice if before.use is not None else None
+    if use is None or use.notice is None:
+        return past
+    if known is not None and replace(known, held_at=None) == replace(use.notice, held_at=None):
+        return past
+    late, notice = now - use.notice.at, use.notice
+    hold_at = None if notice.hold_at is None else notice.hold_at + late
+    return replace(past, use=replace(use, notice=replace(notice, at=now, hold_at=hold_at)))
 
 
 def _use_of(entry: Entry) -> DeviceUse | None:

@@ -1,0 +1,85 @@
+"""Which IdlePolicy is for a workload, and when it gives a notice and holds (I1 to I4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, Directory
+from queuectl.core.entries import Entry
+from queuectl.core.model.device_use import DeviceUse, IdleNotice
+from queuectl.core.model.idle_policies import IdlePolicy
+from queuectl.core.model.policy import cohorts_above
+from queuectl.core.model.usage_limits import LimitTarget
+
+
+class IdlePolicies:
+    """The IdlePolicies in force."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._policies: dict[str, IdlePolicy] = {}
+        """By name, in this order."""
+
+    def set(self, name: str, policy: IdlePolicy | None) -> bool:
+        """Set or remove a policy. Return whether it has changed."""
+        before = self._policies.get(name)
+        others = {one: known for one, known in self._policies.items() if one != name}
+        added = {} if policy is None else {name: policy}
+        self._policies = dict(sorted((others | added).items()))
+        return policy != before
+
+    def of(self, entry: Entry) -> IdlePolicy | None:
+        """Return the first by name whose target an admitted workload belongs to; None: there is none."""
+        if not self._policies or entry.attempt is None:
+            return None
+        targets = set(self._targets(entry, entry.attempt.assignment.cluster_queue))
+        return next((one for one in self._policies.values() if one.target in targets), None)
+
+    def _targets(self, entry: Entry, cluster_queue: str) -> Iterator[LimitTarget]:
+        named = entry.workload.priority_class if entry.workload is not None else None
+        yield LimitTarget("WorkloadPriorityClass", named or DEFAULT_PRIORITY_CLASS)
+        yield LimitTarget("LocalQueue", entry.queue, entry.ref.namespace)
+        yield LimitTarget("ClusterQueue", cluster_queue)
+        queue = self._directory.queues.get(cluster_queue)
+        for name in cohorts_above(queue.cohort, self._parent) if queue is not None else ():
+            yield LimitTarget("Cohort", name)
+
+    def _parent(self, cohort: str) -> str | None:
+        known = self._directory.cohorts.get(cohort)
+        return known.parent if known is not None else None
+
+
+def notice_due(policy: IdlePolicy, use: DeviceUse) -> datetime:
+    """Return when a workload that stays idle has been idle for as long as its policy allows untold."""
+    return _idle_for(use, policy.notify_after)
+
+
+def hold_due(policy: IdlePolicy, use: DeviceUse) -> datetime | None:
+    """Return when a workload that stays idle is held: not before its notice said; None: it is not."""
+    notice = use.notice
+    if policy.hold_after is None or notice is None or notice.hold_at is None:
+        return None
+    return max(notice.hold_at, _idle_for(use, policy.hold_after))
+
+
+def _idle_for(use: DeviceUse, seconds: int) -> datetime:
+    return use.since + timedelta(milliseconds=1000 * seconds - use.idle_ms)
+
+
+def new_notice(policy: IdlePolicy, at: datetime) -> IdleNotice:
+    """Return the notice that `policy` gives at a time."""
+    hold_at = None
+    if policy.hold_after is not None:
+        hold_at = at + timedelta(seconds=policy.hold_after - policy.notify_after)
+    return IdleNotice(policy=policy.name, at=at, hold_at=hold_at, dry_run=policy.dry_run)
+
+
+def is_of(notice: IdleNotice, policy: IdlePolicy) -> bool:
+    """Return whether it says what `policy` does: otherwise the user is told again first."""
+    holds = notice.hold_at is not None
+    return (notice.policy, notice.dry_run, holds) == (
+        policy.name,
+        policy.dry_run,
+        policy.hold_after is not None,
+    )

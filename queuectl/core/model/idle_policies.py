@@ -1,0 +1,18 @@
+"""IdlePolicies: what is done about workloads whose devices do nothing (I)."""
+
+from __future__ import annotations
+
+from queuectl.core.model.usage_limits import LimitTarget
+from queuectl.core.model.values import value
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class IdlePolicy:
+    name: str
+    target: LimitTarget
+    notify_after: int
+    """Seconds of idleness after which the user is told."""
+    hold_after: int | None = None
+    """Seconds of idleness after which the workload is stopped and held; None: it is not."""
+    dry_run: bool = True
+    """What would be done is recorded, and nothing is done."""
