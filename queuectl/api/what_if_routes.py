@@ -18,6 +18,7 @@ from queuectl.answers import trial_snapshot as basis
 from queuectl.answers.explanation import Visibility, name_of
 from queuectl.answers.exposure import as_seen, threats
 from queuectl.answers.quote import ahead, borrowed, started
+from queuectl.answers.unknown_references import unknown_references
 from queuectl.api import requests, schemas
 from queuectl.api.http import Refusal, bad_request, not_found, unavailable
 from queuectl.api.limits import Turns
@@ -128,7 +129,7 @@ class Affected(Document):
     kind: str
     name: str
     change: PolicyChange
-    reason: Reason | None = Field(description="Of an evicted or stranded one.")
+    reason: Reason | None = Field(description="Of one that is not admitted: why it is evicted, or waits.")
     admission: Admission | None = Field(description="Of an admitted one.")
 
 
@@ -170,13 +171,15 @@ class PlannedPolicy(Committed):
     admitted: int
     evicted: int
     stranded: int = Field(description="Pending workloads that waiting does not help any more.")
+    other_reason: int = Field(description="Those that wait as before, for another reason.")
     items: tuple[Affected, ...] = Field(
         description="The first 1,000 by name. A workload may be evicted, and then admitted or stranded."
     )
     inactive: tuple[Inactive, ...]
     objects: tuple[PlannedObject, ...] = Field(description="Without those that stay as they are.")
     warnings: tuple[PlanWarning, ...] = Field(
-        description="Fields of the objects that do not exist: an API server drops them."
+        description="Fields that do not exist, which an API server drops, and names that no object has, "
+        "neither in the policy in force nor in this one."
     )
 
 
@@ -262,6 +265,7 @@ def _planned(
         admitted=numbers[PolicyChange.ADMITTED],
         evicted=numbers[PolicyChange.EVICTED],
         stranded=numbers[PolicyChange.STRANDED],
+        other_reason=numbers[PolicyChange.OTHER_REASON],
         items=tuple(
             Affected.of(
                 **shallow(name_of(one.ref)),
@@ -415,6 +419,11 @@ class WhatIfRoutes:
         of = basis.everything(sight.state, now(sight))
         plan = await self._tried(question, lambda: self._what_ifs.plan(of, changes))
         objects = await asyncio.to_thread(_planned_objects, changes, sight.state.specs)
+        unknown = unknown_references(changes, sight.state.policies)
+        warnings += tuple(
+            PlanWarning(object=clean(str(one.key), MAX_FIELD), field=one.field, message=one.message)
+            for one in islice(unknown, MOST_FIELDS)
+        )
         return _planned(plan, objects, warnings, committed(sight))
 
     async def _tried(self, question: Question, ask: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -11,7 +11,7 @@ from queuectl.cli import completion, printing, rest
 from queuectl.cli.explain import change_text, named, pod_set_text
 from queuectl.cli.importing import texts
 from queuectl.cli.job_flags import CommandWithProgram, JobFlags, job_flags
-from queuectl.cli.options import Failure, Options, command, with_options
+from queuectl.cli.options import Failure, NotGood, Options, command, with_options
 from queuectl.cli.printing import amount, field, printable, table_of
 from queuectl.cli.rest import Document
 from queuectl.cli.submitting import submissions_of
@@ -26,22 +26,43 @@ from queuectl.cli.submitting import submissions_of
     metavar="KIND/NAME",
     help="Also without this object; LocalQueue/NAMESPACE/NAME. May be repeated.",
 )
+@click.option(
+    "--detailed-exitcode",
+    "detailed",
+    is_flag=True,
+    help="Exit with 0 if no object changes, with 2 if one does, and with 1 after an error.",
+)
 @with_options
-def plan(options: Options, names: tuple[str, ...], deleted: tuple[str, ...]) -> None:
+def plan(options: Options, names: tuple[str, ...], deleted: tuple[str, ...], detailed: bool) -> None:
     """Tell what the policy of FILE changes, and which workloads it would admit, evict and strand at once.
 
     + are objects that it creates, - those that it deletes, ~ those of which it changes fields. It warns of
-    fields that do not exist, which an API server drops. FILE is YAML or JSON, a folder of such files, or -
-    for stdin. Nothing is written: it is a dry run on the state of now. It needs the right to list all
-    workloads.
+    fields that do not exist, which an API server drops, and of names that no object has. FILE is YAML or
+    JSON, a folder of such files, or - for stdin. Nothing is written: it is a dry run on the state of now. It
+    needs the right to list all workloads.
     """
+    try:
+        found = _planned(options, names, deleted)
+    except click.ClickException as problem:
+        if detailed:
+            raise NotGood(problem.format_message()) from None
+        raise
+    if options.output == "table":
+        _print(found)
+    else:
+        printing.document(found, options.output)
+    if detailed and (found["objects"] or found["items"]):
+        raise click.exceptions.Exit(2)
+
+
+def _planned(options: Options, names: tuple[str, ...], deleted: tuple[str, ...]) -> Document:
     body = {"objects": _objects(names), "deleted": [_deleted(one) for one in deleted]}
     if not any(body.values()):
         raise click.UsageError("give a FILE, or --delete")
-    found = rest.connect(options).post(("plan",), body)
-    if options.output != "table":
-        printing.document(found, options.output)
-        return
+    return rest.connect(options).post(("plan",), body)
+
+
+def _print(found: Document) -> None:
     for one in found.get("objects", ()):  # absent: of an older server
         click.echo(printable(f"{_SIGNS[one['change']]} {one['object']}"))
         for changed in one["fields"]:
@@ -49,8 +70,11 @@ def plan(options: Options, names: tuple[str, ...], deleted: tuple[str, ...]) -> 
             click.echo(printable(f"    {changed['field']}: {before} -> {after}"))
     if not found.get("objects", True):
         click.echo("no object changes")
-    numbers = (f"{found[name]} {name}" for name in ("admitted", "evicted", "stranded"))
-    click.echo(f"At once: {', '.join(numbers)}")
+    numbers = {name: found[name] for name in ("admitted", "evicted", "stranded")}
+    others = found.get("otherReason", 0)  # absent: of an older server
+    text = ", ".join(f"{number} {name}" for name, number in numbers.items())
+    text += f", {others} {'waits' if others == 1 else 'wait'} for another reason" if others else ""
+    click.echo(f"At once: {text}")
     for one in found["inactive"]:
         text = f"ClusterQueue {one['clusterQueue']} would not be active: {one['condition']['message']}"
         click.echo(printable(text))
@@ -59,7 +83,7 @@ def plan(options: Options, names: tuple[str, ...], deleted: tuple[str, ...]) -> 
     if found["items"]:
         click.echo()
         table_of(_FIELDS, found["items"])
-    if (hidden := found["admitted"] + found["evicted"] + found["stranded"] - len(found["items"])) > 0:
+    if (hidden := sum(numbers.values()) + others - len(found["items"])) > 0:
         click.echo(f"and {hidden} more")
 
 
@@ -77,9 +101,10 @@ def _flavors(pods: Document) -> str:
     return ", ".join(f"{resource} {flavor}" for resource, flavor in sorted(pods["flavors"].items()))
 
 
+_BECOMES: Final = {"OtherReason": "(waits)"}
 _FIELDS: Final = (
     field("WORKLOAD", lambda one: f"{one['namespace']}/{one['kind']}/{one['name']}"),
-    field("BECOMES", "change"),
+    field("BECOMES", lambda one: _BECOMES.get(one["change"], one["change"])),
     field("WHY", _why, wide=True),
 )
 

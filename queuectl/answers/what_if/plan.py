@@ -19,7 +19,7 @@ from queuectl.core.model.events import (
     Result,
     WorkloadObserved,
 )
-from queuectl.core.model.reasons import Family
+from queuectl.core.model.reasons import Family, Reason
 from queuectl.core.model.what_if import ChangedOutcome, PlannedPolicy, PolicyChange
 from queuectl.core.model.workload import Effect, ObjectRef, Phase, Verb, WorkloadId
 from queuectl.ports.reader import NotAtRest
@@ -121,12 +121,15 @@ class _Found:
                 yield replace(one, reason=evicted.reason)
             if isinstance(last, Admit):
                 yield replace(one, change=PolicyChange.ADMITTED, assignment=last.attempt.assignment)
-            elif last is not None and last.reason.family is Family.NEVER and not self._was_never(id):
-                yield replace(one, change=PolicyChange.STRANDED, reason=last.reason)
+            elif last is not None:
+                before, never = self._reason_before(id), last.reason.family is Family.NEVER
+                if never and (before is None or before.family is not Family.NEVER):
+                    yield replace(one, change=PolicyChange.STRANDED, reason=last.reason)
+                elif before is not None and before.key != last.reason.key:
+                    yield replace(one, change=PolicyChange.OTHER_REASON, reason=last.reason)
 
-    def _was_never(self, id: WorkloadId) -> bool:
+    def _reason_before(self, id: WorkloadId) -> Reason | None:
+        """Return why it waits without the change; None: it does not wait."""
         stored = self._trials.workloads.get(id)
-        if stored is None or stored.phase is not Phase.PENDING:
-            return False
-        reason = self._trials.unchanged(id).reason
-        return reason is not None and reason.family is Family.NEVER
+        waits = stored is not None and stored.phase is Phase.PENDING
+        return self._trials.unchanged(id).reason if waits else None

@@ -107,6 +107,7 @@ class PolicyChange(StrEnum):
     ADMITTED = "Admitted"
     EVICTED = "Evicted"
     STRANDED = "Stranded"  # it waits, and under this policy waiting does not help
+    OTHER_REASON = "OtherReason"  # it waits as before, for another reason
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -119,7 +120,7 @@ class ChangedOutcome:
     assignment: Assignment | None = None
     """Of an admitted one."""
     reason: Reason | None = None
-    """Of an evicted or stranded one."""
+    """Of one that is not admitted: why it is evicted, or waits."""
 
 
 @value(frozen=True, slots=True, kw_only=True)

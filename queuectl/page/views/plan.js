@@ -4,7 +4,8 @@ import { counted, grouped } from "../format.js";
 import { html, useState } from "../lib.js";
 import { Badge, Choice, Empty, Heading, Panel, QueueLink, Table, WorkloadName } from "../parts.js";
 
-const TONES = { Admitted: "ok", Evicted: "bad", Stranded: "wait" };
+const TONES = { Admitted: "ok", Evicted: "bad", Stranded: "wait", Created: "ok", Changed: "wait", Deleted: "bad" };
+const WORDS = { OtherReason: "Other reason" };
 const MOST = 200;
 
 const EXAMPLE = `apiVersion: queuectl.dev/v1beta1
@@ -23,21 +24,27 @@ spec:
 `;
 
 export const Plan = () => html`<${Heading} title="Plan" />
-  <p class="soft">Which workloads another policy would admit, evict and strand at once: a dry run on the state of now.</p>
+  <p class="soft">Which objects another policy changes, and which workloads it would admit, evict and strand at once: a dry run on the state of now.</p>
   <div class="two halves"><${Editor} name="plan" where="plan" label="Policy objects, as they would be" button="What would it decide?" example=${EXAMPLE}>
     ${(answer) => html`<${Answer} of=${answer} />`}<//></div>`;
 
 function Answer({ of }) {
   const [only, setOnly] = useState("");
-  const tiles = [["Admitted", of.admitted], ["Evicted", of.evicted], ["Stranded", of.stranded]];
+  const tiles = [["Admitted", of.admitted], ["Evicted", of.evicted], ["Stranded", of.stranded], ["OtherReason", of.otherReason]];
   const rows = of.items.filter((one) => !only || one.change === only);
-  return html`<ul class="tiles" aria-label="At once">${tiles.map(([label, value]) => html`<li class=${value ? TONES[label] : ""}><span class="label">${label}</span><span class="value">${grouped(value)}</span></li>`)}</ul>
+  return html`<ul class="tiles" aria-label="At once">${tiles.map(([label, value]) => html`<li class=${value ? TONES[label] : ""}><span class="label">${WORDS[label] ?? label}</span><span class="value">${grouped(value)}</span></li>`)}</ul>
     ${of.inactive.map((one) => html`<p class="notice bad"><${QueueLink} name=${one.clusterQueue} /> would not be active: ${one.condition.message}</p>`)}
     ${of.warnings.map((one) => html`<p class="notice">${one.object} ${one.field}: ${one.message}</p>`)}
+    <${Panel} title="Objects" note=${of.objects.length ? counted(of.objects.length, "change") : ""}>
+      ${of.objects.length ? html`<${Table} cards label="Objects that change" columns=${[["Object", ""], ["Is", ""], ["Fields", "grow"]]}>
+        ${of.objects.slice(0, MOST).map((one) => html`<tr><td>${one.object}</td><td><${Badge} tone=${TONES[one.change]}>${one.change}<//></td><td class="grow text">${one.fields.map((field) => html`<div><code>${field.field}</code>: <s>${field.before ?? "unset"}</s> <b>${field.after ?? "unset"}</b></div>`)}</td></tr>`)}
+      <//>` : html`<${Empty}>No object changes.<//>`}
+      ${of.objects.length > MOST && html`<p class="soft">and ${grouped(of.objects.length - MOST)} more</p>`}
+    <//>
     <${Panel} title="Workloads" note=${of.items.length ? counted(of.items.length, "workload") : ""}
-      aside=${of.items.length > 0 && html`<${Choice} label="Change" values=${[["", "All"], ...tiles.filter(([, value]) => value).map(([label]) => [label, label])]} value=${only} onChange=${setOnly} />`}>
+      aside=${of.items.length > 0 && html`<${Choice} label="Change" values=${[["", "All"], ...tiles.filter(([, value]) => value).map(([label]) => [label, WORDS[label] ?? label])]} value=${only} onChange=${setOnly} />`}>
       ${rows.length ? html`<${Table} cards label="What the policy would decide" columns=${[["Workload", ""], ["Becomes", ""], ["Where, or why", "grow"]]}>
-        ${rows.slice(0, MOST).map((one) => html`<tr><td><${WorkloadName} of=${one} /></td><td><${Badge} tone=${TONES[one.change]}>${one.change}<//></td><td class="grow text"><${Why} of=${one} /></td></tr>`)}
+        ${rows.slice(0, MOST).map((one) => html`<tr><td><${WorkloadName} of=${one} /></td><td><${Badge} tone=${TONES[one.change]}>${WORDS[one.change] ?? one.change}<//></td><td class="grow text"><${Why} of=${one} /></td></tr>`)}
       <//>` : html`<${Empty}>It would decide nothing else about any workload.<//>`}
       ${rows.length > MOST && html`<p class="soft">and ${grouped(rows.length - MOST)} more</p>`}
     <//>`;

@@ -64,6 +64,10 @@ def test_a_plan_names_what_it_admits_and_what_it_strands(tried: Site, open_page:
     expect(rows).to_have_count(1)
     expect(rows.first).to_contain_text("waits")
     expect(rows.first).to_contain_text("Admitted")
+    objects = page.get_by_role("region", name="Objects that change").locator("tbody tr")
+    expect(objects).to_have_count(1)
+    expect(objects.first).to_contain_text("ClusterQueue/team-a")
+    expect(objects.first).to_contain_text("nominalQuota: 8 13")
     assert violations(page) == []
     field.fill(policy(2))
     expect(page.locator(".answer")).to_contain_text("The text was changed since")

@@ -11,7 +11,7 @@ from queuectl.answers.what_if.counterfactuals import quote
 from queuectl.answers.what_if.plan import planned
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.policy import StopPolicy
-from queuectl.core.model.reasons import Family
+from queuectl.core.model.reasons import Code, Family
 from queuectl.core.model.what_if import PolicyChange, Start
 from queuectl.core.model.workload import Phase, WorkloadId
 from tests.builders import flavor, local_queue, policy, queue, workload
@@ -98,6 +98,20 @@ def test_a_workload_that_a_policy_makes_too_large_is_stranded() -> None:
     running.come_to_rest()
     found = planned(trials(running), [policy(queue("team", 2))])
     assert [(one.workload, one.change) for one in found.affected] == [("uid-waits", PolicyChange.STRANDED)]
+
+
+def test_a_workload_that_waits_for_another_reason_is_named_and_one_that_waits_as_before_is_not() -> None:
+    running = Driver(SETUP)
+    running.submit(workload("runs", gpus=4))
+    running.submit(workload("waits", gpus=3))
+    running.deliver()
+    running.come_to_rest()
+    found = planned(trials(running), [policy(queue("team", 4, stop=StopPolicy.HOLD))])
+    (one,) = found.affected
+    assert (one.workload, one.change) == ("uid-waits", PolicyChange.OTHER_REASON)
+    assert one.reason is not None
+    assert one.reason.code is Code.SUSPENDED
+    assert planned(trials(running), [policy(queue("team", 5))]).affected == ()
 
 
 def test_a_plan_with_a_stopped_queue_evicts_what_runs_in_it() -> None:

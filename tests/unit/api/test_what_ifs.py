@@ -190,6 +190,46 @@ async def test_a_plan_names_fields_that_do_not_exist_and_what_may_be_meant(serve
     assert len(found["warnings"]) == 100
 
 
+async def test_a_plan_names_objects_that_do_not_exist_and_what_may_be_meant(serve: Serve) -> None:
+    rest = await serve(ledger())
+    local = {"kind": "LocalQueue", "metadata": {"name": "new", "namespace": "defalt"}}
+    body = {
+        "objects": [
+            {
+                "kind": "ClusterQueue",
+                "metadata": {"name": "team-a"},
+                "spec": json.loads(queue_spec(8, cohort="al")),
+            },
+            {**local, "spec": {"clusterQueue": "team-b2"}},
+            {"kind": "Cohort", "metadata": {"name": "all"}, "spec": {"parentName": "root"}},
+        ]
+    }
+    found = await planned(rest, body)
+    assert [(one["object"], one["field"], one["message"]) for one in found["warnings"]] == [
+        (
+            "ClusterQueue/team-a",
+            "spec.cohortName",
+            "there is no Cohort 'al', and no other object names it, did you mean all?",
+        ),
+        (
+            "LocalQueue/defalt/new",
+            "spec.clusterQueue",
+            "there is no ClusterQueue 'team-b2', did you mean team-b?",
+        ),
+        (
+            "LocalQueue/defalt/new",
+            "metadata.namespace",
+            "no LocalQueue is in namespace 'defalt' so far: check that it exists, did you mean default?",
+        ),
+        ("Cohort/all", "spec.parentName", "there is no Cohort 'root', and no other object names it"),
+    ]
+    root = {"kind": "Cohort", "metadata": {"name": "root"}}
+    metadata = {"name": "new", "namespace": "default"}
+    right = {"kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": "team-b"}}
+    known = {"objects": [body["objects"][2], root, right]}
+    assert (await planned(rest, known))["warnings"] == []
+
+
 async def test_a_plan_needs_the_right_to_list_all_workloads(serve: Serve) -> None:
     reviews = CannedReviews()
     reviews.tenant("alice", "default")

@@ -547,6 +547,30 @@ def test_what_is_over_is_listed_and_explained_with_its_outcome(run: Run, reading
     assert "held quota for 2m" in shown
 
 
+def test_the_exit_code_of_a_plan_says_whether_an_object_changes(run: Run, tmp_path: Path) -> None:
+    policy, same, bad = (tmp_path / name for name in ("new.yaml", "same.yaml", "bad.yaml"))
+    policy.write_text("kind: Cohort\nmetadata: {name: fresh}\n")
+    same.write_text("kind: WorkloadPriorityClass\nmetadata: {name: high}\nvalue: 50\n")
+    bad.write_text("kind: Cohort\n")
+    with rest(ledger()) as server:
+        codes = {
+            (name.name, *flag): run("plan", str(name), "--server", server, *flag).exit_code
+            for name in (policy, same, bad)
+            for flag in ((), ("--detailed-exitcode",))
+        }
+    away = run("plan", str(policy), "--server", "http://127.0.0.1:9", "--detailed-exitcode")
+    flag = "--detailed-exitcode"
+    assert codes == {
+        ("new.yaml",): 0,
+        ("new.yaml", flag): 2,
+        ("same.yaml",): 0,
+        ("same.yaml", flag): 0,
+        ("bad.yaml",): 2,
+        ("bad.yaml", flag): 1,
+    }
+    assert away.exit_code == 1
+
+
 def test_a_plan_warns_of_fields_that_do_not_exist(run: Run, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(
