@@ -13,7 +13,7 @@ from queuectl.answers.state import CommittedState
 from queuectl.api import schemas
 from queuectl.api.http import unavailable
 from queuectl.api.requests import ALL, WORKLOADS, Allowed, Endpoint, Parameter, Question
-from queuectl.api.schemas import Committed, NamedDocument
+from queuectl.api.schemas import Committed, Document, NamedDocument
 from queuectl.api.view import AnswerSource, committed
 from queuectl.core.model.device_use import DeviceUse, UseVerdict
 from queuectl.core.model.workload import StoredWorkload
@@ -24,6 +24,16 @@ VERDICT: Final = Parameter(
     Annotated[UseVerdict, Field(strict=False)],
     "Only workloads of this verdict. Without it: all that hold devices.",
 )
+
+
+class GivenNotice(Document):
+    """An IdlePolicy has told the user that the devices do nothing, or would have."""
+
+    policy: str
+    at: datetime
+    hold_at: datetime | None = Field(description="When it is held at the earliest. Null: it is not held.")
+    dry_run: bool = Field(description="The user was not told, and nothing will be done.")
+    held_at: datetime | None = Field(description="Of a dry run: when it would have been held. Null: not yet.")
 
 
 class WorkloadUse(NamedDocument):
@@ -43,6 +53,10 @@ class WorkloadUse(NamedDocument):
         description="Mean activity of the engines, 0 to 1, when the verdict was found. Null: unknown."
     )
     multiprocessors: float | None = Field(description="The same of the streaming multiprocessors.")
+    idle_since: datetime | None = Field(
+        description="Since when it is Idle or hangs, Unknown left out. Null: it does not."
+    )
+    notice: GivenNotice | None = Field(description="Of an IdlePolicy, since then. Null: none.")
 
 
 class IdleReport(Committed):
@@ -97,13 +111,7 @@ class IdleRoutes:
 
 def _judged(state: CommittedState) -> list[tuple[StoredWorkload, DeviceUse]]:
     """Workloads with a verdict about the attempt that they hold quota for."""
-    return [
-        (workload, use)
-        for workload in state.workloads.values()
-        if (use := workload.past.use) is not None
-        and workload.attempt is not None
-        and workload.attempt.number == use.attempt
-    ]
+    return [(one, use) for one in state.workloads.values() if (use := one.use) is not None]
 
 
 def _items(
@@ -136,4 +144,6 @@ def _item(workload: StoredWorkload, use: DeviceUse, checked_at: datetime | None)
         coverage=finding.coverage,
         engine=finding.engine,
         multiprocessors=finding.multiprocessors,
+        idle_since=use.idle_since,
+        notice=None if use.notice is None else GivenNotice.model_validate(use.notice),
     )

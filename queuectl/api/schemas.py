@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 from queuectl.answers.outcomes import FinalOutcome
 from queuectl.core.decisions import Verdict
 from queuectl.core.features.pods_ready import ClockName
+from queuectl.core.model.device_use import UseVerdict
 from queuectl.core.model.policy import QueueingStrategy, StopPolicy
 from queuectl.core.model.reasons import Code, Family, Limit, PreemptionCause
 from queuectl.core.model.workload import Phase
@@ -150,6 +151,15 @@ class WorkloadEnd(Document):
     attempts: tuple[AttemptEnd, ...] = Field(description="Oldest first.")
 
 
+class DeviceVerdict(Document):
+    """What an admitted workload does with its devices, by its last checks (docs/accounting.md)."""
+
+    verdict: UseVerdict
+    since: datetime
+    devices: int
+    idle_devices: int = Field(description="Of these, how many are idle or hang.")
+
+
 class Workload(NamedDocument):
     queue: str = Field(description="LocalQueue in the workload's namespace.")
     cluster_queue: str | None
@@ -174,6 +184,7 @@ class Workload(NamedDocument):
         description="How many of them are ready, by the status of the object, at most some seconds old; of "
         "Kubeflow's kinds: how many run. Null without an open attempt, and where the status does not say."
     )
+    use: DeviceVerdict | None = Field(description="Null: it holds no devices, or these are not checked.")
     reason: Reason | None
     admission: Admission | None
     end: WorkloadEnd | None = Field(description="Null: it is not over, or its history is not kept any more.")

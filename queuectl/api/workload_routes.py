@@ -16,6 +16,7 @@ from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller, Cursor, Endpoint, Question
 from queuectl.api.view import HEARTBEAT_SECONDS, AnswerSource, Sight, always, committed, now, page, shallow
+from queuectl.core.model.device_use import DeviceUse
 from queuectl.core.model.reasons import Reason, named_in
 from queuectl.core.model.workload import ObjectRef, Phase, StoredWorkload, WorkloadId
 from queuectl.ports.history import history_of
@@ -89,8 +90,18 @@ def _workload(value: StoredWorkload, state: CommittedState) -> dict[str, Any]:
         "admitted_at": attempt.admitted_at if attempt else None,
         "pods": attempt.assignment.pods if attempt else None,
         "pods_ready": state.ready(value),
+        "use": _use(value.use),
         "admission": attempt.assignment if attempt else None,
     }
+
+
+def _use(use: DeviceUse | None) -> schemas.DeviceVerdict | None:
+    if use is None:
+        return None
+    found = use.finding
+    return schemas.DeviceVerdict(
+        verdict=found.verdict, since=use.since, devices=found.devices, idle_devices=found.idle_devices
+    )
 
 
 def _requests(value: StoredWorkload) -> dict[str, int]:

@@ -22,6 +22,19 @@ def _fraction(name: str) -> Callable[[Document], str]:
     return lambda item: NOTHING if item[name] is None else f"{item[name]:.4f}"
 
 
+def _policy(item: Document) -> str:
+    """The IdlePolicy that told its user, or would have."""
+    notice = item["notice"]
+    return NOTHING if notice is None else f"{notice['policy']}{' (dry run)' if notice['dryRun'] else ''}"
+
+
+def _hold(item: Document) -> str:
+    """When it is held, or would be."""
+    notice = item["notice"] or {}
+    when = notice.get("heldAt") or notice.get("holdAt")
+    return local(when) if when else NOTHING
+
+
 _FIELDS: Final = (
     field("NAMESPACE", "namespace"),
     field("WORKLOAD", lambda item: f"{item['kind']}/{item['name']}"),
@@ -31,6 +44,9 @@ _FIELDS: Final = (
     field("GPUS>", "devices"),
     field("IDLE>", "idleDevices"),
     field("GPU-HOURS LOST>", _wasted),
+    field("POLICY", _policy, wide=True),
+    field("TOLD", shown(local, "notice.at"), wide=True),
+    field("HOLD", _hold, wide=True),
     field("CLUSTERQUEUE", "clusterQueue", wide=True),
     field("ENGINE>", _fraction("engine"), wide=True),
     field("SM>", _fraction("multiprocessors"), wide=True),

@@ -97,6 +97,12 @@ def _free(item: Document) -> Lines:
     return Lines(tuple(amount(cell["resource"], cell["free"]) for cell in item["flavors"]))
 
 
+def _idle(item: Document) -> str:
+    """The verdict about its GPUs, and how many of them do nothing, such as `Idle 4/4`."""
+    use = item.get("use")
+    return NOTHING if use is None else f"{use['verdict']} {use['idleDevices']}/{use['devices']}"
+
+
 def _labels(item: Document) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(item["nodeLabels"].items()))
 
@@ -248,6 +254,7 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
                 field("ADMITTED", shown(local, "admittedAt"), wide=True),
                 field("ENDED", _ended, wide=True),
                 field("FLAVORS", _flavors, wide=True),
+                field("IDLE", _idle, wide=True),
                 field("REASON", "reason.message"),
             ),
             key=lambda item: item["uid"],

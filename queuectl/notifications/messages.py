@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from queuectl.core.model.device_use import DeviceUse
 from queuectl.core.model.reasons import Readable, Reason, redacted, utc
-from queuectl.notifications.rules import Event, waited
+from queuectl.notifications.rules import Event, notice_in, waited
 from queuectl.ports.outbox import Deleted, Occurrence, ToldStart
 
 MAX_TEXT: Final = 2_000
@@ -51,12 +52,16 @@ def about(cluster: str, event: Event, found: Occurrence, readable: Readable) -> 
             text = f"{name} was evicted"
         case Event.CAN_NEVER_RUN:
             text = f"{name} can't run as the policy is"
+        case Event.IDLE:
+            text = f"{name} leaves GPUs idle"
         case Event.START_MOVED:
             raise ValueError("no decision moves a start: that is told by `moved`")
     if found.queue is not None:
         text += f", LocalQueue {found.queue}"
     if reason is not None:
         text += f": {reason.message}"
+    use = notice_in(row) if event is Event.IDLE else None
+    text += "" if use is None else f": {_idle_text(use)}"
     document = {
         "queue": found.queue,
         "workload": {"namespace": ref.namespace, "kind": ref.kind, "name": ref.name, "uid": ref.uid},
@@ -64,8 +69,32 @@ def about(cluster: str, event: Event, found: Occurrence, readable: Readable) -> 
         "waitedSeconds": None if wait is None else int(wait.total_seconds()),
         "reason": _reason(reason),
     }
+    if use is not None:
+        document["idle"] = _idle(use)
     name = f"{cluster}/{row.epoch}/{row.sequence}"
     return _message(name, event, row.now, text, cluster, row.sequence, document)
+
+
+def _idle_text(use: DeviceUse) -> str:
+    found, notice = use.finding, use.notice
+    since = utc(use.idle_since or use.since)
+    text = f"{found.idle_devices} of {found.devices} are {found.verdict} since {since}"
+    if notice is not None and notice.hold_at is not None:
+        return f"{text}; IdlePolicy/{notice.policy} holds it at {utc(notice.hold_at)} unless they work before"
+    return text
+
+
+def _idle(use: DeviceUse) -> dict[str, Any]:
+    found, notice = use.finding, use.notice
+    return {
+        "verdict": found.verdict.value,
+        "since": utc(use.idle_since or use.since),
+        "devices": found.devices,
+        "idleDevices": found.idle_devices,
+        "coverage": found.coverage,
+        "policy": None if notice is None else notice.policy,
+        "holdAt": None if notice is None or notice.hold_at is None else utc(notice.hold_at),
+    }
 
 
 def moved(cluster: str, known: ToldStart) -> Message:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any
 
 from queuectl.core.decisions import Verdict
+from queuectl.core.model.device_use import DeviceUse
 from queuectl.core.model.reasons import Code, Family, Readable
+from queuectl.ledger.codec import past_from_json
 from queuectl.ports.outbox import Occurrence
+from queuectl.ports.reader import DecisionRow
 
 
 class Event(StrEnum):
@@ -17,6 +21,7 @@ class Event(StrEnum):
     STARTED = "Started"
     EVICTED = "Evicted"
     CAN_NEVER_RUN = "CanNeverRun"
+    IDLE = "Idle"
     START_MOVED = "StartMoved"
     """No decision: a forecast differs from the one that was told last."""
 
@@ -80,8 +85,19 @@ def event_of(found: Occurrence) -> Event | None:
         return None if row.payload.get("debt") else Event.STARTED
     if row.verdict == Verdict.EVICTED:
         return Event.EVICTED
+    if row.verdict == Verdict.AMENDED:
+        return Event.IDLE if notice_in(row) is not None else None
     never = row.reason is not None and row.reason.family is Family.NEVER
     return Event.CAN_NEVER_RUN if row.verdict == Verdict.PENDING and never else None
+
+
+def notice_in(row: DecisionRow) -> DeviceUse | None:
+    """The verdict of a decision to tell a user of idle devices; None: it is another decision."""
+    past: Any = row.payload.get("past")
+    use = past_from_json(past).use
+    notice = use.notice if use is not None else None
+    # Later decisions about it have the same notice.
+    return use if notice is not None and not notice.dry_run and notice.at == row.now else None
 
 
 def waited(found: Occurrence) -> timedelta | None:

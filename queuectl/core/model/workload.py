@@ -506,6 +506,12 @@ class StoredWorkload:
     evicted_at: datetime | None = None
     """Of a workload that is being evicted: the time of that decision."""
 
+    @property
+    def use(self) -> DeviceUse | None:
+        """The verdict about the devices of its open attempt; None: there is none."""
+        use, attempt = self.past.use, self.attempt
+        return use if use is not None and attempt is not None and attempt.number == use.attempt else None
+
 
 class ConfigKey(NamedTuple):
     """A policy object: kind, namespace (empty if cluster-scoped), name."""

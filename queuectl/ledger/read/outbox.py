@@ -185,11 +185,12 @@ async def _asked(connection: AsyncConnection, query: Select[Any]) -> Any:
 def candidates(cluster: str, after: int, until: int) -> Select[Any]:
     """Decisions above `after` and up to `until` that rules may select."""
     never = and_(_D.verdict == Verdict.PENDING.value, _D.reason["code"].astext.in_(_NEVER))
+    noticed = and_(_D.verdict == Verdict.AMENDED.value, _D.payload["past"]["use"].has_key("notice"))
     verdicts = [Verdict.ADMITTED.value, Verdict.EVICTED.value]
     return (
         select(t.decision)
         .where(_D.cluster_id == cluster, _D.sequence > after, _D.sequence <= until)
-        .where(or_(_D.verdict.in_(verdicts), never))
+        .where(or_(_D.verdict.in_(verdicts), never, noticed))
         .order_by(_D.sequence)
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.app import notifier as notifying
 from queuectl.core.decisions import Decision
+from queuectl.core.model.device_use import DeviceUse, IdleNotice, UseFinding, UseVerdict
 from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import PastAttempts
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.read import outbox as outbox_module
 from queuectl.ledger.read.outbox import PostgresOutbox, candidates, earlier
@@ -25,7 +28,17 @@ from queuectl.ports.outbox import Occurrence
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.settings import ConfigurationError, Settings, load
 from tests.integration.ledger.edits import World
-from tests.integration.ledger.plans import CREATED, PREEMPTED, admit, configure, enqueue, evict, keep, release
+from tests.integration.ledger.plans import (
+    CREATED,
+    PREEMPTED,
+    admit,
+    amend,
+    configure,
+    enqueue,
+    evict,
+    keep,
+    release,
+)
 from tests.integration.ledger.test_answers import plan_of
 from tests.integration.ledger.test_random_plans import DECISIONS
 from tests.unit.core import profiles
@@ -65,6 +78,24 @@ async def test_what_rules_may_select_is_read_with_the_queue_and_the_wait(
     released = (await LedgerReadings(world.pool, world.cluster).decisions(after=4, limit=1))[0]
     waiting = [one.waiting_since for one in found.found]
     assert waiting == [CREATED, CREATED, released.now, released.now]
+
+
+async def test_a_notice_of_idle_devices_is_an_occurrence(world: World, outbox: PostgresOutbox) -> None:
+    now = await world.ledger.now()
+    use = DeviceUse(attempt=1, since=now, finding=UseFinding(UseVerdict.IDLE, 8, 8))
+    told = replace(use, notice=IdleNotice(policy="p", at=now))
+    await world.write(
+        enqueue("a"),
+        admit("a", now=now),
+        amend("a", past=PastAttempts(use=use)),
+        amend("a", past=PastAttempts(use=told)),
+        amend("a"),
+    )
+    found = await outbox.occurrences(0, 100)
+    assert [(one.decision.sequence, one.decision.verdict) for one in found.found] == [
+        (2, "Admitted"),
+        (4, "Amended"),
+    ]
 
 
 async def test_the_history_is_read_in_parts(world: World, outbox: PostgresOutbox) -> None:

@@ -56,6 +56,7 @@ async def test_what_wastes_most_comes_first(rest: Rest) -> None:
     ]
     assert items == [("small", "Idle", 2, 7200), ("large", "Busy", 1, 60), ("stuck", "Hang", 8, 10)]
     assert (found["checkedAt"], found["problem"], found["others"]) == ("2026-01-02T00:00:00Z", None, 0)
+    assert {one["notice"] for one in found["items"]} == {None}
     only = await rest.get(PATH, verdict="Hang")
     assert [one["name"] for one in only["items"]] == ["stuck"]
 

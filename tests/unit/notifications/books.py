@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.reasons import Code, Family, Reason
@@ -64,7 +65,9 @@ def occurrence(rows: Sequence[DecisionRow], of: DecisionRow) -> Occurrence:
 def may_be_told(one: DecisionRow) -> bool:
     never = one.reason is not None and one.reason.family is Family.NEVER
     told = one.verdict in (Verdict.ADMITTED, Verdict.EVICTED)
-    return told or (one.verdict == Verdict.PENDING and never)
+    past: Any = one.payload.get("past") or {}
+    noticed = one.verdict == Verdict.AMENDED and "notice" in past.get("use", {})
+    return told or noticed or (one.verdict == Verdict.PENDING and never)
 
 
 @dataclass

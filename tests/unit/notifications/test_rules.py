@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.device_use import DeviceUse, IdleNotice, UseFinding, UseVerdict
+from queuectl.core.model.reasons import Code, Reason, utc
+from queuectl.core.model.workload import PastAttempts
+from queuectl.ledger.codec import past_to_json
 from queuectl.notifications.messages import MAX_TEXT, about, gap
 from queuectl.notifications.rules import Event, Rule, Selection, event_of, selected
 from queuectl.ports.outbox import Deleted, Occurrence
 from queuectl.ports.reader import DecisionRow
 from tests.unit.notifications.books import CREATED, HELD, NEVER, NOW, PREEMPTED, WAITS, row
 
-STARTED, EVICTED, CAN_NEVER_RUN, START_MOVED = (Rule(event=event) for event in Event)
+STARTED, EVICTED, CAN_NEVER_RUN, IDLE, START_MOVED = (Rule(event=event) for event in Event)
 AFTER_AN_HOUR = Rule(event=Event.STARTED, waited_more_than=timedelta(hours=1))
 PREEMPTIONS = Rule(event=Event.EVICTED, reasons=frozenset({Code.PREEMPTED}))
 ADMITTED = row(4, Verdict.ADMITTED)
 PREEMPTION = row(4, Verdict.EVICTED, reason=PREEMPTED)
+
+
+IDLE_USE = DeviceUse(
+    attempt=1,
+    since=NOW,
+    finding=UseFinding(UseVerdict.IDLE, 8, 8, 0.95),
+    idle_since=NOW - timedelta(hours=1),
+)
+BUSY = PastAttempts(use=replace(IDLE_USE, finding=UseFinding(UseVerdict.BUSY, 8)))
+
+
+def amended(**payload: object) -> DecisionRow:
+    return replace(row(4, Verdict.AMENDED), payload=payload)
+
+
+def noticed(*, dry_run: bool = False, late: float = 0) -> DecisionRow:
+    """A decision to tell a user of idle devices."""
+    one = row(4, Verdict.AMENDED)
+    at = one.now - timedelta(seconds=late)
+    notice = IdleNotice(policy="p", at=at, hold_at=at + timedelta(hours=1), dry_run=dry_run)
+    return amended(past=past_to_json(PastAttempts(use=replace(IDLE_USE, notice=notice))))
 
 
 def found(decision: DecisionRow, waiting: timedelta | None = timedelta(minutes=5)) -> Occurrence:
@@ -57,6 +82,11 @@ def found(decision: DecisionRow, waiting: timedelta | None = timedelta(minutes=5
             Event.CAN_NEVER_RUN,
         ),
         ("what waits for quota", CAN_NEVER_RUN, row(4, Verdict.PENDING, reason=WAITS), None, None),
+        ("a notice of idle devices", IDLE, noticed(), None, Event.IDLE),
+        ("a later decision with the same notice", IDLE, noticed(late=60), None, None),
+        ("a notice of a dry run", IDLE, noticed(dry_run=True), None, None),
+        ("a verdict without a notice", IDLE, amended(past=past_to_json(BUSY)), None, None),
+        ("another priority", IDLE, amended(priority=7), None, None),
         ("another event", EVICTED, ADMITTED, None, None),
         ("a start, for a rule about no decision", START_MOVED, ADMITTED, timedelta(hours=9), None),
         ("a new workload", STARTED, row(4, Verdict.QUEUED), None, None),
@@ -140,3 +170,21 @@ def test_deleted_history_is_told_as_a_gap() -> None:
     message = gap("c", Deleted(1, 5, 90), NOW)
     assert (message.id, message.event) == ("c/1/5-90", "Gap")
     assert "Decisions 5 to 90 were deleted" in message.text
+
+
+def test_a_notice_says_what_is_idle_and_when_it_is_held() -> None:
+    message = about("c", Event.IDLE, found(noticed()), frozenset())
+    since, hold = utc(NOW - timedelta(hours=1)), utc(noticed().now + timedelta(hours=1))
+    assert message.text == (
+        f"Job team-a/train leaves GPUs idle, LocalQueue main: 8 of 8 are Idle since {since}; "
+        f"IdlePolicy/p holds it at {hold} unless they work before"
+    )
+    assert message.document["idle"] == {
+        "verdict": "Idle",
+        "since": since,
+        "devices": 8,
+        "idleDevices": 8,
+        "coverage": 0.95,
+        "policy": "p",
+        "holdAt": hold,
+    }
