@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,6 +32,8 @@ AS_OF = click.option(
     metavar="TIME",
     help="The state at an earlier time: 90m, 12h, 3d ago, or a time (UTC).",
 )
+_POD_SECONDS: Final = 5.0
+"""For the read of a pod that is no workload: its group may be one."""
 HISTORY: Final = 20
 """Newest decisions that explain shows."""
 WORKLOAD = kind_and_name("workload", completion.workloads)
@@ -282,7 +285,46 @@ def workload_of(
     try:
         return server, path, server.get(path)
     except NotThere as problem:
+        group = _group_of(options, workload, namespace)
+        if group is not None:
+            with contextlib.suppress(NotThere):
+                path = resource.path(f"podgroup/{group}", namespace)
+                found = server.get(path)
+                click.echo(f"{workload} is a pod of podgroup/{group}", err=True)
+                return server, path, found
         raise _better(options, problem, server, resource, workload, namespace) from None
+
+
+def _group_of(options: Options, workload: str, namespace: str | None) -> str | None:
+    """The group of a pod, by its label; None: it has none, it is no pod, or it cannot be read."""
+    from queuectl.cli.operating import call
+    from queuectl.kinds.reserved_keys import GROUP_LABEL
+    from queuectl.kinds.single_pod import POD
+
+    kind, name = split(workload)
+    if kind.lower() not in (POD.kind.lower(), POD.plural, *POD.names) or not namespace:
+        return None
+    place = contexts.checked(contexts.place(options), options)
+
+    async def read() -> str | None:
+        import asyncio
+
+        from queuectl.kube.connections import session_to
+        from queuectl.kube.errors import ApiError, BadKubeconfig
+        from queuectl.kube.session import api_path
+
+        try:
+            async with (
+                asyncio.timeout(_POD_SECONDS),
+                session_to(place.kubeconfig, options.context) as session,
+            ):
+                pod = await session.get(api_path("", "v1", "pods", namespace, name))
+        except (ApiError, BadKubeconfig, TimeoutError):
+            return None
+        labels: dict[str, str] = pod["metadata"].get("labels") or {}
+        return labels.get(GROUP_LABEL)
+
+    return call(read())
 
 
 def _history(server: Server, path: tuple[str, ...], *, newest: int) -> Document | None:

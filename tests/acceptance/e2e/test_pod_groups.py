@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from queuectl.kube.errors import ApiError
 from tests.acceptance.e2e import test_single_pods
@@ -52,6 +53,10 @@ async def _listed(world: World) -> list[tuple[str, str, str]]:
     return [(item["kind"], item["name"], item["phase"]) for item in listed["items"]]
 
 
+def _config(world: World) -> tuple[str, ...]:
+    return ("--config", str(world.site.data.parent / "queuectl.yaml"))
+
+
 async def _rows(world: World, group: str, verdict: str) -> list[Json]:
     async def look() -> list[Json]:
         found = await world.site.rest(f"/workloads/{world.namespace}/PodGroup/{group}/history")
@@ -91,8 +96,17 @@ async def test_a_group_in_a_full_queue_waits_as_one_and_explain_says_why(world: 
     told = await world.site.queuectl("explain", "podgroup/gang", "-n", world.namespace)
     assert told.code == 0, told.err
     assert "WaitingForQuota" in told.out
+    of_pod = await world.site.queuectl("explain", "pod/gang-1", "-n", world.namespace)
+    assert of_pod.code == 0, of_pod.err
+    assert of_pod.out.splitlines()[0] == told.out.splitlines()[0]
+    assert "pod/gang-1 is a pod of podgroup/gang" in of_pod.err
+    refused = await world.site.queuectl("hold", "podgroup/gang", "-n", world.namespace, *_config(world))
+    assert refused.code != 0
+    assert "kubectl annotate pods" in refused.err
     await world.delete("first", "Pod")
     await _run(world, "gang", 3)
+    verified = await world.site.queuectl("verify", "--cluster", *_config(world))
+    assert verified.code == 0, verified.out + verified.err
 
 
 async def test_a_preempted_group_goes_as_a_whole_and_its_quota_waits_for_its_last_pod(world: World) -> None:
@@ -155,3 +169,11 @@ async def test_a_group_whose_pods_differ_says_which_and_how(world: World) -> Non
     await _member(world, "mixed", 1, size=3)
     reason = await world.reason_is("mixed", "Misconfigured", "PodGroup")
     assert "pod mixed-1: metadata.annotations[queuectl.dev/pod-group-total-count]" in reason["message"]
+
+
+async def test_the_group_of_the_page_on_serving_runs(world: World) -> None:
+    _, text, _ = test_single_pods._of_page("yaml")
+    size = int(yaml.safe_load(text)["metadata"]["annotations"]["queuectl.dev/pod-group-total-count"])
+    for number in range(size):
+        await test_single_pods._created(world, yaml.safe_load(text.replace("train-0", f"train-{number}")))
+    await _run(world, "train", size)

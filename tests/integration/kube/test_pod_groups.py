@@ -234,6 +234,17 @@ async def test_a_replacement_is_started_in_its_place_with_the_admission_of_the_o
     assert len(marks) == 1
 
 
+async def test_pods_that_succeeded_and_were_deleted_are_not_replaced(site: Site) -> None:
+    await _running(site, "shrunk", 3)
+    await site.session.delete(pods("shrunk-0"), {"gracePeriodSeconds": 0})
+    await _pod(site, "shrunk", 3, 3)
+    (_, obj), *_ = await read_units(site.session, POD_GROUP, ObjectRef(NAMESPACE, "PodGroup", "shrunk", ""))
+    start = effect(obj, "PodGroup", kinds=KINDS, pods=2)  # what the ledger holds after the success of one
+    settled, _ = await KubeCluster(site.session, KINDS).start(start)
+    assert settled.result is Result.DONE
+    assert _gated(await _members(site, "shrunk")) == ["shrunk-3"]
+
+
 async def test_a_denied_start_of_which_nothing_runs_is_given_up_and_one_of_which_some_run_is_not(
     site: Site,
 ) -> None:
