@@ -441,6 +441,10 @@ _BY_CODE: Final = {
     Code.WAITING_FOR_BEGIN_TIME: f"Nothing to do: it is queued at that time. Its annotation {BEGIN} says so.",
     Code.WAITING_FOR_ARRAY: "It is queued when others of its array end, or when their annotation "
     f"{MAX_RUNNING} is raised.",
+    Code.BUDGET_NEEDS_LIMIT: "A Safe Budget reserves the run time in advance: set the label "
+    "queuectl.dev/max-exec-time-seconds.",
+    Code.BUDGET_EXHAUSTED: "It is evaluated again when workloads of the same Budget end before their limits, "
+    "when the Budget is raised, or at the time that the reason has. A shorter run time limit fits sooner.",
     Code.CAPACITY_MISSING: "It is evaluated again when pods on its nodes end, or when nodes are added or "
     "become ready.",
     Code.NO_NODE_FITS: "It is evaluated again when pods on its nodes end: enough is free in all, but not on "

@@ -33,6 +33,7 @@ class Cause(StrEnum):
     DEPENDENCY = "Dependency"
     BEGIN_TIME = "BeginTime"
     ARRAY = "Array"
+    BUDGET = "Budget"
     BACKOFF = "Backoff"
     HELD = "Held"
     STOPPED = "Stopped"
@@ -52,6 +53,7 @@ _CAUSES: Final[Mapping[Code, Cause]] = {
     Code.WAITING_FOR_DEPENDENCY: Cause.DEPENDENCY,
     Code.WAITING_FOR_BEGIN_TIME: Cause.BEGIN_TIME,
     Code.WAITING_FOR_ARRAY: Cause.ARRAY,
+    Code.BUDGET_EXHAUSTED: Cause.BUDGET,
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: Cause.PODS_ENDING,
     Code.BACKING_OFF: Cause.BACKOFF,
     Code.MIN_RUN_TIME_PROTECTED: Cause.PROTECTED,
@@ -236,6 +238,7 @@ _WORDS: Final[Mapping[Cause, str]] = {
     Cause.DEPENDENCY: "end of another workload{at}",
     Cause.BEGIN_TIME: "its begin time",
     Cause.ARRAY: "others of its array{at}",
+    Cause.BUDGET: "hours{what}{at}",
     Cause.BACKOFF: "pause after a failed start",
     Cause.HELD: "held by its user",
     Cause.STOPPED: "queue stopped{at}",

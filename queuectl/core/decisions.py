@@ -10,6 +10,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from queuectl.core.flavors.queue_flavors import PodSetGroup
+from queuectl.core.model.budgets import BudgetEntry
 from queuectl.core.model.pods import PodOwner, Pods
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.values import value
@@ -115,6 +116,8 @@ class Admit:
     """Creation of its object, if it was pending before. The ledger has it already."""
     attribution: Attribution | None = None
     """What it is booked on (B1); None: unknown."""
+    budget: tuple[BudgetEntry, ...] = ()
+    """What it reserves of budgets (Y3); set by the engine, as that of the next three."""
 
 
 @value(frozen=True, slots=True)
@@ -139,6 +142,7 @@ class Shrink:
     assignment: Assignment
     """What it holds from now on: the same podsets, none with more pods than before."""
     verdict: Verdict = Verdict.SHRUNK
+    budget: tuple[BudgetEntry, ...] = ()
 
 
 @value(frozen=True, slots=True)
@@ -169,6 +173,7 @@ class Release:
     past: PastAttempts | None = None
     """What its attempts leave; None: unchanged."""
     verdict: Verdict = Verdict.RELEASED
+    budget: tuple[BudgetEntry, ...] = ()
 
 
 @value(frozen=True, slots=True)
@@ -180,6 +185,7 @@ class Retire:
     attempt: int | None
     outcome: WorkloadOutcome
     verdict: Verdict = Verdict.RETIRED
+    budget: tuple[BudgetEntry, ...] = ()
 
 
 Decision = Configure | Enqueue | Keep | Admit | Amend | Shrink | Evict | Release | Retire

@@ -6,7 +6,7 @@ The kernel knows this protocol and no feature. A feature overrides what it needs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar, NamedTuple, Protocol
 
 from queuectl.core.charges import PodRequests
@@ -14,6 +14,7 @@ from queuectl.core.decisions import ChildToCheck, Decision, Evict, PodOwnerToRea
 from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.entries import Entry
 from queuectl.core.limits import AdmissionLimit, Limits
+from queuectl.core.model.budgets import BudgetEntry
 from queuectl.core.model.capacity import CapacityWarning
 from queuectl.core.model.events import Event, PolicyObserved, WorkloadObserved
 from queuectl.core.model.pods import Pod
@@ -275,8 +276,8 @@ class Feature:
         """Return `past`, which `decision` records, with the time of the plan and what an attempt leaves."""
         return past
 
-    def begin_plan(self) -> StartCheck | None:
-        """A plan begins. Return what it asks of admissions in it beside its limit; None: nothing."""
+    def begin_plan(self, now: datetime) -> StartCheck | None:
+        """A plan of `now` begins. Return what it asks of admissions in it beside its limit; None: nothing."""
         return None
 
     def must_wait(self, entry: Entry, reason: Reason) -> None:
@@ -309,6 +310,14 @@ class Feature:
 
     def account(self, workload: Workload) -> tuple[AccountValue, ...]:
         """Return the values of its account keys, on which an admission now is booked."""
+        return ()
+
+    def time_left(self, workload: Workload, past: PastAttempts) -> timedelta | None:
+        """Return for how long a workload with this past may run, if it is admitted; None: for any time."""
+        return None
+
+    def budget_entries(self, decision: Decision, entry: Entry, now: datetime) -> tuple[BudgetEntry, ...]:
+        """Return what a decision of a plan whose time is `now` changes of budgets: it is stored with it."""
         return ()
 
     @property
@@ -516,10 +525,10 @@ class Features:
             past = feature.accounted(past, decision, entry, now)
         return past
 
-    def begin_plan(self) -> list[StartCheck]:
+    def begin_plan(self, now: datetime) -> list[StartCheck]:
         if not self.active:
             return []
-        return [check for feature in self.active if (check := feature.begin_plan()) is not None]
+        return [check for feature in self.active if (check := feature.begin_plan(now)) is not None]
 
     def must_wait(self, entry: Entry, reason: Reason) -> None:
         for feature in self.active:
@@ -551,6 +560,13 @@ class Features:
 
     def account(self, workload: Workload) -> tuple[AccountValue, ...]:
         return tuple(value for feature in self.active for value in feature.account(workload))
+
+    def time_left(self, workload: Workload, past: PastAttempts) -> timedelta | None:
+        found = (feature.time_left(workload, past) for feature in self.active)
+        return min((left for left in found if left is not None), default=None)
+
+    def budget_entries(self, decision: Decision, entry: Entry, now: datetime) -> tuple[BudgetEntry, ...]:
+        return tuple(one for feature in self.active for one in feature.budget_entries(decision, entry, now))
 
     def numbers(self) -> list[Number]:
         return [number for feature in self._all for number in feature.numbers()]

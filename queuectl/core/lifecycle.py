@@ -11,7 +11,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from queuectl.core.decisions import Amend, Decision, Enqueue, Evict, Release, Retire, Shrink
+from queuectl.core.decisions import (
+    Admit,
+    Amend,
+    Decision,
+    Enqueue,
+    Evict,
+    Release,
+    Retire,
+    Shrink,
+    subject,
+)
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Features
@@ -139,6 +149,16 @@ def accounted(
             return replace(decision, past=past)
         case _:
             return decision
+
+
+def with_budget(
+    decision: Decision, entries: Mapping[WorkloadId, Entry], features: Features, now: datetime
+) -> Decision:
+    """Return `decision` with what it changes of budgets (Y3)."""
+    if not isinstance(decision, Admit | Shrink | Release | Retire):
+        return decision
+    found = features.budget_entries(decision, entries[subject(decision)], now)
+    return replace(decision, budget=found) if found else decision
 
 
 def _without_attempt(entry: Entry, directory: Directory) -> Step | None:

@@ -71,6 +71,7 @@ ROWS: Final = (
     TransitionRow("what it requests changes", pending=_QUEUED),
     TransitionRow("its run time is used up", admitted=_evicted(Code.MAXIMUM_EXECUTION_TIME_EXCEEDED)),
     TransitionRow("an IdlePolicy holds it", admitted=_evicted(Code.IDLE_DEVICES)),
+    TransitionRow("what a budget reserved is used up", admitted=_evicted(Code.BUDGET_TIME_EXCEEDED)),
     TransitionRow("its pods are not ready in time", admitted=_evicted(Code.PODS_READY_TIMEOUT)),
     TransitionRow("a node under its pods is lost", admitted=_evicted(Code.NODE_FAILURES)),
     TransitionRow(

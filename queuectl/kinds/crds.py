@@ -24,6 +24,7 @@ _SHORT_NAMES: Final = {
     "WorkloadPriorityClass": ["wpc"],
     "UsageLimit": ["ul"],
     "IdlePolicy": ["ip"],
+    "Budget": ["bud"],
     "LocalQueue": ["lq", "queue", "queues"],
 }
 
@@ -83,6 +84,16 @@ _COLUMNS: Final[Mapping[str, tuple[Printed, ...]]] = {
         Printed("Notify", "integer", ".spec.notifyAfterSeconds"),
         Printed("Hold", "integer", ".spec.holdAfterSeconds"),
         Printed("DryRun", "boolean", ".spec.dryRun"),
+    ),
+    "Budget": (
+        Printed("Target", "string", ".spec.target.kind"),
+        Printed("Name", "string", ".spec.target.name"),
+        Printed("Subject", "string", ".spec.subject.kind"),
+        Printed("Who", "string", ".spec.subject.name"),
+        Printed("Resource", "string", ".spec.resource"),
+        Printed("Hours", "string", ".spec.hours"),
+        Printed("Period", "string", ".spec.period.kind"),
+        Printed("Mode", "string", ".spec.mode"),
     ),
     "LocalQueue": (Printed("ClusterQueue", "string", ".spec.clusterQueue"), *_QUEUE),
 }

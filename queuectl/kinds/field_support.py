@@ -125,6 +125,23 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.holdAfterSeconds": "I3",
         "spec.dryRun": "I5",
     },
+    "Budget": {
+        "spec.target.kind": "X1",
+        "spec.target.name": "X1",
+        "spec.target.namespace": "X1",
+        "spec.subject.kind": "X2",
+        "spec.subject.name": "X2",
+        "spec.subject.key": "X2",
+        "spec.resource": "Y1",
+        "spec.hours": "Y1",
+        "spec.period.kind": "Y2",
+        "spec.period.timeZone": "Y2",
+        "spec.period.begins": "Y2",
+        "spec.period.ends": "Y2",
+        "spec.mode": "Y3",
+        "spec.refunds.preempted": "Y5",
+        "spec.refunds.nodeFailures": "Y5",
+    },
 }
 """By kind and path, the rule of docs/scheduling.md that obeys the field."""
 

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from queuectl.core.features.nodes.inventory import mode_of
 from queuectl.core.model.events import PolicyInvalid, PolicyObserved
-from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import (
     ANY_NODES,
     NO_MAX_EXECUTION_TIME,
@@ -51,32 +50,24 @@ from queuectl.core.model.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.model.resources import BadQuantity, parse_quantity
-from queuectl.core.model.usage_limits import (
-    WORKLOADS,
-    Dimension,
-    LimitSubject,
-    LimitTarget,
-    SubjectKind,
-    UsageLimit,
-)
 from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds import policy_objects as objects
 from queuectl.kinds import policy_schema as schema
+from queuectl.kinds.budget_objects import BudgetObject
 from queuectl.kinds.field_support import unsupported
-from queuectl.kinds.idle_policy_objects import LEAST_NOTICE, IdlePolicyObject
+from queuectl.kinds.idle_policy_objects import IdlePolicyObject
 from queuectl.kinds.invalid import dotted, problems_of
 from queuectl.kinds.json_fields import Json, clean
+from queuectl.kinds.policy_amounts import BadPolicy, amount_of, listed_once
 from queuectl.kinds.policy_schema import FlavorNodesModel
 from queuectl.kinds.reserved_keys import AUTHOR_ANNOTATION
-from queuectl.kinds.usage_limit_objects import LimitTargetSpec, UsageLimitObject
+from queuectl.kinds.subject_policies import budget, idle_policy, usage_limit
+from queuectl.kinds.usage_limit_objects import (
+    UsageLimitObject,
+)
 from queuectl.kinds.workloads import MAX_NAME
 
 _DETAIL: Final = 500
-_DIVISIBLE: Final = ("cpu", "memory", "ephemeral-storage")
-
-
-class BadPolicy(ValueError):
-    """A policy object breaks a rule. The message names the field, the value and the limit."""
 
 
 class PolicyKind(NamedTuple):
@@ -398,7 +389,7 @@ def _nodes(model: FlavorNodesModel | None) -> FlavorNodes:
         mode=CapacityMode(model.mode) if model.mode is not None else None,
         modes=tuple((name, CapacityMode(mode)) for name, mode in sorted(model.resources.items())),
         headroom=tuple(
-            (name, _amount(kept, name, f"spec.nodes.headroom.{name}"))
+            (name, amount_of(kept, name, f"spec.nodes.headroom.{name}"))
             for name, kept in sorted(model.headroom.items())
         ),
     )
@@ -425,63 +416,6 @@ def _local_queue(key: ConfigKey, model: objects.LocalQueueObject) -> LocalQueue:
 
 def _priority_class(key: ConfigKey, model: objects.WorkloadPriorityClassObject) -> WorkloadPriorityClass:
     return WorkloadPriorityClass(key.name, model.value, model.restricted)
-
-
-def _usage_limit(key: ConfigKey, model: UsageLimitObject) -> UsageLimit:
-    spec, subject = model.spec, model.spec.subject
-    for name, kinds in (("name", ("User", "Account")), ("key", ("Account", "EachAccount"))):
-        if (subject.kind in kinds) != (getattr(subject, name) is not None):
-            either = " and ".join(kinds)
-            raise BadPolicy(f"spec.subject.{name}: is required for {either}, and not allowed for other kinds")
-    most = [] if spec.running is None else [(Dimension(None, WORKLOADS), spec.running)]
-    most += _most(None, spec.resources, "spec.resources")
-    seen: dict[tuple[str, str], str] = {}
-    for index, flavor in enumerate(spec.flavors):
-        path = f"spec.flavors[{index}]"
-        _once(seen, ("flavor", flavor.name), path)
-        most += _most(flavor.name, flavor.resources, f"{path}.resources")
-    return UsageLimit(
-        name=key.name,
-        target=_target(spec.target),
-        subject=LimitSubject(SubjectKind(subject.kind), subject.name or "", subject.key or ""),
-        most=tuple(most),
-        pending=spec.pending,
-        min_request=tuple(
-            (one.resource, amount) for one, amount in _most(None, spec.min_request, "spec.minRequest")
-        ),
-    )
-
-
-def _target(target: LimitTargetSpec) -> LimitTarget:
-    if (target.kind == "LocalQueue") != (target.namespace is not None):
-        raise BadPolicy(
-            "spec.target.namespace: is required for a LocalQueue, and not allowed for other kinds"
-        )
-    return LimitTarget(target.kind, target.name, target.namespace or "")
-
-
-def _idle_policy(key: ConfigKey, model: IdlePolicyObject) -> IdlePolicy:
-    spec = model.spec
-    notify, hold = spec.notify_after_seconds, spec.hold_after_seconds
-    if hold is not None and hold < notify + LEAST_NOTICE:
-        raise BadPolicy(
-            f"spec.holdAfterSeconds: {hold}, must be at least {LEAST_NOTICE} more than notifyAfterSeconds, "
-            f"which is {notify}"
-        )
-    return IdlePolicy(
-        name=key.name,
-        target=_target(spec.target),
-        notify_after=notify,
-        hold_after=hold,
-        dry_run=spec.dry_run,
-    )
-
-
-def _most(flavor: str | None, found: Mapping[str, int | str], path: str) -> list[tuple[Dimension, int]]:
-    return [
-        (Dimension(flavor, resource), _amount(value, resource, f"{path}.{resource}"))
-        for resource, value in sorted(found.items())
-    ]
 
 
 def _selector(model: objects.LabelSelectorModel | None) -> LabelSelector | None:
@@ -511,11 +445,11 @@ def _groups(
     for index, model in enumerate(models):
         path = f"spec.resourceGroups[{index}]"
         for position, resource in enumerate(model.covered_resources):
-            _once(seen, ("resource", resource), f"{path}.coveredResources[{position}]")
+            listed_once(seen, ("resource", resource), f"{path}.coveredResources[{position}]")
         flavors = []
         for position, flavor in enumerate(model.flavors):
             where = f"{path}.flavors[{position}]"
-            _once(seen, ("flavor", flavor.name), where)
+            listed_once(seen, ("flavor", flavor.name), where)
             if tuple(quota.name for quota in flavor.resources) != model.covered_resources:
                 raise BadPolicy(
                     f"{where}.resources: flavor {flavor.name} must list exactly the coveredResources "
@@ -531,40 +465,21 @@ def _groups(
     return tuple(groups)
 
 
-def _once(seen: dict[tuple[str, str], str], item: tuple[str, str], path: str) -> None:
-    first = seen.setdefault(item, path)
-    if first != path:
-        raise BadPolicy(f"{path}: {item[0]} {item[1]} is at {first} already")
-
-
 def _quota(
     model: schema.ResourceQuotaSpec, path: str, cohort: str | None, cohort_field: str, *, bounded: bool
 ) -> ResourceQuota:
-    nominal = _amount(model.nominal_quota, model.name, f"{path}.nominalQuota")
+    nominal = amount_of(model.nominal_quota, model.name, f"{path}.nominalQuota")
     limits: list[int | None] = []
     for value, field in ((model.borrowing_limit, "borrowingLimit"), (model.lending_limit, "lendingLimit")):
         if value is not None and cohort is None:
             raise BadPolicy(f"{path}.{field}: {value} needs {cohort_field}")
-        limits.append(None if value is None else _amount(value, model.name, f"{path}.{field}"))
+        limits.append(None if value is None else amount_of(value, model.name, f"{path}.{field}"))
     borrowing, lending = limits
     if bounded and lending is not None and lending > nominal:
         raise BadPolicy(
             f"{path}.lendingLimit: {model.lending_limit} is more than the nominalQuota {model.nominal_quota}"
         )
     return ResourceQuota(nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)
-
-
-def _amount(value: int | str, resource: str, path: str) -> int:
-    try:
-        amount = parse_quantity(value, resource)
-    except BadQuantity as problem:
-        raise BadPolicy(f"{path}: {problem}") from None
-    if amount < 0:
-        raise BadPolicy(f"{path}: {value} must be at least 0")
-    divisible = resource in _DIVISIBLE or resource.startswith("hugepages-")
-    if not divisible and isinstance(value, str) and ("." in value or value.endswith("m")):
-        raise BadPolicy(f"{path}: {value} must be a whole number: {resource} can't be divided")
-    return amount
 
 
 POLICY_KINDS: Final[Mapping[str, PolicyKind]] = {
@@ -582,8 +497,9 @@ POLICY_KINDS: Final[Mapping[str, PolicyKind]] = {
             objects.WorkloadPriorityClassObject,
             _priority_class,
         ),
-        PolicyKind("UsageLimit", "usagelimits", False, UsageLimitObject, _usage_limit),
-        PolicyKind("IdlePolicy", "idlepolicies", False, IdlePolicyObject, _idle_policy),
+        PolicyKind("UsageLimit", "usagelimits", False, UsageLimitObject, usage_limit),
+        PolicyKind("IdlePolicy", "idlepolicies", False, IdlePolicyObject, idle_policy),
+        PolicyKind("Budget", "budgets", False, BudgetObject, budget),
         PolicyKind("LocalQueue", "localqueues", True, objects.LocalQueueObject, _local_queue),
     )
 }

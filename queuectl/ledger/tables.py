@@ -311,6 +311,25 @@ statement_line = _table(
     Column("stored_by", Text, nullable=False),
 )
 
+budget_entry = _table(
+    "budget_entry",
+    Column("sequence", BigInteger, primary_key=True),  # of the decision
+    Column("number", BigInteger, primary_key=True),  # of the row among those of its decision
+    Column("kind", Text, nullable=False),
+    Column("budget", Text, nullable=False),
+    Column("subject", Text, nullable=False),  # empty: all
+    Column("resource", Text, nullable=False),
+    Column("begins_at", _Time, nullable=False),  # of the period
+    Column("ends_at", _Time, nullable=False),
+    Column("workload", Text, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("at", _Time, nullable=False),
+    Column("rate", BigInteger, nullable=False),  # base units that the attempt holds
+    Column("until", _Time),  # null: as long as it runs
+    Column("reserved", Numeric, nullable=False),  # change, in base units times microseconds
+    Column("used", Numeric, nullable=False),
+)
+
 idle_check = _table(
     "idle_check",
     Column("checked_at", _Time, nullable=False),  # the last one

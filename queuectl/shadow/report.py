@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from queuectl.core.model.policy import ClusterQueue
 from queuectl.core.model.workload import ConfigKey
-from queuectl.kinds.policy import BadPolicy, parse_policy
+from queuectl.kinds.policy import parse_policy
+from queuectl.kinds.policy_amounts import BadPolicy
 from queuectl.ledger.admin import schema
 from queuectl.ledger.codec import reason_to_json
 from queuectl.ledger.pool import connection_pool

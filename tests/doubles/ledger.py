@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from queuectl.core.decisions import Plan, Verdict
 from queuectl.core.features.usage_history.decay import UsageHistory
+from queuectl.core.model.budgets import BudgetEntry, BudgetSum, Period
 from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts
 from queuectl.core.model.policy import LocalQueueName, SchedulingConfiguration
 from queuectl.core.model.reasons import Code, Reason
@@ -108,6 +109,7 @@ class MemoryStore:
     past_capacities: list[tuple[datetime, FlavorCapacity]] = field(default_factory=list)
     demands: dict[str, tuple[int, ClusterQueueDemand]] = field(default_factory=dict)
     nodes: dict[str, tuple[int, NodeFacts]] = field(default_factory=dict)
+    budget: list[tuple[int, int, BudgetEntry]] = field(default_factory=list)
 
 
 class _Journal:
@@ -176,7 +178,20 @@ class MemoryLedger:
             configs=tuple(self._in_force()),
             effects=tuple(sorted(store.effects, key=lambda key: store.effects[key])),
             past_usage=self._past_usage(store.now),
+            budget_sums=self._budget_sums(),
+            budget_entries=tuple(one for *_, one in store.budget if self._is_open(one)),
         )
+
+    def _is_open(self, entry: BudgetEntry) -> bool:
+        known = self.store.workloads.get(WorkloadId(entry.workload))
+        return known is not None and known.attempt is not None and known.attempt.number == entry.attempt
+
+    def _budget_sums(self) -> tuple[BudgetSum, ...]:
+        sums: defaultdict[tuple[str, str, str, Period], int] = defaultdict(int)
+        for *_, one in self.store.budget:
+            if not self._is_open(one):
+                sums[one.budget, one.subject, one.resource, one.period] += one.used
+        return tuple(BudgetSum(*key, used) for key, used in sorted(sums.items()) if used)
 
     def _past_usage(self, now: datetime | None) -> tuple[UsageSum, ...]:
         sharing = self._settings.usage_sharing
@@ -294,6 +309,7 @@ class MemoryLedger:
         store = self.store
         store.attributions |= segment.attributions
         self._configure(segment, journal)
+        self._book(segment, journal)
         for seen in segment.seen:
             self._see(seen, journal)
         for change in segment.changes.values():
@@ -316,6 +332,10 @@ class MemoryLedger:
                 ended = journal.drop(store.workloads, change.id)
                 journal.drop(store.updated, change.id)
                 journal.append(store.ended, (change.sequence, ended))
+
+    def _book(self, segment: Segment, journal: _Journal) -> None:
+        for row in segment.budget:
+            journal.append(self.store.budget, row)
 
     def _configure(self, segment: Segment, journal: _Journal) -> None:
         configs = self.store.configs

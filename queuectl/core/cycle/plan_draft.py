@@ -41,6 +41,7 @@ from queuectl.core.lifecycle import (
     next_number,
     steered_by,
     to_be_queued,
+    with_budget,
 )
 from queuectl.core.limits import Hold, Trial
 from queuectl.core.model.policy import NORMAL_WEIGHT, LocalQueueName
@@ -92,7 +93,7 @@ class PlanDraft:
         self._queued: set[WorkloadId] = set()
         """Workloads that the ledger has, once the plan is committed."""
         self.trial = trial
-        self.checks = state.features.begin_plan()
+        self.checks = state.features.begin_plan(now)
         self.snapshot = Snapshot(
             tree=state.tree,
             limits=state.limits,
@@ -416,6 +417,8 @@ class PlanDraft:
         decided = tuple(
             accounted(one, state.entries, state.directory, state.features, now) for one in self.decisions
         )
+        if state.features.active:
+            decided = tuple(with_budget(one, state.entries, state.features, now) for one in decided)
         check_transitions(decided, state.entries)
         return Plan(
             version=version,

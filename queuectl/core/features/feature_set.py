@@ -8,6 +8,7 @@ from typing import NamedTuple
 from queuectl.core.directory import Directory
 from queuectl.core.feature import Features
 from queuectl.core.features.accounts import Accounts
+from queuectl.core.features.budgets import Budgets
 from queuectl.core.features.devices import Devices
 from queuectl.core.features.idle_devices import IdleDevices
 from queuectl.core.features.namespace_quota import NamespaceLimits
@@ -50,6 +51,8 @@ class FeatureSet(NamedTuple):
     """Reads the account keys that an admission is booked on."""
     usage_limits: UsageLimits
     """Lets workloads wait while their user or account, or all, use as much as a UsageLimit allows."""
+    budgets: Budgets
+    """Lets workloads wait while their Budget has too little left, and books what admissions use of it."""
     idle_devices: IdleDevices
     """Records what admitted workloads do with their devices, tells their users, and holds what is idle."""
 
@@ -74,6 +77,7 @@ def new_state(
         PastUsage(configuration.usage_sharing),
         Accounts(configuration.account_keys, state.directory),
         UsageLimits(state),
+        Budgets(state),
         IdleDevices(state),
     )
     state.features = state.directory.pods.rules = Features(features, state.limits)

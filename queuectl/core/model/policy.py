@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from queuectl.core.model.budgets import Budget
 from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
@@ -451,7 +452,16 @@ class WorkloadPriorityClass:
     """Only users with the right `use` may name it (G5)."""
 
 
-Policy = ClusterQueue | Cohort | ResourceFlavor | LocalQueue | WorkloadPriorityClass | UsageLimit | IdlePolicy
+Policy = (
+    ClusterQueue
+    | Cohort
+    | ResourceFlavor
+    | LocalQueue
+    | WorkloadPriorityClass
+    | UsageLimit
+    | Budget
+    | IdlePolicy
+)
 
 
 # --- other cluster objects that decisions depend on ------------------------------------------------

@@ -35,6 +35,7 @@ class Code(StrEnum):
     EXCEEDS_RESOURCE_QUOTA = "ExceedsResourceQuota"
     OUTSIDE_USAGE_LIMIT = "OutsideUsageLimit"
     DEPENDENCY_NEVER_SATISFIED = "DependencyNeverSatisfied"
+    BUDGET_NEEDS_LIMIT = "BudgetNeedsLimit"
     QUEUE_NOT_FOUND = "QueueNotFound"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     QUANTITY_OUT_OF_RANGE = "QuantityOutOfRange"
@@ -48,6 +49,7 @@ class Code(StrEnum):
     WAITING_FOR_DEPENDENCY = "WaitingForDependency"
     WAITING_FOR_BEGIN_TIME = "WaitingForBeginTime"
     WAITING_FOR_ARRAY = "WaitingForArray"
+    BUDGET_EXHAUSTED = "BudgetExhausted"
     WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
     WAITING_FOR_HEAD = "WaitingForHead"
     BACKING_OFF = "BackingOff"
@@ -67,6 +69,7 @@ class Code(StrEnum):
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
     MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
     IDLE_DEVICES = "IdleDevices"
+    BUDGET_TIME_EXCEEDED = "BudgetTimeExceeded"
     USER_HOLD = "UserHold"
     BYPASS = "Bypass"
 
@@ -94,6 +97,7 @@ class Limit(StrEnum):
     RESOURCES = "spec.resources"
     FLAVORS = "spec.flavors"
     MIN_REQUEST = "spec.minRequest"
+    HOURS = "spec.hours"  # of a Budget: amounts are hours
 
 
 FAMILIES: dict[Code, Family] = {
@@ -250,6 +254,7 @@ class Reason:
         assert self.resource is not None
         assert self.requested is not None
         text = f"{self.code.value}: requests {_amount(self.resource, self.requested)} {self.resource}"
+        text += " hours" if self.limit is Limit.HOURS else ""
         if self.flavor:
             text += f" in flavor {self.flavor}"
         if self.available is not None:

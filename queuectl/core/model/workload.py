@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
+from queuectl.core.model.budgets import BudgetEntry, BudgetSum
 from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts
 from queuectl.core.model.device_use import DeviceUse
 from queuectl.core.model.devices import PodClaim
@@ -547,6 +548,10 @@ class LedgerSnapshot:
     """Effects that are not acknowledged."""
     past_usage: tuple[UsageSum, ...] = ()
     """Past usage by closed attempts (U5); empty without `admissionFairSharing` in the configuration."""
+    budget_sums: tuple[BudgetSum, ...] = ()
+    """What attempts that are over have used of budgets."""
+    budget_entries: tuple[BudgetEntry, ...] = ()
+    """The rows of open attempts in budgets, in the order of the decisions that wrote them."""
     nodes: tuple[NodeFacts, ...] = ()
     """The nodes by name, as readers were told of them last. Empty for a controller, which reads them from the
     cluster, and of a past time."""

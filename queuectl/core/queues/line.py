@@ -26,6 +26,8 @@ LinePlace = tuple[bool, Place]
 _OUTSIDE: Final = frozenset(
     {
         Code.BACKING_OFF,
+        Code.BUDGET_EXHAUSTED,
+        Code.BUDGET_NEEDS_LIMIT,
         Code.EXCEEDS_RESOURCE_QUOTA,
         Code.MISCONFIGURED,
         Code.QUEUE_NOT_FOUND,

@@ -12,7 +12,8 @@ from queuectl.core.model.policy import ClusterQueue, Cohort
 from queuectl.core.model.resources import FlavorResource, Usage, format_amount
 from queuectl.core.model.workload import AttemptState, ConfigKey, Phase
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.kinds.policy import BadPolicy, parse_policy
+from queuectl.kinds.policy import parse_policy
+from queuectl.kinds.policy_amounts import BadPolicy
 from queuectl.ledger.codec import Json, dump
 
 FINDINGS_KEPT: Final = 1000

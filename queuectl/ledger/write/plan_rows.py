@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,7 @@ from queuectl.core.decisions import (
     Retire,
     Shrink,
 )
+from queuectl.core.model.budgets import BudgetEntry
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.resources import MAX_AMOUNT
 from queuectl.core.model.workload import (
@@ -115,6 +116,7 @@ class Fold:
                 self._release(segment, line, decision)
             case Retire():
                 self._retire(segment, line, decision)
+        segment.budget += _budget_rows(line.sequence, decision)
         if self._beside is not None and (beside := self._beside(decision)) is not None:
             line.payload[BESIDE] = cleaned(beside)
 
@@ -285,6 +287,12 @@ class Fold:
         change.phase = Phase.DELETED if decision.outcome is WorkloadOutcome.DELETED else Phase.FINISHED
         if number is not None:
             segment.attempts.append(AttemptChange(workload, number, AttemptState.CLOSED, line.sequence))
+
+
+def _budget_rows(sequence: int, decision: Decision) -> Iterable[tuple[int, int, BudgetEntry]]:
+    if isinstance(decision, Admit | Shrink | Release | Retire):
+        for number, one in enumerate(decision.budget):
+            yield sequence, number, replace(one, budget=clean(one.budget), subject=clean(one.subject))
 
 
 def decision_reason(line: NewDecision) -> Json | None:
@@ -460,6 +468,8 @@ class Segment:
     attempts: list[AttemptChange] = field(default_factory=list)
     resized: list[ResizedAttempt] = field(default_factory=list)
     effects: list[tuple[int, EffectKey]] = field(default_factory=list)
+    budget: list[tuple[int, int, BudgetEntry]] = field(default_factory=list)
+    """With the sequence of its decision, and its number among the rows of that."""
 
     def change(self, workload: WorkloadId, sequence: int) -> WorkloadChange:
         found = self.changes.setdefault(workload, WorkloadChange(workload, sequence))

@@ -30,6 +30,7 @@ from queuectl.core.model.workload import (
 )
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
+from queuectl.ledger.budget_rows import budget_sums, open_budget_entries
 from queuectl.ledger.history.past_usage import evictions, past_usage, preemptions
 from queuectl.ledger.pool import ledger_call, reading, storing
 from queuectl.ledger.rows import configs_in_force, effects_due, last_outcome, open_workloads
@@ -116,6 +117,8 @@ class PostgresLedger:
                 configs=tuple(await configs_in_force(connection, self._cluster)),
                 effects=tuple(await effects_due(connection, self._cluster)),
                 past_usage=await self._past_usage(connection, sequence, now),
+                budget_sums=await budget_sums(connection, self._cluster),
+                budget_entries=await open_budget_entries(connection, self._cluster),
             )
 
     async def _workloads(

@@ -218,6 +218,24 @@ ATTRIBUTIONS: Final = (
     upsert(t.attribution).from_select(*ATTRIBUTION_ROWS.source(cluster_id=CLUSTER)).on_conflict_do_nothing()
 )
 
+BUDGET_ROWS: Final = TableRows(
+    t.budget_entry,
+    *(
+        "sequence",
+        "number",
+        "kind",
+        "budget",
+        "subject",
+        "resource",
+        "begins_at",
+        "ends_at",
+        "workload",
+        "attempt",
+    ),
+    *("at", "rate", "until", "reserved", "used"),
+)
+BUDGET_ENTRIES: Final = BUDGET_ROWS.insert(cluster_id=CLUSTER)
+
 MOVE_ROWS: Final = Columns(
     ("workload", _TEXT), ("number", _INT), ("state", _TEXT), ("seq", _INT), ("closes", _BOOL)
 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from decimal import Decimal
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Delete, Executable, Insert, Row, Update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuectl.core.model.budgets import BudgetEntry
 from queuectl.core.model.workload import AttemptState, EffectKey, ForReaders, PastAttempts
 from queuectl.ledger import published_facts as for_readers
 from queuectl.ledger.arrays import Columns
@@ -189,6 +191,8 @@ class Writing:
             await self._bulk(s.HOLDS, s.HOLD_ROWS, map(_hold_row, segment.holds))
         if segment.effects:
             await self._bulk(s.EFFECTS, s.EFFECT_ROWS, [(seq, *key) for seq, key in segment.effects])
+        if segment.budget:
+            await self._bulk(s.BUDGET_ENTRIES, s.BUDGET_ROWS, map(_budget_row, segment.budget))
 
     async def _resize(self, resized: list[ResizedAttempt]) -> None:
         lines = [_hold_row(line) for one in resized for line in one.lines]
@@ -244,6 +248,24 @@ def _hold_row(line: HoldLine) -> tuple[Any, ...]:
     return (
         *(line.workload, line.attempt, line.cluster_queue, line.pod_set, line.count),
         *(line.flavor, line.resource, line.amount, line.sequence, line.attribution),
+    )
+
+
+def _budget_row(found: tuple[int, int, BudgetEntry]) -> tuple[Any, ...]:
+    sequence, number, one = found
+    return (
+        *(
+            sequence,
+            number,
+            one.kind,
+            one.budget,
+            one.subject,
+            one.resource,
+            *one.period,
+            one.workload,
+            one.attempt,
+        ),
+        *(one.at, one.rate, one.until, Decimal(one.reserved), Decimal(one.used)),
     )
 
 

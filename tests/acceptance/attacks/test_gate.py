@@ -374,6 +374,7 @@ RIGHTS: Final = (
     ("queuectl.dev", "workloadpriorityclasses", "create"),
     ("queuectl.dev", "usagelimits", "delete"),
     ("queuectl.dev", "idlepolicies", "delete"),
+    ("queuectl.dev", "budgets", "update"),
     ("scheduling.k8s.io", "priorityclasses", "create"),
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "delete"),
     ("", "pods/binding", "create"),

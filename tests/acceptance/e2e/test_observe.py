@@ -22,7 +22,7 @@ READ = {
     *("jobs", "pytorchjobs", "customresourcedefinitions"),
     *("namespaces", "priorityclasses", "runtimeclasses", "limitranges", "resourcequotas"),
     *("validatingadmissionpolicies", "validatingadmissionpolicybindings", "workloadpriorityclasses"),
-    *("clusterqueues", "cohorts", "localqueues", "resourceflavors", "usagelimits", "idlepolicies"),
+    *("budgets", "clusterqueues", "cohorts", "localqueues", "resourceflavors", "usagelimits", "idlepolicies"),
     *("resourceclaims", "resourceclaimtemplates"),
 }
 """The rights that an observer needs by docs/operations.md, for the kinds that are installed."""

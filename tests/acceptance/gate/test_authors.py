@@ -18,6 +18,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 API = "/apis/queuectl.dev/v1beta1"
 TARGET = {"kind": "ClusterQueue", "name": "all"}
+BUDGET: Json = {
+    "target": TARGET,
+    "subject": {"kind": "EachUser"},
+    "resource": "nvidia.com/gpu",
+    "period": {"kind": "Month"},
+    "mode": "Metered",
+}
 OBJECTS: dict[str, tuple[str, Json, Json]] = {
     "ClusterQueue": ("clusterqueues", {"spec": {"cohortName": "a"}}, {"spec": {"cohortName": "b"}}),
     "Cohort": ("cohorts", {"spec": {"parentName": "a"}}, {"spec": {"parentName": "b"}}),
@@ -36,6 +43,11 @@ OBJECTS: dict[str, tuple[str, Json, Json]] = {
         "idlepolicies",
         {"spec": {"target": TARGET}},
         {"spec": {"target": TARGET, "holdAfterSeconds": 7200}},
+    ),
+    "Budget": (
+        "budgets",
+        {"spec": BUDGET | {"hours": 1}},
+        {"spec": BUDGET | {"hours": 2}},
     ),
     "LocalQueue": (
         "namespaces/team-a/localqueues",

@@ -68,6 +68,7 @@ def test_the_time_before_it_was_seen_and_before_it_was_evaluated_are_waits() -> 
         (Code.WAITING_FOR_BEGIN_TIME, Cause.BEGIN_TIME),
         (Code.WAITING_FOR_ARRAY, Cause.ARRAY),
         (Code.DEPENDENCY_NEVER_SATISFIED, Cause.NEVER),
+        (Code.BUDGET_EXHAUSTED, Cause.BUDGET),
         (Code.WAITING_FOR_HEAD, Cause.LINE),
         (Code.BACKING_OFF, Cause.BACKOFF),
         (Code.MIN_RUN_TIME_PROTECTED, Cause.PROTECTED),

@@ -34,6 +34,7 @@ COMMANDS = (
     ("quote", "--server", "http://127.0.0.1:9", "-q", "main", "-f"),
 )
 KINDS = (
+    "Budget",
     "ClusterQueue",
     "Cohort",
     "LocalQueue",

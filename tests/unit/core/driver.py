@@ -176,6 +176,7 @@ class Driver:
                 for name, labels in known.namespaces.items()
             ),
             *(_observed(value) for value in (*values, *others)),
+            *map(_observed, known.budgets.values()),
             *(_observed(WorkloadPriorityClass(name, value)) for name, value in known.priorities.items()),
             Listed("policies"),
             *self.jobs_listed(),
@@ -460,6 +461,7 @@ class Driver:
             "WorkloadPriorityClass": known.priorities,
             "UsageLimit": known.limits,
             "IdlePolicy": known.idle,
+            "Budget": known.budgets,
         }
         return tables[kind]
 

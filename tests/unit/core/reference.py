@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from queuectl.core.model.budgets import Budget
 from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import (
     ClusterQueue,
@@ -43,6 +44,7 @@ class Policy:
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     limits: dict[str, UsageLimit] = field(default_factory=dict)
     idle: dict[str, IdlePolicy] = field(default_factory=dict)
+    budgets: dict[str, Budget] = field(default_factory=dict)
 
     # --- Q1, G1 to G8
 

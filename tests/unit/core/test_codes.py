@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from queuectl.core.decisions import Evict, Keep
+from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, PeriodKind
 from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.events import (
     ContextObserved,
@@ -181,6 +182,31 @@ def idle_devices() -> World:
     return world
 
 
+def budget(hours: int, **fields: Any) -> World:
+    """A workload, and a budget of so many GPU hours."""
+    spec = Budget(
+        name="x",
+        target=LimitTarget("ClusterQueue", "cq"),
+        subject=LimitSubject(SubjectKind.ALL),
+        resource=GPU,
+        amount=hours * HOUR,
+        periods=BudgetPeriods(PeriodKind.MONTH),
+        mode=BudgetMode.SAFE,
+    )
+    world = World(queue("cq", 4), LQ, spec)
+    world.submit(workload("a", **fields))
+    return world
+
+
+def raised_limit() -> World:
+    """A workload whose run time limit was raised after its admission."""
+    world = budget(1, max_run_seconds=10)
+    world.run()
+    world.settle()
+    world.submit(workload("a", max_run_seconds=1000))
+    return later(world, 10)
+
+
 def node_lost() -> World:
     """One of the two nodes under a gang is deleted."""
     world = NodeWorld(node("a"), node("b"))
@@ -228,6 +254,9 @@ PRODUCED: dict[Code, Callable[[], World]] = {
     Code.EXCEEDS_RESOURCE_QUOTA: lambda: resource_quota(1),
     Code.OUTSIDE_USAGE_LIMIT: lambda: usage_limit(0),
     Code.DEPENDENCY_NEVER_SATISFIED: lambda: one(start=after("a")),
+    Code.BUDGET_NEEDS_LIMIT: lambda: budget(1),
+    Code.BUDGET_EXHAUSTED: lambda: budget(0, max_run_seconds=10),
+    Code.BUDGET_TIME_EXCEEDED: raised_limit,
     Code.QUEUE_NOT_FOUND: lambda: one(queue("cq", 1)),
     Code.NAMESPACE_NOT_ALLOWED: lambda: one(queue("cq", 1, selector=None), LQ),
     Code.QUANTITY_OUT_OF_RANGE: lambda: requesting("1e99"),

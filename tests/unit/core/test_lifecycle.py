@@ -26,6 +26,7 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry
+from queuectl.core.model.budgets import BudgetEntry, EntryKind, Period
 from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.events import (
     ContextGone,
@@ -88,7 +89,7 @@ from tests.builders import (
     queue,
     workload,
 )
-from tests.doubles.engine_state import entries
+from tests.doubles.engine_state import entries, state
 from tests.unit.core.node_worlds import node
 
 LQ = local_queue("lq", "cq")
@@ -248,6 +249,7 @@ EVENTS: dict[str, Callable[[Life], object]] = {
     ),
     "its run time is used up": lambda life: life.wait(LIMIT),
     "an IdlePolicy holds it": lambda life: leave_idle(life),
+    "what a budget reserved is used up": lambda life: outlive_reservation(life),
     "its pods are not ready in time": lambda life: (
         life.see(suspended=life.phase is Phase.PENDING, ready=False),
         life.wait(TIMEOUT),
@@ -305,6 +307,29 @@ def leave_room(life: Life) -> None:
     first = workload("first", gpus=4, created=-1)
     life.world.tell(WorkloadGone(first.id), PodsCounted(first.id, 1, alive=False))
     life.run()
+
+
+def outlive_reservation(life: Life) -> None:
+    """It has reserved of a budget, as a new process loads it, and that ends now."""
+    now = life.world.now
+    entry = BudgetEntry(
+        kind=EntryKind.RESERVE,
+        budget="x",
+        subject="",
+        resource=GPU,
+        period=Period(T0, T0 + timedelta(days=31)),
+        workload="uid-a",
+        attempt=1,
+        at=now,
+        rate=1,
+        until=now + timedelta(seconds=1),
+        reserved=1_000_000,
+    )
+    engine = life.world.engine
+    engine.features.budgets.restored(LedgerSnapshot(sequence=0, now=now, budget_entries=(entry,)), {})
+    state(engine).features._activate()
+    life.see(suspended=life.phase is Phase.PENDING)
+    life.wait(1)
 
 
 def lose_a_node(life: Life) -> None:

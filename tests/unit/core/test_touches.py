@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, PeriodKind
 from queuectl.core.model.devices import (
     Device,
     DeviceTaintRule,
@@ -44,6 +45,15 @@ POLICIES: list[Policy] = [
     WorkloadPriorityClass("high", 10),
     UsageLimit(name="all", target=LimitTarget("Cohort", "all"), subject=LimitSubject(SubjectKind.ALL)),
     IdlePolicy(name="all", target=LimitTarget("Cohort", "all"), notify_after=600),
+    Budget(
+        name="all",
+        target=LimitTarget("Cohort", "all"),
+        subject=LimitSubject(SubjectKind.ALL),
+        resource=GPU,
+        amount=HOUR,
+        periods=BudgetPeriods(PeriodKind.MONTH),
+        mode=BudgetMode.METERED,
+    ),
 ]
 CONTEXTS: list[Context] = [
     Namespace("ns", (("team", "a"),)),

@@ -213,6 +213,17 @@ SAMPLES: dict[str, Json] = {
             "dryRun": False,
         }
     },
+    "Budget": {
+        "spec": {
+            "target": {"kind": "LocalQueue", "namespace": "ns", "name": "one"},
+            "subject": {"kind": "Account", "key": "project", "name": "ml"},
+            "resource": GPU,
+            "hours": 100,
+            "period": {"kind": "Month", "timeZone": "Europe/Berlin"},
+            "mode": "Safe",
+            "refunds": {"preempted": 50, "nodeFailures": 50},
+        }
+    },
 }
 """Objects with all fields that are obeyed."""
 _GROUP = "spec.resourceGroups[]"
@@ -231,6 +242,14 @@ TOGETHER: dict[str, Json] = {
     },
     "spec.target.kind": {"spec.target": {"kind": "ClusterQueue", "name": "one"}},
     "spec.subject.kind": {"spec.subject": {"kind": "User", "name": "ml"}},
+    "spec.period.kind": {"spec.period.kind": "Week"},
+    "spec.period.timeZone": {"spec.period.timeZone": "Asia/Kathmandu"},
+    **{
+        f"spec.period.{name}": {
+            "spec.period": {"kind": "Dates", "begins": begins, "ends": "2026-12-01T00:00:00Z"}
+        }
+        for name, begins in (("begins", "2026-11-01T00:00:00Z"), ("ends", "2026-11-02T00:00:00Z"))
+    },
     "spec.nodes.resources{}": {"spec.nodes": {"mode": "Enforce", "resources": {GPU: "Static"}}},
     "spec.tolerations[].effect": {"spec.tolerations[]": {"key": "spot", "effect": "NoSchedule"}},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, Period, PeriodKind
 from queuectl.core.model.events import PolicyInvalid, PolicyObserved
 from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import (
@@ -42,7 +44,8 @@ from queuectl.core.model.usage_limits import (
     UsageLimit,
 )
 from queuectl.core.model.workload import ConfigKey
-from queuectl.kinds.policy import POLICY_KINDS, BadPolicy, parse_policy, policy_event
+from queuectl.kinds.policy import POLICY_KINDS, parse_policy, policy_event
+from queuectl.kinds.policy_amounts import BadPolicy
 from tests.unit.core import profiles
 from tests.unit.kinds.policy_cases import ACCEPTED, GPU, REFUSED, REFUSED_NODES, cluster_queue, group, quota
 
@@ -206,6 +209,7 @@ def test_stored_specs_of_all_kinds_read_back() -> None:
         _object("WorkloadPriorityClass", value=7),
         _object("UsageLimit", spec=LIMIT),
         _object("IdlePolicy", spec=IDLE),
+        _object("Budget", spec=BUDGET),
         _object("ClusterQueue", spec={}),
     ):
         event = _observed(obj)
@@ -217,6 +221,7 @@ def test_stored_specs_of_all_kinds_read_back() -> None:
         "WorkloadPriorityClass",
         "UsageLimit",
         "IdlePolicy",
+        "Budget",
         "LocalQueue",
     }
 
@@ -377,6 +382,66 @@ def test_a_usage_limit_is_read_with_all_its_fields() -> None:
         pending=5,
         min_request=((GPU, 1),),
     )
+
+
+BUDGET: Json = {
+    "target": {"kind": "ClusterQueue", "name": "q"},
+    "subject": {"kind": "EachUser"},
+    "resource": "cpu",
+    "hours": "1500m",
+    "period": {"kind": "Dates", "begins": "2026-11-01T00:00:00+01:00", "ends": "2026-12-01T00:00:00Z"},
+    "mode": "Metered",
+}
+
+
+def test_a_budget_is_read_with_all_its_fields() -> None:
+    dates = Period(datetime(2026, 10, 31, 23, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC))
+    assert _observed(_object("Budget", spec=BUDGET | {"refunds": {"preempted": 30}})).value == Budget(
+        name="one",
+        target=LimitTarget("ClusterQueue", "q"),
+        subject=LimitSubject(SubjectKind.EACH_USER),
+        resource="cpu",
+        amount=1500 * HOUR,
+        periods=BudgetPeriods(PeriodKind.DATES, dates=dates),
+        mode=BudgetMode.METERED,
+        refund_preempted=30,
+        refund_node_failures=100,
+    )
+
+
+def test_the_budget_of_the_docs_is_read() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "examples" / "budget.yaml").read_text()
+    value = _observed(yaml.safe_load(text)).value
+    assert isinstance(value, Budget)
+    assert (value.amount, value.periods.zone) == (5000 * HOUR, "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"resource": GPU, "hours": "0.5"}, "spec.hours: 0.5 must be a whole number"),
+        ({"hours": -1}, "spec.hours: -1 must be at least 0"),
+        (
+            {"period": {"kind": "Month", "timeZone": "Mars/Olympus"}},
+            "spec.period.timeZone: Mars/Olympus is not",
+        ),
+        ({"period": {"kind": "Month", "timeZone": "../../etc"}}, "spec.period.timeZone: ../../etc is not"),
+        ({"period": {"kind": "Dates"}}, "spec.period.begins: is required for Dates"),
+        ({"period": BUDGET["period"] | {"kind": "Week"}}, "spec.period.begins: is required for Dates"),
+        (
+            {"period": BUDGET["period"] | {"timeZone": "UTC"}},
+            "spec.period.timeZone: is not allowed for Dates",
+        ),
+        ({"period": BUDGET["period"] | {"ends": "2020-01-01T00:00:00Z"}}, "spec.period.ends: must be later"),
+        ({"mode": "Free"}, "spec.mode"),
+        ({"refunds": {"preempted": 101}}, "spec.refunds.preempted"),
+        ({"subject": {"kind": "User"}}, "spec.subject.name: is required for User and Account"),
+    ],
+)
+def test_a_budget_that_cannot_be_obeyed_is_refused_with_its_field(change: Json, says: str) -> None:
+    event = policy_event(_object("Budget", spec=BUDGET | change))
+    assert isinstance(event, PolicyInvalid)
+    assert says in event.detail
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class NamespaceLimits(Feature):
 
     # --- what waits for room
 
-    def begin_plan(self) -> PlannedRoom:
+    def begin_plan(self, now: datetime) -> PlannedRoom:
         return PlannedRoom(self.room)
 
     def must_wait(self, entry: Entry, reason: Reason) -> None:

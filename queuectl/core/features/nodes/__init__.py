@@ -207,7 +207,7 @@ class Nodes(Feature):
 
     # --- what it decides
 
-    def begin_plan(self) -> None:
+    def begin_plan(self, now: datetime) -> None:
         self.room.settle()
 
     def step(self, entry: Entry, now: datetime) -> Evict | None:

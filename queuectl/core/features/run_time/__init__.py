@@ -46,7 +46,17 @@ class RunTime(Feature):
         local = directory.local_queues.get(LocalQueueName(workload.ref.namespace, workload.queue))
         if entry.attempt is not None:
             return run_limit(workload, local, directory.queues.get(entry.attempt.assignment.cluster_queue))
-        return run_limit(workload, local, directory.queues.get(local.cluster_queue) if local else None)
+        return self._limit_at_admission(workload)
+
+    def _limit_at_admission(self, workload: Workload) -> RunLimit | None:
+        queues, name = self._directory.queues, LocalQueueName(workload.ref.namespace, workload.queue)
+        local = self._directory.local_queues.get(name)
+        return run_limit(workload, local, queues.get(local.cluster_queue) if local else None)
+
+    def time_left(self, workload: Workload, past: PastAttempts) -> timedelta | None:
+        """Return what is left of its run time (L13)."""
+        limit = self._limit_at_admission(workload)
+        return None if limit is None else timedelta(milliseconds=limit.seconds * 1000 - past.run_ms)
 
     # --- what waits
 

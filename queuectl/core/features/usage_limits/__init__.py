@@ -7,13 +7,14 @@ next head takes its place, under StrictFIFO too. A limit evicts nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import ClassVar
 
 from queuectl.core.decisions import Admit, Decision, Keep
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel
-from queuectl.core.features.usage_limits.rules import LimitRules, Place, subject_of
+from queuectl.core.features.usage_limits.rules import LimitRules
 from queuectl.core.features.usage_limits.usage import (
     Demand,
     Holder,
@@ -36,6 +37,7 @@ from queuectl.core.model.workload import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.subjects import Place, subject_of
 
 KIND = "UsageLimit"
 
@@ -270,7 +272,7 @@ class UsageLimits(Feature):
                     return _too_small(limit, place, Dimension(None, resource), asked, smallest)
         return None
 
-    def begin_plan(self) -> PlannedUse:
+    def begin_plan(self, now: datetime) -> PlannedUse:
         self._demands.clear()
         return PlannedUse(self)
 

@@ -1,90 +1,28 @@
-"""Which UsageLimits apply to a workload, by what it is booked on (X1, X2)."""
+"""The UsageLimits in force (X1 to X4)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
-
-from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, Directory
-from queuectl.core.model.policy import cohorts_above
-from queuectl.core.model.usage_limits import Dimension, LimitSubject, LimitTarget, SubjectKind, UsageLimit
-from queuectl.core.model.workload import Attribution
-
-_KEPT: Final = 20_000
-_EACH_USER: Final = LimitSubject(SubjectKind.EACH_USER)
-_ALL: Final = LimitSubject(SubjectKind.ALL)
-_Target = tuple[str, str, str | None, str]
-"""Namespace, LocalQueue, class and ClusterQueue."""
+from queuectl.core.directory import Directory
+from queuectl.core.model.usage_limits import Dimension, UsageLimit
+from queuectl.core.subjects import SubjectRules
 
 
-class Place(NamedTuple):
-    """One UsageLimit for one subject: use is added up here."""
-
-    limit: str
-    """Name of the UsageLimit."""
-    subject: str
-    """The user, or the value of the account key; empty: all."""
-
-
-class _Subjects(NamedTuple):
-    """The limits of one target."""
-
-    all_subjects: Mapping[LimitSubject, Sequence[UsageLimit]]
-    users: Mapping[str, Sequence[UsageLimit]]
-    """By name, those of kind User."""
-    each_user: Sequence[UsageLimit]
-    everyone: Sequence[UsageLimit]
-
-    @classmethod
-    def of(cls, found: Mapping[LimitSubject, Sequence[UsageLimit]]) -> _Subjects:
-        users = {
-            subject.name: limits for subject, limits in found.items() if subject.kind is SubjectKind.USER
-        }
-        return cls(found, users, found.get(_EACH_USER, ()), found.get(_ALL, ()))
-
-
-class LimitRules:
+class LimitRules(SubjectRules[UsageLimit]):
     """The UsageLimits in force, by target and subject."""
 
     def __init__(self, directory: Directory) -> None:
-        self._directory = directory
-        self.limits: dict[str, UsageLimit] = {}
+        super().__init__(directory)
         self._dimensions: dict[tuple[str, str], tuple[Dimension, ...]] = {}
         """By flavor and resource, as far as any of them limits it."""
-        self._known: dict[tuple[Attribution, str], tuple[Place, ...]] = {}
-        """Places by what is booked and ClusterQueue, as long as no policy changes; at most _KEPT."""
-        self._by_target: dict[LimitTarget, dict[LimitSubject, list[UsageLimit]]] = {}
-        self._targets: dict[_Target, list[_Subjects]] = {}
-        """By what targets depend on, the limits of those that have any, as long as no policy changes."""
         self.count_pending = False
         """Whether any has a number of pending workloads."""
-        self.by_account = False
-        """Whether any is about values of an account key."""
 
     def set(self, name: str, limit: UsageLimit | None) -> bool:
         """Set or remove a limit. Return whether it has changed."""
-        self.forget()
-        before = self.limits.pop(name, None)
-        if before is not None:
-            subjects = self._by_target[before.target]
-            subjects[before.subject].remove(before)
-            if not subjects[before.subject]:
-                del subjects[before.subject]
-            if not subjects:
-                del self._by_target[before.target]
-        if limit is not None:
-            self.limits[name] = limit
-            self._by_target.setdefault(limit.target, {}).setdefault(limit.subject, []).append(limit)
+        changed = super().set(name, limit)
         self._dimensions.clear()
-        known = self.limits.values()
-        self.count_pending = any(one.pending is not None for one in known)
-        self.by_account = any(one.subject.key for one in known)
-        return limit != before
-
-    def forget(self) -> None:
-        """Policy has changed."""
-        self._known.clear()
-        self._targets.clear()
+        self.count_pending = any(one.pending is not None for one in self.limits.values())
+        return changed
 
     def dimensions(self, flavor: str, resource: str) -> tuple[Dimension, ...]:
         """Return in which dimensions an amount of a resource in a flavor counts."""
@@ -94,64 +32,3 @@ class LimitRules:
             both = (Dimension(flavor, resource), Dimension(None, resource))
             found = self._dimensions[flavor, resource] = tuple(one for one in both if one in limited)
         return found
-
-    def places(self, booked: Attribution, cluster_queue: str) -> tuple[Place, ...]:
-        """Return where the use of a workload counts, the narrowest target first."""
-        key = (booked, cluster_queue)
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            found = self._known[key] = tuple(self._found(booked, cluster_queue))
-        return found
-
-    def _found(self, booked: Attribution, cluster_queue: str) -> Iterator[Place]:
-        key = (booked.namespace, booked.queue, booked.priority_class, cluster_queue)
-        targets = self._targets.get(key)
-        if targets is None:
-            if len(self._targets) >= _KEPT:
-                self._targets.clear()
-            named = self._named(booked, cluster_queue)
-            targets = [_Subjects.of(self._by_target[one]) for one in named if one in self._by_target]
-            self._targets[key] = targets
-        for subjects in targets:
-            yield from _at(subjects, booked)
-
-    def _named(self, booked: Attribution, cluster_queue: str) -> Iterator[LimitTarget]:
-        yield LimitTarget("WorkloadPriorityClass", booked.priority_class or DEFAULT_PRIORITY_CLASS)
-        yield LimitTarget("LocalQueue", booked.queue, booked.namespace)
-        yield LimitTarget("ClusterQueue", cluster_queue)
-        queue = self._directory.queues.get(cluster_queue)
-        for name in cohorts_above(queue.cohort, self._parent) if queue is not None else ():
-            yield LimitTarget("Cohort", name)
-
-    def _parent(self, cohort: str) -> str | None:
-        known = self._directory.cohorts.get(cohort)
-        return known.parent if known is not None else None
-
-
-def _at(target: _Subjects, booked: Attribution) -> Iterator[Place]:
-    """A subject that is named at a target has its own limit there in the place of that for each."""
-    if booked.user is not None:
-        for limit in target.users.get(booked.user, target.each_user):
-            yield Place(limit.name, booked.user)
-    for key, value, _ in booked.account:
-        if value is not None:
-            own = LimitSubject(SubjectKind.ACCOUNT, value, key)
-            each = LimitSubject(SubjectKind.EACH_ACCOUNT, key=key)
-            for limit in target.all_subjects.get(own, target.all_subjects.get(each, ())):
-                yield Place(limit.name, value)
-    for limit in target.everyone:
-        yield Place(limit.name, "")
-
-
-def subject_of(limit: UsageLimit, place: Place) -> str:
-    """Return whose use counts at `place`, and where, in words."""
-    match limit.subject.kind:
-        case SubjectKind.USER | SubjectKind.EACH_USER:
-            who = f"user {place.subject}"
-        case SubjectKind.ACCOUNT | SubjectKind.EACH_ACCOUNT:
-            who = f"{limit.subject.key} {place.subject}"
-        case SubjectKind.ALL:
-            who = "all"
-    return f"{who} at {limit.target}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from queuectl.core.features.usage_limits.rules import LimitRules, Place, subject_of
+from queuectl.core.features.usage_limits.rules import LimitRules
 from queuectl.core.model.reasons import Code, Limit, Reason
 from queuectl.core.model.resources import format_amount
 from queuectl.core.model.usage_limits import WORKLOADS, Dimension
 from queuectl.core.model.workload import Assignment, WorkloadId
+from queuectl.core.subjects import Place, subject_of
 
 Demand = Mapping[Dimension, int]
 """In base units."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from queuectl.core.entries import Entry
-from queuectl.core.features.usage_limits.rules import Place
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.usage_limits import Dimension
 from queuectl.core.model.workload import WorkloadId
+from queuectl.core.subjects import Place
 
 Want = tuple[Dimension, int]
 """What a workload lacks: it is queued again when so much is left."""

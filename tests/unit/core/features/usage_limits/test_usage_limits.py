@@ -7,7 +7,7 @@ from typing import Any
 
 from queuectl.core.decisions import Admit, Evict, Keep, Release
 from queuectl.core.directory import AffectedObjects, Directory
-from queuectl.core.features.usage_limits.rules import LimitRules, Place
+from queuectl.core.features.usage_limits.rules import LimitRules
 from queuectl.core.model.events import PodsCounted, PolicyGone, WorkloadGone
 from queuectl.core.model.policy import (
     AccountKey,
@@ -27,6 +27,7 @@ from queuectl.core.model.usage_limits import (
     UsageLimit,
 )
 from queuectl.core.model.workload import Attribution, ConfigKey, Workload, WorkloadId
+from queuectl.core.subjects import Place
 from tests.builders import (
     GPU,
     SETTINGS,

@@ -1,0 +1,87 @@
+"""The policy kind Budget as the API server stores it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, WithJsonSchema
+
+from queuectl.kinds.policy_schema import ObjectPart, Quantity, ResourceName, rule, rules
+from queuectl.kinds.usage_limit_objects import LimitSubjectSpec, LimitTargetSpec
+
+Time = Annotated[AwareDatetime, WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 64})]
+Percent = Annotated[int, Field(ge=0, le=100)]
+
+
+class BudgetPeriodSpec(ObjectPart):
+    """When the hours begin anew."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            *(
+                rule(
+                    f"(self.kind == 'Dates') == has(self.{name})",
+                    "is required for Dates, and not allowed for other kinds",
+                    fieldPath=f".{name}",
+                )
+                for name in ("begins", "ends")
+            ),
+            rule(
+                "self.kind != 'Dates' || !has(self.timeZone)",
+                "is not allowed for Dates, which have their own",
+                fieldPath=".timeZone",
+            ),
+            rule(
+                "!has(self.begins) || !has(self.ends) || self.begins < self.ends",
+                "must be later than begins",
+                fieldPath=".ends",
+            ),
+        )
+    )
+
+    kind: Literal["Month", "Week", "Dates"]
+    """Month: with each month. Week: with each Monday. Dates: never, there is one period."""
+    time_zone: Annotated[str, StringConstraints(min_length=1, max_length=64)] | None = None
+    """Time zone in which months and weeks begin, such as `Europe/Berlin`. Unset: UTC."""
+    begins: Time | None = None
+    """Of Dates: nothing is admitted before."""
+    ends: Time | None = None
+    """Of Dates: nothing is admitted that may run beyond."""
+
+
+class BudgetRefundSpec(ObjectPart):
+    """What of the hours that an attempt has used is given back, in percent."""
+
+    preempted: Percent = 0
+    """Of an attempt that was preempted."""
+    node_failures: Percent = 100
+    """Of an attempt that was evicted because its pods failed with a node."""
+
+
+class BudgetSpec(ObjectPart):
+    """What a budget applies to, and how much it allows."""
+
+    target: LimitTargetSpec
+    """The object whose workloads count."""
+    subject: LimitSubjectSpec
+    """Whose workloads count together."""
+    resource: ResourceName
+    """The resource whose hours count, in all flavors."""
+    hours: Quantity
+    """How many hours of one unit of the resource each subject may use in each period. A workload with 8 GPUs
+    uses 8 in an hour."""
+    period: BudgetPeriodSpec
+    """When the hours begin anew."""
+    mode: Literal["Safe", "Metered"]
+    """Safe: an admission needs a run time limit, and reserves all that it may use: the hours are never
+    exceeded. Metered: it needs one hour in advance; what runs goes on when no hours are left."""
+    refunds: BudgetRefundSpec = Field(default_factory=BudgetRefundSpec)
+    """What is given back of an attempt that did not end by itself."""
+
+
+class BudgetObject(ObjectPart):
+    """How many hours of a resource each user or account, or all together, may use in a period. A workload for
+    which too few are left waits, and others are admitted before it; nothing is preempted."""
+
+    spec: BudgetSpec
+    """What it applies to, and how much it allows."""

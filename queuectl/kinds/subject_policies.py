@@ -1,0 +1,113 @@
+"""UsageLimits, Budgets and IdlePolicies, which are about the workloads of a target, to values of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC
+from zoneinfo import ZoneInfo
+
+from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, Period, PeriodKind
+from queuectl.core.model.idle_policies import IdlePolicy
+from queuectl.core.model.usage_limits import (
+    WORKLOADS,
+    Dimension,
+    LimitSubject,
+    LimitTarget,
+    SubjectKind,
+    UsageLimit,
+)
+from queuectl.core.model.workload import ConfigKey
+from queuectl.kinds.budget_objects import BudgetObject
+from queuectl.kinds.idle_policy_objects import LEAST_NOTICE, IdlePolicyObject
+from queuectl.kinds.policy_amounts import BadPolicy, amount_of, listed_once
+from queuectl.kinds.usage_limit_objects import LimitSubjectSpec, LimitTargetSpec, UsageLimitObject
+
+
+def _subject(subject: LimitSubjectSpec) -> LimitSubject:
+    for name, kinds in (("name", ("User", "Account")), ("key", ("Account", "EachAccount"))):
+        if (subject.kind in kinds) != (getattr(subject, name) is not None):
+            either = " and ".join(kinds)
+            raise BadPolicy(f"spec.subject.{name}: is required for {either}, and not allowed for other kinds")
+    return LimitSubject(SubjectKind(subject.kind), subject.name or "", subject.key or "")
+
+
+def budget(key: ConfigKey, model: BudgetObject) -> Budget:
+    spec, period = model.spec, model.spec.period
+    dates, zone = None, period.time_zone
+    for name in ("begins", "ends"):
+        if (period.kind == "Dates") != (getattr(period, name) is not None):
+            raise BadPolicy(f"spec.period.{name}: is required for Dates, and not allowed for other kinds")
+    if period.begins is not None and period.ends is not None:
+        if zone is not None:
+            raise BadPolicy("spec.period.timeZone: is not allowed for Dates, which have their own")
+        dates = Period(period.begins.astimezone(UTC), period.ends.astimezone(UTC))
+        if dates.begins >= dates.ends:
+            raise BadPolicy("spec.period.ends: must be later than begins")
+    try:
+        ZoneInfo(zone or "UTC")
+    except (KeyError, ValueError, OSError):
+        raise BadPolicy(f"spec.period.timeZone: {zone} is not the name of a time zone") from None
+    return Budget(
+        name=key.name,
+        target=_target(spec.target),
+        subject=_subject(spec.subject),
+        resource=spec.resource,
+        amount=amount_of(spec.hours, spec.resource, "spec.hours") * HOUR,
+        periods=BudgetPeriods(PeriodKind(period.kind), zone or "UTC", dates),
+        mode=BudgetMode(spec.mode),
+        refund_preempted=spec.refunds.preempted,
+        refund_node_failures=spec.refunds.node_failures,
+    )
+
+
+def usage_limit(key: ConfigKey, model: UsageLimitObject) -> UsageLimit:
+    spec = model.spec
+    most = [] if spec.running is None else [(Dimension(None, WORKLOADS), spec.running)]
+    most += _most(None, spec.resources, "spec.resources")
+    seen: dict[tuple[str, str], str] = {}
+    for index, flavor in enumerate(spec.flavors):
+        path = f"spec.flavors[{index}]"
+        listed_once(seen, ("flavor", flavor.name), path)
+        most += _most(flavor.name, flavor.resources, f"{path}.resources")
+    return UsageLimit(
+        name=key.name,
+        target=_target(spec.target),
+        subject=_subject(spec.subject),
+        most=tuple(most),
+        pending=spec.pending,
+        min_request=tuple(
+            (one.resource, amount) for one, amount in _most(None, spec.min_request, "spec.minRequest")
+        ),
+    )
+
+
+def _target(target: LimitTargetSpec) -> LimitTarget:
+    if (target.kind == "LocalQueue") != (target.namespace is not None):
+        raise BadPolicy(
+            "spec.target.namespace: is required for a LocalQueue, and not allowed for other kinds"
+        )
+    return LimitTarget(target.kind, target.name, target.namespace or "")
+
+
+def idle_policy(key: ConfigKey, model: IdlePolicyObject) -> IdlePolicy:
+    spec = model.spec
+    notify, hold = spec.notify_after_seconds, spec.hold_after_seconds
+    if hold is not None and hold < notify + LEAST_NOTICE:
+        raise BadPolicy(
+            f"spec.holdAfterSeconds: {hold}, must be at least {LEAST_NOTICE} more than notifyAfterSeconds, "
+            f"which is {notify}"
+        )
+    return IdlePolicy(
+        name=key.name,
+        target=_target(spec.target),
+        notify_after=notify,
+        hold_after=hold,
+        dry_run=spec.dry_run,
+    )
+
+
+def _most(flavor: str | None, found: Mapping[str, int | str], path: str) -> list[tuple[Dimension, int]]:
+    return [
+        (Dimension(flavor, resource), amount_of(value, resource, f"{path}.{resource}"))
+        for resource, value in sorted(found.items())
+    ]

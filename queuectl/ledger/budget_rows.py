@@ -1,0 +1,64 @@
+"""Rows of budgets, from the ledger to values of the core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Row, Select, and_, exists, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuectl.core.model.budgets import BudgetEntry, BudgetSum, EntryKind, Period
+from queuectl.ledger import tables as t
+
+_OF_OPEN_ATTEMPT = exists().where(
+    t.attempt.c.cluster_id == t.budget_entry.c.cluster_id,
+    t.attempt.c.workload == t.budget_entry.c.workload,
+    t.attempt.c.number == t.budget_entry.c.attempt,
+    t.attempt.c.open,
+)
+
+
+async def budget_sums(connection: AsyncConnection, cluster: str) -> tuple[BudgetSum, ...]:
+    """Return what attempts that are over have used, by budget, subject and period."""
+    row = t.budget_entry.c
+    key = (row.budget, row.subject, row.resource, row.begins_at, row.ends_at)
+    query = (
+        select(*key, func.sum(row.used))
+        .where(row.cluster_id == cluster, ~_OF_OPEN_ATTEMPT)
+        .group_by(*key)
+        .having(func.sum(row.used) != 0)
+        .order_by(*key)
+    )
+    return tuple(
+        BudgetSum(budget, subject, resource, Period(begins, ends), int(used))
+        for budget, subject, resource, begins, ends, used in await connection.execute(query)
+    )
+
+
+async def open_budget_entries(connection: AsyncConnection, cluster: str) -> tuple[BudgetEntry, ...]:
+    """Return the rows of open attempts, in the order of their decisions."""
+    query = _entries(cluster).where(_OF_OPEN_ATTEMPT)
+    return tuple(map(budget_entry, await connection.execute(query)))
+
+
+def _entries(cluster: str) -> Select[Any]:
+    row = t.budget_entry.c
+    return select(t.budget_entry).where(and_(row.cluster_id == cluster)).order_by(row.sequence, row.number)
+
+
+def budget_entry(row: Row[Any]) -> BudgetEntry:
+    """From a row of `budget_entry`."""
+    return BudgetEntry(
+        kind=EntryKind(row.kind),
+        budget=row.budget,
+        subject=row.subject,
+        resource=row.resource,
+        period=Period(row.begins_at, row.ends_at),
+        workload=row.workload,
+        attempt=row.attempt,
+        at=row.at,
+        rate=row.rate,
+        until=row.until,
+        reserved=int(row.reserved),
+        used=int(row.used),
+    )
