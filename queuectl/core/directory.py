@@ -339,7 +339,7 @@ class Directory:
             or (Reason(code=Code.ON_HOLD, detail=workload.hold_reason) if workload.hold else None)
             or self._no_queue(workload, local)
             or (priority if isinstance(priority, Reason) else None)
-            or (self._unchecked(workload, local) if self.gate is None else None)
+            or (self._unchecked(workload) if self.gate is None else None)
         )
         if ineligible is None and local is not None and cluster_queue is not None:
             ineligible = self._not_allowed(workload, local, self.queues[cluster_queue])
@@ -362,14 +362,18 @@ class Directory:
             )
         return None
 
-    def _unchecked(self, workload: Workload, local: LocalQueue | None) -> Reason | None:
-        """Return what is restricted of what a workload names, where no gate checks who may use it (G5)."""
+    def restricted(self, workload: Workload) -> str | None:
+        """Return what is restricted of what a workload names; None: nothing (G5)."""
         named = self._priorities.get(workload.priority_class or "")
         if named is not None and named.restricted:
-            node = f"WorkloadPriorityClass/{named.name}"
-        elif local is not None and local.restricted:
-            node = f"LocalQueue/{local.name}"
-        else:
+            return f"WorkloadPriorityClass/{named.name}"
+        local = self.local_queues.get(LocalQueueName(workload.ref.namespace, workload.queue))
+        return f"LocalQueue/{local.name}" if local is not None and local.restricted else None
+
+    def _unchecked(self, workload: Workload) -> Reason | None:
+        """Say so if it names something restricted: no gate checks who may use it (G5)."""
+        node = self.restricted(workload)
+        if node is None:
             return None
         detail = "it is restricted, and the gate, which checks who may use it, is not in force"
         return Reason(code=Code.MISCONFIGURED, node=node, detail=detail)

@@ -334,6 +334,16 @@ def by_controller_of_owner(rows: Sequence[JobKind]) -> str:
     )
 
 
+def loses_its_owner(rows: Sequence[JobKind]) -> str:
+    """Whether `o` has an owner of one of these kinds that is its controller, and the new object has none."""
+    kinds = sorted({f"{row.group}/{row.kind}" for row in rows})
+    return (
+        "[o, object].map(one, one.metadata.?ownerReferences.orValue([]).exists(owner,"
+        " owner.?controller == optional.of(true)"
+        f" && owner.apiVersion.split('/')[0] + '/' + owner.kind in {kinds})) == [true, false]"
+    )
+
+
 def _one_of(values: Sequence[str]) -> str:
     return f"== '{values[0]}'" if len(values) == 1 else f"in [{', '.join(map(repr, values))}]"
 

@@ -23,6 +23,7 @@ from queuectl.kinds.gate_rules import (
     fixed,
     kept,
     listed,
+    loses_its_owner,
     parts,
     refused,
     suspend,
@@ -107,7 +108,6 @@ def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "created": _rules(rows, ("",), "CREATE"),
         "updated": _rules(rows, ("",), "UPDATE"),
         "written": _rules(rows, ("",), "CREATE, UPDATE"),
-        "written_below": _rules(rows, ("", "/*"), "CREATE, UPDATE"),
         "sent_to_webhook": _rules(rows, ("",), "CREATE, UPDATE", "scope: Namespaced"),
         "rights": _rights(rows, "", "get, list, watch, patch"),
         "rights_on_status": _rights(rows, "/status", "patch"),
@@ -123,7 +123,10 @@ def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
 
 
 def _by_owner(rows: tuple[JobKind, ...]) -> dict[str, str]:
-    return {"by_controller_of_owner": _expression(by_controller_of_owner(rows))}
+    return {
+        "by_controller_of_owner": _expression(by_controller_of_owner(rows)),
+        "loses_its_owner": _expression(loses_its_owner(rows)),
+    }
 
 
 def _of_kind(rows: tuple[JobKind, ...]) -> dict[str, str]:

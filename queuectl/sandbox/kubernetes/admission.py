@@ -1,7 +1,8 @@
 """Admission policies: those that are stored with a binding are evaluated on every write.
 
-Read are `matchConstraints` with `resourceRules`, `objectSelector` and `namespaceSelector`, `matchConditions`,
-`variables`, `validations` of bindings that deny, apply configurations of `mutations`, and parameters.
+Read are `matchConstraints` with `resourceRules`, `objectSelector` and `namespaceSelector`, the same in
+`matchResources` of bindings, `matchConditions`, `variables`, `validations` of bindings that deny, apply
+configurations of `mutations`, and parameters.
 """
 
 from __future__ import annotations
@@ -127,6 +128,27 @@ class _Evaluation:
         return self._conditions[condition]
 
 
+class _Matching:
+    """What `matchConstraints` of a policy or `matchResources` of a binding select."""
+
+    def __init__(self, constraints: Json | None) -> None:
+        constraints = constraints or {}
+        self._rules: list[Json] | None = constraints.get("resourceRules")
+        self._objects = _selector(constraints.get("objectSelector"))
+        self._namespaces = _selector(constraints.get("namespaceSelector"))
+
+    def includes(self, request: AdmissionRequest) -> bool:
+        """Whether its rules name the kind, operation and subresource of the request, or it has none."""
+        return self._rules is None or any(_includes(rule, request) for rule in self._rules)
+
+    def selects(self, labels: Iterable[Mapping[str, str]], namespace: Mapping[str, str]) -> bool:
+        """Whether its selectors select an object that has these labels before or after the request;
+        `namespace`: the labels of its namespace."""
+        return selects(self._namespaces, namespace) and any(
+            selects(self._objects, of_object) for of_object in labels
+        )
+
+
 class AdmissionPolicy:
     """A policy by its spec."""
 
@@ -134,10 +156,7 @@ class AdmissionPolicy:
         self.fails = spec.get("failurePolicy") != "Ignore"
         """Whether a request is denied if an expression has no value."""
         self.param_kind: Json | None = spec.get("paramKind")
-        constraints = spec.get("matchConstraints") or {}
-        self._rules: list[Json] = constraints.get("resourceRules") or []
-        self._objects = _selector(constraints.get("objectSelector"))
-        self._namespaces = _selector(constraints.get("namespaceSelector"))
+        self.matching = _Matching(spec.get("matchConstraints"))
         self._conditions = [condition["expression"] for condition in spec.get("matchConditions") or ()]
         variables = {variable["name"]: variable["expression"] for variable in spec.get("variables") or ()}
         self._validations = [
@@ -147,17 +166,6 @@ class AdmissionPolicy:
             with_variables(as_map(mutation["applyConfiguration"]["expression"]), variables)
             for mutation in spec.get("mutations") or ()
         ]
-
-    def includes(self, request: AdmissionRequest) -> bool:
-        """Whether its rules name the kind, operation and subresource of the request."""
-        return any(_includes(rule, request) for rule in self._rules)
-
-    def selects(self, labels: Iterable[Mapping[str, str]], namespace: Mapping[str, str]) -> bool:
-        """Whether its selectors select an object that has these labels before or after the request;
-        `namespace`: the labels of its namespace."""
-        return selects(self._namespaces, namespace) and any(
-            selects(self._objects, of_object) for of_object in labels
-        )
 
     def mutate(self, request: AdmissionRequest, params: Json | None) -> None:
         """Change `request.new`. Raises ExpressionError."""
@@ -181,6 +189,8 @@ class _Bound(NamedTuple):
     policy: AdmissionPolicy
     binding: Json
     """Its spec."""
+    matching: _Matching
+    """What the binding selects of what its policy selects."""
     names: str
     """Of both, for messages."""
 
@@ -226,8 +236,8 @@ class AdmissionPolicies:
         home = self.store.collection(NAMESPACES).get(("", request.metadata.get("namespace", "")))
         namespace = home.labels if home else {}
         labels = [obj["metadata"].get("labels") or {} for obj in (request.old, request.new) if obj]
-        for policy, binding, names in bound:
-            if policy.selects(labels, namespace):
+        for policy, binding, matching, names in bound:
+            if all(one.selects(labels, namespace) for one in (policy.matching, matching)):
                 for params in self._params(policy, binding, request):
                     yield policy, params, functools.partial(_denied, request, names)
 
@@ -250,10 +260,10 @@ class AdmissionPolicies:
             stored_policy = policies.get(("", binding["policyName"]))
             if stored_policy is None or "Deny" not in binding.get("validationActions", ("Deny",)):
                 continue
-            policy = _policy(stored_policy.raw)
-            if policy.includes(request):
+            policy, matching = _policy(stored_policy.raw), _Matching(binding.get("matchResources"))
+            if policy.matching.includes(request) and matching.includes(request):
                 names = f"{sort}AdmissionPolicy '{binding['policyName']}' with binding '{name}'"
-                found.append(_Bound(policy, binding, names))
+                found.append(_Bound(policy, binding, matching, names))
         return found
 
     def _params(

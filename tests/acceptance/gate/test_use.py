@@ -290,6 +290,24 @@ async def test_what_a_controller_makes_of_its_own_object_is_not_checked_again(
         )
 
 
+@of_both
+@pytest.mark.parametrize("owners", [None, "Workflow"], ids=["no owner", "an owner of another kind"])
+async def test_a_child_keeps_no_restricted_name_without_its_owner(
+    restricting: Site, operator: Client, holder: Client, kind: Kind, label: str, owners: str | None
+) -> None:
+    """A tenant writes the templates of an owner without a label: its controller makes what they name."""
+    site, name = restricting, f"orphan-{label[-5:]}-{(owners or 'none').lower()}"
+    body = labelled(kind.body(name, queue="main"), {label: RESTRICTED[label]})
+    body["metadata"] |= _child("jobset.x-k8s.io/v1alpha2", "JobSet")
+    await operator.request("POST", kind.path(), body)
+    other = _child("argoproj.io/v1alpha1", owners) if owners else {"ownerReferences": None}
+    assert REFUSALS[label] in await tried(site.merge(site.tenant, kind, name, {"metadata": other}))
+    # The garbage collector has no such right either: `--cascade=orphan` waits until another name is given.
+    assert "is restricted" in await tried(site.merge(operator, kind, name, {"metadata": other}))
+    renamed = {**other, "labels": {label: FREE[label]}}
+    await site.merge(site.tenant, kind, name, {"metadata": renamed})
+
+
 async def test_what_is_not_restricted_is_open_to_all(restricting: Site, kind: Kind) -> None:
     await restricting.tenant.request("POST", kind.path(), labelled(kind.body("uses-unrestricted"), FREE))
     await restricting.merge(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from docs.tables import PERFORMANCE, with_lengths_of_policies
 from queuectl import __version__
 from queuectl.core.model.events import PolicyObserved
 from queuectl.kinds.gate import GATE
@@ -206,15 +207,12 @@ def test_every_policy_is_bound_denies_and_fails_closed() -> None:
     policies = {
         item["metadata"]["name"]: item for item in items if item["kind"] == "ValidatingAdmissionPolicy"
     }
-    bindings = {
-        item["spec"]["policyName"]: item
-        for item in items
-        if item["kind"] == "ValidatingAdmissionPolicyBinding"
-    }
-    assert set(policies) == set(bindings)
+    bindings = [item for item in items if item["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert set(policies) == {binding["spec"]["policyName"] for binding in bindings}
     assert GATE in policies
-    for name, binding in bindings.items():
-        assert binding["metadata"]["name"] == name
+    for binding in bindings:
+        name = binding["spec"]["policyName"]
+        assert binding["metadata"]["name"] in (name, f"{name}-of-kueue", f"{name}-of-cronjobs")
         if name in WARNINGS:
             assert binding["spec"]["validationActions"] == ["Warn"]
             assert policies[name]["spec"]["failurePolicy"] == "Ignore"
@@ -224,6 +222,39 @@ def test_every_policy_is_bound_denies_and_fails_closed() -> None:
         for validation in policies[name]["spec"]["validations"]:
             assert validation["reason"] in ("Forbidden", "Invalid")
             assert "\n" not in validation["message"]
+
+
+def test_the_page_of_figures_says_how_long_each_policy_is() -> None:
+    text = PERFORMANCE.read_text()
+    assert with_lengths_of_policies(text) == text
+    names = {f"`{item['metadata']['name']}`" for item in documents(MANIFESTS / "gate") if "spec" in item}
+    assert {name for name in names if f"| {name} |" not in text} == {
+        f"`queuectl-use-{name}-of-{part}`" for name in ("class", "queue") for part in ("kueue", "cronjobs")
+    }
+
+
+@pytest.mark.parametrize(("name", "key"), [("class", "priority-class"), ("queue", "queue-name")])
+def test_what_is_restricted_is_looked_up_only_for_objects_that_name_a_class_or_a_queue(
+    name: str, key: str
+) -> None:
+    """A policy with parameters is evaluated for each of them, at each write that a binding selects."""
+    policy = one("ValidatingAdmissionPolicy", f"queuectl-use-{name}")
+    found = {}
+    for item in documents(MANIFESTS):
+        if (
+            item["kind"].endswith("Binding")
+            and item.get("spec", {}).get("policyName") == f"queuectl-use-{name}"
+        ):
+            found[item["metadata"]["name"]] = item["spec"]["matchResources"]
+    assert found.pop(f"queuectl-use-{name}-of-cronjobs") == {
+        "resourceRules": [policy["spec"]["matchConstraints"]["resourceRules"][-1]]
+    }
+    assert found == {
+        f"queuectl-use-{name}{part}": {
+            "objectSelector": {"matchExpressions": [{"key": f"{group}/{key}", "operator": "Exists"}]}
+        }
+        for part, group in (("", "queuectl.dev"), ("-of-kueue", "kueue.x-k8s.io"))
+    }
 
 
 def test_the_gate_applies_only_to_objects_with_our_label() -> None:

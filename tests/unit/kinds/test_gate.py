@@ -51,9 +51,9 @@ def test_with_all_policies_and_bindings_the_gate_is_in_force_since_the_first_was
     watch, events = watched(objects)
     assert events == [ContextObserved(Gate(GATE, T0))]
     assert watch.missing() == []
-    assert len(objects) == 2 * (
-        len(JOB_KINDS.rows) - 1 + len(("self", "pods", "scale", "use-class", "use-queue"))
-    )
+    policies = len(JOB_KINDS.rows) - 1 + len(("self", "pods", "scale", "use-class", "use-queue"))
+    more = len(("use-class", "use-queue")) * len(("of-kueue", "of-cronjobs"))
+    assert len(objects) == 2 * policies + more
 
 
 @pytest.mark.parametrize("key", EXPECTED, ids=lambda key: "-".join(key))

@@ -140,6 +140,8 @@ class Ownership(Feature):
                 self._set_stray(entry, None)
             elif child.read is None:
                 children.doubt(child)
+            elif not child.read.stop and self._kernel.directory.restricted(child.workload) is not None:
+                self._set_stray(entry, None)  # no user was asked whether they may use that
             else:
                 stray = _stray(child, held=room is not None)
                 self._set_stray(entry or self._kernel.new_entry(child.workload, child.observation), stray)

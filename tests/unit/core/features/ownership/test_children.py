@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -19,10 +20,10 @@ from queuectl.core.model.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model.policy import Gate
+from queuectl.core.model.policy import Gate, LocalQueue, WorkloadPriorityClass
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import ObjectRef, Workload, WorkloadId, WorkloadOutcome
-from tests.builders import GPU, T0, World, local_queue, observed, pod_set, queue, seen, workload
+from tests.builders import GPU, T0, World, local_queue, observed, pod_set, policy, queue, seen, workload
 
 OWNER = workload("owner", pods=[pod_set(4, {GPU: 1})])
 
@@ -120,6 +121,35 @@ def test_a_child_of_an_owner_that_does_not_queue_is_charged_and_runs_on(world: W
     assert asked(world) == ["a"]
     world.tell(read("a", None, "has no queue label", stop=False))
     assert charged(world) == (["was let past the gate: its owner Job unlabelled has no queue label"], [])
+
+
+@pytest.mark.parametrize(
+    "restricted",
+    [
+        local_queue("vip", "cq", restricted=True),
+        WorkloadPriorityClass("urgent", 9, restricted=True),
+    ],
+    ids=["queue", "class"],
+)
+def test_a_child_of_an_owner_that_does_not_queue_takes_no_quota_of_what_is_restricted(
+    world: World, restricted: LocalQueue | WorkloadPriorityClass
+) -> None:
+    """The tenant wrote the names into the templates of the owner, its controller the child."""
+    names: dict[str, Any] = (
+        {"queue": "vip"} if isinstance(restricted, LocalQueue) else {"priority_class": "urgent"}
+    )
+    world.tell(policy(restricted))
+    world.run()
+    world.tell(runs(child("a", owner=workload("unlabelled"), **names)))
+    assert asked(world) == ["a"]
+    world.tell(read("a", None, "has no queue label", stop=False))
+    assert charged(world) == ([], [])
+    # What only says that it has such an owner is stopped as before.
+    world.tell(runs(child("b", owner=workload("forged"), **names)))
+    assert asked(world) == ["b"]
+    world.tell(read("b", None, "is not there"))
+    details, stopped = charged(world)
+    assert len(details) == len(stopped) == 1
 
 
 def test_an_owner_in_another_namespace_holds_nothing_for_it(world: World) -> None:
