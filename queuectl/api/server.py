@@ -36,6 +36,7 @@ from queuectl.api.http import (
 )
 from queuectl.api.idle_routes import IdleRoutes
 from queuectl.api.limits import RequestLimits
+from queuectl.api.node_routes import NodeRoutes
 from queuectl.api.page import add_page
 from queuectl.api.preemption_routes import PreemptionRoutes
 from queuectl.api.queue_routes import QueueRoutes
@@ -142,6 +143,7 @@ def application(
     routes = (
         QueueRoutes(source),
         CapacityRoutes(source),
+        NodeRoutes(source),
         workloads,
         AnswerRoutes(source, workloads),
         UsageRoutes(source),

@@ -1,7 +1,7 @@
 // What the nodes of each flavor have, and what pending pods wait for.
 import { amount, amounts, counted, grouped, hours, isDevice } from "../format.js";
-import { html } from "../lib.js";
-import { Asked, Badge, Empty, Heading, Panel, QueueLink, Stack, Table, Time, WorkloadName } from "../parts.js";
+import { html, useState } from "../lib.js";
+import { Asked, Badge, Choice, Empty, Heading, Panel, QueueLink, Stack, Table, Time, WorkloadName } from "../parts.js";
 import { useRest } from "../rest.js";
 
 const EVERY = 5000;
@@ -15,7 +15,39 @@ export function Capacity({ asOf }) {
       ? page.items.map((one) => html`<${Flavor} key=${one.flavor ?? ""} of=${one} />`)
       : html`<${Empty}>No nodes are known, or you may not read any ResourceFlavor.<//>`)}<//>
     <${Asked} of=${demand}>${(page) => html`<${Demand} items=${page.items} />`}<//>
-    ${!asOf && html`<${Idle} />`}`;
+    ${!asOf && html`<${Nodes} /><${Idle} />`}`;
+}
+
+const STATES = { Ready: "ok", NotReady: "bad", Unhealthy: "bad", Cordoned: "wait", Settling: "wait", Avoided: "wait" };
+const MOST_NODES = 200;
+
+/** Each node with its devices and the workloads on it; those with free devices first. */
+function Nodes() {
+  const nodes = useRest("nodes", { limit: 1000 }, { every: EVERY });
+  const [only, setOnly] = useState("");
+  return html`<${Asked} of=${nodes}>${(page) => {
+    const states = [...new Set(page.items.map((one) => one.state))].sort();
+    const rows = page.items.filter((one) => !only || one.state === only);
+    const more = rows.length - MOST_NODES;
+    return html`<${Panel} title="Nodes" note=${counted(page.items.length, "node")}
+      aside=${states.length > 1 && html`<${Choice} label="State" values=${[["", "All"], ...states.map((state) => [state, state])]} value=${only} onChange=${setOnly} />`}>
+      ${rows.length ? html`<${Table} cards label="Nodes" columns=${[["Node", ""], ["State", ""], ["Flavors", ""], ["Used", ""], ["Free", "number"], ["Workloads", "grow"], ["Taints", ""]]}>
+        ${rows.slice(0, MOST_NODES).map((one) => html`<${NodeRow} key=${one.name} of=${one} />`)}
+      <//>` : html`<${Empty}>No nodes are known, or you may not get their ResourceFlavors.<//>`}
+      ${(more > 0 || page.next) && html`<p class="soft">${more > 0 ? `${grouped(more)} more` : "more"} in \`queuectl get nodes\`</p>`}
+    <//>`;
+  }}<//>`;
+}
+
+function NodeRow({ of }) {
+  const devices = Object.keys(of.allocatable).filter(isDevice);
+  const shown = devices.length ? devices : Object.keys(of.allocatable).filter((name) => name === "cpu");
+  const lines = (text) => shown.map((name) => html`<div>${text(name)}</div>`);
+  return html`<tr><td>${of.name}</td><td><${Badge} tone=${STATES[of.state] ?? "wait"}>${of.state}<//></td><td>${of.flavors.join(", ") || "–"}</td>
+    <td>${lines((name) => `${amount(name, of.used[name])} of ${amount(name, of.allocatable[name])} ${name.split("/").pop()}`)}</td>
+    <td class="number">${lines((name) => amount(name, of.free[name]))}</td>
+    <td class="grow">${of.workloads.map((one) => html`<div>${one.name ? html`<${WorkloadName} of=${one} />` : html`<span class="soft">not shown to you</span>`} <span class="soft">${counted(one.pods, "pod")}</span></div>`)}${!of.workloads.length && "–"}</td>
+    <td class="soft">${of.taints.join(", ") || "–"}</td></tr>`;
 }
 
 /** Nothing where the controller does not read what GPUs do. */

@@ -12,9 +12,12 @@ from queuectl.core.model.capacity import (
     AwaitedLimit,
     ClusterQueueDemand,
     FlavorCapacity,
+    NodeFacts,
     PodDemand,
+    PodsOnNode,
 )
 from queuectl.core.model.device_use import UseFinding, UseVerdict
+from queuectl.core.model.policy import Node, Taint
 from queuectl.core.model.reasons import Code, Limit, PreemptionCause, Reason
 from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload
 from queuectl.ports.idle import DeviceCheck
@@ -91,6 +94,16 @@ def busy() -> CannedReadings:
     readings.sequence = len(readings.rows)
     readings.silence = timedelta(seconds=20)
     readings.capacity(FlavorCapacity(flavor=NO_FLAVOR))
+    there = ((GPU, 16), ("cpu", 64_000))
+    pods = (
+        PodsOnNode("team-a", running.id, ((GPU, 6), ("cpu", 1000)), 2),
+        PodsOnNode("team-b", owner.id, ((GPU, 3),)),
+    )
+    readings.node(NodeFacts(name="gpu-1", node=Node("gpu-1", allocatable=there), pods=pods))
+    taints = (Taint("team", "x", "NoSchedule"),)
+    readings.node(
+        NodeFacts(name="gpu-2", node=Node("gpu-2", allocatable=there, taints=taints, cordoned=True))
+    )
     readings.keep(EPOCH_START)
     readings.held = [
         Held("team-a", "a100", GPU, 12, EPOCH_START, None),

@@ -76,6 +76,19 @@ def test_capacity_shows_which_workloads_leave_gpus_idle(site: Site, open_page: O
     ]
 
 
+def test_capacity_shows_each_node_with_what_is_free_and_who_is_on_it(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/capacity")
+    rows = page.get_by_role("region", name="Nodes").get_by_role("row")
+    expect(rows).to_have_count(3)
+    cells = [" ".join(cell.split()) for cell in rows.nth(1).get_by_role("cell").all_inner_texts()]
+    assert [cells[0], cells[1], *cells[3:5]] == ["gpu-1", "Ready", "15 of 16 gpu", "1"]
+    assert cells[5] == "team-a/job/train 2 pods team-b/job/owner 1 pod"
+    page.get_by_role("radiogroup", name="State").get_by_text("Cordoned").click()
+    expect(rows).to_have_count(2)
+    expect(rows.nth(1)).to_contain_text("team=x:NoSchedule")
+    assert violations(page) == []
+
+
 @pytest.mark.parametrize("address", ["workloads", "decisions"])
 def test_the_head_of_a_table_is_above_its_rows(site: Site, open_page: Open, address: str) -> None:
     page = open_page(f"{site.url}#/{address}")
