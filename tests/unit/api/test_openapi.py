@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from tests.unit.api.canned import decision, two_teams, workload
+from tests.unit.api.canned_nodes import with_nodes
 from tests.unit.api.changing import OWN_PAGE, CannedChanges
 from tests.unit.api.conftest import Rest, Serve
 from tests.unit.api.test_tenants import CHANGES, CONTENT
@@ -22,7 +23,7 @@ FILTERS = frozenset(
 
 
 async def test_every_path_is_described_and_responds_as_described(serve: Serve) -> None:
-    rest = await serve(two_teams(), changes=CannedChanges())
+    rest = await serve(with_nodes(two_teams()), changes=CannedChanges())
     rest.readings.rows = [decision(1, workload("waits", 3), "Queued")]
     description = await rest.get("/openapi.json")
     assert description["openapi"].startswith("3.1")
@@ -37,6 +38,8 @@ async def test_every_path_is_described_and_responds_as_described(serve: Serve) -
             values["name"] = "all"
         if "resourceflavors" in path or "capacity" in path:
             values["name"] = "a100"
+        if "nodes" in path:
+            values["name"] = "gpu-1"
         if path in CHANGES:
             content = CONTENT.get(path.rpartition("/")[2], {})
             made = await rest.client.post(path.format(**values), json=content, headers=OWN_PAGE)
