@@ -200,6 +200,60 @@ async def _cron_later(site: Site, kind: Kind, name: str, label: str) -> object:
     return await site.tenant.request("PATCH", path, [change], content_type=JSON_PATCH)
 
 
+async def _copied(site: Site, kind: Kind, name: str, label: str) -> object:
+    """The name comes from an annotation, which says nothing."""
+    await site.merge(site.tenant, kind, name, {"metadata": {"annotations": {"note": RESTRICTED[label]}}})
+    change: Json = {
+        "op": "copy",
+        "from": pointer(("metadata", "annotations", "note")),
+        "path": pointer(("metadata", "labels", label)),
+    }
+    return await site.tenant.request("PATCH", kind.path(name), [change], content_type=JSON_PATCH)
+
+
+async def _renamed_twice(site: Site, kind: Kind, name: str, label: str) -> object:
+    """By a name that nothing has."""
+    await site.merge(site.tenant, kind, name, {"metadata": {"labels": {label: "nothing-has-it"}}})
+    return await _merged("")(site, kind, name, label)
+
+
+async def _named_before_and_exchanged(site: Site, kind: Kind, name: str, label: str) -> object:
+    """Kueue's label has the name and ours another, then they change places."""
+    kueues = label.replace("queuectl.dev", "kueue.x-k8s.io")
+    await tried(site.merge(site.tenant, kind, name, {"metadata": {"labels": {kueues: RESTRICTED[label]}}}))
+    labels = {label: RESTRICTED[label], kueues: FREE[label]}
+    return await site.merge(site.tenant, kind, name, {"metadata": {"labels": labels}})
+
+
+async def _as_a_child(site: Site, kind: Kind, name: str, label: str) -> object:
+    """An owner that queues and the name, in one request."""
+    metadata = _child("jobset.x-k8s.io/v1alpha2", "JobSet") | {"labels": {label: RESTRICTED[label]}}
+    return await site.merge(site.tenant, kind, name, {"metadata": metadata})
+
+
+async def _as_a_child_later(site: Site, kind: Kind, name: str, label: str) -> object:
+    """The owner first."""
+    owner = _child("jobset.x-k8s.io/v1alpha2", "JobSet")
+    await site.merge(site.tenant, kind, name, {"metadata": owner})
+    return await _merged("")(site, kind, name, label)
+
+
+async def _applied_to_the_status(site: Site, kind: Kind, name: str, label: str) -> object:
+    body = {
+        "apiVersion": f"{kind.group}/v1",
+        "kind": kind.name,
+        "metadata": {"labels": {label: RESTRICTED[label]}},
+    }
+    query = {"fieldManager": "tenant", "force": "true"}
+    path = f"{kind.path(name)}/status"
+    return await site.tenant.request("PATCH", path, body, content_type=APPLY_PATCH, query=query)
+
+
+def _owned(**reference: object) -> Callable[[str], Json]:
+    (owner,) = _child("jobset.x-k8s.io/v1alpha2", "JobSet")["ownerReferences"]
+    return lambda _: {"ownerReferences": [owner | reference]}
+
+
 WAYS: Final[dict[str, Way]] = {
     "creation": _created("main", lambda _: {}),
     "creation with a name of the server": _created("main", lambda _: {"generateName": "x-"}),
@@ -214,6 +268,15 @@ WAYS: Final[dict[str, Way]] = {
     "a job that names a jobset as owner": _created(
         "main", lambda _: _child("jobset.x-k8s.io/v1alpha2", "JobSet")
     ),
+    "a jobset owns it and does not control it": _created("main", _owned(controller=False)),
+    "an owner of that name in another group": _created("main", _owned(apiVersion="example.com/v1")),
+    "an owner of the other version": _created("main", _owned(apiVersion="jobset.x-k8s.io/v1")),
+    "a copy of an annotation": _copied,
+    "renamed twice": _renamed_twice,
+    "exchanged with a label of kueue": _named_before_and_exchanged,
+    "an owner and the name": _as_a_child,
+    "an owner and then the name": _as_a_child_later,
+    "apply to the status": _applied_to_the_status,
     "a cronjob": _cron,
     "a template of a cronjob later": _cron_later,
 }
@@ -228,7 +291,8 @@ async def test_a_tenant_without_the_right_names_nothing_restricted(
     await restricting.create(kind, name)
     refusal = await tried(WAYS[way](restricting, kind, name, label))
     # The API server takes no label from the status of a custom resource.
-    assert REFUSALS[label] in refusal or (kind.name != "Job" and way == "patch of the status")
+    ignored = kind.name != "Job" and way in ("patch of the status", "apply to the status")
+    assert REFUSALS[label] in refusal or ignored
     labels = (await restricting.get(kind, name))["metadata"]["labels"]
     assert RESTRICTED[label] not in labels.values()
 
@@ -290,17 +354,26 @@ async def test_what_a_controller_makes_of_its_own_object_is_not_checked_again(
         )
 
 
+ORPHANS: Final[dict[str, Json]] = {
+    "none": {"ownerReferences": None},
+    "other-kind": _child("argoproj.io/v1alpha1", "Workflow"),
+    "cronjob": _child("batch/v1", "CronJob"),
+    "no-controller": _owned(controller=False)(""),
+}
+"""What its ownerReferences become."""
+
+
 @of_both
-@pytest.mark.parametrize("owners", [None, "Workflow"], ids=["no owner", "an owner of another kind"])
+@pytest.mark.parametrize("change", ORPHANS)
 async def test_a_child_keeps_no_restricted_name_without_its_owner(
-    restricting: Site, operator: Client, holder: Client, kind: Kind, label: str, owners: str | None
+    restricting: Site, operator: Client, kind: Kind, label: str, change: str
 ) -> None:
     """A tenant writes the templates of an owner without a label: its controller makes what they name."""
-    site, name = restricting, f"orphan-{label[-5:]}-{(owners or 'none').lower()}"
+    site, name = restricting, f"orphan-{label[-5:]}-{change.replace(' ', '-')}"
     body = labelled(kind.body(name, queue="main"), {label: RESTRICTED[label]})
     body["metadata"] |= _child("jobset.x-k8s.io/v1alpha2", "JobSet")
     await operator.request("POST", kind.path(), body)
-    other = _child("argoproj.io/v1alpha1", owners) if owners else {"ownerReferences": None}
+    other = ORPHANS[change]
     assert REFUSALS[label] in await tried(site.merge(site.tenant, kind, name, {"metadata": other}))
     # The garbage collector has no such right either: `--cascade=orphan` waits until another name is given.
     assert "is restricted" in await tried(site.merge(operator, kind, name, {"metadata": other}))
