@@ -125,8 +125,9 @@ def workload(kinds: KindRegistry, kind: str, namespace: str, name: str) -> Workl
     if row.composed_of:
         pods = f"pods -n {namespace} -l {GROUP_LABEL}={name}"
         raise BadTarget(
-            f"a {row.kind} has no object of its own that can be changed: write to its pods, "
-            f"as by `kubectl annotate {pods} {HOLD_ANNOTATION}=true` or `kubectl delete {pods}`"
+            f"a {row.kind} has no object of its own that can be changed. `queuectl hold pod/NAME` of one of "
+            "its pods holds it, `queuectl release` of the same pod ends that; "
+            f"`kubectl delete {pods}` cancels it"
         )
     found = _target(row.name, row.resource, (row.group, row.version, row.plural), namespace, name)
     return WorkloadTarget(

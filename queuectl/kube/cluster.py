@@ -339,18 +339,26 @@ class KubeCluster:
 
     async def announce(self, notice: Notice) -> None:
         """Create an Event on the object. No error if it exists already or the namespace is terminating."""
+        kind, ref = self._kinds[notice.ref.kind], notice.ref
+        with _repeatable():
+            kind, ref = await self._told(kind, ref)
         body = patches.event(
-            self._kinds[notice.ref.kind],
-            notice.ref,
+            kind,
+            ref,
             reason=notice.reason,
             message=notice.message,
             warning=notice.warning,
             key=notice.key or notice.message,
             at=notice.at or self._now(),
         )
-        events = api_path("events.k8s.io", "v1", "events", notice.ref.namespace)
+        events = api_path("events.k8s.io", "v1", "events", ref.namespace)
         with _repeatable(), contextlib.suppress(Conflict, Forbidden, NotFound):
             await self._session.create(events, body)
+
+    async def _told(self, kind: JobKind, ref: ObjectRef) -> tuple[JobKind, ObjectRef]:
+        """What an Event is about: of a group its first pod, where users look for it."""
+        obj = await self._read(kind, ref) if kind.composed_of else None
+        return (self._kinds[kind.composed_of], obj["unit"].first.ref) if obj else (kind, ref)
 
     async def publish_local_queue(self, report: LocalQueueReport) -> None:
         path = status_path("LocalQueue", report.name.namespace, report.name.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
@@ -14,6 +15,8 @@ from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.pod_group import Member, Unit, composed, member, units
 from queuectl.kinds.reserved_keys import GROUP_LABEL
 from queuectl.kinds.workloads import observe
+
+_log: Final = logging.getLogger(__name__)
 
 _Key = tuple[str, str]
 """Namespace and name of a group."""
@@ -78,22 +81,27 @@ class PodGroups:
         events: list[Event] = []
         for key in list(islice(self._changed, most)):
             del self._changed[key]
-            events += self._events(key, self._groups[key])
+            try:
+                events += self._events(key, self._groups[key])
+            except Exception:
+                # A bug. One group must not stop the others: its last known state stays.
+                _log.exception("pod group %s/%s can't be read", *key)
         return events
 
     def _events(self, key: _Key, group: _Group) -> list[Event]:
         found = units(group.members.values(), group.past, group.shown)
-        before, group.shown = group.shown, {}
         there: list[Event] = []
+        shown: dict[WorkloadId, Unit] = {}
         for unit in found:
             if (seen := observe(self._kind, composed(unit, group.version))) is not None:
                 there.append(seen)
-                group.shown[seen.workload.id] = unit
+                shown[seen.workload.id] = unit
         gone: list[Event] = []
-        for workload in sorted(before.keys() - group.shown.keys()):
-            gone += self._outcome(before[workload], group)
+        for workload in sorted(group.shown.keys() - shown.keys()):
+            gone += self._outcome(group.shown[workload], group)
             gone.append(WorkloadGone(workload, str(group.version)))
-        group.past = {one: group.past[one] for one in group.shown if one in group.past}
+        group.shown = shown
+        group.past = {one: group.past[one] for one in shown if one in group.past}
         if not group.members:
             del self._groups[key]
         return [*gone, *there]

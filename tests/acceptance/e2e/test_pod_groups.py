@@ -102,7 +102,11 @@ async def test_a_group_in_a_full_queue_waits_as_one_and_explain_says_why(world: 
     assert "pod/gang-1 is a pod of podgroup/gang" in of_pod.err
     refused = await world.site.queuectl("hold", "podgroup/gang", "-n", world.namespace, *_config(world))
     assert refused.code != 0
-    assert "kubectl annotate pods" in refused.err
+    assert "kubectl delete pods" in refused.err
+    for verb, reason_code in (("hold", "OnHold"), ("release", "WaitingForQuota")):
+        made = await world.site.queuectl(verb, "pod/gang-1", "-n", world.namespace, *_config(world))
+        assert made.code == 0, made.err
+        await world.reason_is("gang", reason_code, "PodGroup")
     await world.delete("first", "Pod")
     await _run(world, "gang", 3)
     verified = await world.site.queuectl("verify", "--cluster", *_config(world))

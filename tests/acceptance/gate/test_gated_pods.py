@@ -564,6 +564,15 @@ async def test_a_pod_stays_in_its_group(site: Site, what: str, part: str) -> Non
     assert (made["labels"][GROUP], made["annotations"][SIZE]) == (name, "3")
 
 
+async def test_a_binding_takes_no_pod_into_another_group(site: Site) -> None:
+    await created(site, "bound-member", labels={GROUP: "bound"}, annotations={SIZE: "3"})
+    body = _binding("bound-member")
+    body["metadata"]["labels"][GROUP] = "other"
+    refusal = await _tried(site.tenant.request("POST", f"{PODS}/bound-member/binding", body))
+    assert "queuectl-group-bindings" in refusal
+    assert (await _get(site, "bound-member"))["metadata"]["labels"][GROUP] == "bound"
+
+
 async def test_a_pod_that_queues_by_itself_joins_no_group(site: Site) -> None:
     await created(site, "loner")
     body = {"metadata": {"labels": {GROUP: "g"}, "annotations": {SIZE: "1"}}}

@@ -20,7 +20,7 @@ from queuectl.kube.objects import read_units
 from queuectl.kube.reflectors import reflectors
 from queuectl.kube.session import JSON_PATCH, MERGE_PATCH, api_path
 from queuectl.kube.sources import sources
-from queuectl.ports.cluster import ClusterUnavailable, WriteDenied
+from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
 from tests.doubles.faults import Action, Fault
 from tests.integration.kube.sites import NAMESPACE, SITES, Site, effect
 from tests.job_kinds import JOB_KINDS
@@ -325,6 +325,20 @@ async def test_the_reflector_sends_a_group_as_one_workload_until_its_last_pod_is
         assert ends[-1] is WorkloadOutcome.SUCCEEDED
         assert ends.count(WorkloadOutcome.DELETED) == 0
         task.cancel()
+
+
+async def test_an_event_about_a_group_is_on_its_first_pod(site: Site) -> None:
+    ref = (await _group(site, "told", 2)).workload.ref
+    cluster = KubeCluster(site.session, KINDS)
+    await cluster.announce(Notice(ref, "Pending", "waits for quota"))
+    path = api_path("events.k8s.io", "v1", "events", NAMESPACE)
+    found = [one["regarding"] for one in (await site.session.get(path))["items"]]
+    assert {(one["kind"], one["uid"]) for one in found} == {("Pod", ref.uid)}
+    for number in range(2):
+        await site.session.delete(pods(f"told-{number}"))
+    await cluster.announce(Notice(ref, "Evicted", "is gone"))
+    kinds = {one["regarding"]["kind"] for one in (await site.session.get(path))["items"]}
+    assert kinds == {"Pod", "PodGroup"}
 
 
 async def test_a_user_holds_a_group_by_any_of_its_pods(site: Site) -> None:

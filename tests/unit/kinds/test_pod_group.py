@@ -324,6 +324,22 @@ def test_malformed_pods_raise_nothing(field: str, value: object) -> None:
     groups.take(16)
 
 
+def test_a_group_that_cannot_be_read_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = PodGroups(POD_GROUP)
+    groups.observe(pod("a", group="bad"))
+    groups.observe(pod("b", group="good"))
+
+    def broken(unit: Unit, version: int) -> Json:
+        if unit.first.name == "a":
+            raise AttributeError("a bug")
+        return composed(unit, version)
+
+    monkeypatch.setattr("queuectl.kube.pod_groups.composed", broken)
+    (event,) = groups.take(16)
+    assert isinstance(event, WorkloadObserved)
+    assert event.workload.ref.name == "good"
+
+
 def test_the_configuration_names_pods_and_has_groups_with_them() -> None:
     found = job_kinds(Settings.model_validate({"kinds": ["Pod"]}))
     assert not found.problems
