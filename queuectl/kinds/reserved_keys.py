@@ -26,6 +26,9 @@ BYPASS_ANNOTATION: Final = RESERVED + "bypass"
 REASON_OF_BYPASS: Final = "queuectl.dev/bypass"
 """On an object, written by a user that may bypass, in the request that starts it past the queue: why."""
 
+IDLE_EXEMPT: Final = "queuectl.dev/idle-exempt"
+"""On an object, written by a user that may exempt: why its devices are not judged."""
+
 AUTHOR_ANNOTATION: Final = RESERVED + "author"
 """On a policy object, written by the mutating policy whenever its spec changes: the user that wrote it."""
 

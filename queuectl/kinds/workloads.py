@@ -47,6 +47,7 @@ from queuectl.kinds.requests import RequestProblem, counted, not_charged, pod_re
 from queuectl.kinds.reserved_keys import (
     ADMISSION_ANNOTATION,
     BYPASS_ANNOTATION,
+    IDLE_EXEMPT,
     REASON_OF_BYPASS,
     RELEASE_ANNOTATION,
     STOPPED_ANNOTATION,
@@ -124,6 +125,7 @@ def observe(
             labels=tuple(_labels(labels)),
             hold=annotations.get(HOLD_ANNOTATION) == "true",
             hold_reason=_hold_reason(annotations),
+            idle_exempt=IDLE_EXEMPT in annotations,
             max_run_seconds=max_run,
             start=start,
             problem=problem,

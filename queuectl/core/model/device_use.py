@@ -23,7 +23,7 @@ class UseVerdict(StrEnum):
     UNKNOWN = "Unknown"
     """Samples are missing. It is never a reason for anything."""
     EXEMPT = "Exempt"
-    """Its WorkloadPriorityClass is not judged."""
+    """Its WorkloadPriorityClass is not judged, or it says so itself."""
 
 
 WASTEFUL: Final = frozenset({UseVerdict.IDLE, UseVerdict.HANG})

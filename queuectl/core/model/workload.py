@@ -153,6 +153,8 @@ class Workload:
     """The user holds it: it is ineligible (G2)."""
     hold_reason: str | None = None
     """Why, and by which user, as the user wrote it."""
+    idle_exempt: bool = False
+    """Its devices are not judged (B18)."""
     max_run_seconds: int | None = None
     """Longest run time in seconds over all attempts (L13); None: no limit."""
     start: StartConditions | None = None

@@ -369,6 +369,7 @@ async def test_the_binding_of_a_pod_to_a_node_changes_no_label_by_which_it_count
 RIGHTS: Final = (
     ("queuectl.dev", "workloads", "bypass"),
     ("queuectl.dev", "workloads", "force-release"),
+    ("queuectl.dev", "workloads", "exempt"),
     ("queuectl.dev", "localqueues", "create"),
     ("queuectl.dev", "clusterqueues", "update"),
     ("queuectl.dev", "workloadpriorityclasses", "create"),

@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 
 import pytest
 
+from queuectl.kinds.reserved_keys import IDLE_EXEMPT
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import JSON_PATCH
 from queuectl.sandbox.players.api import Client
@@ -211,6 +212,24 @@ async def test_a_user_with_the_right_releases_quota_by_force_in_its_own_name_onl
 
 def _marked(text: str | None) -> Json:
     return {"metadata": {"annotations": {RELEASE: text}}}
+
+
+async def test_who_may_exempt_writes_why_and_others_only_take_it_away(site: Site, kind: Kind) -> None:
+    await site.create(kind, "exempt-of-idle")
+    key = ("metadata", "annotations", IDLE_EXEMPT)
+
+    def patch(text: str | None) -> Json:
+        return nested(key, text)
+
+    refusal = await _refused(site.merge(site.tenant, kind, "exempt-of-idle", patch("it serves")))
+    assert "written by users that may exempt" in refusal
+    written = await site.merge(site.admin, kind, "exempt-of-idle", patch("it serves"))
+    assert look(written, key) == "it serves"
+    labelled = await site.merge(site.tenant, kind, "exempt-of-idle", {"metadata": {"labels": {"a": "b"}}})
+    assert look(labelled, key) == "it serves"
+    refusal = await _refused(site.merge(site.tenant, kind, "exempt-of-idle", patch("for ever")))
+    assert "written by users that may exempt" in refusal
+    await site.merge(site.tenant, kind, "exempt-of-idle", patch(None))
 
 
 async def test_the_right_to_all_verbs_in_one_namespace_is_no_right_to_bypass(site: Site, kind: Kind) -> None:

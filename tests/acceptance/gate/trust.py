@@ -56,6 +56,7 @@ CHANGES: Final[Mapping[str, Change]] = {
     "annotation `queuectl.dev/reserved-bypass`": _annotation(written.BYPASS_ANNOTATION, "admin"),
     "annotation `queuectl.dev/reserved-submitter`": _annotation(written.SUBMITTER_ANNOTATION, "admin"),
     "annotation `queuectl.dev/bypass`": _annotation(written.REASON_OF_BYPASS, "the demo is at noon"),
+    "annotation `queuectl.dev/idle-exempt`": _annotation(written.IDLE_EXEMPT, "it serves"),
     "annotation `queuectl.dev/hold`": _annotation("queuectl.dev/hold", "true"),
     "annotation `queuectl.dev/reason`": _annotation("queuectl.dev/reason", "hold by ada: later"),
     "annotation `queuectl.dev/min-parallelism`": _annotation("queuectl.dev/min-parallelism", "1"),

@@ -154,8 +154,9 @@ def test_of_the_roles_for_people_only_the_bypass_role_grants_bypass() -> None:
     assert viewer["metadata"]["labels"] == {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
     verbs = (*READ, "create", "update", "patch", "delete")
     release = ("queuectl.dev", "workloads", None, "force-release")
+    exempt = ("queuectl.dev", "workloads", None, "exempt")
     policy = {("queuectl.dev", kind, None, verb) for kind in kinds for verb in verbs}
-    assert rights(admin) == seen | policy | {release}
+    assert rights(admin) == seen | policy | {release, exempt}
     bypass = ("queuectl.dev", "workloads", None, "bypass")
     assert rights(one("ClusterRole", "queuectl-bypass")) == {bypass}
     others = [role for role in everything() if role["kind"] in ("ClusterRole", "Role")]

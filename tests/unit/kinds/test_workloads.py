@@ -142,6 +142,13 @@ def test_only_the_reason_of_a_hold_that_is_set_is_read(held: str, reason: object
     assert _seen(obj).workload.hold_reason == read
 
 
+def test_an_object_says_that_its_devices_are_not_judged() -> None:
+    obj = job()
+    assert not _seen(obj).workload.idle_exempt
+    obj["metadata"]["annotations"] = {"queuectl.dev/idle-exempt": "it serves"}
+    assert _seen(obj).workload.idle_exempt
+
+
 @pytest.mark.parametrize("value", ["TRUE", "yes", "", "false", None, True])
 def test_only_the_value_true_is_a_hold(value: object) -> None:
     obj = job()

@@ -128,7 +128,9 @@ class IdleDevices(Feature):
         if attempt is None or found is None or found.attempt != attempt.number or found.at > now:
             return use
         finding, at = found.finding, found.at
-        if found.until <= now:
+        if entry.workload is not None and entry.workload.idle_exempt:
+            finding = UseFinding(UseVerdict.EXEMPT, finding.devices)
+        elif found.until <= now:
             finding, at = _unknown(finding.devices), found.until
         if use is not None and (use.since > at or use.finding.says_as(finding)):
             return use

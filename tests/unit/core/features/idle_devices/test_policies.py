@@ -270,6 +270,22 @@ def test_a_policy_that_is_gone_takes_its_notice_along() -> None:
     assert after(world, 2000) == []
 
 
+def test_a_workload_that_is_exempt_is_not_judged() -> None:
+    world = running(HOLDS)
+    find(world, IDLE)
+    after(world, 600)
+    find(world, IDLE)
+    world.tell(observed(workload("a", gpus=4, idle_exempt=True), suspended=False, generation=2))
+    assert [type(one) for one in world.run()] == [Amend]
+    assert (use(world).finding, notice(world)) == (UseFinding(UseVerdict.EXEMPT, 4), None)
+    world.pass_time(3000)
+    assert find(world, IDLE) == []
+    assert use(world).wasted_at(world.now) == 4 * 600_000
+    world.tell(observed(workload("a", gpus=4), suspended=False, generation=2))
+    assert [type(one) for one in world.run()] == [Amend]
+    assert after(world, 599) == []
+
+
 def test_policies_are_listed_before_anything_is_decided_after_a_restart() -> None:
     world = running(HOLDS)
     find(world, IDLE)
