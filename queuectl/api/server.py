@@ -18,6 +18,7 @@ from queuectl.answers.state import Configure
 from queuectl.api import docs_page, openapi, requests
 from queuectl.api.answer_routes import AnswerRoutes
 from queuectl.api.authorization import Reviewer, given_token
+from queuectl.api.budget_routes import BudgetRoutes
 from queuectl.api.capacity_routes import CapacityRoutes
 from queuectl.api.change_routes import ChangeRoutes
 from queuectl.api.forecast_routes import ForecastRoutes
@@ -50,6 +51,7 @@ from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
 from queuectl.net import listener
 from queuectl.ports import SILENT_SECONDS
+from queuectl.ports.budgets import BudgetReadings
 from queuectl.ports.changes import Changes
 from queuectl.ports.idle import UseReadings
 from queuectl.ports.reader import Forecasts, Readings, WhatIfs
@@ -81,6 +83,7 @@ class RestParts(TypedDict, total=False):
     card_of: CardOf | None
     """Reads rates in a configuration."""
     device_use: UseReadings | None
+    budgets: BudgetReadings | None
     observer: RestObserver
 
 
@@ -149,6 +152,7 @@ def application(
         UsageRoutes(source),
         StatementRoutes(source, parts.get("statements"), parts.get("card_of")),
         IdleRoutes(source, parts.get("device_use")),
+        BudgetRoutes(source, parts.get("budgets")),
         PreemptionRoutes(source, workloads),
         WhatIfRoutes(source, workloads, parts["what_ifs"]),
         ForecastRoutes(source, workloads, parts.get("forecasts")),

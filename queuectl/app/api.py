@@ -30,6 +30,7 @@ from queuectl.kube.session import Session, cluster_id
 from queuectl.ledger.admin import schema
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import connection_pool
+from queuectl.ledger.read.budgets import LedgerBudgetReadings
 from queuectl.ledger.read.device_use import LedgerDeviceUseReadings
 from queuectl.ledger.read.queries import LedgerReadings, clusters
 from queuectl.ledger.read.statements import LedgerStatements
@@ -112,6 +113,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             statements=LedgerStatements(pool, cluster),
             card_of=rate_card,
             device_use=LedgerDeviceUseReadings(pool, cluster),
+            budgets=LedgerBudgetReadings(pool, cluster),
         )
 
 

@@ -43,6 +43,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "share": ("answers", "Show what a queue is guaranteed, uses, borrows and lends."),
         "statement": ("statement", "Show what months cost, close a month, correct a closed one."),
         "usage": ("usage", "Show who held how much over a time."),
+        "budget": ("budget", "Show what is left of GPU hours, and why."),
         "idle": ("idle", "Show which workloads leave their GPUs idle."),
         "stop": ("changing", "Stop a queue."),
         "resume": ("changing", "Let a stopped queue admit again."),

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.decisions import Plan
+from queuectl.core.features.budgets.balances import Balances
+from queuectl.core.model.budgets import Period
 from queuectl.core.model.workload import LedgerSnapshot
 from queuectl.ledger.admin.verify import verify
 from queuectl.ledger.pool import create_pool
+from queuectl.ledger.read.budgets import LedgerBudgetReadings
 from queuectl.ledger.write.postgres import PostgresLedger
 from tests.unit.core import actions
 from tests.unit.core.features.budgets.test_laws import with_budgets
@@ -38,6 +43,39 @@ def history(seed: int) -> list[Commit]:
     return commits
 
 
+async def balances(pool: AsyncEngine, cluster: str, now: datetime) -> Counter[tuple[str, str, Period]]:
+    """Return what REST has of the present periods, and check it against the rows that it has."""
+    readings, found = LedgerBudgetReadings(pool, cluster), Counter[tuple[str, str, Period]]()
+    use = await readings.budget_use(now)
+    for one in use:
+        found[one.budget, one.subject, one.period] += one.reserved + one.used
+    for name in {one.budget for one in use}:
+        rows = await readings.budget_rows(name, now, 10_000)
+        assert [one.sequence for one in rows] == sorted((one.sequence for one in rows), reverse=True)
+        assert all(one.ref is not None and one.ref.uid == one.entry.workload for one in rows)
+        of_rows = sum(one.entry.reserved + one.entry.used for one in rows)
+        assert of_rows == sum(
+            one.reserved + one.used for one in use if one.budget == name and one.namespace is not None
+        )
+    return +found
+
+
+def expected_balances(expected: LedgerSnapshot, now: datetime) -> Counter[tuple[str, str, Period]]:
+    found = Counter[tuple[str, str, Period]]()
+    for one in expected.budget_sums:
+        found[one.budget, one.subject, one.period] += one.used
+    for entry in expected.budget_entries:
+        found[entry.budget, entry.subject, entry.period] += entry.reserved + entry.used
+    running = Balances()
+    running.restore((), expected.budget_entries)
+    known = {key[:2]: key[2] for key in found if key[2].begins <= now < key[2].ends}
+    for charges in running.charges.values():
+        for place, charge in charges.items():
+            if charge.until is None and place in known:
+                found[(*place, known[place])] += charge.used(known[place], now)
+    return +Counter({key: one for key, one in found.items() if key[2].begins <= now < key[2].ends})
+
+
 async def test_postgres_has_the_balance_that_memory_has_after_each_plan(migrated: str) -> None:
     """In a database of its own: the time of these histories has no partitions."""
     pool, kinds = create_pool(migrated), Counter[str]()
@@ -52,6 +90,7 @@ async def test_postgres_has_the_balance_that_memory_has_after_each_plan(migrated
                 assert found.budget_sums == expected.budget_sums
                 for decision in plan.decisions:
                     kinds.update(one.kind.value for one in getattr(decision, "budget", ()))
+            assert await balances(pool, f"random-{seed}", plan.now) == expected_balances(expected, plan.now)
             findings = [one.code for one in await verify(migrated, f"random-{seed}")]
             assert set(findings) <= {"OverQuota", "DefaultPartition"}
         async with pool.connect() as connection:

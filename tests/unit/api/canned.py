@@ -44,6 +44,7 @@ from queuectl.ports.reader import (
     WorkloadStarts,
 )
 from tests.doubles import readers as answers
+from tests.unit.api.canned_budgets import CannedBudgets
 from tests.unit.api.canned_use import CannedDeviceUse
 from tests.unit.api.charges import CannedStatements
 
@@ -158,6 +159,7 @@ class CannedReadings:
         self.had: list[CapacitySum] = []
         self.statements = CannedStatements(self)
         self.device_use = CannedDeviceUse()
+        self.budgets = CannedBudgets()
         self._workloads: dict[WorkloadId, tuple[int, StoredWorkload]] = {}
         self._configs: dict[ConfigKey, tuple[int, str | None]] = {}
         self.batch = 0

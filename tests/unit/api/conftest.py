@@ -109,6 +109,7 @@ async def serve() -> AsyncIterator[Serve]:
             statements=readings.statements,
             card_of=rate_card,
             device_use=readings.device_use,
+            budgets=readings.budgets,
         )
         client = TestClient(TestServer(app))
         clients.append(client)

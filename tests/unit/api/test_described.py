@@ -72,6 +72,7 @@ def server() -> Iterator[str]:
                 statements=readings.statements,
                 card_of=rate_card,
                 device_use=readings.device_use,
+                budgets=readings.budgets,
             )
 
     with pytest.MonkeyPatch.context() as patch:
@@ -90,7 +91,7 @@ def operations(server: str) -> list[Operation]:
     load_all_checks()
     schema = schemathesis.openapi.from_url(f"{server}/openapi.json")
     found = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
-    assert len(found) == 43
+    assert len(found) == 46
     return found
 
 

@@ -16,7 +16,7 @@ from tests.unit.test_bounds_table import rows
 FILTERS = frozenset(
     {
         *("namespace", "queue", "name", "clusterqueue", "phase", "order", "reason", "submitter", "kind"),
-        *("sinceSeconds", "version", "verdict"),
+        *("sinceSeconds", "version", "verdict", "budget"),
     }
 )
 """Parameters that share the row of `labelSelector` in the table of bounds."""

@@ -53,6 +53,7 @@ def rest(readings: CannedReadings) -> Iterator[str]:
             statements=readings.statements,
             card_of=rate_card,
             device_use=readings.device_use,
+            budgets=readings.budgets,
         )
 
     with _running(work) as url:

@@ -1,0 +1,177 @@
+"""What is left of budgets, and why: schemas and the endpoint (docs/accounting.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from queuectl.api import schemas
+from queuectl.api.http import unavailable
+from queuectl.api.requests import ALL, WORKLOADS, Allowed, Endpoint, Parameter, Question
+from queuectl.api.schemas import Committed, Document
+from queuectl.api.view import AnswerSource, committed, now
+from queuectl.core.model.budgets import HOUR, Budget, Period
+from queuectl.core.model.usage_limits import SubjectKind
+from queuectl.ports.budgets import BudgetReadings, BudgetRow, BudgetUse
+
+BUDGETS: Final = "budgets"
+MOST_ROWS: Final = 1000
+"""Rows of one answer."""
+BUDGET: Final = Parameter(
+    "budget",
+    Annotated[str, Field(max_length=253)],
+    "Only this Budget, with its rows.",
+)
+
+
+class BudgetBalance(Document):
+    """What one subject has of a Budget in its present period."""
+
+    budget: str
+    subject: str = Field(description="The user, or the value of the account key. Empty: all together.")
+    target: str = Field(description="The object whose workloads count, as `ClusterQueue/gpu`.")
+    resource: str
+    mode: str
+    begins: datetime
+    ends: datetime
+    hours: float = Field(description="Of the spec, in base units times hours: GPU-hours, milli-cpu-hours.")
+    used: float = Field(description="By attempts that are over, and by those that run on a Metered budget.")
+    reserved: float = Field(description="By attempts that run on a Safe budget.")
+    left: float = Field(description="Below 0: a Metered budget is exceeded, or `hours` were lowered.")
+
+
+class BudgetChange(Document):
+    """A row of a budget, which a decision has added."""
+
+    sequence: int = Field(description="Of that decision.")
+    at: datetime
+    kind: str = Field(description="Reserve, Settle or Refund.")
+    subject: str
+    workload: str | None = Field(
+        description="As `namespace/kind/name`. Null: the caller may not list it, or it is not kept any more."
+    )
+    attempt: int
+    reserved: float = Field(description="Change of what is reserved, in base units times hours.")
+    used: float = Field(description="Change of what is used.")
+
+
+class BudgetReport(Committed):
+    """What is left of budgets."""
+
+    items: tuple[BudgetBalance, ...] = Field(
+        description="Of Budgets that the caller may get, and of subjects with workloads in namespaces "
+        "where it may list them."
+    )
+    rows: tuple[BudgetChange, ...] | None = Field(
+        description=f"Of the present period, the newest first, at most {MOST_ROWS}. Null: not asked for."
+    )
+
+
+class BudgetRoutes:
+    def __init__(self, source: AnswerSource, budgets: BudgetReadings | None) -> None:
+        """Without `budgets` every answer is a 503."""
+        self._source = source
+        self._budgets = budgets
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return (
+            Endpoint(
+                "/api/v1/budgets",
+                "What is left of budgets, and by which rows",
+                self.budgets,
+                BudgetReport,
+                (BUDGET,),
+            ),
+        )
+
+    async def budgets(self, question: Question) -> schemas.Committed:
+        if self._budgets is None:
+            raise unavailable("this server has no budgets")
+        sight, wanted = self._source.sight(), question.values.get("budget")
+        at = now(sight)
+        known = {
+            one.name: one
+            for one in sight.state.policies.values()
+            if isinstance(one, Budget) and wanted in (None, one.name)
+        }
+        found = await self._source.ask(self._budgets.budget_use(at))
+        rows = (
+            None
+            if wanted is None
+            else await self._source.ask(self._budgets.budget_rows(wanted, at, MOST_ROWS))
+        )
+        namespaces = {one.namespace for one in found} | {one.ref.namespace for one in rows or () if one.ref}
+        allowed = await question.caller.namespaces("list", WORKLOADS, {one for one in namespaces if one})
+        readable = await question.caller.names(BUDGETS, known)
+        items = await asyncio.to_thread(_items, known, found, at, allowed, readable)
+        return BudgetReport(
+            items=items,
+            rows=None if rows is None else tuple(_row(one, allowed) for one in rows if _of(one, items)),
+            **committed(sight),
+        )
+
+
+def _items(
+    known: Mapping[str, Budget], found: Iterable[BudgetUse], at: datetime, allowed: Allowed, readable: Allowed
+) -> tuple[BudgetBalance, ...]:
+    sums: dict[tuple[str, str], list[int]] = {}
+    visible: set[tuple[str, str]] = set()
+    periods = {name: budget.periods.at(at) for name, budget in known.items()}
+    for name, budget in known.items():
+        if budget.subject.kind not in (SubjectKind.EACH_USER, SubjectKind.EACH_ACCOUNT):
+            sums[name, budget.subject.name] = [0, 0]
+    for one in found:
+        if one.budget in known and one.resource == known[one.budget].resource:
+            if one.period == periods[one.budget]:
+                total = sums.setdefault((one.budget, one.subject), [0, 0])
+                total[0] += one.reserved
+                total[1] += one.used
+            if one.namespace is not None and _may(one.namespace, allowed):
+                visible.add((one.budget, one.subject))
+    return tuple(
+        _item(known[name], subject, period, *both)
+        for (name, subject), both in sorted(sums.items())
+        if (period := periods[name]) is not None and (_may(name, readable) or (name, subject) in visible)
+    )
+
+
+def _may(name: str, allowed: Allowed) -> bool:
+    return allowed is ALL or name in allowed
+
+
+def _item(budget: Budget, subject: str, period: Period, reserved: int, used: int) -> BudgetBalance:
+    return BudgetBalance(
+        budget=budget.name,
+        subject=subject,
+        target=str(budget.target),
+        resource=budget.resource,
+        mode=budget.mode,
+        begins=period.begins,
+        ends=period.ends,
+        hours=budget.amount / HOUR,
+        used=used / HOUR,
+        reserved=reserved / HOUR,
+        left=(budget.amount - reserved - used) / HOUR,
+    )
+
+
+def _of(row: BudgetRow, items: Iterable[BudgetBalance]) -> bool:
+    return any(row.entry.subject == one.subject for one in items)
+
+
+def _row(row: BudgetRow, allowed: Allowed) -> BudgetChange:
+    entry, ref = row.entry, row.ref
+    return BudgetChange(
+        sequence=row.sequence,
+        at=entry.at,
+        kind=entry.kind,
+        subject=entry.subject,
+        workload=str(ref) if ref is not None and _may(ref.namespace, allowed) else None,
+        attempt=entry.attempt,
+        reserved=entry.reserved / HOUR,
+        used=entry.used / HOUR,
+    )

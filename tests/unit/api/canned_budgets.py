@@ -1,0 +1,21 @@
+"""Rows of budgets of constructed values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from queuectl.ports.budgets import BudgetRow, BudgetUse
+
+
+class CannedBudgets:
+    """Implements BudgetReadings."""
+
+    def __init__(self) -> None:
+        self.use: list[BudgetUse] = []
+        self.rows: list[BudgetRow] = []
+
+    async def budget_use(self, at: datetime) -> list[BudgetUse]:
+        return list(self.use)
+
+    async def budget_rows(self, budget: str, at: datetime, most: int) -> list[BudgetRow]:
+        return [one for one in self.rows if one.entry.budget == budget][:most]
