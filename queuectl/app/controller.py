@@ -91,6 +91,8 @@ class ControllerParts:
     """Spreads requests in time."""
     statuses: QueueStatuses | None = None
     """Those of queues; None: they are not written."""
+    heard: set[str] = field(default_factory=set)
+    """Kinds of which a controller was heard: of `KubeCluster`."""
     nodes: bool = True
     """Nodes limit admissions. Not where it observes: pods do not tell to which workload they belong."""
     beside: tuple[Work, ...] = ()
@@ -145,13 +147,18 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
             lease = _lease(settings.controller.lease, ledger, kubeconfig, context, metrics)
         await kueue.check(settings, session)
         watching = settings.compatibility.kueue_labels
-        statuses = QueueStatuses()
+        statuses, heard = QueueStatuses(), set[str]()
         return ControllerParts(
             key=cluster,
             statuses=statuses,
+            heard=heard,
             ledger=PostgresLedger(pool, cluster, settings=settings.configuration()),
             cluster=KubeCluster(
-                session, kinds.registry, honoured=kueue.honoured(settings), statuses=statuses
+                session,
+                kinds.registry,
+                honoured=kueue.honoured(settings),
+                statuses=statuses,
+                heard=heard,
             ),
             receiver=lambda emit: emit,
             lease=lease,
@@ -266,7 +273,12 @@ async def lead_once(
     scheduling = settings.configuration()
     devices = scheduling.resources.device_classes
     watched = sources(
-        kinds.registry, kueue.honoured(settings), devices=devices, nodes=parts.nodes, statuses=parts.statuses
+        kinds.registry,
+        kueue.honoured(settings),
+        devices=devices,
+        nodes=parts.nodes,
+        statuses=parts.statuses,
+        heard=parts.heard,
     )
     core = Engine(frozenset(source.name for source in watched), scheduling)
     controller = Controller(

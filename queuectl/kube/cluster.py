@@ -67,7 +67,10 @@ class KubeCluster:
         now: Callable[[], datetime] | None = None,
         honoured: QueueLabels = OWN,
         statuses: QueueStatuses | None = None,
+        heard: set[str] | None = None,
     ) -> None:
+        """`heard`: kinds with a controller, as it has said of an object whether that is suspended; added here
+        and by `sources`."""
         self._session = session
         self._kinds = kinds
         self._liveness = Liveness(session, kinds)
@@ -75,8 +78,7 @@ class KubeCluster:
         self._now = now or session.server_time
         self._groups = GroupWrites(session, self._now)
         self._statuses = statuses or QueueStatuses()
-        self._heard: set[str] = set()
-        """Kinds with a controller: it has said of an object whether it is suspended."""
+        self._heard = set[str]() if heard is None else heard
         self._in_two: set[str] = set()
         """Kinds whose controller has refused scheduling fields in the patch that starts: Trainer 2.2.0."""
 

@@ -90,19 +90,21 @@ def sources(
     devices: Classes = (),
     nodes: bool = True,
     statuses: QueueStatuses | None = None,
+    heard: set[str] | None = None,
 ) -> tuple[Source[Event], ...]:
     """All sources of the core, policy first.
 
     `devices`: (DeviceClass, resource) pairs; if there are any, `nodes` are with their devices. `nodes`: with
-    nodes and their pods. `statuses`: those of queues, where they are written.
+    nodes and their pods. `statuses`: those of queues, where they are written. `heard`: of `KubeCluster`.
     """
+    spoken = set[str]() if heard is None else heard
     return (
         *(_policy(kind, statuses) for kind in POLICY_KINDS.values()),
         *(_context(kind) for kind in CONTEXT_KINDS.values() if nodes or kind.type is not Node),
         *_gate(GateWatch(kinds, honoured)),
         *((_pods(),) if nodes else ()),
         *(device_sources(devices) if nodes and devices else ()),
-        *(_groups(kind) if kind.composed_of else _jobs(kind, kinds, honoured) for kind in kinds),
+        *(_groups(kind) if kind.composed_of else _jobs(kind, kinds, honoured, spoken) for kind in kinds),
     )
 
 
@@ -161,8 +163,10 @@ def _pods() -> Source[Event]:
     )
 
 
-def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels) -> Source[Event]:
+def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels, heard: set[str]) -> Source[Event]:
     def seen(obj: Json, child: Json | None) -> Event | None:
+        if kind.name not in heard and kind.speaks(obj):
+            heard.add(kind.name)
         return observe(kind, obj, honoured, child, owners=kinds)
 
     row = child_row(kinds, kind)

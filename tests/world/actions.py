@@ -15,7 +15,7 @@ from tests.acceptance.e2e.site import GPU, cluster_queue
 from tests.world import objects
 from tests.world.faults import Fault
 from tests.world.replica import Replica
-from tests.world.schedule import TEAMS, Step
+from tests.world.schedule import OPERATORS, TEAMS, Step
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -38,6 +38,7 @@ class Actions:
             "unhold": self._unhold,
             "priority": self._priority,
             "resize": self._resize,
+            "annotate pods": self._annotate_pods,
             "move": self._move,
             "apply again": self._apply_again,
             "tenant starts": self._tenant_starts,
@@ -53,6 +54,8 @@ class Actions:
             "terminate": self._terminate,
             "pause": self._pause,
             "block loop": self._block,
+            "operators pause": self._operators_pause,
+            "operators slow": self._operators_slow,
             "requests": self._requests,
             "watches": self._watches,
             "expire": self._expire,
@@ -113,6 +116,15 @@ class Actions:
         limits = obj["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
         limits[GPU] = str(gpus)
         await self._world.tenant.request("PUT", path, obj)
+
+    async def _annotate_pods(self, namespace: str, name: str, value: int) -> None:
+        """An edit of the spec that requests nothing else."""
+        body = self.manifests.get((namespace, name))
+        if body is not None and body["kind"] == "Job":
+            template = {"metadata": {"annotations": {"note": str(value)}}}
+            await self._merge(
+                self._world.tenant, self._path(namespace, name), {"spec": {"template": template}}
+            )
 
     async def _move(self, namespace: str, name: str, queue: str) -> None:
         patch = {"metadata": {"labels": {QUEUE_LABEL: queue}}}
@@ -196,6 +208,18 @@ class Actions:
     async def _block(self, name: str, seconds: float) -> None:
         await self._pause(name, seconds, lease=False)
 
+    async def _operators_pause(self, seconds: float) -> None:
+        self._meets("operators pause")
+        self._world.operators.paused = True
+        await asyncio.sleep(seconds)
+        self._world.operators.paused = False
+
+    async def _operators_slow(self, seconds: float) -> None:
+        """Each of their requests arrives late."""
+        self._meets("operators slow")
+        until = self._world.loop.time() + seconds
+        self._world.network.faults.append(Fault("slow", OPERATORS, until))
+
     async def _requests(
         self, kind: str, client: str, seconds: float, rate: float, leases: bool = False
     ) -> None:
@@ -211,9 +235,12 @@ class Actions:
 
     async def _expire(self, collection: str) -> None:
         self._meets("expire")
+        world = self._world
         gone = StatusError(410, "The resourceVersion for the provided watch is too old.")
-        self._world.objects.forget()
-        self._world.objects.close_watches(collection, gone)
+        world.objects.forget()
+        if world.network.gone_by_status:  # the watches break off, and are begun again too late
+            world.network.faults += (Fault("cut", name, world.loop.time() + 0.5) for name in world.replicas)
+        world.objects.close_watches(collection, gone)
 
     async def _compact(self) -> None:
         self._meets("compact")
@@ -243,7 +270,9 @@ class Actions:
 
     async def _database_clock(self, seconds: float) -> None:
         self._meets("database clock")
-        self._world.jump += seconds
+        world = self._world
+        world.jump += seconds
+        world.most_jump = max(world.most_jump, world.jump)
 
     # --- after the schedule
 
@@ -254,6 +283,7 @@ class Actions:
         world.database.faults.clear()
         for replica in world.replicas.values():
             replica.resume()
+        world.operators.paused = False
         await self._define()
         for team in TEAMS:
             for thing in objects.queues(team):

@@ -17,7 +17,7 @@ from queuectl.core.model.workload import (
     LedgerSnapshot,
     WorkloadOutcome,
 )
-from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable
+from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, PlanFailed
 from queuectl.ports.reader import DecisionRow
 from tests.doubles.ledger import MemoryLedger
 from tests.world.crash_points import BEFORE, LANDED, LOST, STOPPED, Points
@@ -89,6 +89,9 @@ class Database:
         def arrive() -> None:
             if self.closed or kind == "serialization":
                 refuse("could not serialize access (SQLSTATE 40001)")
+                return
+            if kind == "statement fails" and what == "commit":
+                fail(answer, PlanFailed("injected: canceling statement due to statement timeout", "57014"))
                 return
             try:
                 work().send(None)

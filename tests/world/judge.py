@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from queuectl.core.decisions import Verdict
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import ConfigurationObserved, Event
-from queuectl.core.model.workload import AttemptState
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import AttemptState, EffectKey
 from queuectl.kinds import patches
 from queuectl.kinds.labels import MAX_RUN_LABEL
 from queuectl.kinds.workloads import finished
@@ -32,15 +35,18 @@ _AFTER_SILENCE: Final = 120.0
 watch is found, and than a page of a list is waited for."""
 _MAX_RUN: Final = 4
 _PROMPT: Final = (
-    ("p0", "team-a", 4, 4),
-    ("p1", "guests", 2, 3),
-    ("p2", "guests", 2, 3),
-    ("p3", "guests", 1, 1000),
+    ("p0", "team-a", "Job", 1, 8, 4),
+    ("p1", "guests", "Job", 2, 2, 3),
+    ("p2", "guests", "PyTorchJob", 2, 2, 3),
+    ("p3", "guests", "Job", 4, 2, 1000),
 )
-"""Jobs: name, namespace, pods of 2 GPUs, seconds. The first has all that its team owns and can borrow, the
-others, whose team owns nothing, wait for it; the last has a maximum run time."""
-_PROMPT_SECONDS: Final = 15.0
-"""They take 12."""
+"""Name, namespace, kind, pods, GPUs of each, seconds. The first has all that its team owns and can borrow.
+The next two, whose team owns nothing, wait for it. The last waits for both and has a maximum run time: then
+nothing happens but that time comes."""
+_PROMPT_SECONDS: Final = 17.0
+"""They take 13."""
+_AT_ONCE: Final = 2.0
+"""Seconds within which a controller without faults stores what it sees and what it has done."""
 _RESTS: Final = 600.0
 """Seconds in which it must come to rest after the faults: silent watches, backoffs and a Lease that ends add
 up to some 200, and what fits then runs for up to 30 each."""
@@ -225,21 +231,40 @@ class Judge:
         store, begun, made = world.memory.store, world.loop.time(), set()
         world.points.over = True
         # Where the database's clock was set back, its time stands still until it has caught up.
-        jobs = _PROMPT if world.jump >= 0 else _PROMPT[:-1]
-        for name, team, pods, seconds in jobs:
-            body = objects.workload(team, name, "Job", pods, 2, seconds, 0, "mid")
+        jobs = _PROMPT if world.jump == world.most_jump else _PROMPT[:-1]
+        for name, team, kind, pods, gpus, seconds in jobs:
+            body = objects.workload(team, name, kind, pods, gpus, seconds, 0, "mid")
             if seconds > _MAX_RUN:
                 body["metadata"]["labels"][MAX_RUN_LABEL] = str(_MAX_RUN)
             made.add((await world.tenant.create(objects.path_of(body), body))["metadata"]["uid"])
             if len(made) == 1:
                 await asyncio.sleep(1.0)
+        since: dict[EffectKey, float] = {}
         while store.effects or made - {str(stored.id) for _, stored in store.ended}:
             await asyncio.sleep(0.5)
-            if world.loop.time() - begun > _PROMPT_SECONDS:
+            now = world.loop.time()
+            since = {key: since.get(key, now) for key in store.effects}
+            if late := [key for key, begin in since.items() if now - begin > _AT_ONCE]:
+                self._violated(f"without faults, a write is not acknowledged in {_AT_ONCE:g} s: {late}")
+                return
+            if now - begun > _PROMPT_SECONDS:
                 left = [f"{one.ref.namespace}/{one.ref.name} {one.phase}" for one in store.workloads.values()]
                 self._violated(f"without faults, work does not end in {_PROMPT_SECONDS:g} s: {left}")
                 return
         world.say(f"without faults, work ended in {world.loop.time() - begun:.1f} s")
+        self._in_time(made)
+
+    def _in_time(self, made: set[str]) -> None:
+        """What had a maximum run time ended when it was over."""
+        times: dict[str, datetime] = {}
+        for row in self._world.memory.store.decisions:
+            if str(row.workload) in made and row.verdict == Verdict.ADMITTED:
+                times[str(row.workload)] = row.now
+            over = row.reason is not None and row.reason.code == Code.MAXIMUM_EXECUTION_TIME_EXCEEDED
+            if str(row.workload) in times and over:
+                ran = (row.now - times[str(row.workload)]).total_seconds()
+                if ran > _MAX_RUN + _AT_ONCE:
+                    self._violated(f"{row.ref} may run for {_MAX_RUN} s and was evicted after {ran:g} s")
 
     def _nothing_left(self) -> None:
         store = self._world.memory.store

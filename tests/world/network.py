@@ -28,7 +28,7 @@ from tests.world.schedule import DISCOVERY_FAULTS, REPLICAS, REQUEST_FAULTS, WAT
 _CODES: Final = {"conflict": 409, "forbidden": 403, "throttled": 429, "error": 500}
 _LEASES: Final = "leases"
 _LONGEST: Final = 40.0
-"""Seconds after which a request that hangs arrives."""
+"""Seconds after which a request that hangs or is late arrives."""
 
 
 @lru_cache(2_048)
@@ -64,6 +64,9 @@ class Network:
         self.sender: str | None = None
         """Whose request is being handled."""
         self.sent = 0
+        self.gone_by_status = self.random.random() < 0.5
+        """A watch from a version that has expired is refused with 410, not begun with an ERROR event: servers
+        do either."""
         self._thread = self.loop.thread("network")
 
     def fault(self, client: str, resource: str, kinds: tuple[str, ...]) -> str | None:
@@ -72,7 +75,8 @@ class Network:
         met = first_met(possible, client, self.loop.time(), self.random)
         if met is None:
             return None
-        self.on_fault(met.kind, resource)
+        if client in REPLICAS:
+            self.on_fault(met.kind, resource)
         return met.kind
 
     def close(self) -> None:
@@ -86,7 +90,7 @@ class Network:
         answer: asyncio.Future[ServerResponse] = self.loop.create_future()
         kinds: tuple[str, ...] = REQUEST_FAULTS
         if watch:
-            kinds = ("forbidden", "throttled", "error", "slow", "hang", "away")
+            kinds = ("forbidden", "throttled", "error", "slow", "hang", "late", "away")
         elif resource == "discovery":
             kinds = (*REQUEST_FAULTS, *DISCOVERY_FAULTS)
         kind = self.fault(client, resource, kinds)
@@ -101,8 +105,10 @@ class Network:
             return answer
         if kind == "slow":
             there, back = uniform(0.0, 6.0), uniform(0.0, 6.0)
-        elif kind == "hang":
+        elif kind in ("hang", "late"):
             there = uniform(0.0, _LONGEST)
+        if kind == "late":  # its connection breaks, and it is still in the server's queue
+            self._later(back, lambda: fail(answer, Unavailable("connection reset by peer")), context)
 
         def arrive() -> None:
             if self.closed:
@@ -113,7 +119,7 @@ class Network:
                 self.points.kill(client)
             elif kind == "lost" or crash == LOST:
                 self._later(back, lambda: fail(answer, Unavailable("connection reset by peer")), context)
-            elif kind != "hang":
+            elif kind not in ("hang", "late"):
                 self._later(back, lambda: answer_with(answer, response), context)
 
         self._later(there, arrive, context)
@@ -133,6 +139,10 @@ class Network:
         self.loop.call_later(seconds, call, context=context)  # type: ignore[arg-type]
 
     def _refused(self, kind: str | None, request: Request) -> ServerResponse | None:
+        if self.gone_by_status and request.query.get("watch") and kind is None:
+            version = request.query.get("resourceVersion", "")
+            if version.isdecimal() and 0 < int(version) < self.api.store.floor:
+                return StatusError(410, f"too old resource version: {version}").response()
         if kind == "discovery misses" or (kind == "conflict" and request.method in ("PUT", "PATCH")):
             code = 404 if kind == "discovery misses" else 409
             return StatusError(code, f"injected: {kind}").response()

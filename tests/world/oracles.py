@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from queuectl.core.decisions import Verdict
+from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import AttemptState, WorkloadId
+from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.ledger.history.replay import Replay
 from queuectl.ports.reader import DecisionRow
 from queuectl.sandbox.kubernetes.store import ObjectStore, Stored
@@ -19,6 +21,7 @@ from tests.acceptance.e2e.site import GPU
 from tests.doubles.ledger import MemoryStore
 from tests.job_kinds import JOB_KINDS
 from tests.world.objects import gpus_of
+from tests.world.schedule import REPLICAS
 
 WORKLOADS: Final = {"jobs.batch": "Job", "pytorchjobs.kubeflow.org": "PyTorchJob"}
 PODS: Final = "pods"
@@ -47,9 +50,14 @@ class Safety:
         self._objects = objects
         self._say = say
         self._evicted: set[tuple[str, int]] = set()
+        self._edited: set[str] = set()
+        """UIDs of workloads that others than the controllers have started, stopped or given reserved
+        annotations."""
         self._closed: set[tuple[str, int]] = set()
         self._before: dict[str, Object] = {}
         """Objects of workloads and pods as last seen, by UID."""
+        self._heard: dict[str, int] = {}
+        """The epoch in which the controller of a kind last said whether an object is suspended."""
         self._pods: defaultdict[str, dict[str, int]] = defaultdict(dict)
         """GPUs of live pods by the UID of their workload and their own."""
 
@@ -72,6 +80,14 @@ class Safety:
             self._before.pop(uid, None)
             return
         self._before[uid] = obj
+        if kind.speaks(obj):
+            self._heard[kind.name] = self._ledger.epoch
+        if (
+            before is not None
+            and not sender.startswith(REPLICAS)
+            and _marks(kind, before) != _marks(kind, obj)
+        ):
+            self._edited.add(uid)
         was, now = before is None or kind.suspended(before), kind.suspended(obj)
         if was and not now:
             self._started(uid, obj, sender)
@@ -91,6 +107,13 @@ class Safety:
         if open_attempt is None or open_attempt.number != number:
             is_open = None if open_attempt is None else open_attempt.number
             self.violated(f"{name} runs by attempt {number}, and the ledger has {is_open} open")
+        elif stored is not None and (queue := _queue(obj)) != stored.queue:
+            self.violated(f"{name} was started in {queue}, and was admitted in {stored.queue}")
+        elif obj["kind"] == "Job":
+            lines = self._ledger.holds[WorkloadId(uid), number]
+            held = sum(line.count * line.amount for line in lines if line.resource == GPU)
+            if (asked := obj["spec"]["parallelism"] * gpus_of(obj["spec"]["template"])) > held:
+                self.violated(f"{name} was started with {asked} GPUs, and holds {held}")
 
     def _stopped(self, uid: str, before: Object) -> None:
         number = attempt_on(before)
@@ -106,8 +129,21 @@ class Safety:
         new = uid not in self._pods[owner]
         self._pods[owner][uid] = gpus_of(pod)
         stored = self._ledger.workloads.get(WorkloadId(owner))
-        if new and (stored is None or stored.attempt is None) and owner in self._before:
+        made = self._before.get(owner)
+        if (
+            new
+            and (stored is None or stored.attempt is None)
+            and made is not None
+            and self._hears(made["kind"])
+        ):
             self.violated(f"pod {pod['metadata']['name']} was made, and its workload holds no quota")
+
+    def _hears(self, name: str) -> bool:
+        """Whether the leader has heard of a controller of this kind: else it waits for none."""
+        kind = JOB_KINDS[name]
+        return self._heard.get(name) == self._ledger.epoch or any(
+            kind.speaks(obj) for obj in self._before.values() if obj["kind"] == name
+        )
 
     # --- the ledger
 
@@ -131,6 +167,10 @@ class Safety:
         key = (str(row.workload), row.attempt)
         if row.verdict == Verdict.EVICTED:
             self._evicted.add(key)
+            if row.reason is not None and row.reason.code == Code.BYPASS and key[0] not in self._edited:
+                self.violated(
+                    f"{row.ref} was evicted for {Code.BYPASS}, and nobody else had started or stopped it"
+                )
         elif row.verdict in (Verdict.RELEASED, Verdict.RETIRED):
             self._closed.add(key)
             if self._pods.get(key[0]) and row.payload.get("forced") is None:
@@ -183,9 +223,11 @@ def quotas(ledger: MemoryStore) -> tuple[Mapping[str, int], Mapping[str, str]]:
     return nominal, cohorts
 
 
-def phases(ledger: MemoryStore, objects: ObjectStore) -> Iterable[str]:
-    """The phase of the life of each workload: what a fault may meet."""
+def phases(ledger: MemoryStore, objects: ObjectStore, of: tuple[str, str] | None = None) -> Iterable[str]:
+    """The phase of the life of each workload, or of one by its namespace and name: what a fault may meet."""
     for stored in ledger.workloads.values():
+        if of is not None and of != (stored.ref.namespace, stored.ref.name):
+            continue
         attempt = stored.attempt
         place = objects.uids.get(str(stored.id))
         obj = objects.collection(place[0])[place[1]].read() if place else None
@@ -202,6 +244,17 @@ def phases(ledger: MemoryStore, objects: ObjectStore) -> Iterable[str]:
                 "replicaStatuses"
             )
             yield "running" if active else "started"
+
+
+def _marks(kind: Any, obj: Object) -> object:
+    annotations: Mapping[str, str] = obj["metadata"].get("annotations") or {}
+    reserved = {key: text for key, text in annotations.items() if key.startswith("queuectl.dev/reserved-")}
+    return kind.suspended(obj), reserved
+
+
+def _queue(obj: Object) -> str | None:
+    labels: Mapping[str, str] = obj["metadata"].get("labels") or {}
+    return labels.get(QUEUE_LABEL)
 
 
 def _named(obj: Object) -> str:

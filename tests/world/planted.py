@@ -2,6 +2,11 @@
 
 Each edits one function while schedules are played: `old` is replaced by `new` in its source. A bug whose text
 is not found any more is an error.
+
+Not here, as a second rule holds where the first is left out: that a start tests its queue (the gate refuses it),
+that an effect does not replace one of unknown outcome (a start tests the record of a stop), that a start tests
+the record of a stop (a start of unknown outcome is sent again, which raises the generation), and that released
+quota is noted for the next plan (the plan that releases it nominates again).
 """
 
 # ruff: noqa: E501 (a table with a bug on each line)
@@ -88,7 +93,7 @@ BUGS: Final = (
         _COMMITS + "commit",
         "self._acknowledged = done + self._acknowledged",
         "pass",
-        needs=("database",),
+        needs=("submit", "statement fails when admitted"),
     ),
     PlantedBug(
         "acknowledgements wait for the next decision",
@@ -101,7 +106,7 @@ BUGS: Final = (
         _LOOP + "_drain",
         "Result.DONE | Result.GONE",
         "Result.DONE | Result.GONE | Result.REFUSED",
-        needs=("slow", "resize", "submit"),
+        needs=("slow", "submit", "annotate pods when admitted", "kill after 9"),
     ),
     PlantedBug(
         "a restart forgets evictions",
@@ -128,9 +133,9 @@ BUGS: Final = (
     PlantedBug("nothing wakes the loop when time comes", _LOOP + "_ring", "self._wake.set()", "pass"),
     PlantedBug(
         "inadmissible workloads are not nominated when quota returns",
-        "queuectl.core.queues.inadmissible:Requeuer.free",
-        "self._freed.setdefault(node, set()).update(cells)",
-        "pass",
+        "queuectl.core.queues.inadmissible:helped_by",
+        "for queue in queues:",
+        "for queue in ():",
     ),
     PlantedBug(
         "inadmissible workloads are not nominated when a queue changes",
@@ -154,25 +159,25 @@ BUGS: Final = (
         needs=("forbidden",),
     ),
     PlantedBug(
-        "an effect replaces one of unknown outcome",
-        _LANES + "add_effects",
-        "if lane.busy or doubtful",
-        "if lane.busy",
-        needs=("hang", "submit", "hold"),
+        "a controller of a kind that is slow counts as gone",
+        _CLUSTER + "anything_alive",
+        "SILENT_COUNTS if kind.name in self._heard else UNHEARD_COUNTS",
+        "UNHEARD_COUNTS",
+        needs=("submit", "operators slow when started", "hold when started"),
     ),
     PlantedBug(
         "a start without an answer counts as done",
         _CLUSTER + "_doubted",
         "if self._started(kind, effect, obj):",
         "if True:",
-        needs=("away", "submit"),
+        needs=("away", "submit", "submit", "submit"),
     ),
     PlantedBug(
         "a start without an answer counts as refused",
         _CLUSTER + "_doubted",
         "raise _again(doubt) from doubt",
         "return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.workload.id)",
-        needs=("away", "submit"),
+        needs=("away", "submit", "submit", "submit"),
     ),
     PlantedBug(
         "a refused start counts as done",
@@ -186,7 +191,7 @@ BUGS: Final = (
         _CLUSTER + "stop",
         "if write is None:",
         "if write is None or doubt is not None:",
-        needs=("away",),
+        needs=("submit", "hold when running", "away when evicting"),
     ),
     PlantedBug(
         "a conflict ends a stop",
@@ -196,7 +201,11 @@ BUGS: Final = (
         needs=("conflict",),
     ),
     PlantedBug(
-        "a start does not test the queue", "queuectl.kinds.patches:start", "*_test_queue(workload),", ""
+        "a start does not test the generation",
+        "queuectl.kinds.patches:start",
+        "_test_version(seen),",
+        "",
+        needs=("slow", "submit", "resize when admitted"),
     ),
     # --- quota and pods
     PlantedBug(
@@ -210,6 +219,7 @@ BUGS: Final = (
         "queuectl.kube.liveness:_may",
         "return not silent",
         "return False and not silent",
+        needs=("submit", "operators slow when started", "hold when started"),
     ),
     PlantedBug(
         "pods are not counted of what is gone",
@@ -223,11 +233,11 @@ BUGS: Final = (
         _REFLECTOR + "run",
         "except Gone as error:\n            self._version = None\n",
         "except Gone as error:\n            pass\n",
-        needs=("expire", "submit"),
+        needs=("jobs.batch", "submit"),
     ),
     PlantedBug(
         "a list does not find out what is gone", _REFLECTOR + "_list", "if key not in found]", "if False]",
-        needs=("silent", "delete", "expire"),
+        needs=("submit", "silent when running", "priority", "delete", "jobs.batch"),
     ),
     PlantedBug(
         "a silent watch is waited for",
@@ -296,6 +306,7 @@ BUGS: Final = (
         "queuectl.controller.reports:Statuses.changed",
         "self._late[report.name] = report",
         "self._late.setdefault(report.name, report)",
+        needs=("error", "submit", "submit"),
     ),
 )
 

@@ -149,12 +149,13 @@ class Replica:
                 apart=self._on_its_thread(self._apart),
             ),
         )
-        statuses = QueueStatuses()
+        statuses, heard = QueueStatuses(), set[str]()
         parts = ControllerParts(
             key=cluster,
             statuses=statuses,
+            heard=heard,
             ledger=ledger,
-            cluster=KubeCluster(session, KINDS.registry, statuses=statuses),
+            cluster=KubeCluster(session, KINDS.registry, statuses=statuses, heard=heard),
             receiver=lambda emit: emit,
             lease=lease,
             holder=holder,

@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, NamedTuple
 
-REQUEST_FAULTS: Final = ("conflict", "forbidden", "throttled", "error", "lost", "slow", "hang", "away")
+REQUEST_FAULTS: Final = (
+    *("conflict", "forbidden", "throttled", "error", "lost", "slow", "hang", "late", "away"),
+)
 WATCH_FAULTS: Final = ("lag", "silent", "cut")
 DISCOVERY_FAULTS: Final = ("discovery fails", "discovery misses")
-DATABASE_FAULTS: Final = ("database away", "commit lost", "serialization", "connection lost", "commit late")
+DATABASE_FAULTS: Final = (
+    *("database away", "commit lost", "serialization", "connection lost", "commit late"),
+    "statement fails",
+)
 PLAIN_FAULTS: Final = (
-    *("kill", "terminate", "pause", "block loop"),
+    *("kill", "terminate", "pause", "block loop", "operators pause", "operators slow"),
     *("expire", "compact", "definition gone", "database clock"),
 )
 """Each is a verb."""
@@ -27,9 +32,13 @@ PHASES: Final = ("pending", "admitted", "started", "running", "evicting", "gone"
 TEAMS: Final = {"team-a": 4, "team-b": 4, "guests": 0}
 """GPUs of the queue of each namespace; their cohort lends them to all."""
 REPLICAS: Final = ("one", "two")
+OPERATORS: Final = "operators"
+"""Of kinds, kube-scheduler and kubelets: one process."""
 SECONDS: Final = 60.0
 """Of virtual time in which steps happen."""
 _AIMED: Final = 6
+_AIMED_WORKLOAD: Final = ("Job", 1, 1, 1000, 12, "high")
+"""It starts, and is there for long."""
 _GROUPS, _NEAR = 6, 3.0
 """How often a schedule has the steps that it is to have, and within how many seconds."""
 _NAMES: Final = 6
@@ -43,13 +52,15 @@ class Step(NamedTuple):
     args: tuple[Any, ...]
     when: str = ""
     """The phase in which a workload must be: the step waits for it, until the faults end."""
+    of: tuple[str, str] | None = None
+    """Namespace and name of that workload; None: any."""
 
     @property
     def is_fault(self) -> bool:
         return self.verb in _FAULTS
 
     def __str__(self) -> str:
-        when = self.when and f" when one is {self.when}"
+        when = self.when and f" when {'/'.join(self.of) if self.of else 'one'} is {self.when}"
         return f"{self.at:6.1f} s  {self.verb} {' '.join(map(str, self.args))}".rstrip() + when
 
 
@@ -68,8 +79,9 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     """The schedule of a seed: 14 to 26 steps of tenants and admins, none or up to 8 faults of one theme, and
     with them faults that wait for a workload in a certain phase.
 
-    `needs`: verbs or arguments of steps, of a fault also with a phase: `kill when admitted`. Beside the
-    others there are six groups of steps that have one of each, within few seconds.
+    `needs`: verbs or arguments of steps, also with a phase, or with the seconds after which: `kill when
+    admitted`, `kill after 9`. Beside the others there are six groups of steps that have one of each in this
+    order, else within few seconds, and concern one workload.
     """
     random = Random(f"schedule {seed}")
     steps = [_step(random, _ACTIONS) for _ in range(random.randint(14, 26))]
@@ -79,8 +91,9 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
         steps += [_step(random, faults) for _ in range(number)]
         for cell in range(_AIMED * seed, _AIMED * (seed + 1)):
             steps += _aimed(random, *_AIMS[cell % len(_AIMS)])
-    for _ in range(_GROUPS if needs else 0):
-        steps += _together(random, needs)
+    for group in range(_GROUPS if needs else 0):
+        last = group % 3 == 0
+        steps += _together(random, needs, random.uniform(SECONDS - 15.0 if last else 0.0, SECONDS))
     steps.sort(key=lambda step: step.at)
     return Schedule(seed, tuple(steps), tuple(range(len(steps))))
 
@@ -88,14 +101,31 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
 Make = Callable[[Random], tuple[Any, ...]]
 
 
-def _together(random: Random, needs: Sequence[str]) -> Iterator[Step]:
-    begin = random.uniform(0.0, SECONDS)
-    for need, _, phase in (need.partition(" when ") for need in needs):
+def _together(random: Random, needs: Sequence[str], begin: float) -> Iterator[Step]:
+    name = _name(random)
+    times = sorted(random.uniform(0.0, _NEAR) for _ in needs)
+    submitted = 0
+    for seconds, (need, _, phase) in zip(times, (need.partition(" when ") for need in needs), strict=True):
+        need, _, later = need.partition(" after ")
         while True:
             step = _step(random, _ACTIONS | _FAULTS)
             if step.verb == need or need in step.args:
                 break
-        yield step._replace(at=round(begin + random.uniform(0.0, _NEAR), 1), when=phase)
+        args = step.args
+        if args[:2] and args[0] in TEAMS and str(args[1]).startswith("w"):
+            again = step.verb == "submit" and submitted
+            submitted += step.verb == "submit"
+            args = (name[0], f"{name[1]}-{submitted}" if again else name[1], *args[2:])
+            if step.verb == "submit" and any(" when " in need for need in needs):
+                args = (*args[:2], *_AIMED_WORKLOAD)
+        elif args and args[0] in ("leader", *REPLICAS):
+            args = ("leader", *args[1:])
+        elif step.verb in _WINDOWS:  # of all replicas, and of most requests
+            args = (args[0], "", args[2], max(0.5, args[3]), *args[4:])
+        of = name if phase else None
+        if later:
+            seconds += random.uniform(0.5, 1.5) * float(later)
+        yield step._replace(at=round(begin + seconds, 1), args=args, when=phase, of=of)
 
 
 def _step(random: Random, table: dict[str, tuple[int, Make]]) -> Step:
@@ -130,6 +160,7 @@ _ACTIONS: Final[dict[str, tuple[int, Make]]] = {
     "unhold": (2, _name),
     "priority": (1, lambda r: (*_name(r), r.choice(("low", "mid", "high")))),
     "resize": (2, lambda r: (*_name(r), r.choice((1, 2, 3)))),
+    "annotate pods": (1, lambda r: (*_name(r), r.randrange(1_000))),
     "move": (2, lambda r: (*_name(r), r.choice(("main", "other")))),
     "apply again": (2, _name),
     "tenant starts": (1, _name),
@@ -162,6 +193,8 @@ _FAULTS: Final[dict[str, tuple[int, Make]]] = {
     "terminate": (2, _replica),
     "pause": (3, lambda r: (*_replica(r), r.choice((3.0, 12.0, 40.0)))),
     "block loop": (1, lambda r: (*_replica(r), r.choice((5.0, 15.0)))),
+    "operators pause": (2, lambda r: (r.choice((2.0, 8.0, 20.0)),)),
+    "operators slow": (2, lambda r: (r.choice((5.0, 15.0, 30.0)),)),
     "requests": (5, lambda r: (*_window(REQUEST_FAULTS, 30.0)(r), r.random() < 0.3)),
     "watches": (4, _window(WATCH_FAULTS, 60.0)),
     "expire": (
@@ -194,7 +227,7 @@ def _aimed(random: Random, kind: str, phase: str) -> Iterator[Step]:
     """A fault of this kind that begins when a workload is in this phase, and what it needs to be met then."""
     at = round(random.uniform(0.0, SECONDS - 20.0), 1)
     name = _name(random)
-    yield Step(at, "submit", (*name, "Job", 1, 1, 1000, 12, "high"))
+    yield Step(at, "submit", (*name, *_AIMED_WORKLOAD))
     if phase in ("evicting", "gone"):
         yield Step(at + 6.0, "hold" if phase == "evicting" else "delete", name)
     window = ("", round(random.uniform(5.0, 15.0), 1), 1.0)
@@ -210,7 +243,7 @@ def _aimed(random: Random, kind: str, phase: str) -> Iterator[Step]:
 
 
 _THEMES: Final[tuple[tuple[str, ...], ...]] = (
-    ("kill", "terminate", "pause", "block loop", "database"),
+    ("kill", "terminate", "pause", "block loop", "operators pause", "operators slow", "database"),
     ("requests", "requests", "discovery", "kill"),
     ("watches", "expire", "compact", "discovery", "definition gone"),
     ("database", "database clock", "kill", "pause"),

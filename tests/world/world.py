@@ -25,6 +25,7 @@ from queuectl.sandbox.kubernetes.identities import Identities
 from queuectl.sandbox.kubernetes.store import ObjectStore, Stored
 from queuectl.sandbox.kubernetes.wire import Json
 from queuectl.sandbox.players import play
+from tests.doubles import controller_state
 from tests.doubles.ledger import MemoryLedger
 from tests.world import objects
 from tests.world.actions import Actions
@@ -36,7 +37,7 @@ from tests.world.loop import Stuck, virtual_loop
 from tests.world.network import Network, WorldTransport
 from tests.world.oracles import Safety, phases
 from tests.world.replica import KINDS, Replica
-from tests.world.schedule import REPLICAS, SECONDS, Schedule, Step
+from tests.world.schedule import OPERATORS, REPLICAS, SECONDS, Schedule, Step
 
 T0: Final = datetime(2026, 11, 21, 10, tzinfo=UTC)
 _STARTS_AGAIN: Final = (1.0, 5.0)
@@ -124,6 +125,8 @@ class World:
         self.digest = hashlib.sha256()
         self.jump = 0.0
         """Seconds by which the database's clock differs."""
+        self.most_jump = 0.0
+        """The most of it so far."""
         self.last_write = 0.0
         self.objects = RecordedStore(seed=str(seed), history=2_000)
         identities = Identities(None)
@@ -142,6 +145,7 @@ class World:
         self._tokens = identities.tokens
         self._random = Random(f"world {seed}")
         self._judging = self.loop.thread("world")
+        self.operators = self.loop.thread(OPERATORS)
         self._closing = self._healed = False
         self._waiting: list[asyncio.Future[None]] = []
         self.replicas = {
@@ -183,6 +187,14 @@ class World:
         if collection not in _UNSEEN:
             self._written()
         self.safety.stored(collection, stored, self.network.sender, gone=gone)
+        self._awake()
+
+    def _awake(self) -> None:
+        """No event waits for a loop that waits for events."""
+        for replica in self.replicas.values():
+            controller = replica.controller
+            if controller is not None and controller_state.is_asleep(controller):
+                self.safety.violated(f"events do not wake replica {replica.name}")
 
     def _committed(self, rows: Any) -> None:
         if self._closing:
@@ -205,18 +217,18 @@ class World:
             answer_with(waiter, None)
         self._waiting.clear()
 
-    async def _reached(self, phase: str) -> bool:
-        """Wait for a workload in this phase. Returns False if the faults end before."""
+    async def _reached(self, phase: str, of: tuple[str, str] | None) -> bool:
+        """Wait for the workload, or for any, in this phase. Returns False if the faults end before."""
         while not self._healed:
-            if phase in phases(self.memory.store, self.objects):
+            if phase in phases(self.memory.store, self.objects, of):
                 return True
             self._waiting.append(self.loop.create_future())
             await self._waiting[-1]
         return False
 
     def met_by(self, kind: str, _: str) -> None:
-        """A fault concerns a request, or a process."""
-        if kind in ("silent", "hang"):
+        """A fault concerns a request of a controller, or a process."""
+        if kind in ("silent", "hang", "late"):
             self.silent_since = self.loop.time()
         if self._met_at.get(kind) == self.last_write:
             return
@@ -224,8 +236,9 @@ class World:
         for phase in phases(self.memory.store, self.objects):
             self.met.add((kind, phase))
 
-    def session(self, identity: str) -> Session:
-        return Session(WorldTransport(self.network, identity), Bearer(self._tokens[identity]))
+    def session(self, identity: str, client: str | None = None) -> Session:
+        """`client`: the name of its process, if that is another."""
+        return Session(WorldTransport(self.network, client or identity), Bearer(self._tokens[identity]))
 
     # --- processes
 
@@ -280,7 +293,8 @@ class World:
         return self.loop.spawn(self.loop.thread(name), work, name)
 
     async def _play(self) -> None:
-        self._spawn("players", play(self.session("admin"), self, controller_manager=True))
+        players = play(self.session("admin", OPERATORS), self, controller_manager=True)
+        self.loop.spawn(self.operators, players, OPERATORS)
         for replica in self.replicas.values():
             replica.start()
         await asyncio.sleep(4.0)
@@ -296,7 +310,7 @@ class World:
         await Judge(self).judge(actions)
 
     async def _step(self, actions: Actions, step: Step) -> None:
-        if step.when and not await self._reached(step.when):
+        if step.when and not await self._reached(step.when, step.of):
             return
         self.say(str(step)[9:].strip())
         try:

@@ -17,6 +17,7 @@ from queuectl.core.model.workload import Verb
 from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kube.cluster import SILENT_COUNTS, UNHEARD_COUNTS, KubeCluster
 from queuectl.kube.session import JSON_PATCH
+from queuectl.kube.sources import sources
 from queuectl.ports.cluster import ClusterUnavailable
 from tests.integration.kube.holding import holding
 from tests.integration.kube.sites import SITES, Site, effect, jobs
@@ -245,3 +246,19 @@ async def test_a_kind_without_a_controller_is_waited_for_some_seconds_only(site:
     await _says(site, "other", True)
     await cluster.start(effect(await _get(site, "other")))
     assert await cluster.anything_alive(ref, counts=UNHEARD_COUNTS), "it has a controller"
+
+
+async def test_a_new_leader_hears_of_the_controller_of_a_kind_by_what_it_lists(site: Site) -> None:
+    heard: set[str] = set()
+    cluster = KubeCluster(site.session, JOB_KINDS, heard=heard)
+    (source,) = (one for one in sources(JOB_KINDS, heard=heard) if one.name == "Job")
+    await site.job("listed")
+    ref = effect(seen := await _get(site, "listed")).workload.ref
+    await cluster.start(effect(seen))
+    await cluster.stop(effect(await _get(site, "listed"), verb=Verb.STOP))
+    source.seen(await _get(site, "listed"))
+    assert not await cluster.anything_alive(ref, counts=UNHEARD_COUNTS)
+
+    await site.job("spoken")
+    source.seen(await _says(site, "spoken", True))
+    assert await cluster.anything_alive(ref, counts=UNHEARD_COUNTS)
