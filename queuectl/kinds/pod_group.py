@@ -11,7 +11,8 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -168,7 +169,7 @@ class Unit:
     """By podset, how many have succeeded, with those that are gone."""
     failed: bool = False
     beside: bool = False
-    """Another workload of the group runs."""
+    """Another workload of the group has its places."""
 
     @property
     def first(self) -> Member:
@@ -224,10 +225,11 @@ class Unit:
                 f"the pods of the group have {len(shapes)} different specs, at most {MAX_SHAPES} are queued"
             )
             raise BadField("spec", problem)
-        there = f"{len(self.held)} of {size} pods of the group exist ({_listed(self.held)})"
         if self.beside:
-            raise NotYet(f"a workload of the group runs with all its pods: {_listed(self.held)} not started")
+            places = f"another workload of the group has its {size} places until it has ended"
+            raise NotYet(f"{places}: {_listed(self.held)} wait")
         if len(self.held) < size:
+            there = f"{len(self.held)} of {size} pods of the group exist ({_listed(self.held)})"
             raise NotYet(f"{there}: {size - len(self.held)} are missing")
 
 
@@ -384,8 +386,19 @@ def _phase(unit: Unit) -> str:
     return "Failed" if unit.failed else ""
 
 
+def of_pods_like(obj: Json) -> Json:
+    """The object of a whole group of pods like this one, which need not exist. Raises BadField."""
+    one = member(obj)._replace(gated=True)
+    unit = Unit(one.uid, (), (one,))
+    with suppress(BadField):  # the podsets say it
+        unit = replace(unit, held=(one,) * unit.size)
+    return composed(unit, one.version)
+
+
 def _find(obj: Json, child: Json | None) -> list[Pods]:
-    unit: Unit = obj["unit"]
+    unit = obj.get("unit")
+    if not isinstance(unit, Unit):  # one that a user has written
+        raise BadField("kind", "a PodGroup has no object of its own: create its pods")
     if not unit.started:
         unit.check()
     there: dict[str, Member] = {}
@@ -405,7 +418,9 @@ def _find(obj: Json, child: Json | None) -> list[Pods]:
 
 
 def _status(obj: Json) -> Status:
-    unit: Unit = obj["unit"]
+    unit = obj.get("unit")
+    if not isinstance(unit, Unit):
+        return Status()
     phase = obj["status"]["phase"]
     if phase == "Pending":
         return Status(quiet=True, ready=False, pods_ready=0)

@@ -10,8 +10,10 @@ from queuectl.core.model.resources import Amounts
 from queuectl.core.model.workload import Workload, WorkloadOutcome
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.json_fields import BadField, Json, mapping, shown
+from queuectl.kinds.pod_group import POD_GROUP, of_pods_like
 from queuectl.kinds.registry import KindRegistry
-from queuectl.kinds.reserved_keys import RESERVED
+from queuectl.kinds.reserved_keys import GROUP_LABEL, RESERVED
+from queuectl.kinds.single_pod import POD
 from queuectl.kinds.workloads import observe
 
 _MALFORMED: Final = "metadata: namespace, name or labels are malformed"
@@ -55,7 +57,10 @@ def tried(kinds: KindRegistry, obj: Json) -> SampleOutcome:
     if row is None:
         kind = f"{shown(obj.get('kind'))} of {shown(obj.get('apiVersion'))}"
         return SampleOutcome(kind=str(obj.get("kind")), name=name, problem=f"no row is for kind {kind}")
-    event = _read(row, obj, metadata, {"namespace": "default"}, {QUEUE_LABEL: "sample", **labels})
+    try:
+        event = _read(row, obj, metadata, {"namespace": "default"}, {QUEUE_LABEL: "sample", **labels})
+    except BadField as problem:
+        return SampleOutcome(kind=row.name, name=name, problem=str(problem))
     if event is None:
         return SampleOutcome(kind=row.name, name=name, problem=_MALFORMED)
     workload, seen = event.workload, event.observation
@@ -91,8 +96,11 @@ def as_created(row: JobKind, obj: Json) -> Workload:
 
 
 def _read(row: JobKind, obj: Json, metadata: Json, more: Json, labels: Json) -> WorkloadObserved | None:
-    """As if an API server had created it."""
+    """As if an API server had created it; of a pod of a group, all pods of the group. Raises BadField."""
     name = str(metadata.get("name") or metadata.get("generateName") or "sample")
     # A generated name ends with a hyphen, and a name does not.
     created = {**_CREATED, **more, **metadata, "name": name.rstrip("-"), "labels": labels}
-    return observe(row, {**obj, "metadata": created})
+    obj = {**obj, "metadata": created}
+    if row is POD and GROUP_LABEL in labels:
+        return observe(POD_GROUP, of_pods_like(obj))
+    return observe(row, obj)

@@ -18,6 +18,7 @@ from queuectl.kinds.builtin import BUILT_IN, OPTIONAL
 from queuectl.kinds.labels import OWN, selection
 from queuectl.kinds.pod_group import MAX_PODS, POD_GROUP, Unit, composed, member, units
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.sample import as_created, tried
 from queuectl.kinds.single_pod import POD
 from queuectl.kinds.workloads import observe
 from queuectl.kube.group_writes import _of
@@ -338,6 +339,26 @@ def test_a_group_that_cannot_be_read_does_not_stop_the_others(monkeypatch: pytes
     (event,) = groups.take(16)
     assert isinstance(event, WorkloadObserved)
     assert event.workload.ref.name == "good"
+
+
+def test_a_quote_of_a_pod_of_a_group_is_for_all_of_its_pods() -> None:
+    manifest = {"apiVersion": "v1", "kind": "Pod", **pod("a", size=4)}
+    del manifest["spec"]["schedulingGates"]
+    workload = as_created(POD, manifest)
+    assert workload.problem is None
+    assert [(one.count, dict(one.requests)) for one in workload.pod_sets] == [(4, {"cpu": 1000})]
+    assert (workload.ref.kind, workload.ref.name) == ("PodGroup", "train")
+    problem = as_created(POD, {"apiVersion": "v1", "kind": "Pod", **pod("a", size="x")}).problem
+    assert problem is not None
+    assert SIZE in str(problem.detail)
+
+
+def test_a_manifest_of_a_group_is_refused() -> None:
+    group = {"apiVersion": "v1", "kind": "PodGroup", "unit": {"held": []}, **pod("a")}
+    problem = as_created(POD_GROUP, group).problem
+    assert problem is not None
+    assert "a PodGroup has no object of its own" in str(problem.detail)
+    assert "a PodGroup has no object of its own" in str(tried(KINDS, group).problem)
 
 
 def test_the_configuration_names_pods_and_has_groups_with_them() -> None:
