@@ -59,6 +59,7 @@ function Page() {
   }, [title]);
   useEffect(() => {
     scrollTo(0, 0);
+    document.querySelector("nav.side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
     told.set(null);
   }, [address]);
   return html`<a class="skip" href="#title" onClick=${skip}>Skip to content</a>

@@ -20,6 +20,9 @@ export const VerdictBadge = ({ verdict }) => html`<${Badge} tone=${VERDICTS[verd
 /** The message of a reason without its code, for a place where the code stands before it. */
 export const withoutCode = (reason) => reason.message.replace(new RegExp(`^${reason.code}:? ?`), "");
 
+/** A text with commands between backticks. */
+export const Marked = ({ text }) => html`${text.split("`").map((part, place) => (place % 2 ? html`<code>${part}</code>` : part))}`;
+
 /** The name of a workload as a link; a text in its place if the caller may not read it. */
 export function WorkloadName({ of }) {
   const address = toWorkload(of);

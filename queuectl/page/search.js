@@ -1,4 +1,4 @@
-// Search by name: ClusterQueues, LocalQueues, Cohorts, and workloads that are not over.
+// Search by name: ClusterQueues, LocalQueues, and workloads; those that are over come last.
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { ask } from "./rest.js";
 import { to, toWorkload } from "./route.js";
@@ -15,10 +15,11 @@ const EACH = 6;
 async function look(text, asOf, signal) {
   const name = text.slice(text.lastIndexOf("/") + 1).toLowerCase();
   const list = (where, params) => ask(where, { asOf, ...params }, signal).then((page) => page.items, () => []);
-  const [queues, locals, workloads] = await Promise.all([
+  const [queues, locals, workloads, over] = await Promise.all([
     list("clusterqueues", { limit: 1000 }),
     list("localqueues", { limit: 1000 }),
     list("workloads", { name, limit: EACH }),
+    list("workloads", { name, phase: "Finished", limit: EACH }),
   ]);
   const has = (each) => each.name.includes(name);
   return [
@@ -27,7 +28,7 @@ async function look(text, asOf, signal) {
       kind: "LocalQueue", title: `${one.namespace}/${one.name}`, note: `${one.pending} pending`,
       href: to(["localqueues", one.namespace, one.name]),
     })),
-    ...workloads.map((one) => ({ kind: one.kind, title: `${one.namespace}/${one.name}`, note: one.phase, href: String(toWorkload(one)) })),
+    ...[...workloads, ...over].map((one) => ({ kind: one.kind, title: `${one.namespace}/${one.name}`, note: one.end?.outcome ?? one.phase, href: String(toWorkload(one)) })),
   ];
 }
 
@@ -80,6 +81,6 @@ export function Search({ asOf }) {
         <span class="soft kind">${hit.kind}</span><span class="name">${hit.title}</span><span class="soft">${hit.note}</span></li>`)}
     </ul>
     <p class="hidden" role="status">${open ? (hits.length ? `${hits.length} found` : "Nothing found") : ""}</p>
-    ${open && !hits.length && html`<p class="none" aria-hidden="true">No queue and no workload has “${text.trim()}” in its name</p>`}
+    ${open && !hits.length && html`<p class="none" aria-hidden="true">No queue has “${text.trim()}” in its name, and no workload that waits, runs or ended lately</p>`}
   </div>`;
 }

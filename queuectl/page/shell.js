@@ -1,6 +1,6 @@
 // What is above every view: search, the time that the page is of, how new it is, the theme.
 import { duration, grouped, timestamp } from "./format.js";
-import { html, store, useEffect, useState, useStore } from "./lib.js";
+import { html, store, useEffect, useRef, useState, useStore } from "./lib.js";
 import { freshness, now as ledgerNow, token } from "./rest.js";
 import { change } from "./route.js";
 import { Search } from "./search.js";
@@ -48,8 +48,8 @@ function Fresh({ asOf }) {
   if (asOf || seen === null) return null;
   const age = seen.ageSeconds + (now - seen.at) / 1000;
   const tone = seen.stale || age > STALE_SECONDS ? "bad" : (seen.controller?.seconds ?? 0) > SILENT_SECONDS ? "wait" : "ok";
-  return html`<p class="fresh" title="Sequence of the last decision in this state, and its age"><i class=${tone}></i>
-    <span class="wide">sequence</span> ${grouped(seen.sequence)} <span class="soft">${duration(age)} <span class="wide">ago</span></span></p>`;
+  return html`<p class="fresh" title=${`Age of this state: decision ${grouped(seen.sequence)} is the last one in it`}><i class=${tone}></i>
+    <span class="soft">${duration(age)} <span class="wide">ago</span></span></p>`;
 }
 
 /** The time that lists and objects are of: now, or an earlier one. */
@@ -57,6 +57,16 @@ function AsOf({ asOf }) {
   const minutes = asOf ? Math.max(-DAY, Math.min(0, Math.round((Date.parse(asOf) - ledgerNow()) / 60_000))) : 0;
   const [moved, setMoved] = useState(/** @type {number | null} */ (null));
   useEffect(() => setMoved(null), [asOf]);
+  const box = useRef(/** @type {HTMLDetailsElement | null} */ (null));
+  useEffect(() => {
+    const close = (/** @type {Event} */ event) => {
+      if (!box.current?.open || box.current.contains(/** @type {Node} */ (event.target))) return;
+      box.current.open = false;
+    };
+    addEventListener("pointerdown", close);
+    addEventListener("focusin", close);
+    return () => (removeEventListener("pointerdown", close), removeEventListener("focusin", close));
+  }, []);
   const at = moved ?? minutes;
   const slide = (event) => {
     setMoved(null);
@@ -64,7 +74,7 @@ function AsOf({ asOf }) {
     change({ asOf: back === 0 ? null : stamp(new Date(ledgerNow() + back * 60_000)) });
   };
   const type = (event) => event.target.value && change({ asOf: stamp(new Date(event.target.value)) });
-  return html`<details class="asof"><summary aria-label="As of, the time that is shown">${asOf ? timestamp(asOf) : "Now"}</summary>
+  return html`<details class="asof" ref=${box}><summary aria-label="As of, the time that is shown">${asOf ? timestamp(asOf) : "Now"}</summary>
     <div class="pop">
       <label>As of <output>${at === 0 ? "now" : `${duration(-60 * at)} ago`}</output>
         <input type="range" min=${-DAY} max="0" step="1" value=${at} onInput=${(event) => setMoved(Number(event.target.value))} onChange=${slide} /></label>

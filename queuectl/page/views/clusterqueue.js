@@ -23,7 +23,7 @@ export function ClusterQueue({ name, asOf, params }) {
     ${queue.warnings.map((one) => html`<p class="notice">${one.code}: ${one.message}</p>`)}
     <${Facts} rows=${[
       ["Pending", grouped(queue.pending)], ["Admitted", grouped(queue.admitted)], ["Queueing strategy", queue.queueingStrategy],
-      ["Dominant share", share.data && (share.data.share === null ? null : `${share.data.share} thousandths${share.data.dominantResource ? ` by ${share.data.dominantResource}` : ""}`)],
+      ["Dominant share", share.data && (share.data.share === null ? null : `${share.data.share / 10}%${share.data.dominantResource ? ` by ${share.data.dominantResource}` : ""}`)],
       ["Fair-sharing weight", share.data?.fairSharing ? share.data.weight / 1000 : null],
       ["Most run time", queue.maxExecutionTime.ceiling === null ? null : duration(queue.maxExecutionTime.ceiling)],
     ]} />

@@ -8,7 +8,8 @@ const TONES = { Admitted: "ok", Evicted: "bad", Stranded: "wait", Created: "ok",
 const WORDS = { OtherReason: "Other reason" };
 const MOST = 200;
 
-const EXAMPLE = `apiVersion: queuectl.dev/v1beta1
+const EXAMPLE = `# An object replaces the one of its name: start from kubectl get clusterqueue team-a -o yaml
+apiVersion: queuectl.dev/v1beta1
 kind: ClusterQueue
 metadata:
   name: team-a

@@ -31,7 +31,10 @@ const List = ({ items }) => html`<${Table} cards label="Preemptions" columns=${[
     <td>${one.shares ? html`<${Move} of=${one.shares.preemptor} /><${Move} of=${one.shares.victim} />` : html`<span class="faint">–</span>`}</td></tr>`)}
 <//>`;
 
-const Move = ({ of }) => html`<div class="number"><${NodeName} node=${of.node} /> <span class="soft">${of.before ?? "∞"} → ${of.after ?? "∞"}</span></div>`;
+const Move = ({ of }) => html`<div class="number"><${NodeName} node=${of.node} /> <span class="soft">${share(of.before)} → ${share(of.after)}</span></div>`;
+
+/** Thousandths as percent; null: the weight is 0. */
+const share = (value) => (value === null ? "∞" : `${value / 10}%`);
 
 /** Devices only: they are scarce. Device-seconds in hours, or in minutes below one. */
 const lost = (amounts) =>

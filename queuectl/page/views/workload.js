@@ -3,7 +3,7 @@ import { Actions, ofWorkload } from "../actions.js";
 import { amount, amounts, between, clock, counted, duration, grouped, percent, timestamp, total, unit } from "../format.js";
 import { decisionText, lifeOf } from "../facts.js";
 import { html, useEffect, useRef } from "../lib.js";
-import { Asked, Badge, Empty, Facts, Failure, Heading, Named, NodeName, Panel, PhaseBadge, QueueLink, ReasonBadge, Table, Time, VerdictBadge, withoutCode, WorkloadName } from "../parts.js";
+import { Asked, Badge, Empty, Facts, Failure, Heading, Marked, Named, NodeName, Panel, PhaseBadge, QueueLink, ReasonBadge, Table, Time, VerdictBadge, withoutCode, WorkloadName } from "../parts.js";
 import { now, path, useRest } from "../rest.js";
 import { to } from "../route.js";
 import { Counterfactuals, Eta, Exposure } from "./outlook.js";
@@ -41,9 +41,12 @@ export function Workload({ namespace, kind, name, asOf }) {
     ${history.data && html`<${History} decisions=${history.data.items} />`}`}<//>`;
 }
 
+/** Codes whose `available` is what there is at most, whatever ends. */
+const AT_MOST = new Set(["ExceedsMaxQuota", "ExceedsResourceQuota", "OutsideUsageLimit"]);
+
 const Badges = ({ of }) => html`<${PhaseBadge} phase=${of.phase} end=${of.end} />
   ${of.reason && of.phase !== "Admitted" && html`<${ReasonBadge} reason=${of.reason} />`}
-  ${of.position !== null && html`<${Badge}>Position ${grouped(of.position)} of ${grouped(of.line ?? of.position)}<//>`}`;
+  ${of.position !== null && of.reason?.family !== "never" && html`<${Badge}>Position ${grouped(of.position)} of ${grouped(of.line ?? of.position)}<//>`}`;
 
 const Summary = ({ of }) => html`<${Facts} rows=${[
   ["LocalQueue", html`<a href=${to(["localqueues", of.namespace, of.queue])}>${of.queue}</a>`],
@@ -62,10 +65,10 @@ function Why({ of }) {
   const size = (value) => (value === null || reason.resource === null ? null : `${amount(reason.resource, value)} ${unit(reason.resource)}`);
   return html`<${Panel} title="Why it waits">
     <p class="lead">${reason.message}</p>
-    ${of.help && html`<p class="help">${of.help}</p>`}
+    ${of.help && html`<p class="help"><${Marked} text=${of.help} /></p>`}
     <${Facts} rows=${[
       ["Bound by", reason.limit && html`${reason.limit} ${reason.node && html`of <${NodeName} node=${reason.node} />`}`],
-      ["Flavor", reason.flavor], ["Requested", size(reason.requested)], ["Available", size(reason.available)], ["Short by", size(reason.shortBy)],
+      ["Flavor", reason.flavor], ["Requested", size(reason.requested)], [AT_MOST.has(reason.code) ? "At most" : "Available", size(reason.available)], ["Short by", size(reason.shortBy)],
       ["Until", reason.until && html`<${Time} at=${reason.until} />`], ["Preempted by", reason.by && html`<${Named} who=${reason.by} />`],
     ]} />
     ${reason.others.length > 0 && html`<h3>Other flavors that were tried</h3><ul class="plain">${reason.others.map((other) => html`<li><${ReasonBadge} reason=${other} /> <span class="soft">${withoutCode(other)}</span></li>`)}</ul>`}

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page
 
 from tests.acceptance.page.chromium import find_program, launched
 from tests.acceptance.page.serving import Site, serving
-from tests.acceptance.page.stories import busy
+from tests.acceptance.page.stories import busy_on_nodes
 
 SIZES: Final = {"desktop": (1440, 900), "phone": (360, 740)}
 SECONDS: Final = 20.0
@@ -28,7 +28,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def site() -> Iterator[Site]:
-    with serving(busy()) as found:
+    with serving(busy_on_nodes()) as found:
         yield found
 
 

@@ -94,16 +94,6 @@ def busy() -> CannedReadings:
     readings.sequence = len(readings.rows)
     readings.silence = timedelta(seconds=20)
     readings.capacity(FlavorCapacity(flavor=NO_FLAVOR))
-    there = ((GPU, 16), ("cpu", 64_000))
-    pods = (
-        PodsOnNode("team-a", running.id, ((GPU, 6), ("cpu", 1000)), 2),
-        PodsOnNode("team-b", owner.id, ((GPU, 3),)),
-    )
-    readings.node(NodeFacts(name="gpu-1", node=Node("gpu-1", allocatable=there), pods=pods))
-    taints = (Taint("team", "x", "NoSchedule"),)
-    readings.node(
-        NodeFacts(name="gpu-2", node=Node("gpu-2", allocatable=there, taints=taints, cordoned=True))
-    )
     readings.keep(EPOCH_START)
     readings.held = [
         Held("team-a", "a100", GPU, 12, EPOCH_START, None),
@@ -124,5 +114,22 @@ def crowded(count: int = LARGE) -> CannedReadings:
     readings = queues(*(f"queue-{number:03}" for number in range(100)))
     readings.commit(
         *(of("queue-000", f"job-{number:05}", number, reason=WAITS) for number in range(1, count + 1))
+    )
+    return readings
+
+
+def busy_on_nodes() -> CannedReadings:
+    """The same with two nodes: one that is used by both, one cordoned."""
+    readings = busy()
+    train, owner = (readings.stored(name) for name in ("train", "owner"))
+    there = ((GPU, 16), ("cpu", 64_000))
+    pods = (
+        PodsOnNode("team-a", train.id, ((GPU, 6), ("cpu", 1000)), 2),
+        PodsOnNode("team-b", owner.id, ((GPU, 3),)),
+    )
+    readings.node(NodeFacts(name="gpu-1", node=Node("gpu-1", allocatable=there), pods=pods))
+    taints = (Taint("team", "x", "NoSchedule"),)
+    readings.node(
+        NodeFacts(name="gpu-2", node=Node("gpu-2", allocatable=there, taints=taints, cordoned=True))
     )
     return readings

@@ -164,6 +164,28 @@ def test_the_overview_names_the_oldest_pending_workloads_and_why_they_wait(
     expect(page).to_have_url(f"{site.url}#/workloads?phase=Pending")
 
 
+def test_search_finds_a_workload_that_is_over(site: Site, open_page: Open) -> None:
+    page = open_page(site.url)
+    page.get_by_label("Search queues and workloads").fill("over")
+    hit = page.get_by_role("option").filter(has_text="team-c/over")
+    expect(hit).to_contain_text("Job")
+    expect(hit).to_contain_text(re.compile("Succeeded|Finished"))
+
+
+def test_what_can_never_run_has_no_position(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/workloads/team-a/Job/too-large")
+    expect(page.locator("main")).to_contain_text("At most")
+    expect(page.get_by_text(re.compile("Position [0-9]"))).to_have_count(0)
+
+
+def test_the_choice_of_a_time_closes_when_something_else_is_clicked(site: Site, open_page: Open) -> None:
+    page = open_page(site.url)
+    page.get_by_label("As of, the time that is shown").click()
+    expect(page.get_by_role("button", name="Back to now")).to_be_visible()
+    page.get_by_role("link", name="Decisions").click()
+    expect(page.get_by_role("button", name="Back to now")).to_be_hidden()
+
+
 def test_search_finds_queues_and_workloads_by_keyboard(site: Site, open_page: Open) -> None:
     page = open_page(site.url)
     expect(page.locator("main")).to_contain_text("team-a")
