@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 
 from queuectl.controller import loop
 from queuectl.core.decisions import Verdict
+from queuectl.core.model.device_use import UseFinding, UseVerdict
+from queuectl.core.model.events import DeviceUseFound
+from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import LocalQueue, RequeuingStrategy, SchedulingConfiguration, StopPolicy
 from queuectl.core.model.reasons import Code
+from queuectl.core.model.usage_limits import LimitTarget
 from queuectl.core.model.workload import Phase, Workload, WorkloadId
-from tests.builders import GPU, local_queue, pod_set, policy, priority, queue, workload
+from tests.builders import GPU, T0, local_queue, pod_set, policy, priority, queue, workload
 from tests.unit.controller.site import Site
 
 A = workload("a", gpus=2)
@@ -257,3 +262,39 @@ async def test_a_drained_queue_stops_running_work_until_it_is_resumed() -> None:
     assert evictions(site) == [Code.CLUSTER_QUEUE_STOPPED]
     site = await stopped_by(StopPolicy.HOLD_AND_DRAIN, a_local_queue)
     assert evictions(site) == [Code.LOCAL_QUEUE_STOPPED]
+
+
+async def test_idle_devices_are_told_and_then_held_by_the_next_leader_once_a_check_confirms_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "_SAY_EVERY", 0.002)
+    site = Site(tick=10)
+    target = LimitTarget("ClusterQueue", "cq")
+    site.policies.append(
+        IdlePolicy(name="p", target=target, notify_after=600, hold_after=9000, dry_run=False)
+    )
+
+    def now() -> datetime:
+        return T0 + timedelta(seconds=10 * site.ticks)
+
+    def check() -> DeviceUseFound:
+        idle = UseFinding(UseVerdict.IDLE, 2, 2, 1.0)
+        return DeviceUseFound(A.id, 1, idle, now(), now() + timedelta(days=9))
+
+    def told() -> set[str]:
+        return {one.key for one in site.cluster.notices if one.reason == "IdleDevices"}
+
+    async with site.leading() as controller:
+        site.cluster.submit(A)
+        await running(site, "a")
+        controller.emit([check()])
+        await site.until(lambda: len(told()) == 1)
+    async with site.leading() as controller:
+        late = now() + timedelta(seconds=9100)
+        await site.until(lambda: now() > late)
+        assert evictions(site) == []
+        controller.emit([check()])
+        await site.until(lambda: code(site) is Code.DEACTIVATED)
+    assert evictions(site) == [Code.IDLE_DEVICES]
+    assert len(told()) == 1, "the next leader tells of the same notice, or of none"
+    assert used(site) == 0
