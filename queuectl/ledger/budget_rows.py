@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
-from sqlalchemy import Row, Select, and_, exists, func, select
+from sqlalchemy import ARRAY, Row, Select, Text, and_, cast, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model.budgets import BudgetEntry, BudgetSum, EntryKind, Period
+from queuectl.core.model.workload import StoredWorkload, WorkloadId
 from queuectl.ledger import tables as t
+
+_TEXTS: Final = ARRAY(Text)
 
 _OF_OPEN_ATTEMPT = exists().where(
     t.attempt.c.cluster_id == t.budget_entry.c.cluster_id,
@@ -39,6 +43,31 @@ async def open_budget_entries(connection: AsyncConnection, cluster: str) -> tupl
     """Return the rows of open attempts, in the order of their decisions."""
     query = _entries(cluster).where(_OF_OPEN_ATTEMPT)
     return tuple(map(budget_entry, await connection.execute(query)))
+
+
+async def budgets_at(
+    connection: AsyncConnection, cluster: str, last: int, workloads: Iterable[StoredWorkload]
+) -> tuple[tuple[BudgetSum, ...], tuple[BudgetEntry, ...]]:
+    """Return the same two as of decision `last`, after which `workloads` were open."""
+    row = t.budget_entry.c
+    held = {one.id: one.attempt.number for one in workloads if one.attempt is not None}
+    those = func.any(cast(list(held), _TEXTS))
+    found = await connection.execute(_entries(cluster).where(row.sequence <= last, row.workload == those))
+    entries = [one for one in map(budget_entry, found) if one.attempt == held[WorkloadId(one.workload)]]
+    key = (row.budget, row.subject, row.resource, row.begins_at, row.ends_at)
+    query = (
+        select(*key, func.sum(row.used))
+        .where(row.cluster_id == cluster, row.sequence <= last)
+        .group_by(*key)
+        .order_by(*key)
+    )
+    sums: dict[tuple[str, str, str, Period], int] = {}
+    for budget, subject, resource, begins, ends, used in await connection.execute(query):
+        sums[budget, subject, resource, Period(begins, ends)] = int(used)
+    for one in entries:
+        sums[one.budget, one.subject, one.resource, one.period] -= one.used
+    closed = tuple(BudgetSum(*of, used) for of, used in sums.items() if used)
+    return closed, tuple(entries)
 
 
 def _entries(cluster: str) -> Select[Any]:

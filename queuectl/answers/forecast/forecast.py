@@ -119,6 +119,8 @@ class Forecast:
             configs=snapshot.configs,
             effects=effects,
             past_usage=snapshot.past_usage,
+            budget_sums=snapshot.budget_sums,
+            budget_entries=snapshot.budget_entries,
             nodes=_nodes_for(mine, snapshot),
         )
         self._pods = by_workload(pod for one in tree.nodes for pod in pods_of_facts(one))

@@ -29,6 +29,7 @@ from queuectl.core.model.workload import (
 )
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
+from queuectl.ledger.budget_rows import budgets_at
 from queuectl.ledger.codec import Parsed, reason_or_none
 from queuectl.ledger.history.past_lives import first_and_last, last_decision, past_lives
 from queuectl.ledger.history.past_states import Said, as_of
@@ -71,13 +72,17 @@ class LedgerPast:
             last, now = await self._last_decision(connection, when)
             configs = await self._configs(connection, last)
             settings = configuration_of(configs, self._configure)
+            workloads = await self._workloads(connection, last, now, settings.preemptions_count_for)
+            sums, entries = await budgets_at(connection, self._cluster, last, workloads)
             return LedgerSnapshot(
                 sequence=last,
                 now=now,
-                workloads=tuple(await self._workloads(connection, last, now, settings.preemptions_count_for)),
+                workloads=tuple(workloads),
                 configs=tuple(configs),
                 effects=tuple(await self._effects(connection, last, when)),
                 past_usage=await self._past_usage(connection, last, now, settings),
+                budget_sums=sums,
+                budget_entries=entries,
                 nodes=nodes,
                 capacities=await capacities_at(connection, self._cluster, when, flavors_of(configs)),
             )

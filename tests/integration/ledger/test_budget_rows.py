@@ -13,8 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuectl.core.decisions import Plan
 from queuectl.core.features.budgets.balances import Balances
 from queuectl.core.model.budgets import Period
+from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.core.model.workload import LedgerSnapshot
 from queuectl.ledger.admin.verify import verify
+from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.read.budgets import LedgerBudgetReadings
 from queuectl.ledger.write.postgres import PostgresLedger
@@ -91,6 +93,9 @@ async def test_postgres_has_the_balance_that_memory_has_after_each_plan(migrated
                 for decision in plan.decisions:
                     kinds.update(one.kind.value for one in getattr(decision, "budget", ()))
             assert await balances(pool, f"random-{seed}", plan.now) == expected_balances(expected, plan.now)
+            past = LedgerPast(pool, f"random-{seed}", lambda _: SchedulingConfiguration())
+            then = await past.at(plan.now)
+            assert (then.budget_sums, then.budget_entries) == (expected.budget_sums, expected.budget_entries)
             findings = [one.code for one in await verify(migrated, f"random-{seed}")]
             assert set(findings) <= {"OverQuota", "DefaultPartition"}
         async with pool.connect() as connection:
