@@ -16,7 +16,7 @@ from queuectl.kinds.json_fields import Json
 from queuectl.kinds.labels import may_queue
 from queuectl.kinds.owners import controlling
 from queuectl.kinds.policy import POLICY_KINDS
-from queuectl.kinds.policy_objects import GROUP, VERSION
+from queuectl.kinds.policy_objects import GROUP, MAX_STOP_REASON, VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import (
     ADMISSION_ANNOTATION,
@@ -268,14 +268,18 @@ async def notes_beside_hold(
 async def set_stop_policy(
     session: Session, target: EditTarget, policy: str, reason: str | None = None
 ) -> EditedField:
-    """One patch, or none if nothing changes. Raises ApiError."""
+    """One patch, or none if nothing changes; who waits is told the reason of a stop. Raises ApiError."""
     now = await session.get(target.path)
     before = str(part(now, "spec").get("stopPolicy") or "None")
     noted = await notes(session, now, "resume" if policy == "None" else "stop", reason)
+    told = "" if policy == "None" else (noted.get(REASON_ANNOTATION) or "").removeprefix("stop ")
     if before == policy and not reason:
         return EditedField(target, "spec.stopPolicy", before, policy, now)
     metadata = {"uid": uid(now), **({"annotations": noted} if noted else {})}
-    patch = {"metadata": metadata, "spec": {"stopPolicy": policy}}
+    spec: dict[str, str | None] = {"stopPolicy": policy}
+    if told or "stopReason" in part(now, "spec"):
+        spec["stopReason"] = told[:MAX_STOP_REASON] or None
+    patch = {"metadata": metadata, "spec": spec}
     changed = await session.patch(target.path, patch)
     return EditedField(target, "spec.stopPolicy", before, policy, changed, noted.get(REASON_ANNOTATION))
 

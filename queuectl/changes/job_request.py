@@ -78,7 +78,9 @@ def manifests(request: JobRequest) -> list[dict[str, Any]]:
         named = {"name": request.name} if request.name else {"generateName": f"{stem}-"}
         return [_job(request, named, None, None)]
     array = request.name or f"{stem}-{''.join(secrets.choice(_SUFFIX) for _ in range(5))}"
-    return [_job(request, {"name": f"{array}-{index}"}, array, index) for index in request.tasks]
+    # Jobs created within a second are listed and admitted in the order of their names (O2).
+    width = len(str(max(request.tasks)))
+    return [_job(request, {"name": f"{array}-{index:0{width}}"}, array, index) for index in request.tasks]
 
 
 def _job(request: JobRequest, named: dict[str, str], array: str | None, index: int | None) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from queuectl.core.model.policy import (
     WorkloadPriorityClass,
     cohort_cycle,
     cohorts_above,
+    why_stopped,
 )
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import Amounts
@@ -385,10 +386,9 @@ class Directory:
     def _not_allowed(self, workload: Workload, local: LocalQueue, queue: ClusterQueue) -> Reason | None:
         node = f"ClusterQueue/{queue.name}"
         if local.stop_policy is not StopPolicy.NONE:
-            detail = f"stopPolicy is {local.stop_policy}"
-            return Reason(code=Code.SUSPENDED, node=f"LocalQueue/{local.name}", detail=detail)
+            return Reason(code=Code.SUSPENDED, node=f"LocalQueue/{local.name}", detail=why_stopped(local))
         if queue.stop_policy is not StopPolicy.NONE:
-            return Reason(code=Code.SUSPENDED, node=node, detail=f"stopPolicy is {queue.stop_policy}")
+            return Reason(code=Code.SUSPENDED, node=node, detail=why_stopped(queue))
         state = self._in_force(queue.name)
         if not state.active:
             return Reason(code=Code.MISCONFIGURED, node=node, detail=f"{state.reason}: {state.message}")
@@ -449,7 +449,7 @@ def condition(
         return cohorts[name].parent if name in cohorts else None
 
     if queue.stop_policy is not StopPolicy.NONE:
-        return Condition(False, "Stopped", f"stopPolicy is {queue.stop_policy}")
+        return Condition(False, "Stopped", why_stopped(queue))
     above = cohorts_above(queue.cohort, parent)
     if above and parent(above[-1]) is not None and (cycle := cycle_condition(queue.cohort, parent)):
         return cycle
@@ -482,7 +482,7 @@ def cycle_condition(cohort: str | None, parent: Callable[[str], str | None]) -> 
 def local_condition(local: LocalQueue, of_queue: Condition | None) -> Condition:
     """Return the condition of `local`, given that of its ClusterQueue; None: that does not exist."""
     if local.stop_policy is not StopPolicy.NONE:
-        return Condition(False, "Stopped", f"stopPolicy is {local.stop_policy}")
+        return Condition(False, "Stopped", why_stopped(local))
     if of_queue is None:
         return Condition(False, "ClusterQueueNotFound", f"ClusterQueue {local.cluster_queue} not found")
     if not of_queue.active:

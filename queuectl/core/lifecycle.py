@@ -371,10 +371,12 @@ def _eviction(entry: Entry, directory: Directory, features: Features) -> Reason 
         return Reason(code=Code.USER_HOLD, detail=entry.workload.hold_reason)
     queue = directory.local_queues.get(entry.local_queue)
     if queue is not None and queue.stop_policy is StopPolicy.HOLD_AND_DRAIN:  # L9
-        return Reason(code=Code.LOCAL_QUEUE_STOPPED, node=f"LocalQueue/{queue.name}")
+        node = f"LocalQueue/{queue.name}"
+        return Reason(code=Code.LOCAL_QUEUE_STOPPED, node=node, detail=queue.stop_reason)
     charged = directory.queues.get(entry.cluster_queue or "")
     if charged is not None and charged.stop_policy is StopPolicy.HOLD_AND_DRAIN:
-        return Reason(code=Code.CLUSTER_QUEUE_STOPPED, node=f"ClusterQueue/{entry.cluster_queue}")
+        node = f"ClusterQueue/{charged.name}"
+        return Reason(code=Code.CLUSTER_QUEUE_STOPPED, node=node, detail=charged.stop_reason)
     if seen is not None and seen.suspended and _after_our_write(entry, Verb.START):  # L10
         return Reason(
             code=Code.BYPASS, detail="another client suspended it; to stop it, set queuectl.dev/hold"

@@ -60,6 +60,7 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.preemption.minRunTime.InCohortFairSharing": "P10",
         "spec.preemption.minRunTime.InCohortReclaimWhileBorrowing": "P10",
         "spec.stopPolicy": "G7",
+        "spec.stopReason": "L9",
         "spec.maxExecutionTime.default": "L13",
         "spec.maxExecutionTime.ceiling": "G12",
         "spec.waitForPodsReady.schedulingTimeoutSeconds": "L24",
@@ -97,6 +98,7 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
     "LocalQueue": {
         "spec.clusterQueue": "G4",
         "spec.stopPolicy": "G6",
+        "spec.stopReason": "L9",
         "spec.maxExecutionTime.default": "L13",
         "spec.maxExecutionTime.ceiling": "G12",
         "spec.fairSharing.weight": "U2",

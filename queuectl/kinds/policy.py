@@ -250,6 +250,7 @@ def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> Cluster
         namespace_selector=_selector(spec.namespace_selector),
         queueing_strategy=QueueingStrategy(spec.queueing_strategy),
         stop_policy=StopPolicy(spec.stop_policy),
+        stop_reason=spec.stop_reason,
         preemption=_preemption(spec.preemption),
         fungibility=FlavorFungibility(
             try_next_before_borrowing=spec.flavor_fungibility.when_can_borrow == "TryNextFlavor",
@@ -408,6 +409,7 @@ def _local_queue(key: ConfigKey, model: objects.LocalQueueObject) -> LocalQueue:
         name=LocalQueueName(key.namespace, key.name),
         cluster_queue=model.spec.cluster_queue,
         stop_policy=StopPolicy(model.spec.stop_policy),
+        stop_reason=model.spec.stop_reason,
         max_execution_time=_max_execution_time(model.spec.max_execution_time),
         weight=_weight(model.spec.fair_sharing),
         restricted=model.spec.restricted,

@@ -33,6 +33,8 @@ VERSION: Final = "v1beta1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 StopPolicyName = Literal["None", "Hold", "HoldAndDrain"]
+MAX_STOP_REASON: Final = 500
+StopReason = Annotated[str, StringConstraints(pattern=r"^[^\r\n]+$", max_length=MAX_STOP_REASON)] | None
 
 
 # --- common parts -----------------------------------------------------------------------------------
@@ -314,6 +316,8 @@ class ClusterQueueSpec(ObjectPart):
     stop_policy: StopPolicyName = "None"
     """None: it admits workloads. Hold: it admits none, and running ones continue. HoldAndDrain: it also
     evicts those that it has admitted; they are pending again."""
+    stop_reason: StopReason = None
+    """Why it is stopped; shown to those whose workloads wait for it."""
     max_execution_time: MaxExecutionTimeSpec | None = None
     """How long its workloads may run. Unset: as long as their label says."""
     wait_for_pods_ready: WaitForPodsReadySpec | None = None
@@ -492,6 +496,8 @@ class LocalQueueSpec(ObjectPart):
     stop_policy: StopPolicyName = "None"
     """None: its workloads are admitted. Hold: none is, and running ones continue. HoldAndDrain: running ones
     are evicted too; they are pending again."""
+    stop_reason: StopReason = None
+    """Why it is stopped; shown to those whose workloads wait for it."""
     max_execution_time: MaxExecutionTimeSpec | None = None
     """How long its workloads may run, within what its ClusterQueue allows. Unset: as that says."""
     fair_sharing: FairSharingSpec | None = None

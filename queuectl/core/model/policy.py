@@ -417,6 +417,7 @@ class ClusterQueue:
     """None admits no namespace; an empty selector admits every namespace."""
     queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     stop_policy: StopPolicy = StopPolicy.NONE
+    stop_reason: str | None = None
     preemption: Preemption = NO_PREEMPTION
     fungibility: FlavorFungibility = DEFAULT_FUNGIBILITY
     weight: int = NORMAL_WEIGHT
@@ -435,6 +436,7 @@ class LocalQueue:
     name: LocalQueueName
     cluster_queue: str
     stop_policy: StopPolicy = StopPolicy.NONE
+    stop_reason: str | None = None
     max_execution_time: MaxExecutionTime = NO_MAX_EXECUTION_TIME
     weight: int = NORMAL_WEIGHT
     """Divisor of its past usage, in thousandths; 0: ordered after all others (U2)."""
@@ -450,6 +452,12 @@ class WorkloadPriorityClass:
     value: int
     restricted: bool = False
     """Only users with the right `use` may name it (G5)."""
+
+
+def why_stopped(queue: ClusterQueue | LocalQueue) -> str:
+    """Return what a queue that is stopped says to those who wait for it."""
+    reason = f": {queue.stop_reason}" if queue.stop_reason else ""
+    return f"stopPolicy is {queue.stop_policy}{reason}"
 
 
 Policy = (

@@ -204,6 +204,16 @@ def test_a_reason_is_kept_on_the_object_with_its_author(
     assert cluster.objects[path]["metadata"]["annotations"]["queuectl.dev/reason"] == kept
 
 
+def test_those_who_wait_are_told_the_reason_of_a_stop_until_the_queue_is_resumed(
+    change: Run, cluster: Cluster
+) -> None:
+    cluster.says_user = "alice"
+    assert change("stop", "cq/team-a", "--reason", "node 7").exit_code == 0
+    assert cluster.objects[QUEUE]["spec"]["stopReason"] == "by alice: node 7"
+    assert change("resume", "cq/team-a", "--reason", "repaired").exit_code == 0
+    assert "stopReason" not in cluster.objects[QUEUE]["spec"]
+
+
 def test_the_reason_of_an_earlier_change_is_removed_with_the_next_one(change: Run, cluster: Cluster) -> None:
     assert change("hold", "job/train", "--reason", "node 7").exit_code == 0
     kept = cluster.objects[JOB]["metadata"]["annotations"]["queuectl.dev/reason"]

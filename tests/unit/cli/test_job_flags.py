@@ -104,11 +104,11 @@ def test_a_job_without_a_name_gets_one_and_without_a_command_runs_that_of_its_im
 
 def test_an_array_is_a_job_for_each_index_that_a_label_selects(submit: Run, cluster: Cluster) -> None:
     result = submit("--image", "x", "--array", "30", "--name", "sweep")
-    assert result.stdout == "30 workloads, Job default/sweep-0 to sweep-29: created in main\n"
+    assert result.stdout == "30 workloads, Job default/sweep-00 to sweep-29: created in main\n"
     assert "queuectl get workloads -n default -l queuectl.dev/array=sweep" in result.stderr
     assert "queuectl cancel -n default -l queuectl.dev/array=sweep" in result.stderr
     jobs = [job for _, job in cluster.writes]
-    assert [job["metadata"]["name"] for job in jobs] == [f"sweep-{index}" for index in range(30)]
+    assert [job["metadata"]["name"] for job in jobs] == [f"sweep-{index:02}" for index in range(30)]
     assert {job["metadata"]["labels"]["queuectl.dev/array"] for job in jobs} == {"sweep"}
     assert [container(job)["env"] for job in jobs] == [
         [{"name": "QUEUECTL_ARRAY_INDEX", "value": str(index)}] for index in range(30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -222,6 +223,22 @@ def test_a_stopped_queue_admits_nothing_and_a_drained_queue_evicts() -> None:
     world.tell(policy(queue("cq", 1, stop=StopPolicy.HOLD_AND_DRAIN)))
     evict = next(d for d in world.run() if isinstance(d, Evict))
     assert evict.reason.code is Code.CLUSTER_QUEUE_STOPPED
+
+
+@pytest.mark.parametrize("stopped", ["ClusterQueue", "LocalQueue"])
+def test_the_reason_of_a_stop_is_told_to_those_who_wait_and_those_who_are_evicted(stopped: str) -> None:
+    world = World(queue("cq", 1), LQ)
+    world.submit(workload("a"))
+    world.run()
+    world.settle()
+    stop: dict[str, Any] = {"stop": StopPolicy.HOLD_AND_DRAIN, "stop_reason": "by ada: node 7"}
+    of = queue("cq", 1, **stop) if stopped == "ClusterQueue" else local_queue("lq", "cq", **stop)
+    world.tell(policy(of))
+    world.submit(workload("b", created=1))
+    decisions = world.run()
+    told = {d.ref.name: d.reason.message for d in decisions if isinstance(d, Evict | Keep)}
+    assert told["a"].endswith("by ada: node 7")
+    assert told["b"].endswith("stopPolicy is HoldAndDrain: by ada: node 7")
 
 
 def test_a_start_that_is_refused_is_sent_again_when_the_charge_is_the_same() -> None:

@@ -140,6 +140,7 @@ SAMPLES: dict[str, Json] = {
                 },
             },
             "stopPolicy": "None",
+            "stopReason": "by ada: node 7",
             "maxExecutionTime": {"default": 60, "ceiling": 3600},
             "waitForPodsReady": {
                 "schedulingTimeoutSeconds": 60,
@@ -188,6 +189,7 @@ SAMPLES: dict[str, Json] = {
         "spec": {
             "clusterQueue": "one",
             "stopPolicy": "None",
+            "stopReason": "by ada: node 7",
             "maxExecutionTime": {"default": 60, "ceiling": 3600},
             "fairSharing": {"weight": 2},
             "restricted": True,
