@@ -429,7 +429,7 @@ class AnswerRoutes:
         workload = await self._workloads.find(question)
         sight = await self._source.sight_of(question)
         rows, more = await decisions_on(self._source, workload.id, sight.state.sequence)
-        lasts = rows[-1].now if more or workload.phase in OVER else now(sight)
+        lasts = rows[-1].now if rows and (more or workload.phase in OVER) else now(sight)
         found = waits.spells(rows, workload.created_at, max(lasts, workload.created_at))
         asked = waits.spans(found, sight.state.sequence)
         told = await self._source.ask(self._source.readings.starts(list(asked.values()))) if asked else []

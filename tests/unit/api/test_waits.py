@@ -168,3 +168,14 @@ async def test_rest_tells_a_wait_after_the_object_is_gone(serve: Serve) -> None:
         ("Unseen", 1, None),
         ("Unevaluated", 1, None),
     ]
+
+
+async def test_a_workload_that_ended_after_the_state_of_the_answer_is_answered(serve: Serve) -> None:
+    """Its row is read from the ledger, its decisions only up to the sequence of the state."""
+    readings = two_teams()
+    one = workload("newer", 7)
+    readings.commit(one)
+    readings.end(one)
+    rest = await serve(readings)
+    found = await rest.get("/api/v1/workloads/default/job/newer/waited")
+    assert (found["name"], found["ranSeconds"]) == ("newer", 0)
