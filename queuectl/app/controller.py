@@ -206,7 +206,8 @@ async def run(
 
     A leader that has stepped down starts anew: it does not ask for the Lease before it reaches the ledger.
     """
-    metrics, startup = Metrics(), Startup()
+    metrics = Metrics(of_local_queues=settings.controller.local_queue_metrics)
+    startup = Startup()
 
     async def turn() -> bool:
         url = settings.database_url

@@ -91,6 +91,7 @@ def cluster_report(state: EngineState) -> ClusterReport:
         frozen=len(state.frozen) - aside,
         set_aside=aside,
         gate_installed=gate,
+        local_queues=frozenset(state.directory.local_queues),
         warnings=warnings(state),
     )
 

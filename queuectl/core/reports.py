@@ -94,6 +94,8 @@ class ClusterReport:
     """The admission policy that keeps labelled workloads suspended is installed."""
     warnings: tuple[CapacityWarning, ...] = ()
     """All warnings about quota and nodes (M15)."""
+    local_queues: Set[LocalQueueName] = frozenset()
+    """Those that exist."""
 
 
 BEYOND_ALL_SHARES = 2**63 - 1

@@ -57,7 +57,8 @@ _OTHERWISE: Final = {
     "featureGates": "they are Kueue's: docs/from-kueue.md says which features are here",
     "tls.minVersion": "set `api.tls.minVersion` and `webhook.tls.minVersion`",
     "multiKueue": "queuectl manages one cluster",
-    "objectRetentionPolicies": "set `database.keepMonths` for the ledger; there are no Workload objects",
+    "objectRetentionPolicies": "set `database.keepMonths` for the ledger; there are no Workload objects, and "
+    "queuectl deletes no object of a user: set ttlSecondsAfterFinished on jobs",
 }
 _FRAMEWORKS: Final = "integrations.frameworks"
 _PODS: Final = frozenset({"pod", "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})

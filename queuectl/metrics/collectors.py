@@ -15,11 +15,13 @@ from queuectl.answers.free import free_on_nodes
 from queuectl.core.feature import Number
 from queuectl.core.features.nodes.inventory import NodeState
 from queuectl.core.model.capacity import FlavorCapacity, FlavorResourceCapacity
+from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.resources import CPU, FlavorResource
-from queuectl.core.reports import BEYOND_ALL_SHARES, ClusterQueueReport, ClusterReport
+from queuectl.core.reports import BEYOND_ALL_SHARES, ClusterQueueReport, ClusterReport, LocalQueueReport
 from queuectl.ports.cluster import KindState
 
 _QUEUE: Final = ("cluster_queue",)
+_LOCAL_QUEUE: Final = ("namespace", "local_queue")
 _CELL: Final = ("flavor", "resource")
 
 
@@ -105,6 +107,8 @@ class ReportCollector(Collector):
         self._names = names
         self.reports: dict[str, ClusterQueueReport] = {}
         """By ClusterQueue."""
+        self.of_local_queues: LocalQueueCollector | None = None
+        """None: LocalQueues have no figures."""
         self.sampled: Sampled | None = None
 
     def collect(self) -> Iterator[Metric]:
@@ -150,6 +154,40 @@ class ReportCollector(Collector):
                 for labels, one in waits
                 for resource, amount in one.requests
             ),
+        )
+
+
+class LocalQueueCollector(Collector):
+    """Figures of the LocalQueues. The first MOST_QUEUES have series of their own, others one together."""
+
+    def __init__(self, queues: ReportCollector) -> None:
+        """`queues`: knows where to ask which LocalQueues exist."""
+        self._queues = queues
+        self.reports: dict[LocalQueueName, LocalQueueReport] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        # No report says that a LocalQueue is gone.
+        sampled = self._queues.sampled
+        exist = sampled.cluster_report().local_queues if sampled else frozenset()
+        self.reports = {name: report for name, report in self.reports.items() if name in exist}
+        queues = [
+            (tuple(name) if place < MOST_QUEUES else (OTHER, OTHER), report)
+            for place, (name, report) in enumerate(self.reports.items())
+        ]
+        pending = ((labels, float(report.pending)) for labels, report in queues)
+        active = ((labels, float(report.admitted)) for labels, report in queues)
+        used = (
+            ((*labels, *cell), _amount(cell, amount))
+            for labels, report in queues
+            for cell, amount in report.used
+        )
+        yield _family("local_queue_pending_workloads", "Pending workloads.", _LOCAL_QUEUE, pending)
+        yield _family("local_queue_active_workloads", "Workloads that hold quota.", _LOCAL_QUEUE, active)
+        yield _family(
+            "local_queue_quota_used",
+            "What its workloads hold of the quotas of its ClusterQueue.",
+            (*_LOCAL_QUEUE, *_CELL),
+            used,
         )
 
 
@@ -268,7 +306,7 @@ def _or_never(age: float | None) -> float:
 
 OTHER: Final = "other"
 MOST_QUEUES: Final = 1_000
-"""ClusterQueues with series of their own."""
+"""ClusterQueues, and LocalQueues, with series of their own."""
 MOST_ROWS: Final = 10_000
 """Series of one family."""
 

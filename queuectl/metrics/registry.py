@@ -20,6 +20,7 @@ from queuectl.metrics.collectors import (
     BoundedNames,
     CapacityCollector,
     HealthCollector,
+    LocalQueueCollector,
     ReportCollector,
     Sampled,
 )
@@ -35,8 +36,8 @@ class Metrics(Requesting):
     Called from the controller's one event loop, `kubernetes_answered` from any thread.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: monotonic, in seconds."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, of_local_queues: bool = False) -> None:
+        """`clock`: monotonic, in seconds. `of_local_queues`: each LocalQueue has figures too."""
         super().__init__()
         self._names = BoundedNames()
         self._decide()
@@ -49,6 +50,9 @@ class Metrics(Requesting):
         self._health = HealthCollector(clock)
         for collector in (self._capacity, self._reports, self._health):
             self._register(collector)
+        if of_local_queues:
+            self._reports.of_local_queues = LocalQueueCollector(self._reports)
+            self._register(self._reports.of_local_queues)
 
     def _decide(self) -> None:
         self._decisions = self._counter(
@@ -140,13 +144,15 @@ class Metrics(Requesting):
         cluster_queues: Sequence[ClusterQueueReport],
         gone: Sequence[str],
     ) -> None:
-        """The reports of ClusterQueues that changed; the series of `gone` ones end."""
+        """The reports of queues that changed; the series of the ClusterQueues in `gone` end."""
         for queue in gone:
             self._reports.reports.pop(queue, None)
             if self._names.forget(queue):
                 for metric in (self._admissions, self._waits):
                     metric.remove_by_labels({"cluster_queue": queue})
         self._reports.reports |= {report.name: report for report in cluster_queues}
+        if self._reports.of_local_queues is not None:
+            self._reports.of_local_queues.reports |= {report.name: report for report in local_queues}
 
     def predicted(self, admissions: int, misses: int) -> None:
         """Of these admissions and of earlier ones, so many are not scheduled."""
@@ -208,5 +214,7 @@ class Metrics(Requesting):
         """Another process may lead: the series of queues, flavors and sources end, and counters stay."""
         self._reports.sampled = self._health.sampled = None
         self._reports.reports = {}
+        if self._reports.of_local_queues is not None:
+            self._reports.of_local_queues.reports = {}
         self._capacity.flavors = ()
         self.devices_used(())

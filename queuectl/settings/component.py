@@ -108,6 +108,8 @@ class ControllerSettings(Section):
     """Least time between two writes of one queue's status."""
     event_seconds: float = Field(default=5.0, ge=0.0, le=3600.0)
     """How long a workload waits before an Event says why."""
+    local_queue_metrics: bool = False
+    """Export figures of each LocalQueue too."""
     verify_seconds: float = Field(default=60.0, ge=1.0, le=86_400.0)
     """Time between two comparisons of the ledger with its own history."""
 

@@ -52,7 +52,8 @@ class Plant(Site):
         self, name: str = "controller", *, lease: str | None = None, kubeconfig: Path | None = None
     ) -> ChildProcess:
         """Start a controller; it does not lead yet. `kubeconfig`: with a context `controller`."""
-        settings = f"listen: '127.0.0.1:0', verifySeconds: 2{f', lease: {lease}' if lease else ''}"
+        settings = "listen: '127.0.0.1:0', verifySeconds: 2, localQueueMetrics: true"
+        settings += f", lease: {lease}" if lease else ""
         return await self._command(
             name, "controller", f"controller: {{{settings}}}", "controller", kubeconfig
         )

@@ -18,7 +18,7 @@ from queuectl.core.model.capacity import (
 )
 from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.events import Result
-from queuectl.core.model.policy import CapacityMode, Condition
+from queuectl.core.model.policy import CapacityMode, Condition, LocalQueueName
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import (
@@ -30,7 +30,7 @@ from queuectl.core.model.workload import (
     Verb,
     WorkloadId,
 )
-from queuectl.core.reports import ClusterQueueReport, ClusterReport
+from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
 from queuectl.metrics.collectors import Sampled
 from queuectl.metrics.exposition import Exposition, NotifierMetrics, RestMetrics, WebhookMetrics
 from queuectl.metrics.registry import Metrics
@@ -96,14 +96,25 @@ CAPACITY = FlavorCapacity(
 DEMAND = PodDemand(flavor="a100", awaits=AwaitedLimit.ROOM, workloads=2, pods=16, requests=(("cpu", 500),))
 
 
+LOCAL_QUEUE = LocalQueueReport(
+    name=LocalQueueName("ns", "main"),
+    cluster_queue="a",
+    condition=Condition(True, "Ready", ""),
+    pending=1,
+    admitted=2,
+    first=(),
+    used=((CELL, 500),),
+)
+
+
 def controller() -> Metrics:
     """A controller's metrics after each kind of event has happened once."""
-    metrics = Metrics()
+    metrics = Metrics(of_local_queues=True)
     evict = Evict(WorkloadId("b"), REF, 1, Reason(code=Code.PREEMPTED))
     plan = Plan(version=1, cycle=1, now=NOW, decisions=(admit("a"), evict), work=2)
     metrics.committed(plan, seconds=0.01, sequence=2)
     metrics.reported(
-        (),
+        [LOCAL_QUEUE],
         [
             ClusterQueueReport(
                 name="a",
@@ -132,7 +143,9 @@ def controller() -> Metrics:
             lease_age=lambda: 1.0,
             silence=lambda: {"Job": 1.0},
             kinds=lambda: {"Job": KindState(True, (), None)},
-            cluster_report=lambda: ClusterReport(strays=(), frozen=0, set_aside=0, gate_installed=True),
+            cluster_report=lambda: ClusterReport(
+                local_queues={LOCAL_QUEUE.name}, strays=(), frozen=0, set_aside=0, gate_installed=True
+            ),
             numbers=lambda: [Number("slow_stops", "Late.", 0)],
             unsettled=lambda: (0, 0.0),
         )

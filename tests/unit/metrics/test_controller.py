@@ -11,7 +11,7 @@ from queuectl.core.decisions import Admit, Evict, Keep, Plan
 from queuectl.core.feature import Number
 from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.events import Result
-from queuectl.core.model.policy import Condition
+from queuectl.core.model.policy import Condition, LocalQueueName
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import (
@@ -24,7 +24,7 @@ from queuectl.core.model.workload import (
     WorkloadId,
 )
 from queuectl.core.reports import BEYOND_ALL_SHARES, ClusterQueueReport, ClusterReport
-from queuectl.metrics.collectors import BoundedNames, Sampled, summed
+from queuectl.metrics.collectors import MOST_QUEUES, BoundedNames, Sampled, summed
 from queuectl.metrics.exposition import application
 from queuectl.metrics.registry import Metrics
 from queuectl.ports.cluster import KindState
@@ -67,7 +67,9 @@ PROBES = Sampled(
     lease_age=lambda: 1.0,
     silence=dict,
     kinds=dict,
-    cluster_report=lambda: ClusterReport(strays=(), frozen=0, set_aside=0, gate_installed=True),
+    cluster_report=lambda: ClusterReport(
+        local_queues={samples.LOCAL_QUEUE.name}, strays=(), frozen=0, set_aside=0, gate_installed=True
+    ),
     numbers=lambda: [Number("slow_stops", "Late.", 0)],
     unsettled=lambda: (0, 0.0),
 )
@@ -112,6 +114,43 @@ def test_amounts_are_in_cores_and_bytes() -> None:
     )
     assert 'queuectl_quota_used{cluster_queue="a",flavor="a100",resource="cpu"} 0.5' in found
     assert 'queuectl_flavor_capacity{flavor="a100",resource="cpu"} 64.0' in found
+
+
+def of_local_queues(metrics: Metrics) -> list[str]:
+    return [line for line in lines(metrics) if line.startswith("queuectl_local_queue")]
+
+
+def test_local_queues_have_figures_where_the_settings_say_so_and_while_they_exist() -> None:
+    without = Metrics()
+    without.reported([samples.LOCAL_QUEUE], (), ())
+    without.observe(PROBES)
+    assert of_local_queues(without) == []
+    metrics = Metrics(of_local_queues=True)
+    gone = replace(samples.LOCAL_QUEUE, name=LocalQueueName("ns", "deleted"))
+    metrics.reported([samples.LOCAL_QUEUE, gone], (), ())
+    metrics.observe(PROBES)
+    shown = [
+        'queuectl_local_queue_pending_workloads{local_queue="main",namespace="ns"} 1.0',
+        'queuectl_local_queue_active_workloads{local_queue="main",namespace="ns"} 2.0',
+        'queuectl_local_queue_quota_used{flavor="a100",local_queue="main",namespace="ns",resource="cpu"} 0.5',
+    ]
+    assert of_local_queues(metrics) == shown
+    metrics.stepped_down()
+    assert of_local_queues(metrics) == []
+
+
+def test_beyond_a_number_of_local_queues_the_others_are_added_up() -> None:
+    metrics = Metrics(of_local_queues=True)
+    reports = [
+        replace(samples.LOCAL_QUEUE, name=LocalQueueName("ns", f"q{number}"))
+        for number in range(MOST_QUEUES + 2)
+    ]
+    metrics.reported(reports, (), ())
+    report = replace(PROBES.cluster_report(), local_queues={one.name for one in reports})
+    metrics.observe(replace(PROBES, cluster_report=lambda: report))
+    found = of_local_queues(metrics)
+    assert len(found) == 3 * (MOST_QUEUES + 1)
+    assert 'queuectl_local_queue_pending_workloads{local_queue="other",namespace="other"} 2.0' in found
 
 
 def test_the_cohort_of_a_queue_can_be_joined_with_its_figures() -> None:

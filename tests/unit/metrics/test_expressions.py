@@ -129,6 +129,7 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
                     and "cause" in found["queuectl_evictions_total"].labels
                     and "cluster_queue" in found["queuectl_pending_workloads"].labels
                     and "cluster_queue" in found["queuectl_quota_used"].labels
+                    and "local_queue" in found["queuectl_local_queue_quota_used"].labels
                     and "cluster_queue" in found["queuectl_cluster_queue_weighted_share"].labels
                     and "cluster_queue" in found["queuectl_demand"].labels
                     and "state" in found["queuectl_flavor_capacity_unusable"].labels
