@@ -13,11 +13,12 @@ from statistics import median
 
 from tests.world.crash_points import SCHEDULE, crash_points
 from tests.world.planted import BUGS, PlantedBug, planted
-from tests.world.schedule import CELLS, PHASES, schedule
+from tests.world.schedule import CELLS, LEAST, PHASES, schedule
 from tests.world.shrink import shrunk
 from tests.world.world import Outcome, play_schedule
 
 _SHOWN = 6
+_MANY = 100
 
 
 def main() -> int:
@@ -30,7 +31,11 @@ def main() -> int:
     parser.add_argument(
         "--planted", nargs="*", metavar="TEXT", help="plant each bug, or those with this text in their name"
     )
-    parser.add_argument("--coverage", action="store_true", help="print which faults met which phases")
+    parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help=f"print which faults met which phases; done for {_MANY} schedules or more",
+    )
     parser.add_argument(
         "--only", metavar="STEPS", help="of one schedule, only the steps with these numbers, such as 0,3"
     )
@@ -66,8 +71,8 @@ def _told(outcomes: Iterable[Outcome], story: bool, coverage: bool) -> int:
         if outcome.violations:
             violations += 1
             tell_violations(outcome, shrink=not story)
-    if coverage:
-        _tell_coverage(met)
+    if coverage or schedules >= _MANY:
+        _tell_coverage(met, schedules)
     seconds = time.monotonic() - begun
     print(
         f"{60 * schedules / seconds:.0f} schedules a minute, "
@@ -91,13 +96,15 @@ def tell_violations(outcome: Outcome, *, shrink: bool) -> None:
         )
 
 
-def _tell_coverage(met: Counter[tuple[str, str]]) -> None:
+def _tell_coverage(met: Counter[tuple[str, str]], schedules: int) -> None:
     """In how many schedules each kind of fault met a workload in each phase of its life."""
     print(f"{'':20}", *(f"{phase:>9}" for phase in PHASES))
     for kind in dict.fromkeys(kind for kind, _ in CELLS):
         print(f"{kind:20}", *(f"{met[kind, phase]:9}" for phase in PHASES))
-    kind, phase = min(CELLS, key=lambda cell: met[cell])
-    print(f"least: {kind} with a workload that is {phase}, in {met[kind, phase]} schedules")
+    few = [cell for cell in CELLS if met[cell] < LEAST * schedules / 1_000]
+    for kind, phase in few:
+        print(f"rare: {kind} with a workload that is {phase}, in {met[kind, phase]} schedules")
+    print(f"{len(CELLS)} cells, {len(few)} of them in fewer than {LEAST} of 1,000 schedules")
 
 
 def played(seeds: Iterable[int], workers: int) -> Iterator[Outcome]:

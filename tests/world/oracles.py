@@ -112,7 +112,7 @@ class Safety:
         elif obj["kind"] == "Job":
             lines = self._ledger.holds[WorkloadId(uid), number]
             held = sum(line.count * line.amount for line in lines if line.resource == GPU)
-            if (asked := obj["spec"]["parallelism"] * gpus_of(obj["spec"]["template"])) > held:
+            if (asked := _pods(obj) * gpus_of(obj["spec"]["template"])) > held:
                 self.violated(f"{name} was started with {asked} GPUs, and holds {held}")
 
     def _stopped(self, uid: str, before: Object) -> None:
@@ -250,6 +250,13 @@ def _marks(kind: Any, obj: Object) -> object:
     annotations: Mapping[str, str] = obj["metadata"].get("annotations") or {}
     reserved = {key: text for key, text in annotations.items() if key.startswith("queuectl.dev/reserved-")}
     return kind.suspended(obj), reserved
+
+
+def _pods(job: Object) -> int:
+    """How many pods a Job has at once: no more than its completions that are left."""
+    spec, status = job["spec"], job.get("status") or {}
+    left = spec.get("completions", spec["parallelism"]) - (status.get("succeeded") or 0)
+    return int(min(spec["parallelism"], left))
 
 
 def _queue(obj: Object) -> str | None:
