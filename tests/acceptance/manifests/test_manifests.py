@@ -416,7 +416,8 @@ def test_components_add_objects_only_to_our_own_namespace(component: str) -> Non
 def test_the_controller_can_read_the_example(kind: PolicyKind) -> None:
     of_docs = MANIFESTS.parent / "docs" / "examples"
     examples = [*documents(MANIFESTS / "examples")]
-    examples += [*parsed(of_docs / "usage-limit.yaml"), *parsed(of_docs / "idle-policy.yaml")]
+    of_kinds = ("usage-limit.yaml", "budget.yaml", "idle-policy.yaml")
+    examples += [one for name in of_kinds for one in parsed(of_docs / name)]
     of_kind = [item for item in examples if item["kind"] == kind.name]
     assert of_kind
     for item in of_kind:
