@@ -12,8 +12,8 @@ from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.start_conditions import AfterOutcome, AfterWorkload, NamedWorkload
 from queuectl.core.model.workload import ObjectRef, WorkloadId, WorkloadOutcome
 
-_MOST_IN_CYCLE: Final = 1000
-"""Workloads that are looked at for a cycle. Those of a longer one wait for each other without being told."""
+_MOST_IN_CYCLE: Final = 100
+"""Workloads that are looked at for a cycle, whatever tenants write. A longer one is not told of."""
 _MUST: Final = {
     AfterOutcome.OK: "it has to succeed first",
     AfterOutcome.ANY: "it has to end first",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
 import pytest
 
+from queuectl.core.features.start_conditions.dependencies import Dependencies
 from queuectl.core.model.events import OutcomesRead, PodsCounted, WorkloadGone, WorkloadObserved
 from queuectl.core.model.policy import QueueingStrategy
 from queuectl.core.model.reasons import Code, Reason
@@ -279,3 +281,26 @@ def test_in_random_worlds_no_array_runs_more_than_it_says_and_all_end(seed: int)
         for name in random.sample(running, random.randint(0, len(running))) or running[:1]:
             finish(world, left.pop(name))
     assert len(admitted(world.decided)) == 12
+
+
+def test_of_workloads_that_name_many_others_a_bounded_number_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a tenant writes costs no more, however many workloads it makes."""
+    looked = 0
+    awaited = Dependencies._awaited
+
+    def counted(known: Dependencies, workload: WorkloadId) -> Iterator[WorkloadId]:
+        nonlocal looked
+        looked += 1
+        return awaited(known, workload)
+
+    monkeypatch.setattr(Dependencies, "_awaited", counted)
+    world = strict()
+    names = [f"w-{n}" for n in range(400)]
+    world.submit(
+        *(workload(name, created=n, start=after(*names[n + 1 : n + 17])) for n, name in enumerate(names[:-1]))
+    )
+    before = looked
+    world.submit(workload("last", created=500, start=after(names[0])))
+    assert 0 < looked - before <= 101
