@@ -24,6 +24,8 @@ from queuectl.kinds.registry import KindRegistry
 _LONGEST: Final = 8192
 """Characters of AFTER that are read."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""The name of a group of pods."""
 _OUTCOMES: Final = ", ".join(AfterOutcome)
 
 
@@ -57,13 +59,14 @@ def after_workloads(value: object, path: str, kinds: KindRegistry) -> tuple[Afte
 def _after(part: str, path: str, kinds: KindRegistry) -> AfterWorkload:
     outcome, colon, rest = part.rpartition(":")
     kind, slash, name = rest.partition("/")
-    if not slash or not kind or not _NAME.fullmatch(name):
+    row = kinds.find(kind)
+    names = _LABEL if row is not None and row.composed_of else _NAME
+    if not slash or not kind or not names.fullmatch(name):
         raise BadField(path, f"{shown(part)} is not [OUTCOME:]KIND/NAME, such as ok:Job/prepare")
     if not colon:
         outcome = AfterOutcome.OK
     elif outcome not in set(AfterOutcome):
         raise BadField(path, f"{shown(part)}: the outcome is none of {_OUTCOMES}")
-    row = kinds.find(kind)
     if row is None and kinds.rows:
         raise BadField(path, f"{shown(part)}: the kind is none of {kinds.known()}")
     return AfterWorkload(AfterOutcome(outcome), row.name if row is not None else kind[:63], name)

@@ -40,7 +40,7 @@ async def labelled(
     found = []
     for kind in kinds:
         path = api_path(kind.group, kind.version, kind.plural)
-        groups = PodGroups(kind) if kind.composed_of else None
+        groups = PodGroups(kind, owners) if kind.composed_of else None
         try:
             async for page in session.pages(path, query=selection(kind, honoured)):
                 if groups is not None:

@@ -76,7 +76,7 @@ class KubeCluster:
         self._liveness = Liveness(session, kinds)
         self._honoured = honoured
         self._now = now or session.server_time
-        self._groups = GroupWrites(session, self._now)
+        self._groups = GroupWrites(session, kinds, self._now)
         self._statuses = statuses or QueueStatuses()
         self._heard = set[str]() if heard is None else heard
         self._in_two: set[str] = set()

@@ -17,6 +17,7 @@ from queuectl.core.model.workload import Effect, WorkloadId, names_claim
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.pod_group import Member, Unit
+from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kinds.single_pod import POD
 from queuectl.kinds.stop_annotations import recorded_stop
@@ -40,8 +41,9 @@ GroupSettled = tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]
 class GroupWrites:
     """Every method raises ApiError, WriteDenied and ClusterUnavailable."""
 
-    def __init__(self, session: Session, now: Callable[[], datetime]) -> None:
+    def __init__(self, session: Session, kinds: KindRegistry, now: Callable[[], datetime]) -> None:
         self._session = session
+        self._kinds = kinds
         self._now = now
 
     async def start(self, kind: JobKind, effect: Effect) -> GroupSettled:
@@ -58,7 +60,7 @@ class GroupWrites:
             if unit is None:
                 return _gone(effect)
             if _is_another(kind, effect, unit, obj):
-                return EffectSettled(effect.key, Result.REFUSED), observe(kind, obj)
+                return EffectSettled(effect.key, Result.REFUSED), observe(kind, obj, owners=self._kinds)
             room = unit.room(quota)
             due = [one for one in unit.held if _takes(room, one.pod_set)]
             version = max(version, obj["metadata"]["generation"])

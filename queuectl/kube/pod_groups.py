@@ -13,6 +13,7 @@ from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.pod_group import Member, Unit, composed, member, units
+from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.reserved_keys import GROUP_LABEL
 from queuectl.kinds.workloads import observe
 
@@ -37,8 +38,10 @@ class _Group:
 class PodGroups:
     """All groups of a cluster. What changes is taken group by group: a list has many pods of one."""
 
-    def __init__(self, kind: JobKind) -> None:
+    def __init__(self, kind: JobKind, kinds: KindRegistry = NO_KINDS) -> None:
+        """`kinds`: those that a group may wait for by name; none: names of kinds are not checked."""
         self._kind = kind
+        self._kinds = kinds
         self._groups: dict[_Key, _Group] = {}
         self._group_of: dict[str, _Key] = {}
         """By UID of a pod."""
@@ -93,7 +96,7 @@ class PodGroups:
         there: list[Event] = []
         shown: dict[WorkloadId, Unit] = {}
         for unit in found:
-            if (seen := observe(self._kind, composed(unit, group.version))) is not None:
+            if (seen := observe(self._kind, composed(unit, group.version), owners=self._kinds)) is not None:
                 there.append(seen)
                 shown[seen.workload.id] = unit
         gone: list[Event] = []
@@ -118,7 +121,8 @@ class PodGroups:
         started = tuple(one._replace(phase="Succeeded") for one in unit.started)
         succeeded = Counter(pod_set for pod_set, well in past.values() if well)
         ended = composed(replace(unit, started=started, succeeded=succeeded), group.version)
-        return [seen] if (seen := observe(self._kind, ended)) is not None else []
+        seen = observe(self._kind, ended, owners=self._kinds)
+        return [seen] if seen is not None else []
 
 
 def _key(obj: Json) -> _Key:

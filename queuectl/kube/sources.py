@@ -104,7 +104,10 @@ def sources(
         *_gate(GateWatch(kinds, honoured)),
         *((_pods(),) if nodes else ()),
         *(device_sources(devices) if nodes and devices else ()),
-        *(_groups(kind) if kind.composed_of else _jobs(kind, kinds, honoured, spoken) for kind in kinds),
+        *(
+            _groups(kind, kinds) if kind.composed_of else _jobs(kind, kinds, honoured, spoken)
+            for kind in kinds
+        ),
     )
 
 
@@ -186,8 +189,8 @@ def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels, heard: set[
     )
 
 
-def _groups(kind: JobKind) -> Source[Event]:
-    groups = PodGroups(kind)
+def _groups(kind: JobKind, kinds: KindRegistry) -> Source[Event]:
+    groups = PodGroups(kind, kinds)
     return Source(
         name=kind.name,
         path=api_path(kind.group, kind.version, kind.plural),

@@ -23,6 +23,7 @@ from queuectl.kinds.single_pod import POD
 from queuectl.kinds.workloads import observe
 from queuectl.kube.group_writes import _of
 from queuectl.kube.pod_groups import PodGroups
+from queuectl.kube.sources import sources
 from queuectl.settings import Settings
 from tests.integration.kube.sites import effect
 
@@ -313,6 +314,20 @@ def test_a_name_that_comes_back_after_all_pods_are_gone_is_another_workload() ->
     assert isinstance(second, WorkloadObserved)
     assert gone == WorkloadGone(first.workload.id, "9")
     assert second.workload.id != first.workload.id
+
+
+def test_a_group_waits_for_workloads_by_the_names_of_their_kinds() -> None:
+    (source,) = (one for one in sources(KINDS) if one.name == "PodGroup")
+    assert source.others is not None
+    named = {"x": "job/prepare, failed:pg/Load_1", "y": "cronjob/prepare", "z": "job/Load_1"}
+    for name, after in named.items():
+        source.seen(pod(name, size=1, group=name, annotations={"queuectl.dev/after": after}))
+    x, y, z = (one.workload for one in source.others(3) if isinstance(one, WorkloadObserved))
+    assert x.start is not None
+    assert [str(one) for one in x.start.after] == ["ok:Job/prepare", "failed:PodGroup/Load_1"]
+    for other in (y, z):
+        assert other.problem is not None
+        assert other.problem.code is Code.MISCONFIGURED
 
 
 @pytest.mark.parametrize("value", [None, 7, "x", [], {"a": []}])
