@@ -126,13 +126,12 @@ def member(obj: Json) -> Member:
     found = parse(annotations.get(ADMISSION_ANNOTATION), WorkloadId(workload)) if workload else None
     stop = recorded_stop(annotations.get(STOPPED_ANNOTATION), WorkloadId(workload)) if workload else None
     started = found.shapes[0] if found is not None and found.shapes else ""
-    version = str(metadata.get("resourceVersion"))
     return Member(
         obj=obj,
         uid=str(metadata.get("uid") or ""),
         name=str(metadata.get("name") or ""),
         created=str(metadata.get("creationTimestamp") or ""),
-        version=int(version) if version.isascii() and version.isdigit() and len(version) < 19 else 0,
+        version=version_of(obj),
         workload=workload,
         gated=gated,
         phase=str(status.get("phase") or ""),
@@ -142,6 +141,12 @@ def member(obj: Json) -> Member:
         admission=found,
         stopped_in=stop.attempt if stop is not None else 0,
     )
+
+
+def version_of(obj: Json) -> int:
+    """The resourceVersion of an object or a list; 0: it is no number."""
+    text = str(mapping(obj, "metadata", "").get("resourceVersion"))
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
 def _shape(spec: Json) -> str:

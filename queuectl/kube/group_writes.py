@@ -10,19 +10,19 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from queuectl.core.model.events import EffectSettled, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model.workload import Effect, WorkloadId, names_claim
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import JobKind
-from queuectl.kinds.pod_group import Member, Unit
+from queuectl.kinds.pod_group import Member, Unit, version_of
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kinds.single_pod import POD
 from queuectl.kinds.stop_annotations import recorded_stop
 from queuectl.kinds.workloads import observation, observe
-from queuectl.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from queuectl.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from queuectl.kube.objects import object_path, read_units
 from queuectl.kube.session import JSON_PATCH, Object, Session
 from queuectl.ports.cluster import ClusterUnavailable, WriteDenied
@@ -54,7 +54,7 @@ class GroupWrites:
         """
         pod_sets = effect.attempt.assignment.pod_sets
         quota = {one.name: one.count for one in pod_sets if not names_claim(one.name)}
-        unit, version = None, 0
+        unit, version, invalid = None, 0, dict[tuple[str, int], Invalid]()
         for _ in range(_TRIES):
             unit, obj = await self._read(kind, effect)
             if unit is None:
@@ -66,8 +66,14 @@ class GroupWrites:
             version = max(version, obj["metadata"]["generation"])
             if not due:
                 return _done(effect, version)
-            started, denied = await self._start(effect, unit, due)
-            version = max(version, *started, 0)
+            # Refused, and not changed since: it would be refused again.
+            denied: ApiError | None = next(
+                (invalid[one.uid, one.version] for one in due if (one.uid, one.version) in invalid), None
+            )
+            started: list[int] = []
+            if denied is None:
+                started, denied = await self._start(effect, unit, due, invalid)
+                version = max(version, *started, 0)
             if denied is not None:
                 # Those that run hold the quota of all: the others are tried again when one of them changes.
                 some = started or unit.started
@@ -77,9 +83,10 @@ class GroupWrites:
         return _done(effect, version)
 
     async def _start(
-        self, effect: Effect, unit: Unit, due: Sequence[Member]
+        self, effect: Effect, unit: Unit, due: Sequence[Member], invalid: dict[tuple[str, int], Invalid]
     ) -> tuple[list[int], Forbidden | None]:
-        """The resourceVersions of those that it has started, and why another one was denied."""
+        """The resourceVersions of those that it has started, and why another one was denied. `invalid`: gets
+        those that have changed, or would not be valid, by UID and resourceVersion."""
         admission = unit.admission
         shapes = admission.shapes if admission else tuple(dict.fromkeys(one.shape for one in unit.held))
         if admission is not None:
@@ -92,9 +99,11 @@ class GroupWrites:
             body = patches.start(POD, _of(effect, one), one.pod_set, own)
             try:
                 # One that is gone is missing; one that has changed is read again.
-                with suppress(NotFound, Conflict, Invalid):
+                with suppress(NotFound, Conflict):
                     obj = await self._session.patch(object_path(POD, one.ref), body, content_type=JSON_PATCH)
-                    started.append(_version(obj))
+                    started.append(version_of(obj))
+            except Invalid as refusal:
+                invalid[one.uid, one.version] = refusal
             except Forbidden as refusal:
                 denied.append(refusal)
 
@@ -197,11 +206,6 @@ async def _each(write: Callable[[_T], Awaitable[None]], items: Sequence[_T]) -> 
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-
-
-def _version(obj: Object) -> int:
-    version: Any = (obj.get("metadata") or {}).get("resourceVersion")
-    return int(version) if isinstance(version, str) and version.isdigit() else 0
 
 
 def _done(effect: Effect, generation: int) -> GroupSettled:

@@ -13,7 +13,7 @@ from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.labels import QueueLabels, selection
 from queuectl.kinds.owners import controlling, controls
-from queuectl.kinds.pod_group import Unit, composed, member, units
+from queuectl.kinds.pod_group import Unit, composed, member, units, version_of
 from queuectl.kinds.podsets import Computed
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL
@@ -39,15 +39,19 @@ async def read_object(session: Session, kind: JobKind, ref: ObjectRef) -> Object
 
 
 async def read_units(session: Session, kind: JobKind, ref: ObjectRef) -> list[tuple[Unit, Object]]:
-    """The workloads of the pods of a group, and the object of each. Raises ApiError."""
+    """The workloads of the pods of a group, and the object of each. Raises ApiError.
+
+    Their version is that of the list: no earlier than the deletion of a pod that is not in it.
+    """
     selector = {"labelSelector": f"{GATED_LABEL},{GROUP_LABEL}={ref.name}"}
     path = api_path(kind.group, kind.version, kind.plural, ref.namespace)
-    members = []
+    members, version = [], 0
     async for page in session.pages(path, query=selector):
+        version = max(version, version_of(page))
         for item in page.get("items") or ():
             with suppress(BadField):
                 members.append(member(item))
-    version = max((one.version for one in members), default=0)
+    version = max((version, *(one.version for one in members)))
     return [(unit, composed(unit, version)) for unit in units(members, known={ref.uid})]
 
 

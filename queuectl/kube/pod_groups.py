@@ -80,15 +80,16 @@ class PodGroups:
         return _NO_EVENTS
 
     def take(self, most: int) -> list[Event]:
-        """The events of up to so many groups that have changed."""
+        """The events of up to so many groups that have changed; of more, where those have none."""
         events: list[Event] = []
-        for key in list(islice(self._changed, most)):
-            del self._changed[key]
-            try:
-                events += self._events(key, self._groups[key])
-            except Exception:
-                # A bug. One group must not stop the others: its last known state stays.
-                _log.exception("pod group %s/%s can't be read", *key)
+        while self._changed and not events:
+            for key in list(islice(self._changed, most)):
+                del self._changed[key]
+                try:
+                    events += self._events(key, self._groups[key])
+                except Exception:
+                    # A bug. One group must not stop the others: its last known state stays.
+                    _log.exception("pod group %s/%s can't be read", *key)
         return events
 
     def _events(self, key: _Key, group: _Group) -> list[Event]:

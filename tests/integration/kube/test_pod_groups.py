@@ -52,9 +52,13 @@ def pods(name: str | None = None, part: str = "") -> str:
 
 
 async def _pod(site: Site, group: str, number: int, size: int, cpu: str = "1") -> dict[str, Any]:
+    return await site.create(pods(), _body(group, number, size, cpu))
+
+
+def _body(group: str, number: int, size: int, cpu: str = "1") -> dict[str, Any]:
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
     labels = {"queuectl.dev/queue-name": "main", "queuectl.dev/gated": "true", GROUP: group}
-    body = {
+    return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -65,7 +69,6 @@ async def _pod(site: Site, group: str, number: int, size: int, cpu: str = "1") -
         },
         "spec": {"containers": [container], "schedulingGates": [GATE]},
     }
-    return await site.create(pods(), body)
 
 
 async def _group(site: Site, name: str, size: int = EIGHT) -> Effect:
@@ -243,6 +246,38 @@ async def test_pods_that_succeeded_and_were_deleted_are_not_replaced(site: Site)
     settled, _ = await KubeCluster(site.session, KINDS).start(start)
     assert settled.result is Result.DONE
     assert _gated(await _members(site, "shrunk")) == ["shrunk-3"]
+
+
+async def test_a_start_that_has_nothing_to_do_is_later_than_the_deletion_of_a_pod(site: Site) -> None:
+    """Else what the reflector saw of that deletion would ask for the same start again, without end."""
+    await _running(site, "full", 2)
+    await _phase(site, "full-0", "Succeeded")
+    await site.session.delete(pods("full-0"), {"gracePeriodSeconds": 0})
+    await _pod(site, "full", 2, 2)
+    await _pod(site, "full", 3, 2)
+    deleted = await site.session.delete(pods("full-3"), {"gracePeriodSeconds": 0})
+    (_, obj), *_ = await read_units(site.session, POD_GROUP, ObjectRef(NAMESPACE, "PodGroup", "full", ""))
+    start = effect(obj, "PodGroup", kinds=KINDS, pods=1)
+    assert start.observation.unstarted
+    settled, _ = await KubeCluster(site.session, KINDS).start(start)
+    assert settled.result is Result.DONE
+    assert _gated(await _members(site, "full")) == ["full-2"]
+    assert settled.generation is not None
+    last = await site.create(pods(), _body("unrelated", 0, 1))
+    assert int(deleted["metadata"]["resourceVersion"]) <= settled.generation
+    assert settled.generation < int(last["metadata"]["resourceVersion"])
+
+
+async def test_a_start_whose_writes_would_make_pods_invalid_is_given_up(site: Site) -> None:
+    assert site.faults is not None
+    start = await _group(site, "invalid", 2)
+    for number in range(2):
+        for _ in range(4):
+            site.faults.add(Fault(Action.REFUSE, "patch", "pods", f"invalid-{number}", code=422))
+    with pytest.raises(WriteDenied) as denied:
+        await KubeCluster(site.session, KINDS).start(start)
+    assert denied.value.settled is None
+    assert "invalid-0" in str(denied.value)
 
 
 async def test_a_denied_start_of_which_nothing_runs_is_given_up_and_one_of_which_some_run_is_not(

@@ -303,6 +303,17 @@ def test_a_group_is_told_once_for_all_pods_of_a_list() -> None:
     assert [len(groups.take(1)), len(groups.take(1)), len(groups.take(1))] == [1, 1, 0]
 
 
+def test_groups_of_which_nothing_is_told_do_not_keep_others_back() -> None:
+    """The reflector takes events until there are none."""
+    groups = PodGroups(POD_GROUP)
+    for number in range(3):
+        groups.observe(pod(f"short-lived-{number}", group=f"g{number}"))
+        groups.forget(f"uid-short-lived-{number}", "8")
+    groups.observe(pod("a"))
+    assert [type(one) for one in groups.take(2)] == [WorkloadObserved]
+    assert groups.take(2) == []
+
+
 def test_a_name_that_comes_back_after_all_pods_are_gone_is_another_workload() -> None:
     groups = PodGroups(POD_GROUP)
     groups.observe(pod("a", size=1))
