@@ -87,6 +87,10 @@ class Member(NamedTuple):
     admission: AdmissionAnnotation | None
     stopped_in: int
     """The attempt of its workload in which it was stopped; 0: none."""
+    agreed: tuple[object, ...]
+    """What all pods of a group have in common."""
+    annotation_bytes: int
+    """Without those that a start and a stop write."""
 
     @property
     def pod_set(self) -> str:
@@ -105,14 +109,6 @@ class Member(NamedTuple):
     def ref(self) -> ObjectRef:
         return ObjectRef(str(_metadata(self.obj).get("namespace")), POD.name, self.name, self.uid)
 
-    def agreed(self) -> tuple[object, ...]:
-        """What all pods of a group have in common."""
-        labels, annotations = _labels(self.obj), _annotations(self.obj)
-        return tuple(
-            [labels.get(key) for key in _AGREED_LABELS]
-            + [annotations.get(key) for key in _AGREED_ANNOTATIONS]
-        )
-
 
 def pod_set_of(shape: str) -> str:
     return f"pods-{shape[:8]}"
@@ -122,7 +118,8 @@ def member(obj: Json) -> Member:
     """Raises BadField."""
     metadata, spec, status = (mapping(obj, key, "") for key in ("metadata", "spec", "status"))
     annotations, gated = mapping(metadata, "annotations", "metadata"), POD.suspended(obj)
-    workload = "" if gated else str(mapping(metadata, "labels", "metadata").get(WORKLOAD_LABEL) or "")
+    labels = mapping(metadata, "labels", "metadata")
+    workload = "" if gated else str(labels.get(WORKLOAD_LABEL) or "")
     found = parse(annotations.get(ADMISSION_ANNOTATION), WorkloadId(workload)) if workload else None
     stop = recorded_stop(annotations.get(STOPPED_ANNOTATION), WorkloadId(workload)) if workload else None
     started = found.shapes[0] if found is not None and found.shapes else ""
@@ -140,6 +137,8 @@ def member(obj: Json) -> Member:
         shape=started if workload else _shape(spec),
         admission=found,
         stopped_in=stop.attempt if stop is not None else 0,
+        agreed=(*map(labels.get, _AGREED_LABELS), *map(annotations.get, _AGREED_ANNOTATIONS)),
+        annotation_bytes=annotation_bytes(annotations, _OURS),
     )
 
 
@@ -213,16 +212,12 @@ class Unit:
 
     def check(self) -> None:
         """Whether it can be queued. Raises BadField, and NotYet."""
-        first = self.first
-        size, names = self.size, [*_AGREED_LABELS, *_AGREED_ANNOTATIONS]
+        first, size = self.first, self.size
         for one in self.held:
-            for key, value, other in zip(names, one.agreed(), first.agreed(), strict=True):
-                if value != other:
-                    where = "labels" if key in _AGREED_LABELS else "annotations"
-                    problem = f"{shown(value)} differs from {shown(other)} of pod {first.name} of its group"
-                    raise BadField(f"pod {one.name}: metadata.{where}[{key}]", problem)
-            if (size_now := annotation_bytes(_annotations(one.obj), _OURS)) > MAX_ANNOTATIONS:
-                problem = f"{size_now} bytes leave no room for {ADMISSION_ANNOTATION}"
+            if one.agreed != first.agreed:
+                raise _differs(one, first)
+            if one.annotation_bytes > MAX_ANNOTATIONS:
+                problem = f"{one.annotation_bytes} bytes leave no room for {ADMISSION_ANNOTATION}"
                 raise BadField(f"pod {one.name}: metadata.annotations", problem)
         shapes = {one.shape for one in self.held}
         if len(shapes) > MAX_SHAPES or len({pod_set_of(one) for one in shapes}) < len(shapes):
@@ -236,6 +231,15 @@ class Unit:
         if len(self.held) < size:
             there = f"{len(self.held)} of {size} pods of the group exist ({_listed(self.held)})"
             raise NotYet(f"{there}: {size - len(self.held)} are missing")
+
+
+def _differs(one: Member, first: Member) -> BadField:
+    names = (*_AGREED_LABELS, *_AGREED_ANNOTATIONS)
+    entries = zip(names, one.agreed, first.agreed, strict=True)
+    key, value, other = next(entry for entry in entries if entry[1] != entry[2])
+    where = "labels" if key in _AGREED_LABELS else "annotations"
+    problem = f"{shown(value)} differs from {shown(other)} of pod {first.name} of its group"
+    return BadField(f"pod {one.name}: metadata.{where}[{key}]", problem)
 
 
 def _listed(members: Sequence[Member]) -> str:
@@ -294,10 +298,10 @@ def _running(
     if any(one.stopped_in >= admission.attempt.number for one in pods):
         return found
     left = {name: count - found.succeeded.get(name, 0) for name, count in found.counts.items()}
-    room, shapes, agreed = found.room(left), admission.shapes, found.first.agreed()
+    room, shapes, agreed = found.room(left), admission.shapes, found.first.agreed
     held = []
     for one in waiting:
-        if room.get(one.pod_set, 0) > 0 and one.shape in shapes and one.agreed() == agreed:
+        if room.get(one.pod_set, 0) > 0 and one.shape in shapes and one.agreed == agreed:
             room[one.pod_set] -= 1
             held.append(one)
     taken = {one.uid for one in held}

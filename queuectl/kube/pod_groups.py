@@ -21,6 +21,8 @@ _log: Final = logging.getLogger(__name__)
 
 _Key = tuple[str, str]
 """Namespace and name of a group."""
+_FAILED: Final = ""
+"""In place of the UIDs of pods that have failed."""
 _NO_EVENTS: Final[list[Event]] = []
 
 
@@ -30,7 +32,8 @@ class _Group:
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.past: dict[str, dict[str, tuple[str, bool]]] = {}
-        """By workload: its pods that have ended. They count as ended when they are deleted, too."""
+        """By workload: its pods that have succeeded, and one entry for all that have failed. They count as
+        ended when they are deleted, too."""
         self.shown: dict[WorkloadId, Unit] = {}
         self.version = 0
 
@@ -66,7 +69,9 @@ class PodGroups:
         group.members[uid] = found
         group.version = max(group.version, found.version)
         if found.workload and found.phase in ("Succeeded", "Failed"):
-            group.past.setdefault(found.workload, {})[uid] = (found.pod_set, found.phase == "Succeeded")
+            well = found.phase == "Succeeded"
+            past = group.past.setdefault(found.workload, {})
+            past[uid if well else _FAILED] = (found.pod_set, well)
         return _NO_EVENTS
 
     def forget(self, uid: str, version: str) -> list[Event]:

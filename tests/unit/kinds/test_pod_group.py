@@ -12,7 +12,7 @@ import pytest
 from queuectl.app.kinds import job_kinds
 from queuectl.core.model.events import WorkloadGone, WorkloadObserved
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import WorkloadOutcome
+from queuectl.core.model.workload import WorkloadId, WorkloadOutcome
 from queuectl.kinds import patches
 from queuectl.kinds.builtin import BUILT_IN, OPTIONAL
 from queuectl.kinds.labels import OWN, selection
@@ -301,6 +301,27 @@ def test_a_group_is_told_once_for_all_pods_of_a_list() -> None:
         for one in range(3):
             assert groups.observe(pod(f"{name}{one}", group=name)) == []
     assert [len(groups.take(1)), len(groups.take(1)), len(groups.take(1))] == [1, 1, 0]
+
+
+def test_pods_that_failed_and_were_replaced_are_not_remembered_one_by_one() -> None:
+    groups = PodGroups(POD_GROUP)
+    pods = started(three())
+    for number in range(20):
+        one = json.loads(json.dumps(pods[0]))
+        one["metadata"]["uid"] = f"uid-replaced-{number}"
+        one["status"]["phase"] = "Failed"
+        groups.observe(one)
+        groups.forget(one["metadata"]["uid"], "20")
+    for one in pods:
+        groups.observe(one)
+    groups.take(1)
+    assert len(groups._groups["team-a", "train"].past["uid-a"]) == 1
+    for one in pods:
+        one["status"]["phase"] = "Failed" if one is pods[0] else "Succeeded"
+        groups.observe(one)
+        groups.forget(one["metadata"]["uid"], "30")
+    (event,) = groups.take(1)
+    assert event == WorkloadGone(WorkloadId("uid-a"), "30")
 
 
 def test_groups_of_which_nothing_is_told_do_not_keep_others_back() -> None:
