@@ -154,7 +154,7 @@ def application(
         IdleRoutes(source, parts.get("device_use")),
         BudgetRoutes(source, parts.get("budgets")),
         PreemptionRoutes(source, workloads),
-        WhatIfRoutes(source, workloads, parts["what_ifs"]),
+        WhatIfRoutes(source, workloads, parts["what_ifs"], parts.get("budgets")),
         ForecastRoutes(source, workloads, parts.get("forecasts")),
         ChangeRoutes(source, parts.get("changes")),
     )

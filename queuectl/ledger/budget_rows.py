@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import ARRAY, Row, Select, Text, and_, cast, exists, func, select
@@ -11,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuectl.core.model.budgets import BudgetEntry, BudgetSum, EntryKind, Period
 from queuectl.core.model.workload import StoredWorkload, WorkloadId
 from queuectl.ledger import tables as t
+from queuectl.ports.budgets import BudgetBalances
 
 _TEXTS: Final = ARRAY(Text)
 
@@ -46,9 +48,16 @@ async def open_budget_entries(connection: AsyncConnection, cluster: str) -> tupl
 
 
 async def budgets_at(
-    connection: AsyncConnection, cluster: str, last: int, workloads: Iterable[StoredWorkload]
-) -> tuple[tuple[BudgetSum, ...], tuple[BudgetEntry, ...]]:
-    """Return the same two as of decision `last`, after which `workloads` were open."""
+    connection: AsyncConnection,
+    cluster: str,
+    last: int,
+    workloads: Iterable[StoredWorkload],
+    ends_after: datetime | None = None,
+) -> BudgetBalances:
+    """Return the same two as of decision `last`, after which `workloads` were open.
+
+    `ends_after`: only sums of periods that end after it.
+    """
     row = t.budget_entry.c
     held = {one.id: one.attempt.number for one in workloads if one.attempt is not None}
     those = func.any(cast(list(held), _TEXTS))
@@ -61,13 +70,16 @@ async def budgets_at(
         .group_by(*key)
         .order_by(*key)
     )
+    if ends_after is not None:
+        query = query.where(row.ends_at > ends_after)
     sums: dict[tuple[str, str, str, Period], int] = {}
     for budget, subject, resource, begins, ends, used in await connection.execute(query):
         sums[budget, subject, resource, Period(begins, ends)] = int(used)
     for one in entries:
-        sums[one.budget, one.subject, one.resource, one.period] -= one.used
+        if ends_after is None or one.period.ends > ends_after:
+            sums[one.budget, one.subject, one.resource, one.period] -= one.used
     closed = tuple(BudgetSum(*of, used) for of, used in sums.items() if used)
-    return closed, tuple(entries)
+    return BudgetBalances(closed, tuple(entries))
 
 
 def _entries(cluster: str) -> Select[Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from queuectl.core.model.budgets import BudgetEntry, Period
-from queuectl.core.model.workload import ObjectRef
+from queuectl.core.model.budgets import BudgetEntry, BudgetSum, Period
+from queuectl.core.model.workload import ObjectRef, StoredWorkload
 
 
 class BudgetUse(NamedTuple):
@@ -32,11 +33,26 @@ class BudgetRow(NamedTuple):
     """The workload; None: the ledger does not keep that decision any more."""
 
 
+class BudgetBalances(NamedTuple):
+    """As an engine is restored with them."""
+
+    sums: tuple[BudgetSum, ...]
+    """What attempts that are over have used."""
+    entries: tuple[BudgetEntry, ...]
+    """The rows of open attempts, in the order of their decisions."""
+
+
 class BudgetReadings(Protocol):
-    """Of one cluster. Both raise LedgerUnavailable."""
+    """Of one cluster. Each raises LedgerUnavailable."""
 
     async def budget_use(self, at: datetime) -> list[BudgetUse]:
         """Return what is reserved and used in the periods that `at` is in."""
 
     async def budget_rows(self, budget: str, at: datetime, most: int) -> list[BudgetRow]:
         """Return the rows of one budget in those periods, the newest first, at most so many."""
+
+    async def budget_balances(
+        self, sequence: int, at: datetime, workloads: Iterable[StoredWorkload]
+    ) -> BudgetBalances:
+        """Return the balances of periods that end after `at`, as of decision `sequence`, after which
+        `workloads` were open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from sqlalchemy import and_, func, select
@@ -9,11 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.features.budgets.balances import Balances
 from queuectl.core.model.budgets import Period
-from queuectl.core.model.workload import ObjectRef
+from queuectl.core.model.workload import ObjectRef, StoredWorkload
 from queuectl.ledger import tables as t
-from queuectl.ledger.budget_rows import budget_entry, open_budget_entries
+from queuectl.ledger.budget_rows import budget_entry, budgets_at, open_budget_entries
 from queuectl.ledger.pool import ledger_call, reading
-from queuectl.ports.budgets import BudgetRow, BudgetUse
+from queuectl.ports.budgets import BudgetBalances, BudgetRow, BudgetUse
 
 _ROW, _DECISION = t.budget_entry.c, t.decision.c
 _WITH_DECISIONS = t.budget_entry.outerjoin(
@@ -85,3 +86,10 @@ class LedgerBudgetReadings:
             )
             for row in rows
         ]
+
+    @ledger_call
+    async def budget_balances(
+        self, sequence: int, at: datetime, workloads: Iterable[StoredWorkload]
+    ) -> BudgetBalances:
+        async with reading(self._pool) as connection:
+            return await budgets_at(connection, self._cluster, sequence, workloads, ends_after=at)

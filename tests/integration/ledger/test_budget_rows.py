@@ -96,6 +96,11 @@ async def test_postgres_has_the_balance_that_memory_has_after_each_plan(migrated
             past = LedgerPast(pool, f"random-{seed}", lambda _: SchedulingConfiguration())
             then = await past.at(plan.now)
             assert (then.budget_sums, then.budget_entries) == (expected.budget_sums, expected.budget_entries)
+            now = plan.now
+            readings = LedgerBudgetReadings(pool, f"random-{seed}")
+            present = await readings.budget_balances(expected.sequence, now, expected.workloads)
+            assert present.sums == tuple(one for one in expected.budget_sums if one.period.ends > now)
+            assert present.entries == expected.budget_entries
             findings = [one.code for one in await verify(migrated, f"random-{seed}")]
             assert set(findings) <= {"OverQuota", "DefaultPartition"}
         async with pool.connect() as connection:

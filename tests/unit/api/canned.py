@@ -177,6 +177,12 @@ class CannedReadings:
         """The workload of that name."""
         return next(one for _, one in self._workloads.values() if one.ref.name == name)
 
+    def spec(self, kind: str, name: str) -> str:
+        """Of the cluster-scoped policy object of that kind and name."""
+        spec = self._configs[ConfigKey(kind, "", name)][1]
+        assert spec is not None
+        return spec
+
     def keep(self, when: datetime) -> None:
         """The state is as it is now from that time on."""
         over = (Phase.FINISHED, Phase.DELETED)

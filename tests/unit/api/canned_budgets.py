@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
-from queuectl.ports.budgets import BudgetRow, BudgetUse
+from queuectl.core.model.workload import StoredWorkload
+from queuectl.ports.budgets import BudgetBalances, BudgetRow, BudgetUse
 
 
 class CannedBudgets:
@@ -13,9 +15,15 @@ class CannedBudgets:
     def __init__(self) -> None:
         self.use: list[BudgetUse] = []
         self.rows: list[BudgetRow] = []
+        self.balances = BudgetBalances((), ())
 
     async def budget_use(self, at: datetime) -> list[BudgetUse]:
         return list(self.use)
 
     async def budget_rows(self, budget: str, at: datetime, most: int) -> list[BudgetRow]:
         return [one for one in self.rows if one.entry.budget == budget][:most]
+
+    async def budget_balances(
+        self, sequence: int, at: datetime, workloads: Iterable[StoredWorkload]
+    ) -> BudgetBalances:
+        return self.balances

@@ -14,12 +14,14 @@ from queuectl.answers import trial_snapshot as basis
 from queuectl.answers.state import CommittedState
 from queuectl.api import what_if_routes
 from queuectl.api.what_if_routes import message
+from queuectl.core.model.budgets import HOUR, BudgetPeriods, BudgetSum, PeriodKind
 from queuectl.core.model.capacity import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import Node
 from queuectl.core.model.what_if import Change, ChangeKind, Start, Tried
 from queuectl.core.model.workload import ConfigKey, Phase, PodSet
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.policy import parse_policy
+from queuectl.ports.budgets import BudgetBalances
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, local_spec, queue_spec, workload
 from tests.unit.api.conftest import Rest, bearer
 from tests.unit.api.reviews import CannedReviews
@@ -101,6 +103,66 @@ async def test_a_plan_says_which_workloads_another_policy_admits(serve: Serve) -
     found = await planned(rest, LARGER)
     assert (found["admitted"], found["evicted"], found["stranded"], found["inactive"]) == (1, 0, 0, [])
     assert [(one["name"], one["change"]) for one in found["items"]] == [("waits", "Admitted")]
+
+
+def used_up(readings: CannedReadings) -> None:
+    """A Budget of 10 GPU-hours in the month for all of Cohort all, of which 9.5 are used."""
+    spec = {
+        "target": {"kind": "Cohort", "name": "all"},
+        "subject": {"kind": "All"},
+        "resource": GPU,
+        "hours": 10,
+        "period": {"kind": "Month"},
+        "mode": "Metered",
+    }
+    readings.commit(configs={ConfigKey("Budget", "", "whole"): json.dumps(spec)})
+    period = BudgetPeriods(PeriodKind.MONTH).at(EPOCH_START)
+    assert period is not None
+    used = BudgetSum("whole", "", GPU, period, 19 * HOUR // 2)
+    readings.budgets.balances = BudgetBalances((used,), ())
+
+
+async def test_a_plan_knows_what_budgets_have_left(serve: Serve) -> None:
+    readings = ledger()
+    used_up(readings)
+    found = await planned(await serve(readings), LARGER)
+    assert (found["admitted"], found["evicted"]) == (0, 0)
+    larger = {"kind": "Budget", "metadata": {"name": "whole"}, "spec": None}
+    for hours, admitted in ((15, 0), (16, 1)):  # each of 6 GPUs needs an hour
+        budget = larger | {"spec": json.loads(readings.spec("Budget", "whole")) | {"hours": hours}}
+        found = await planned(await serve(readings), {"objects": [*LARGER["objects"], budget]})
+        assert found["admitted"] == admitted, hours
+
+
+async def test_a_plan_with_a_new_budget_counts_what_was_used_of_one_of_its_name(serve: Serve) -> None:
+    readings = ledger()
+    used_up(readings)
+    spec = json.loads(readings.spec("Budget", "whole"))
+    readings.commit(configs={ConfigKey("Budget", "", "whole"): None})
+    budget = {"kind": "Budget", "metadata": {"name": "whole"}, "spec": spec}
+    assert (await planned(await serve(readings), LARGER))["admitted"] == 1
+    assert (await planned(await serve(readings), {"objects": [*LARGER["objects"], budget]}))["admitted"] == 0
+
+
+async def test_a_quote_knows_what_budgets_have_left(serve: Serve) -> None:
+    readings = ledger()
+    rest = await serve(readings)
+    assert (await quoted(rest, manifest()))["now"]["starts"] == "Now"
+    used_up(readings)
+    await rest.view.refresh()
+    found = await quoted(rest, manifest())
+    assert (found["now"]["starts"], found["reason"]["code"]) == ("NotYet", "BudgetExhausted")
+
+
+async def test_counterfactuals_know_what_budgets_have_left(serve: Serve) -> None:
+    readings = ledger()
+    rest = await serve(readings)
+    found = await rest.get(WAITING)
+    assert found["items"]
+    used_up(readings)
+    await rest.view.refresh()
+    found = await rest.get(WAITING)
+    assert (found["now"]["starts"], found["items"]) == ("NotYet", [])
 
 
 async def test_a_plan_names_the_objects_and_fields_that_change(serve: Serve) -> None:
