@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from queuectl.core.decisions import Admit, Decision, Evict, Keep, Release, Retire, Shrink
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel
 from queuectl.core.features.budgets.balances import STEP, Balances, reserve, settle
-from queuectl.core.features.budgets.waiters import BudgetWaiter, BudgetWaiters, Needs
+from queuectl.core.features.budgets.waiters import BudgetWaiter, BudgetWaiters, BudgetWant, Needs
 from queuectl.core.model.budgets import HOUR, Budget, BudgetEntry, BudgetMode, Period
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import LocalQueueName
@@ -58,6 +58,8 @@ class Budgets(Feature):
         self._waiting = BudgetWaiters()
         self._kept: dict[WorkloadId, Added] = {}
         """What is kept for workloads that wait for their victims (C7)."""
+        self._refused: dict[WorkloadId, int] = {}
+        """What the plan under way refused to admit, in base units: it may be with fewer pods (F9)."""
         self._outdated = False
         """Budgets have changed: all that waits is nominated again."""
         self._policy_changed = False
@@ -119,8 +121,8 @@ class Budgets(Feature):
             return {}
         found: Added = {}
         for place in self._places(workload, entry.cluster_queue):
-            rate = self._requested(workload, place)
-            for period, need in self._needs(entry, place, rate, self._present) if rate else ():
+            want = self._want(entry, place, self._requested(workload, place))
+            for period, need in self.needs(place, want, self._present) if want.rate else ():
                 if period is not None:
                     found[place, period] = need
         return found
@@ -129,18 +131,23 @@ class Budgets(Feature):
         """Queue the workloads for which a budget has enough again."""
         to_route: dict[WorkloadId, Entry] = {}
         if self._outdated or self._policy_changed:
+            if self._outdated:
+                self._waiting.forget_called()
             for waiter in self._waiting.all():
                 if self._outdated or not self._applies(waiter):
                     self._waiting.leave(waiter.entry.id)
                     to_route[waiter.entry.id] = waiter.entry
             self.balances.changed |= set(self._waiting.places)
             self._outdated = self._policy_changed = False
-        to_route |= {entry.id: entry for entry in self._waiting.due(self._present)}
+        due, places_due = self._waiting.due(self._present)
+        to_route |= {entry.id: entry for entry in due}
+        self.balances.changed |= set(places_due)
         while to_route or self.balances.changed:
             places, self.balances.changed = sorted(self.balances.changed), set()
+            offers = PlannedBudgets(self, self._present)
             for place in places:
                 if place.limit in self._rules.limits:
-                    to_route |= {one.id: one for one in self._waiting.called(place, self._wants, self._left)}
+                    to_route |= {one.id: one for one in self._waiting.called(place, offers)}
             entries, to_route = to_route, {}
             for workload, entry in entries.items():
                 if self._kernel.entries.get(workload) is entry:
@@ -148,18 +155,12 @@ class Budgets(Feature):
                     self._kernel.refresh(entry)
 
     def _applies(self, waiter: BudgetWaiter) -> bool:
-        entry = waiter.entry
+        entry, place, want = waiter.entry, waiter.place, waiter.want
         if entry.workload is None or entry.cluster_queue is None:
             return False
-        return waiter.place in self._places(entry.workload, entry.cluster_queue)
-
-    def _wants(self, waiter: BudgetWaiter) -> Needs:
-        """Return the least that its admission now would reserve."""
-        workload = waiter.entry.workload
-        if workload is None or waiter.place.limit not in self._rules.limits:
-            return []
-        rate = self._requested(workload, waiter.place, least=True)
-        return list(self._needs(waiter.entry, waiter.place, rate, self._present))
+        if place not in self._places(entry.workload, entry.cluster_queue):
+            return False
+        return want == self._want(entry, place, want.rate)
 
     def due_at(self) -> datetime | None:
         return self._waiting.due_at()
@@ -170,45 +171,39 @@ class Budgets(Feature):
         account = self._kernel.features.account(workload) if self._rules.by_account else ()
         return self._rules.places(Attribution.of(workload, account), cluster_queue)
 
-    def _requested(self, workload: Workload, place: Place, *, least: bool = False) -> int:
-        """Return what all pods of a workload request of the budget's resource, in base units.
-
-        `least`: it starts with as few pods as it may (F9).
-        """
+    def _requested(self, workload: Workload, place: Place) -> int:
+        """Return what all pods of a workload request of the budget's resource, in base units."""
         resource, total = self._rules.limits[place.limit].resource, 0
         for charge in self._kernel.directory.charges(workload):
-            pods = charge.pod_set
-            count = pods.min_count if least and pods.min_count is not None else pods.count
-            total += dict(charge.requests).get(resource, 0) * count
+            total += dict(charge.requests).get(resource, 0) * charge.pod_set.count
         return total
 
-    def _until(self, entry: Entry, budget: Budget, now: datetime) -> datetime | None:
-        """Return until when an admission at `now` reserves; None: as long as it runs."""
+    def _lasts(self, entry: Entry, budget: Budget) -> timedelta | None:
+        """Return for how long an admission reserves; None: as long as it runs."""
         if budget.mode is BudgetMode.METERED or entry.workload is None:
             return None
         left = self._kernel.features.time_left(entry.workload, entry.past)
-        return None if left is None else now + min(max(left, timedelta()), LONGEST)
+        return None if left is None else min(max(left, timedelta()), LONGEST)
 
-    def _needs(
-        self, entry: Entry, place: Place, rate: int, now: datetime
-    ) -> Iterator[tuple[Period | None, int]]:
-        """Yield by period what an admission of `rate` at `now` needs; None: for a time in no period."""
-        budget = self._rules.limits[place.limit]
-        until = self._until(entry, budget, now)
-        pieces = budget.periods.pieces(now, now + STEP if until is None else until)
-        for period, length in pieces:
-            yield period, rate * length
-            if until is None:
+    def _want(self, entry: Entry, place: Place, rate: int) -> BudgetWant:
+        return BudgetWant(rate, self._lasts(entry, self._rules.limits[place.limit]))
+
+    def needs(self, place: Place, want: BudgetWant, now: datetime) -> Iterator[tuple[Period | None, int]]:
+        """Yield by period what an admission at `now` needs; None: for a time in no period."""
+        periods = self._rules.limits[place.limit].periods
+        for period, length in periods.pieces(now, now + (STEP if want.lasts is None else want.lasts)):
+            yield period, want.rate * length
+            if want.lasts is None:
                 return
 
-    def _left(self, place: Place, period: Period) -> int:
-        return self.left(place, period, self._present, None)
-
-    def left(self, place: Place, period: Period, now: datetime, workload: WorkloadId | None) -> int:
-        """Return what is left of a period for `workload`, in base units times microseconds."""
-        kept = sum(one.get((place, period), 0) for other, one in self._kept.items() if other != workload)
+    def left(self, place: Place, period: Period, now: datetime) -> int:
+        """Return what is not taken of a period, in base units times microseconds."""
         budget = self._rules.limits[place.limit]
-        return budget.amount - self.balances.taken(place, budget.resource, period, now) - kept
+        return budget.amount - self.balances.taken(place, budget.resource, period, now)
+
+    def kept(self, place: Place, period: Period, workload: WorkloadId | None) -> int:
+        """Return what is kept of a period for others than `workload`, in base units times microseconds."""
+        return sum(one.get((place, period), 0) for other, one in self._kept.items() if other != workload)
 
     def problem(self, workload: Workload) -> Reason | None:
         """Return which Safe budget cannot reserve for a workload that may run for any time (Y6)."""
@@ -227,77 +222,57 @@ class Budgets(Feature):
     # --- plans
 
     def begin_plan(self, now: datetime) -> PlannedBudgets:
-        return PlannedBudgets(self, now)
+        self._refused.clear()
+        return PlannedBudgets(self, max(now, self._present))  # the clock may have been set back
 
-    def demands(
-        self, entry: Entry, assignment: Assignment, now: datetime
-    ) -> Iterator[tuple[Place, int, Needs]]:
-        """Yield the budgets of an admission, with what it holds, and what that needs."""
+    def demands(self, entry: Entry, assignment: Assignment) -> Iterator[tuple[Place, BudgetWant]]:
+        """Yield the budgets of an admission, with what it reserves of each."""
         if entry.workload is None:
             return
         for place in self._places(entry.workload, assignment.cluster_queue):
             rate = _held(assignment, self._rules.limits[place.limit].resource)
             if rate:
-                yield place, rate, list(self._needs(entry, place, rate, now))
+                yield place, self._want(entry, place, rate)
 
-    def lacking(self, entry: Entry, assignment: Assignment, now: datetime, added: Added) -> Reason | None:
-        """Return which budget has too little left for an admission; None: each has enough.
-
-        `added`: what a plan under way reserves beside it.
-        """
-        for place, rate, needs in self.demands(entry, assignment, now):
+    def lacking(self, entry: Entry, assignment: Assignment, planned: PlannedBudgets) -> Reason | None:
+        """Return which budget has too little left for an admission; None: each has enough."""
+        for place, want in self.demands(entry, assignment):
+            self._refused[entry.id] = want.rate
             budget = self._rules.limits[place.limit]
-            if budget.mode is BudgetMode.SAFE and self._until(entry, budget, now) is None:
+            if budget.mode is BudgetMode.SAFE and want.lasts is None:
                 return _needs_limit(budget)
-            blocked = self._blocked(entry, place, needs, now, added)
+            blocked = planned.blocked(place, want, planned.now, entry.id)
             if blocked is not None:
-                until = self._earliest(entry, place, rate, now, added)
-                return self._exhausted(place, *blocked, until)
-        return None
-
-    def _blocked(
-        self,
-        entry: Entry,
-        place: Place,
-        needs: Iterable[tuple[Period | None, int]],
-        now: datetime,
-        added: Added,
-    ) -> tuple[Period | None, int, int] | None:
-        """Return the first period with too little left, what is needed in it, and what is left."""
-        for period, need in needs:
-            if period is None:
-                return None, need, 0
-            left = self.left(place, period, now, entry.id) - added.get((place, period), 0)
-            if need > left:
-                return period, need, left
+                return self._exhausted(place, blocked, self._earliest(entry.id, place, want, planned))
         return None
 
     def _earliest(
-        self, entry: Entry, place: Place, rate: int, now: datetime, added: Added
+        self, workload: WorkloadId, place: Place, want: BudgetWant, planned: PlannedBudgets
     ) -> datetime | None:
         """Return when it has enough if nothing else happens; None: not as far as is known."""
-        budget, at = self._rules.limits[place.limit], now
+        at = planned.now
         for _ in range(_TRIES):
-            needs = self._needs(entry, place, rate, at)
-            blocked = self._blocked(entry, place, needs, now, added)
+            blocked = planned.blocked(place, want, at, workload)
             if blocked is None:
                 return at
-            period, _, left = blocked
-            if period is None:
-                following = budget.periods.at(at)
-                if following is None or following.begins <= at:
-                    return None
-                at = following.begins
-            elif budget.mode is BudgetMode.SAFE:
-                at = period.ends - timedelta(microseconds=max(0, left) // rate)
-            else:
-                at = period.ends
+            following = self.next_try(place, want, at, blocked)
+            if following is None:
+                return None
+            at = following
         return None
 
-    def _exhausted(
-        self, place: Place, period: Period | None, need: int, left: int, until: datetime | None
-    ) -> Reason:
-        budget = self._rules.limits[place.limit]
+    def next_try(self, place: Place, want: BudgetWant, at: datetime, blocked: Blocked) -> datetime | None:
+        """Return the first time after `at` at which `blocked` may not be in the way; None: there is none."""
+        budget, period = self._rules.limits[place.limit], blocked.period
+        if period is None:
+            following = budget.periods.at(at)
+            return following.begins if following is not None and following.begins > at else None
+        if budget.mode is BudgetMode.SAFE:
+            return period.ends - timedelta(microseconds=max(0, blocked.left) // want.rate)
+        return period.ends
+
+    def _exhausted(self, place: Place, blocked: Blocked, until: datetime | None) -> Reason:
+        budget, (period, need, left) = self._rules.limits[place.limit], blocked
         most = format_amount(budget.resource, budget.amount // HOUR)
         each = "" if period is None or budget.periods.dates else f" a {budget.periods.kind.lower()}"
         return Reason(
@@ -323,7 +298,8 @@ class Budgets(Feature):
                 assignment = attempt.assignment
                 for place in self._rules.places(booked, assignment.cluster_queue):
                     budget = self._rules.limits[place.limit]
-                    until, rate = self._until(entry, budget, now), _held(assignment, budget.resource)
+                    lasts, rate = self._lasts(entry, budget), _held(assignment, budget.resource)
+                    until = None if lasts is None else now + lasts
                     if rate:
                         yield from reserve(budget, place.subject, entry.id, attempt.number, rate, now, until)
             case Shrink(assignment=assignment):
@@ -371,7 +347,8 @@ class Budgets(Feature):
         places = self._places(entry.workload, entry.cluster_queue or "")
         place = next((one for one in places if one.limit == name), None)
         if place is not None:
-            self._waiting.wait(BudgetWaiter(entry, place, reason))
+            rate = self._refused.get(entry.id) or self._requested(entry.workload, place)
+            self._waiting.wait(BudgetWaiter(entry, place, self._want(entry, place, rate), reason))
 
     def _answered(self, workload: WorkloadId) -> None:
         place = self._waiting.answered(workload)
@@ -395,23 +372,67 @@ class Budgets(Feature):
         return waiter.reason
 
 
+class Blocked(NamedTuple):
+    """The first period with too little left."""
+
+    period: Period | None
+    """None: a time in no period."""
+    need: int
+    """In base units times microseconds."""
+    left: int
+
+
 class PlannedBudgets:
-    """What a plan under way reserves."""
+    """What is left of budgets at one time, and what a plan under way reserves."""
 
     def __init__(self, budgets: Budgets, now: datetime) -> None:
         self._budgets = budgets
-        self._now = now
+        self.now = now
         self._added: Added = {}
+        self._left: Added = {}
+        """What the rows leave, as far as it was asked for."""
+        self._needs: dict[tuple[Place, BudgetWant], Needs] = {}
+
+    def needs(self, place: Place, want: BudgetWant) -> Needs:
+        """Return what an admission now reserves."""
+        known = self._needs.get((place, want))
+        if known is None:
+            known = self._needs[place, want] = list(self._budgets.needs(place, want, self.now))
+        return known
+
+    def left(self, place: Place, period: Period, workload: WorkloadId | None = None) -> int:
+        """Return what is left of a period for `workload`, in base units times microseconds."""
+        key = (place, period)
+        known = self._left.get(key)
+        if known is None:
+            known = self._left[key] = self._budgets.left(place, period, self.now)
+        return known - self._budgets.kept(place, period, workload) - self._added.get(key, 0)
+
+    def blocked(
+        self, place: Place, want: BudgetWant, at: datetime, workload: WorkloadId | None = None
+    ) -> Blocked | None:
+        """Return what is in the way of an admission at `at`; None: nothing is."""
+        for period, need in (
+            self.needs(place, want) if at == self.now else self._budgets.needs(place, want, at)
+        ):
+            left = 0 if period is None else self.left(place, period, workload)
+            if period is None or need > left:
+                return Blocked(period, need, left)
+        return None
+
+    def next_try(self, place: Place, want: BudgetWant) -> datetime | None:
+        blocked = self.blocked(place, want, self.now)
+        return None if blocked is None else self._budgets.next_try(place, want, self.now, blocked)
 
     def lacking(
         self, entry: Entry, assignment: Assignment, gone: Iterable[WorkloadId], *, observed: bool
     ) -> Reason | None:
         """Return which budget has too little left for an admission now; None: each has enough."""
-        return self._budgets.lacking(entry, assignment, self._now, self._added)
+        return self._budgets.lacking(entry, assignment, self)
 
     def admit(self, entry: Entry, assignment: Assignment) -> None:
-        for place, _, needs in self._budgets.demands(entry, assignment, self._now):
-            for period, need in needs:
+        for place, want in self._budgets.demands(entry, assignment):
+            for period, need in self.needs(place, want):
                 if period is not None:
                     self._added[place, period] = self._added.get((place, period), 0) + need
 

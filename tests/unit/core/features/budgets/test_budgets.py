@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -249,6 +250,65 @@ def test_part_of_what_a_preempted_attempt_has_used_is_refunded_once() -> None:
         ("Refund", "uid-low", 0, -0.6),
         ("Reserve", "uid-high", 1, 0),
     ]
+
+
+@pytest.mark.parametrize("mode", BudgetMode)
+def test_a_workload_that_may_start_with_fewer_pods_waits_for_what_was_refused(mode: BudgetMode) -> None:
+    world = World(queue("cq", 8), LQ, budget(4, mode=mode))
+    world.submit(job("b"))
+    world.run()
+    world.submit(workload("a", pods=[pod_set(8, {GPU: 1}, min_count=2)], max_run_seconds=H, created=1))
+    world.run()
+    assert end(world, "b") == []  # nothing more is decided: 4 hours are left, and 8 would be taken
+    world.tell(policy(budget(8, mode=mode)))
+    assert admitted(world.run()) == ["a"]
+
+
+def test_an_end_that_frees_a_later_period_lets_those_that_wait_start_earlier() -> None:
+    world = World(queue("cq", 8), LQ, budget(10, periods=BudgetPeriods(PeriodKind.WEEK)))
+    border = datetime(2030, 1, 7, tzinfo=UTC)
+    world.pass_time((border - T0).total_seconds() - 5 * H)
+    world.submit(job("long", hours=15), job("short", hours=5, created=1))
+    world.submit(job("a", gpus=4, hours=2, created=2))
+    assert admitted(world.run()) == ["long", "short"]
+    reason = world.reason("a")
+    assert reason is not None
+    assert reason.until == border + timedelta(days=7)  # both weeks are full
+    world.pass_time(4.9 * H)
+    assert end(world, "long") == []
+    world.pass_time(0.1 * H)
+    assert admitted(world.run()) == ["a"]
+
+
+def test_a_clock_that_is_set_back_over_a_border_does_not_end_in_refusals_without_end() -> None:
+    world = World(queue("cq", 8), LQ, budget(1, mode=BudgetMode.METERED))
+    world.submit(job("b", hours=None))
+    world.run()
+    world.pass_time(2 * H)
+    end(world, "b")
+    world.submit(job("a", hours=None, created=1))
+    assert admitted(world.run()) == []
+    world.pass_time((FEBRUARY - world.now).total_seconds())
+    world.now -= timedelta(seconds=5)
+    assert admitted(world.run()) == ["a"]
+
+
+@pytest.mark.parametrize("mode", BudgetMode)
+def test_an_end_costs_no_more_the_more_wait_alike(mode: BudgetMode, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: Counter[str] = Counter()
+    left = Budgets.left
+
+    def counted(*given: Any) -> int:
+        asked["left"] += 1
+        return left(*given)
+
+    monkeypatch.setattr(Budgets, "left", counted)
+    world = World(queue("cq", 8), LQ, budget(8, mode=mode))
+    world.submit(*(job(f"a{number}", created=number) for number in range(60)))
+    world.run()
+    asked.clear()
+    end(world, "a0")
+    assert asked.total() < 10
 
 
 def test_what_a_preemptor_needs_is_kept_while_its_victims_end() -> None:
