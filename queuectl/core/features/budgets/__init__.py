@@ -335,7 +335,12 @@ class Budgets(Feature):
 
     def _ends(self, entry: Entry) -> tuple[datetime, Place] | None:
         charges = self.balances.charges.get(entry.id, {})
-        found = [(one.until, place) for place, one in charges.items() if one.until is not None]
+        limits = self._rules.limits
+        found = [
+            (one.until, place)
+            for place, one in charges.items()
+            if one.until is not None and place.limit in limits
+        ]
         return min(found, default=None)
 
     # --- what waits

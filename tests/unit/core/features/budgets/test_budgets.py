@@ -191,6 +191,21 @@ def test_a_limit_that_is_raised_while_it_runs_does_not_pass_the_reservation() ->
     assert rows(world)[-1] == ("Settle", "uid-a", -1, 1)
 
 
+def test_a_budget_that_is_gone_stops_nothing() -> None:
+    world = World(queue("cq", 8), LQ, budget(10))
+    world.submit(job("a", hours=1))
+    world.run()
+    world.settle()
+    world.submit(job("a", hours=100))
+    world.tell(PolicyGone(ConfigKey("Budget", "", "x")))
+    world.run()
+    world.pass_time(5 * H)
+    assert world.run() == []
+    world.tell(policy(budget(10)))
+    world.pass_time(0)
+    assert [type(one) for one in world.run()] == [Evict]
+
+
 def test_a_period_of_dates_allows_nothing_before_and_after() -> None:
     dates = Period(T0 + timedelta(hours=5), T0 + timedelta(hours=10))
     world = World(queue("cq", 8), LQ, budget(100, periods=BudgetPeriods(PeriodKind.DATES, dates=dates)))
