@@ -66,9 +66,11 @@ class RunningArrays:
 
     def _put(self, entry: Entry, name: str, most: int, item: _Item | None) -> _Array:
         key = _ArrayName(entry.ref.namespace, name)
-        array = self._arrays.get(key)
-        if array is not None and self._items.get(entry.id) == (key, item) and array.most[entry.id] == most:
+        array, known = self._arrays.get(key), self._items.get(entry.id)
+        if array is not None and known == (key, item) and array.most[entry.id] == most:
             return array
+        if known is not None and known[0] != key:
+            self.leave(entry.id)
         self._take_out(entry.id)
         array = self._arrays.setdefault(key, _Array())
         self._items[entry.id] = key, item

@@ -231,6 +231,18 @@ def test_a_held_workload_of_an_array_takes_no_turn() -> None:
     assert admitted(world.run()) == ["sweep-1", "sweep-2"]
 
 
+def test_a_workload_that_is_moved_to_another_array_leaves_its_turn_to_the_next_one() -> None:
+    world = World(queue("cq", 8), LQ)
+    first, second = in_array(2, 1)
+    first = replace(first, pod_sets=workload("large", gpus=9).pod_sets)
+    world.submit(first, second)
+    assert admitted(world.run()) == []
+    assert reason(world, "sweep-1").code is Code.WAITING_FOR_ARRAY
+    moved = replace(first, start=StartConditions(max_running=1, array="eval"))
+    world.tell(WorkloadObserved(moved, seen(generation=1)))
+    assert "sweep-1" in admitted(world.run())
+
+
 def test_arrays_of_other_namespaces_and_names_count_apart() -> None:
     world = World(queue("cq", 8), LQ, local_queue("lq", "cq", namespace="b"), namespaces=("ns", "b"))
     others = [
