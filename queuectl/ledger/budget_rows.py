@@ -16,7 +16,7 @@ from queuectl.ports.budgets import BudgetBalances
 
 _TEXTS: Final = ARRAY(Text)
 
-_OF_OPEN_ATTEMPT = exists().where(
+OF_OPEN_ATTEMPT = exists().where(
     t.attempt.c.cluster_id == t.budget_entry.c.cluster_id,
     t.attempt.c.workload == t.budget_entry.c.workload,
     t.attempt.c.number == t.budget_entry.c.attempt,
@@ -30,7 +30,7 @@ async def budget_sums(connection: AsyncConnection, cluster: str) -> tuple[Budget
     key = (row.budget, row.subject, row.resource, row.begins_at, row.ends_at)
     query = (
         select(*key, func.sum(row.used))
-        .where(row.cluster_id == cluster, ~_OF_OPEN_ATTEMPT)
+        .where(row.cluster_id == cluster, ~OF_OPEN_ATTEMPT)
         .group_by(*key)
         .having(func.sum(row.used) != 0)
         .order_by(*key)
@@ -43,7 +43,7 @@ async def budget_sums(connection: AsyncConnection, cluster: str) -> tuple[Budget
 
 async def open_budget_entries(connection: AsyncConnection, cluster: str) -> tuple[BudgetEntry, ...]:
     """Return the rows of open attempts, in the order of their decisions."""
-    query = _entries(cluster).where(_OF_OPEN_ATTEMPT)
+    query = _entries(cluster).where(OF_OPEN_ATTEMPT)
     return tuple(map(budget_entry, await connection.execute(query)))
 
 

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import AttemptState, ConfigKey, Verb
 from queuectl.ledger import tables as t
+from queuectl.ledger.admin.budget_check import compare_budgets
 from queuectl.ledger.admin.partitions import used_defaults
 from queuectl.ledger.admin.schema import check_schema
 from queuectl.ledger.admin.statements import compare_statements
@@ -70,6 +71,8 @@ class Verifier:
         """Sequence of the stored checkpoint."""
         self._usage_until: datetime | None = None
         """Up to when roll-ups of usage were compared."""
+        self._budgets: tuple[int, frozenset[str]] | None = None
+        """Up to which decision rows of budgets were compared, and the workloads that were running then."""
         self._statements: set[str] = set()
         """Closed months that were compared, without a difference."""
 
@@ -92,6 +95,7 @@ class Verifier:
             shapes = await self._changed_shapes(connection) if whole else []
             usage = await self._compare_usage_hours(connection, whole=whole)
             usage += await self._compare_statements(connection, whole=whole)
+            usage += await self._compare_budgets(connection, replay.sequence, whole=whole)
             return [*replay.findings, *shapes, *usage, *await self._used_defaults(connection)]
 
     @ledger_call
@@ -184,6 +188,17 @@ class Verifier:
     async def _compare_statements(self, connection: AsyncConnection, *, whole: bool) -> list[LedgerFinding]:
         checked = () if whole else self._statements
         found, self._statements = await compare_statements(connection, self._cluster, checked)
+        return found
+
+    async def _compare_budgets(
+        self, connection: AsyncConnection, sequence: int, *, whole: bool
+    ) -> list[LedgerFinding]:
+        """Of attempts with rows after the last run without findings, the stored checkpoint at first."""
+        self._budgets = self._budgets or (self._stored, frozenset())
+        after, running = (0, frozenset[str]()) if whole else self._budgets
+        found, still = await compare_budgets(connection, self._cluster, after, running)
+        if not found:
+            self._budgets = sequence, still
         return found
 
     async def _compare_leadership(self, connection: AsyncConnection, replay: Replay) -> None:

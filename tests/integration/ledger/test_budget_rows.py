@@ -8,14 +8,15 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Plan
 from queuectl.core.features.budgets.balances import Balances
 from queuectl.core.model.budgets import Period
 from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.core.model.workload import LedgerSnapshot
-from queuectl.ledger.admin.verify import verify
+from queuectl.ledger.admin.budget_check import compare_budgets
+from queuectl.ledger.admin.verify import Verifier, verify
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.read.budgets import LedgerBudgetReadings
@@ -109,3 +110,58 @@ async def test_postgres_has_the_balance_that_memory_has_after_each_plan(migrated
     finally:
         await pool.dispose()
     assert kinds.keys() == {"Reserve", "Settle", "Refund"}
+
+
+RESERVED = "UPDATE queuectl.budget_entry SET reserved = reserved + 1 WHERE until IS NOT NULL AND kind = "
+BROKEN = (
+    ("UPDATE queuectl.budget_entry SET used = used + 1 WHERE kind = 'Settle'", {"BudgetUsed"}),
+    ("UPDATE queuectl.budget_entry SET used = -9e18 WHERE kind = 'Refund'", {"BudgetUsed"}),
+    (f"{RESERVED} 'Reserve'", {"BudgetUsed", "BudgetReserved"}),
+    (f"{RESERVED} 'Settle'", {"BudgetReserved"}),
+    ("DELETE FROM queuectl.budget_entry WHERE kind <> 'Reserve' AND until IS NULL", {"BudgetReserved"}),
+    ("DELETE FROM queuectl.budget_entry WHERE kind = 'Reserve'", {"BudgetUsed", "BudgetReserved"}),
+)
+OVER = (
+    "DELETE FROM queuectl.attempt WHERE open AND cluster_id = 'changed-1' "
+    "AND workload IN (SELECT workload FROM queuectl.budget_entry)"
+)
+
+
+async def tamper(connection: AsyncConnection, statement: str) -> None:
+    """Run SQL as a superuser, without the triggers."""
+    await connection.execute(text("SET LOCAL session_replication_role = replica"))
+    assert (await connection.execute(text(statement))).rowcount
+
+
+async def test_rows_of_budgets_that_were_changed_are_found(migrated: str) -> None:
+    """Of two histories, which together have rows of each kind and mode."""
+    pool, clusters = create_pool(migrated), ("changed-1", "changed-5")
+    verifier = Verifier(pool, "changed-1")
+
+    async def found() -> set[str]:
+        return {one.code for one in await verifier.run() if one.code.startswith("Budget")}
+
+    try:
+        for cluster in clusters:
+            ledger = PostgresLedger(pool, cluster)
+            epoch = await ledger.take_epoch("test")
+            for number, (plan, acknowledged, _) in enumerate(history(int(cluster[-1]))):
+                await ledger.commit(plan, acknowledged, epoch=epoch, batch=str(number))
+                assert await found() == set()
+        for statement, expected in BROKEN:
+            async with pool.connect() as connection:
+                await tamper(connection, statement)
+                codes = {
+                    one.code
+                    for cluster in clusters
+                    for one in (await compare_budgets(connection, cluster, 0, ()))[0]
+                }
+                await connection.rollback()
+            assert codes == expected, statement
+        # Of a run that reads only what is new: an attempt is not open any more, and no row says so.
+        async with pool.begin() as connection:
+            await tamper(connection, OVER)
+        assert await found() == {"BudgetReserved"}
+        assert await found() == {"BudgetReserved"}
+    finally:
+        await pool.dispose()
