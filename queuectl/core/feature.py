@@ -55,6 +55,8 @@ class Number(NamedTuple):
     name: str
     help: str
     value: float
+    labels: tuple[tuple[str, str], ...] = ()
+    """Names and values: the same names for all numbers of one name, and values that no tenant chooses."""
 
 
 UsageValue = int | float

@@ -272,8 +272,7 @@ class HealthCollector(Collector):
             "Workloads that nothing is decided about: the ledger fails to store it, or no decision is legal.",
             report.set_aside,
         )
-        for number in sampled.numbers():
-            yield _one(number.name, number.help, number.value)
+        yield from _numbers(sampled.numbers())
         yield _one(
             "gate_installed",
             "1 if each policy of the gate and its binding is as this version makes it.",
@@ -294,6 +293,16 @@ class HealthCollector(Collector):
             ("kind",),
             (((kind,), float(state.problem is not None)) for kind, state in sampled.kinds().items()),
         )
+
+
+def _numbers(numbers: Iterable[Number]) -> Iterator[Metric]:
+    of_names: dict[str, list[Number]] = {}
+    for number in numbers:
+        of_names.setdefault(number.name, []).append(number)
+    for name, found in of_names.items():
+        labels = [label for label, _ in found[0].labels]
+        rows = ((tuple(value for _, value in one.labels), one.value) for one in found)
+        yield _family(name, found[0].help, labels, rows)
 
 
 def _one(name: str, text: str, value: float) -> Metric:

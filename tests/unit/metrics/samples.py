@@ -146,7 +146,13 @@ def controller() -> Metrics:
             cluster_report=lambda: ClusterReport(
                 local_queues={LOCAL_QUEUE.name}, strays=(), frozen=0, set_aside=0, gate_installed=True
             ),
-            numbers=lambda: [Number("slow_stops", "Late.", 0)],
+            numbers=lambda: [
+                Number("slow_stops", "Late.", 0),
+                *(
+                    Number(f"budget_{name}", "Of it.", 1.0, (("budget", "b"), ("resource", "cpu")))
+                    for name in ("seconds", "reserved_seconds", "used_seconds")
+                ),
+            ],
             unsettled=lambda: (0, 0.0),
         )
     )

@@ -97,6 +97,19 @@ FAIR = [
     },
     cluster_queue("in-fair", 0, cohortName="fair"),
 ]
+BUDGET = {
+    "apiVersion": "queuectl.dev/v1beta1",
+    "kind": "Budget",
+    "metadata": {"name": "exported"},
+    "spec": {
+        "target": {"kind": "Cohort", "name": "fair"},
+        "subject": {"kind": "All"},
+        "resource": "nvidia.com/gpu",
+        "hours": 10,
+        "period": {"kind": "Month"},
+        "mode": "Metered",
+    },
+}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -108,7 +121,7 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
             await site.begin_rest(world.api)
             spare = fake_node("spare", "a100", gpus=1)
             spare["spec"]["unschedulable"] = True
-            await Installer(world.api).apply([spare, *FAIR])
+            await Installer(world.api).apply([spare, *FAIR, BUDGET])
             for name in ("runs", "waits", "waits-longer"):
                 await world.submit(job(name, template=pod_template(4, FOR_EVER)))
             await world.submit(job("lost", queue="nowhere"))
@@ -132,6 +145,7 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
                     and "local_queue" in found["queuectl_local_queue_quota_used"].labels
                     and "cluster_queue" in found["queuectl_cluster_queue_weighted_share"].labels
                     and "cluster_queue" in found["queuectl_demand"].labels
+                    and "queuectl_budget_seconds" in found
                     and "state" in found["queuectl_flavor_capacity_unusable"].labels
                     and "cluster_queue" in found["queuectl_admission_wait_seconds"].labels
                 )

@@ -14,14 +14,15 @@ from typing import ClassVar, Final, NamedTuple
 from queuectl.core.decisions import Admit, Decision, Evict, Keep, Release, Retire, Shrink
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
-from queuectl.core.feature import Feature, Kernel
+from queuectl.core.feature import Feature, Kernel, Number
 from queuectl.core.features.budgets.balances import STEP, Balances, reserve, settle
 from queuectl.core.features.budgets.waiters import BudgetWaiter, BudgetWaiters, BudgetWant, Needs
 from queuectl.core.model.budgets import HOUR, Budget, BudgetEntry, BudgetMode, Period
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
-from queuectl.core.model.resources import format_amount
+from queuectl.core.model.resources import CPU, format_amount
+from queuectl.core.model.usage_limits import SubjectKind
 from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     Assignment,
@@ -34,6 +35,8 @@ from queuectl.core.model.workload import (
 from queuectl.core.subjects import Place, SubjectRules, subject_of
 
 KIND: Final = "Budget"
+SECOND: Final = 1_000_000
+"""In microseconds."""
 LONGEST: Final = timedelta(days=366)
 """The longest run time that a Safe budget reserves: bounds the rows of one admission."""
 _TRIES: Final = 24
@@ -343,6 +346,21 @@ class Budgets(Feature):
         ]
         return min(found, default=None)
 
+    def numbers(self) -> Iterator[Number]:
+        """Yield what each Budget gives, and what all its subjects have reserved and used of it.
+
+        Where each user or account has its own amount, no amount stands beside the sums.
+        """
+        for budget in self._rules.limits.values():
+            period = budget.periods.at(self._present)
+            reserved, used = (
+                (0, 0) if period is None else self.balances.of_budget(budget, period, self._present)
+            )
+            if budget.subject.kind not in (SubjectKind.EACH_USER, SubjectKind.EACH_ACCOUNT):
+                yield _number("seconds", _AMOUNT, budget, budget.amount)
+            yield _number("reserved_seconds", _RESERVED, budget, reserved)
+            yield _number("used_seconds", _USED, budget, used)
+
     # --- what waits
 
     def must_wait(self, entry: Entry, reason: Reason) -> None:
@@ -385,6 +403,18 @@ class Blocked(NamedTuple):
     need: int
     """In base units times microseconds."""
     left: int
+
+
+_AMOUNT: Final = "What a Budget of one subject gives in its period, in cores, bytes or devices times seconds."
+_RESERVED: Final = "What all subjects of a Budget have reserved of its period."
+_USED: Final = "What all subjects of a Budget have used of its period."
+
+
+def _number(name: str, text: str, budget: Budget, amount: int) -> Number:
+    unit = SECOND * (1000 if budget.resource == CPU else 1)
+    return Number(
+        f"budget_{name}", text, amount / unit, (("budget", budget.name), ("resource", budget.resource))
+    )
 
 
 class PlannedBudgets:

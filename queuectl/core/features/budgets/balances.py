@@ -97,6 +97,19 @@ class Balances:
         running = sum(one.used(period, now + STEP) for one in metered if one.resource == resource)
         return self._used.get(key, 0) + self._reserved.get(key, 0) + running
 
+    def of_budget(self, budget: Budget, period: Period, now: datetime) -> tuple[int, int]:
+        """Return what all its subjects have reserved and used, in base units times microseconds."""
+        totals = [0, 0]
+        for total, known in enumerate((self._reserved, self._used)):
+            for (place, resource, of), amount in known.items():
+                if place.limit == budget.name and of == period and resource == budget.resource:
+                    totals[total] += amount
+        for place, metered in self._metered.items():
+            if place.limit == budget.name:
+                running = (one for one in metered.values() if one.resource == budget.resource)
+                totals[1] += sum(one.used(period, now) for one in running)
+        return totals[0], totals[1]
+
     def sums(self) -> Mapping[BalanceKey, tuple[int, int]]:
         """Return what is reserved and what is used by the rows, where either is not 0."""
         keys = self._reserved.keys() | self._used.keys()

@@ -48,7 +48,8 @@ H = 3600
 
 def budget(hours: int, subject: LimitSubject = ALL, name: str = "x", **fields: Any) -> Budget:
     given: dict[str, Any] = {"periods": MONTH, "mode": BudgetMode.SAFE, "target": CQ} | fields
-    return Budget(name=name, subject=subject, resource=GPU, amount=hours * HOUR, **given)
+    given.setdefault("resource", GPU)
+    return Budget(name=name, subject=subject, amount=hours * HOUR, **given)
 
 
 def job(name: str, gpus: int = 1, hours: float | None = 1, created: float = 0, **fields: Any) -> Workload:
@@ -391,3 +392,26 @@ def test_months_begin_in_the_time_zone(zone: str, when: str, begins: str, hours:
 def test_weeks_begin_on_monday() -> None:
     period = BudgetPeriods(PeriodKind.WEEK, "Europe/Berlin").at(datetime(2026, 3, 29, 12, tzinfo=UTC))
     assert period == Period(datetime(2026, 3, 22, 23, tzinfo=UTC), datetime(2026, 3, 29, 22, tzinfo=UTC))
+
+
+def test_the_numbers_are_the_amount_and_the_sums_over_subjects() -> None:
+    everyone = budget(100, name="all", mode=BudgetMode.METERED, subject=ALL)
+    elsewhere = budget(7, name="cpu", resource="cpu", target=LimitTarget("ClusterQueue", "other"))
+    world = World(queue("cq", 8), LQ, budget(50, EACH_USER), everyone, elsewhere)
+    world.submit(job("a", gpus=2, hours=10, submitter="ann"), job("b", hours=5, submitter="bob", created=1))
+    world.run()
+    world.pass_time(3 * H)
+    end(world, "a")
+    found = {
+        (one.name, dict(one.labels)["budget"]): one.value / H for one in world.engine.numbers() if one.labels
+    }
+    assert found == {
+        ("budget_reserved_seconds", "x"): 5,
+        ("budget_used_seconds", "x"): 6,
+        ("budget_seconds", "all"): 100,
+        ("budget_reserved_seconds", "all"): 0,
+        ("budget_used_seconds", "all"): 9,
+        ("budget_seconds", "cpu"): 0.007,  # of milli-cpu
+        ("budget_reserved_seconds", "cpu"): 0,
+        ("budget_used_seconds", "cpu"): 0,
+    }
