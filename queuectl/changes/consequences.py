@@ -27,10 +27,14 @@ class ChangeBlocked(ValueError):
     """The change must not be made now."""
 
 
+class AlreadyOver(ChangeBlocked):
+    """It has ended: there is nothing to change."""
+
+
 def not_over(target: WorkloadTarget, now: Json, what: str) -> None:
     """Raises Refused; `what`: the change, such as `a hold`."""
     if over(now, target.row):
-        raise ChangeBlocked(f"{target} is over: {what} would change nothing any more")
+        raise AlreadyOver(f"{target} is over: {what} would change nothing any more")
 
 
 def waits(target: WorkloadTarget, now: Json) -> None:
@@ -68,7 +72,7 @@ def lost_by_hold(target: WorkloadTarget, now: Json) -> str | None:
 def lost_by_cancel(target: WorkloadTarget, now: Json) -> str | None:
     """What its deletion ends; None: nothing. Raises Refused for one that is over."""
     if over(now, target.row):
-        raise ChangeBlocked(
+        raise AlreadyOver(
             f"{target} is over: there is nothing to cancel; "
             f"`kubectl delete {target.resource} {target.name} -n {target.namespace}` deletes the object"
         )

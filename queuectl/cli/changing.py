@@ -184,8 +184,8 @@ def _change_hold(
     from queuectl.changes import consequences
     from queuectl.changes import edit as changing
 
-    aims = targets(options, choice, given)
-    if wait is not None and (len(aims) > 1 or choice.dry_run):
+    aims, refused = targets(options, choice, given)
+    if wait is not None and (len(aims) != 1 or choice.dry_run):
         raise click.UsageError("--wait is for one workload, and for a change that is written")
     server = _server(options, str(aims[0].namespace), held=held) if wait is not None else None
     sure = confirm_all(aims, choice, done="put on hold", yes=yes) if held else True
@@ -208,7 +208,7 @@ def _change_hold(
                     session, target, lambda obj: changing.still_running(obj, target.row), tell
                 )
 
-    writing.run_each(options, aims, work, dry_run=choice.dry_run)
+    writing.run_each(options, aims, work, refused, dry_run=choice.dry_run, selected=choice.selects)
 
 
 def _not_seen(server: rest.Server, path: tuple[str, ...], *, held: bool) -> str | None:
@@ -343,7 +343,7 @@ def move(
     from queuectl.changes import consequences
     from queuectl.changes import move as moving
 
-    aims = targets(options, choice, namespace)
+    aims, refused = targets(options, choice, namespace)
 
     async def work(session: Session, target: WorkloadTarget) -> None:
         def allowed(now: Json) -> None:
@@ -352,7 +352,7 @@ def move(
         change = await moving.move(session, target, queue, allowed, reason)
         say(change, options, consequences.move_means(change), several=len(aims) > 1)
 
-    writing.run_each(options, aims, work, dry_run=choice.dry_run)
+    writing.run_each(options, aims, work, refused, dry_run=choice.dry_run, selected=choice.selects)
 
 
 @command("priority")
@@ -380,7 +380,7 @@ def priority(
     from queuectl.changes import consequences
     from queuectl.changes import move as moving
 
-    aims = targets(options, choice, namespace)
+    aims, refused = targets(options, choice, namespace)
 
     async def work(session: Session, target: WorkloadTarget) -> None:
         def allowed(now: Json) -> None:
@@ -389,7 +389,7 @@ def priority(
         change = await moving.set_priority(session, target, name, allowed, reason)
         say(change, options, consequences.priority_means(change, target), several=len(aims) > 1)
 
-    writing.run_each(options, aims, work, dry_run=choice.dry_run)
+    writing.run_each(options, aims, work, refused, dry_run=choice.dry_run, selected=choice.selects)
 
 
 def targeted(options: Options, workload: str, given: str | None) -> WorkloadTarget:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from queuectl.cli import completion, contexts, rest, writing
-from queuectl.cli.options import NotGood, Options
+from queuectl.cli.options import Failure, NotGood, Options
 from queuectl.cli.reading import own_name
 from queuectl.cli.resources import split
 
@@ -68,16 +68,32 @@ _OPTIONS: Final = (
 )
 
 
-def targets(options: Options, choice: ChosenWorkloads, given: str | None) -> list[WorkloadTarget]:
-    """Return the chosen workloads. Raises Failure, and NotGood if a selection has none."""
+def targets(
+    options: Options, choice: ChosenWorkloads, given: str | None
+) -> tuple[list[WorkloadTarget], list[Failure]]:
+    """Return the chosen workloads, and why those of a selection that cannot be changed cannot.
+
+    Raises Failure, for one that is named, and NotGood if a selection has none.
+    """
     from queuectl.changes import edit as changing
 
     namespace = contexts.namespace(options, given)
     if choice.selects and choice.words:
         raise click.UsageError(f"{choice.words[0]!r}: names do not go with -l, --queue, --mine and --all")
-    pairs = _selected(options, choice, namespace) if choice.selects else _named(choice.words)
     kinds = options.kinds()
-    return writing.target(lambda: [changing.workload(kinds, kind, namespace, name) for kind, name in pairs])
+    if not choice.selects:
+        pairs = _named(choice.words)
+        named = writing.target(
+            lambda: [changing.workload(kinds, kind, namespace, name) for kind, name in pairs]
+        )
+        return named, []
+    found, refused = [], []
+    for kind, name in _selected(options, choice, namespace):
+        try:
+            found.append(changing.workload(kinds, kind, namespace, name))
+        except changing.BadTarget as problem:
+            refused.append(Failure(f"{kind.lower()}/{name}: {problem}"))
+    return found, refused
 
 
 def _named(words: Sequence[str]) -> list[tuple[str, str]]:
@@ -113,7 +129,7 @@ def confirm_all(targets: Sequence[WorkloadTarget], choice: ChosenWorkloads, *, d
 
     Return whether no other question is to be asked: not for one workload, which is read first.
     """
-    if choice.dry_run:
+    if choice.dry_run or not targets:
         return True
     if len(targets) == 1:
         return yes

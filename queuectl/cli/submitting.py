@@ -220,7 +220,7 @@ def cancel(options: Options, choice: ChosenWorkloads, namespace: str | None, yes
     from queuectl.changes import consequences
     from queuectl.changes import edit as changing
 
-    aims = targets(options, choice, namespace)
+    aims, refused = targets(options, choice, namespace)
     sure = confirm_all(aims, choice, done="deleted", yes=yes)
 
     async def work(session: Session, target: WorkloadTarget) -> None:
@@ -239,4 +239,4 @@ def cancel(options: Options, choice: ChosenWorkloads, namespace: str | None, yes
         if len(aims) == 1:
             click.echo(consequences.cancel_means(ran=ran))
 
-    writing.run_each(options, aims, work, dry_run=choice.dry_run)
+    writing.run_each(options, aims, work, refused, dry_run=choice.dry_run, selected=choice.selects)

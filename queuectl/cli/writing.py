@@ -60,33 +60,46 @@ def run_each(
     options: Options,
     targets: Sequence[Aimed],
     work: Callable[[Session, Aimed], Awaitable[None]],
+    refused: Sequence[Failure],
     *,
     dry_run: bool,
+    selected: bool,
 ) -> None:
     """Run `work` for each target. Where it fails for some of several, the others are changed all the same.
+    Where they were `selected`, one that is over is no failure.
 
-    Raises what `explained` raises, and NotGood at the end if some of several failed.
+    `refused`: why further ones cannot be changed. Raises what `explained` raises, and NotGood at the end if
+    some of several failed.
     """
+    from queuectl.changes.consequences import AlreadyOver
+
     kubeconfig = contexts.announced(options)
 
     async def session() -> None:
         from queuectl.kube.connections import session_to
 
-        failed = 0
+        failed, number = len(refused), len(targets) + len(refused)
+        for problem in refused:
+            problem.show()
         async with session_to(kubeconfig, options.context, dry_run=dry_run) as opened:
             for target in targets:
                 try:
                     async with explained(opened, target):
-                        await work(opened, target)
+                        try:
+                            await work(opened, target)
+                        except AlreadyOver as over:
+                            if not selected:
+                                raise
+                            click.echo(printable(str(over)), err=True)
                 except Failure as problem:
-                    if len(targets) == 1:
+                    if number == 1:
                         raise
                     failed += 1
                     problem.show()
         if dry_run:
             click.echo("dry run: nothing is written", err=True)
         if failed:
-            raise NotGood(f"{failed} of {len(targets)} workloads are not changed")
+            raise NotGood(f"{failed} of {number} workloads are not changed")
 
     call(session())
 

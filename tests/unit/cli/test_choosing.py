@@ -157,6 +157,36 @@ def test_where_one_fails_the_others_are_changed_and_the_code_is_1(change: Run, c
     assert result.stderr.rstrip().endswith("2 of 3 workloads are not changed")
 
 
+@pytest.mark.parametrize("verb", ["hold", "cancel"])
+def test_a_selected_workload_that_ended_meanwhile_is_no_failure_and_a_named_one_is(
+    change: Run, cluster: Cluster, script: Script, scripted: str, verb: str
+) -> None:
+    ended = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    cluster.objects[f"{JOBS}/b"] = merged(cluster.objects[f"{JOBS}/b"], ended)
+    listed(script, "a", "b", "c")
+    result = change(verb, "--all", "--yes", "--server", scripted)
+    assert result.exit_code == 0, result.stderr
+    assert written(cluster) == ["a", "c"]
+    assert "Job default/b is over" in result.stderr
+    cluster.add(f"{JOBS}/a", metadata={"labels": {QUEUE: "main"}}, spec={"suspend": True})
+    assert change(verb, "job/a", "job/b", "--yes").exit_code == 1
+
+
+@pytest.mark.parametrize("others", [("a",), ("a", "c"), ()])
+def test_a_selected_workload_that_no_command_can_change_fails_alone(
+    change: Run, cluster: Cluster, script: Script, scripted: str, others: tuple[str, ...]
+) -> None:
+    entries = [("PodGroup", "train"), *(("Job", name) for name in others)]
+    script.page(
+        "workloads", *({"kind": kind, "namespace": "default", "name": name} for kind, name in entries)
+    )
+    result = change("hold", "--all", "--yes", "--server", scripted)
+    assert result.exit_code == 1
+    assert written(cluster) == list(others)
+    assert "podgroup/train: " in result.stderr
+    assert result.stderr.rstrip().endswith(f"1 of {len(entries)} workloads are not changed")
+
+
 @pytest.mark.parametrize(
     "line",
     [
