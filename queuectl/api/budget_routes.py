@@ -98,16 +98,17 @@ class BudgetRoutes:
             for one in sight.state.policies.values()
             if isinstance(one, Budget) and wanted in (None, one.name)
         }
-        found = await self._source.ask(self._budgets.budget_use(at))
+        periods = {name: found for name, one in known.items() if (found := one.periods.at(at)) is not None}
+        use = await self._source.ask(self._budgets.budget_use(at, periods))
         rows = (
             None
             if wanted is None
             else await self._source.ask(self._budgets.budget_rows(wanted, at, MOST_ROWS))
         )
-        namespaces = {one.namespace for one in found} | {one.ref.namespace for one in rows or () if one.ref}
+        namespaces = {one.namespace for one in use} | {one.ref.namespace for one in rows or () if one.ref}
         allowed = await question.caller.namespaces("list", WORKLOADS, {one for one in namespaces if one})
         readable = await question.caller.names(BUDGETS, known)
-        items = await asyncio.to_thread(_items, known, found, at, allowed, readable)
+        items = await asyncio.to_thread(_items, known, use, periods, allowed, readable)
         return BudgetReport(
             items=items,
             rows=None if rows is None else tuple(_row(one, allowed) for one in rows if _of(one, items)),
@@ -116,17 +117,20 @@ class BudgetRoutes:
 
 
 def _items(
-    known: Mapping[str, Budget], found: Iterable[BudgetUse], at: datetime, allowed: Allowed, readable: Allowed
+    known: Mapping[str, Budget],
+    found: Iterable[BudgetUse],
+    periods: Mapping[str, Period],
+    allowed: Allowed,
+    readable: Allowed,
 ) -> tuple[BudgetBalance, ...]:
     sums: dict[tuple[str, str], list[int]] = {}
     visible: set[tuple[str, str]] = set()
-    periods = {name: budget.periods.at(at) for name, budget in known.items()}
     for name, budget in known.items():
         if budget.subject.kind not in (SubjectKind.EACH_USER, SubjectKind.EACH_ACCOUNT):
             sums[name, budget.subject.name] = [0, 0]
     for one in found:
         if one.budget in known and one.resource == known[one.budget].resource:
-            if one.period == periods[one.budget]:
+            if one.period == periods.get(one.budget):
                 total = sums.setdefault((one.budget, one.subject), [0, 0])
                 total[0] += one.reserved
                 total[1] += one.used
@@ -135,7 +139,7 @@ def _items(
     return tuple(
         _item(known[name], subject, period, *both)
         for (name, subject), both in sorted(sums.items())
-        if (period := periods[name]) is not None and (_may(name, readable) or (name, subject) in visible)
+        if (period := periods.get(name)) is not None and (_may(name, readable) or (name, subject) in visible)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -45,8 +45,11 @@ class BudgetBalances(NamedTuple):
 class BudgetReadings(Protocol):
     """Of one cluster. Each raises LedgerUnavailable."""
 
-    async def budget_use(self, at: datetime) -> list[BudgetUse]:
-        """Return what is reserved and used in the periods that `at` is in."""
+    async def budget_use(self, at: datetime, periods: Mapping[str, Period]) -> list[BudgetUse]:
+        """Return what is reserved and used in the periods that `at` is in, and by attempts that run.
+
+        `periods`: the present one of each Budget: hours that run and are no row yet count in it.
+        """
 
     async def budget_rows(self, budget: str, at: datetime, most: int) -> list[BudgetRow]:
         """Return the rows of one budget in those periods, the newest first, at most so many."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from sqlalchemy import and_, func, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.features.budgets.balances import Balances
 from queuectl.core.model.budgets import Period
 from queuectl.core.model.workload import ObjectRef, StoredWorkload
 from queuectl.ledger import tables as t
-from queuectl.ledger.budget_rows import budget_entry, budgets_at, open_budget_entries
+from queuectl.ledger.budget_rows import OF_OPEN_ATTEMPT, budget_entry, budgets_at, open_budget_entries
 from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ports.budgets import BudgetBalances, BudgetRow, BudgetUse
 
@@ -35,12 +35,15 @@ class LedgerBudgetReadings:
         self._cluster = cluster
 
     @ledger_call
-    async def budget_use(self, at: datetime) -> list[BudgetUse]:
+    async def budget_use(self, at: datetime, periods: Mapping[str, Period]) -> list[BudgetUse]:
         key = (_ROW.budget, _ROW.subject, _ROW.resource, _ROW.begins_at, _ROW.ends_at, _DECISION.namespace)
         query = (
             select(*key, func.sum(_ROW.reserved), func.sum(_ROW.used))
             .select_from(_WITH_DECISIONS)
-            .where(_ROW.cluster_id == self._cluster, _ROW.begins_at <= at, _ROW.ends_at > at)
+            .where(
+                _ROW.cluster_id == self._cluster,
+                or_(and_(_ROW.begins_at <= at, _ROW.ends_at > at), OF_OPEN_ATTEMPT),
+            )
             .group_by(*key)
             .order_by(*key)
         )
@@ -55,12 +58,11 @@ class LedgerBudgetReadings:
             ]
             running = Balances()
             running.restore((), await open_budget_entries(connection, self._cluster))
-        periods = {(one.budget, one.subject, one.resource): one.period for one in found}
         for charges in running.charges.values():
             for place, charge in charges.items():
-                key_of = (place.limit, place.subject, charge.resource)
-                if charge.until is None and (period := periods.get(key_of)) is not None:
-                    found.append(BudgetUse(*key_of, period, None, 0, charge.used(period, at)))
+                if charge.until is None and (period := periods.get(place.limit)) is not None:
+                    used = charge.used(period, at)
+                    found.append(BudgetUse(*place, charge.resource, period, None, 0, used))
         return found
 
     @ledger_call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import text
@@ -22,7 +22,7 @@ from queuectl.ledger.pool import create_pool
 from queuectl.ledger.read.budgets import LedgerBudgetReadings
 from queuectl.ledger.write.postgres import PostgresLedger
 from tests.unit.core import actions
-from tests.unit.core.features.budgets.test_laws import with_budgets
+from tests.unit.core.features.budgets.test_laws import NAMES, PERIODS, with_budgets
 
 Commit = tuple[Plan, Any, LedgerSnapshot]
 
@@ -46,10 +46,14 @@ def history(seed: int) -> list[Commit]:
     return commits
 
 
-async def balances(pool: AsyncEngine, cluster: str, now: datetime) -> Counter[tuple[str, str, Period]]:
+async def balances(
+    pool: AsyncEngine, cluster: str, now: datetime, periods: dict[str, Period]
+) -> Counter[tuple[str, str, Period]]:
     """Return what REST has of the present periods, and check it against the rows that it has."""
     readings, found = LedgerBudgetReadings(pool, cluster), Counter[tuple[str, str, Period]]()
-    use = await readings.budget_use(now)
+    use = [
+        one for one in await readings.budget_use(now, periods) if one.period.begins <= now < one.period.ends
+    ]
     for one in use:
         found[one.budget, one.subject, one.period] += one.reserved + one.used
     for name in {one.budget for one in use}:
@@ -63,7 +67,9 @@ async def balances(pool: AsyncEngine, cluster: str, now: datetime) -> Counter[tu
     return +found
 
 
-def expected_balances(expected: LedgerSnapshot, now: datetime) -> Counter[tuple[str, str, Period]]:
+def expected_balances(
+    expected: LedgerSnapshot, now: datetime, periods: dict[str, Period]
+) -> Counter[tuple[str, str, Period]]:
     found = Counter[tuple[str, str, Period]]()
     for one in expected.budget_sums:
         found[one.budget, one.subject, one.period] += one.used
@@ -71,17 +77,16 @@ def expected_balances(expected: LedgerSnapshot, now: datetime) -> Counter[tuple[
         found[entry.budget, entry.subject, entry.period] += entry.reserved + entry.used
     running = Balances()
     running.restore((), expected.budget_entries)
-    known = {key[:2]: key[2] for key in found if key[2].begins <= now < key[2].ends}
     for charges in running.charges.values():
         for place, charge in charges.items():
-            if charge.until is None and place in known:
-                found[(*place, known[place])] += charge.used(known[place], now)
+            if charge.until is None and (period := periods.get(place.limit)) is not None:
+                found[(*place, period)] += charge.used(period, now)
     return +Counter({key: one for key, one in found.items() if key[2].begins <= now < key[2].ends})
 
 
 async def test_postgres_has_the_balance_that_memory_has_after_each_plan(migrated: str) -> None:
     """In a database of its own: the time of these histories has no partitions."""
-    pool, kinds = create_pool(migrated), Counter[str]()
+    pool, kinds, runs_on = create_pool(migrated), Counter[str](), False
     try:
         for seed in range(8):
             ledger = PostgresLedger(pool, f"random-{seed}")
@@ -93,7 +98,15 @@ async def test_postgres_has_the_balance_that_memory_has_after_each_plan(migrated
                 assert found.budget_sums == expected.budget_sums
                 for decision in plan.decisions:
                     kinds.update(one.kind.value for one in getattr(decision, "budget", ()))
-            assert await balances(pool, f"random-{seed}", plan.now) == expected_balances(expected, plan.now)
+            for now in (plan.now, plan.now + timedelta(days=40)):  # in the next periods, too
+                periods = {
+                    name: current
+                    for name, one in zip(NAMES, PERIODS, strict=False)
+                    if (current := one.at(now)) is not None
+                }
+                left = await balances(pool, f"random-{seed}", now, periods)
+                assert left == expected_balances(expected, now, periods)
+                runs_on |= now > plan.now and bool(left)
             past = LedgerPast(pool, f"random-{seed}", lambda _: SchedulingConfiguration())
             then = await past.at(plan.now)
             assert (then.budget_sums, then.budget_entries) == (expected.budget_sums, expected.budget_entries)
@@ -110,6 +123,7 @@ async def test_postgres_has_the_balance_that_memory_has_after_each_plan(migrated
     finally:
         await pool.dispose()
     assert kinds.keys() == {"Reserve", "Settle", "Refund"}
+    assert runs_on, "nothing is used in a period in which no row was made"
 
 
 RESERVED = "UPDATE queuectl.budget_entry SET reserved = reserved + 1 WHERE until IS NOT NULL AND kind = "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from queuectl.core.model.budgets import Period
 from queuectl.core.model.workload import StoredWorkload
 from queuectl.ports.budgets import BudgetBalances, BudgetRow, BudgetUse
 
@@ -17,7 +18,7 @@ class CannedBudgets:
         self.rows: list[BudgetRow] = []
         self.balances = BudgetBalances((), ())
 
-    async def budget_use(self, at: datetime) -> list[BudgetUse]:
+    async def budget_use(self, at: datetime, periods: Mapping[str, Period]) -> list[BudgetUse]:
         return list(self.use)
 
     async def budget_rows(self, budget: str, at: datetime, most: int) -> list[BudgetRow]:
