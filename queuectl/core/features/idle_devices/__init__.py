@@ -150,7 +150,12 @@ class IdleDevices(Feature):
         return use if notice == use.notice else replace(use, notice=notice)
 
     def _confirmed(self, entry: Entry, use: DeviceUse, now: datetime) -> bool:
-        """Return whether `use` says that it is idle, and the last check says so too and still counts."""
+        """Return whether `use` says that it is idle, and the last check says so too and still counts.
+
+        `use` may be older than its exemption, which nobody read while no process ran.
+        """
+        if entry.workload is None or entry.workload.idle_exempt:
+            return False
         found = self._found.get(entry.id)
         if found is None or found.attempt != use.attempt or not found.at <= now < found.until:
             return False

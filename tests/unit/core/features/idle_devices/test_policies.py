@@ -292,3 +292,16 @@ def test_policies_are_listed_before_anything_is_decided_after_a_restart() -> Non
     after(world, 600)
     world.engine.handle([Listed("policies")])
     assert world.run() == []
+
+
+def test_a_workload_that_is_exempt_by_the_time_of_its_hold_is_not_held() -> None:
+    world = running(HOLDS)
+    find(world, IDLE)
+    after(world, 600)
+    find(world, IDLE)
+    world.now += timedelta(seconds=400)
+    exempt = observed(workload("a", gpus=4, idle_exempt=True), suspended=False, generation=2)
+    found = DeviceUseFound(A, 1, IDLE, world.now, world.now + timedelta(seconds=60))
+    world.tell(TimeCame(world.now), exempt, found)
+    assert [type(one) for one in world.run()] == [Amend]
+    assert use(world).finding.verdict is UseVerdict.EXEMPT
