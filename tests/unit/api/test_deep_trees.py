@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from queuectl.core.model.capacity import NodeFacts
+from queuectl.core.model.policy import Node
 from queuectl.core.model.workload import ConfigKey, Phase
 from queuectl.kubernetes_yaml import MAX_NESTING
 from queuectl.ports.reader import Held
@@ -50,6 +52,7 @@ def chain() -> CannedReadings:
         configs=configs,
     )
     since = EPOCH_START - timedelta(minutes=30)
+    readings.node(NodeFacts(name="gpu-1", node=Node("gpu-1", allocatable=((GPU, 8),))))
     readings.held.append(Held("low", "a100", GPU, 3, since, None))
     return readings
 
@@ -63,6 +66,7 @@ async def paths(rest: Rest) -> list[tuple[str, str]]:
             continue
         of_queue = "clusterqueues" in template or "demand" in template
         name = NAMES[0] if "cohorts" in template else "low" if of_queue else "a100"
+        name = "gpu-1" if "nodes" in template else name
         for workload_name in ("runs", "waits") if "{kind}" in template else ("",):
             path = template.replace("{namespace}", "default").replace("{kind}", "job")
             path = path.replace("{month}", "2026-01")

@@ -12,6 +12,8 @@ import pytest
 
 from queuectl.answers import state
 from queuectl.answers.state import in_parts
+from queuectl.core.model.capacity import NodeFacts
+from queuectl.core.model.policy import Node
 from queuectl.core.model.workload import PodSet, StoredWorkload, WorkloadId
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, workload
 from tests.unit.api.conftest import Rest
@@ -66,6 +68,7 @@ def many() -> CannedReadings:
             for one in range(10, 10 + WAITING // 2)
         ]
         readings.commit(*rows)
+    readings.node(NodeFacts(name="gpu-1", node=Node("gpu-1", allocatable=((GPU, 8),))))
     readings.keep(EPOCH_START)
     return readings
 
@@ -108,7 +111,7 @@ async def test_no_path_looks_at_many_workloads_without_a_turn_for_others(asked: 
     for template, methods in document["paths"].items():
         name = "all" if "cohorts" in template else "a100"
         name = "team-a" if "clusterqueues" in template or "demand" in template else name
-        name = "main" if "localqueues" in template else name
+        name = "main" if "localqueues" in template else "gpu-1" if "nodes" in template else name
         names = ("runs", "waits") if "{kind}" in template else (name,)
         if "get" in methods:
             paths += [
