@@ -506,6 +506,8 @@ def _by_reason(reason: Reason) -> str | None:
                 return "Waiting will not help: leave out what the reason names, and create it again."
             what = f"{reason.resource} is not covered by its queue"
             return f"Waiting will not help: {what}; leave it out or ask the admin."
+        case Code.PENDING_EVALUATION if reason.detail is not None:
+            return "It is evaluated once all that it consists of exists; the reason says what does not yet."
         case Code.WAITING_FOR_HEAD if reason.detail is not None:
             return (
                 "Waiting will not help: the head of this StrictFIFO queue can never run, and blocks the "

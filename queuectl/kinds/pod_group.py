@@ -230,7 +230,8 @@ class Unit:
             raise NotYet(f"{places}: {_listed(self.held)} wait")
         if len(self.held) < size:
             there = f"{len(self.held)} of {size} pods of the group exist ({_listed(self.held)})"
-            raise NotYet(f"{there}: {size - len(self.held)} are missing")
+            missing = size - len(self.held)
+            raise NotYet(f"{there}: {missing} {'is' if missing == 1 else 'are'} missing")
 
 
 def _differs(one: Member, first: Member) -> BadField:

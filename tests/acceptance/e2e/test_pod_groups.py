@@ -70,7 +70,7 @@ async def test_a_group_starts_when_all_of_its_pods_are_there_and_ends_with_the_l
     for number in (0, 1):
         await _member(world, "train", number, size=3, seconds=3)
     reason = await world.reason_is("train", "PendingEvaluation", "PodGroup")
-    assert "2 of 3 pods of the group exist (train-0, train-1): 1 are missing" in reason["message"]
+    assert "2 of 3 pods of the group exist (train-0, train-1): 1 is missing" in reason["message"]
     assert len(_gated(await _members(world, "train"))) == 2
     await _member(world, "train", 2, size=3, gpus=2, seconds=3)
     members = await _run(world, "train", 3)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from queuectl.answers.explanation import advice
 from queuectl.app.kinds import job_kinds
 from queuectl.core.model.events import WorkloadGone, WorkloadObserved
-from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import WorkloadId, WorkloadOutcome
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import Phase, WorkloadId, WorkloadOutcome
 from queuectl.kinds import patches
 from queuectl.kinds.builtin import BUILT_IN, OPTIONAL
 from queuectl.kinds.labels import OWN, selection
@@ -122,9 +123,11 @@ def test_a_group_that_is_not_complete_says_how_many_pods_are_missing(phases: tup
     problem = seen([pod(name) for name in phases]).workload.problem
     assert problem is not None
     assert problem.code is Code.PENDING_EVALUATION
-    count = len(phases)
-    text = f"{count} of 3 pods of the group exist ({', '.join(sorted(phases))}): {3 - count} are missing"
-    assert problem.detail == text
+    missing = "1 is missing" if len(phases) == 2 else "2 are missing"
+    named = ", ".join(sorted(phases))
+    assert problem.detail == f"{len(phases)} of 3 pods of the group exist ({named}): {missing}"
+    assert "what does not yet" in str(advice(Phase.PENDING, problem))
+    assert "Nothing to do" in str(advice(Phase.PENDING, Reason(code=Code.PENDING_EVALUATION)))
 
 
 @pytest.mark.parametrize("size", [None, "", "0", "-1", "x", "1e2", "٣", str(MAX_PODS + 1)])
