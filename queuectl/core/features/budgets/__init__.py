@@ -61,8 +61,6 @@ class Budgets(Feature):
         self._waiting = BudgetWaiters()
         self._kept: dict[WorkloadId, Added] = {}
         """What is kept for workloads that wait for their victims (C7)."""
-        self._refused: dict[WorkloadId, int] = {}
-        """What the plan under way refused to admit, in base units: it may be with fewer pods (F9)."""
         self._outdated = False
         """Budgets have changed: all that waits is nominated again."""
         self._policy_changed = False
@@ -163,7 +161,7 @@ class Budgets(Feature):
             return False
         if place not in self._places(entry.workload, entry.cluster_queue):
             return False
-        return want == self._want(entry, place, want.rate)
+        return want == self._want(entry, place, self._requested(entry.workload, place))
 
     def due_at(self) -> datetime | None:
         return self._waiting.due_at()
@@ -225,22 +223,24 @@ class Budgets(Feature):
     # --- plans
 
     def begin_plan(self, now: datetime) -> PlannedBudgets:
-        self._refused.clear()
         return PlannedBudgets(self, max(now, self._present))  # the clock may have been set back
 
-    def demands(self, entry: Entry, assignment: Assignment) -> Iterator[tuple[Place, BudgetWant]]:
-        """Yield the budgets of an admission, with what it reserves of each."""
+    def demands(self, entry: Entry, assignment: Assignment) -> Iterator[tuple[Place, BudgetWant, BudgetWant]]:
+        """Yield the budgets of an admission, with what each must have left, and what it reserves.
+
+        All its pods count, also where it may start with fewer (F9).
+        """
         if entry.workload is None:
             return
         for place in self._places(entry.workload, assignment.cluster_queue):
             rate = _held(assignment, self._rules.limits[place.limit].resource)
             if rate:
-                yield place, self._want(entry, place, rate)
+                whole = self._requested(entry.workload, place)
+                yield place, self._want(entry, place, whole), self._want(entry, place, rate)
 
     def lacking(self, entry: Entry, assignment: Assignment, planned: PlannedBudgets) -> Reason | None:
         """Return which budget has too little left for an admission; None: each has enough."""
-        for place, want in self.demands(entry, assignment):
-            self._refused[entry.id] = want.rate
+        for place, want, _ in self.demands(entry, assignment):
             budget = self._rules.limits[place.limit]
             if budget.mode is BudgetMode.SAFE and want.lasts is None:
                 return _needs_limit(budget)
@@ -370,8 +370,8 @@ class Budgets(Feature):
         places = self._places(entry.workload, entry.cluster_queue or "")
         place = next((one for one in places if one.limit == name), None)
         if place is not None:
-            rate = self._refused.get(entry.id) or self._requested(entry.workload, place)
-            self._waiting.wait(BudgetWaiter(entry, place, self._want(entry, place, rate), reason))
+            want = self._want(entry, place, self._requested(entry.workload, place))
+            self._waiting.wait(BudgetWaiter(entry, place, want, reason))
 
     def _answered(self, workload: WorkloadId) -> None:
         place = self._waiting.answered(workload)
@@ -466,8 +466,8 @@ class PlannedBudgets:
         return self._budgets.lacking(entry, assignment, self)
 
     def admit(self, entry: Entry, assignment: Assignment) -> None:
-        for place, want in self._budgets.demands(entry, assignment):
-            for period, need in self.needs(place, want):
+        for place, _, reserved in self._budgets.demands(entry, assignment):
+            for period, need in self.needs(place, reserved):
                 if period is not None:
                     self._added[place, period] = self._added.get((place, period), 0) + need
 

@@ -23,7 +23,7 @@ _Item = tuple[tuple[object, ...], WorkloadId]
 
 
 class BudgetWant(NamedTuple):
-    """What an admission reserves."""
+    """What an admission needs."""
 
     rate: int
     """In base units."""
@@ -35,7 +35,7 @@ class BudgetWaiter(NamedTuple):
     entry: Entry
     place: Place
     want: BudgetWant
-    """What was refused: with fewer pods than now, it may have asked for less (F9)."""
+    """Of all its pods."""
     reason: Reason
 
 

@@ -269,15 +269,18 @@ def test_part_of_what_a_preempted_attempt_has_used_is_refunded_once() -> None:
 
 
 @pytest.mark.parametrize("mode", BudgetMode)
-def test_a_workload_that_may_start_with_fewer_pods_waits_for_what_was_refused(mode: BudgetMode) -> None:
+def test_a_workload_that_may_start_with_fewer_pods_waits_for_what_all_would_use(mode: BudgetMode) -> None:
     world = World(queue("cq", 8), LQ, budget(4, mode=mode))
     world.submit(job("b"))
     world.run()
     world.submit(workload("a", pods=[pod_set(8, {GPU: 1}, min_count=2)], max_run_seconds=H, created=1))
     world.run()
     assert end(world, "b") == []  # nothing more is decided: 4 hours are left, and 8 would be taken
+    world.tell(policy(queue("cq", 3)))
+    assert world.run() == []  # also where quota is for so few pods that the hours would be enough
     world.tell(policy(budget(8, mode=mode)))
     assert admitted(world.run()) == ["a"]
+    assert rows(world)[-1][2] == (3 if mode is BudgetMode.SAFE else 0)
 
 
 def test_an_end_that_frees_a_later_period_lets_those_that_wait_start_earlier() -> None:
