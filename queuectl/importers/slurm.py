@@ -82,7 +82,7 @@ class _Objects:
         self._preempts = self._preempting_qos()
         self._limited = SlurmLimits(site, notes, records, self._flavor)
         self.limits: list[Json] = []
-        """UsageLimits of the objects that were made."""
+        """UsageLimits and Budgets of the objects that were made."""
 
     def _renamed(self, record: Record, names: SlurmNames) -> str:
         made = names.of(record.name)

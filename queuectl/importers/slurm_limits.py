@@ -1,9 +1,9 @@
-"""UsageLimits of a Slurm site: what QOS and associations allow users, accounts or all to use at a time.
+"""UsageLimits and Budgets of a Slurm site: what QOS and associations allow users, accounts or all to use.
 
 A QOS is a WorkloadPriorityClass. An association of an account is a limit of its Cohort or ClusterQueue, and
 one of a user a limit of this user at the ClusterQueue of the account. `Grp*` counts at its own level; `Max*`
 of an account is the value of each association below that has none of its own (resource_limits in Slurm's
-documentation). What makes no UsageLimit keeps its note.
+documentation). What makes no object keeps its note.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from queuectl.importers.slurm_budgets import SlurmBudgets
 from queuectl.importers.slurm_notes import Notes
 from queuectl.importers.slurm_site import ROOT, Pool, SlurmAccount, SlurmSite
 from queuectl.importers.slurm_text import Record, SlurmKind
@@ -74,7 +75,7 @@ _USERS: Final = "a limit names users as Slurm does: change names that differ in 
 
 
 class SlurmLimits:
-    """The UsageLimits of a site; `flavors`: the name of each pool by its `id`."""
+    """The UsageLimits and Budgets of a site; `flavors`: the name of each pool by its `id`."""
 
     def __init__(
         self, site: SlurmSite, notes: Notes, records: Sequence[Record], flavors: Mapping[int, str]
@@ -83,6 +84,7 @@ class SlurmLimits:
         self._notes = notes
         self._flavors = flavors
         self._names = SlurmNames()
+        self._budgets = SlurmBudgets(site, notes)
         self._root = next((one for one in records if one.kind is SlurmKind.CLUSTER), None)
         self._set = {
             name
@@ -98,6 +100,7 @@ class SlurmLimits:
 
     def of_qos(self, record: Record, name: str) -> Iterator[Json]:
         """`name`: of its WorkloadPriorityClass."""
+        target = {"kind": "WorkloadPriorityClass", "name": name}
         relative = "relative" in record.value("Flags").lower()  # percentages of the cluster
         found: dict[str, Json] = {}
         for field, (subject, part) in _OF_QOS.items():
@@ -108,8 +111,10 @@ class SlurmLimits:
                 _join(found.setdefault(subject, {}), made)
                 if self._set.intersection(_REPLACED.get(field, ())):
                     self._notes.add(record, field, _BOTH)
-        if found and record.name in self._usual:
+        budgets = [] if relative else [*self._budgets.of(record, f"qos-{name}", target, {"kind": _ALL})]
+        if (found or budgets) and record.name in self._usual:
             self._notes.add(record, "", _UNLABELLED, left_out=False)
+        yield from budgets
         for subject, spec in found.items():
             yield self._limit(f"qos-{name}", "WorkloadPriorityClass", name, {"kind": subject}, spec)
 
@@ -123,6 +128,8 @@ class SlurmLimits:
             _join(spec, self._read(record, field, part))
         if spec:
             yield self._limit(f"account-{name}", kind, name, {"kind": _ALL}, spec)
+        target = {"kind": kind, "name": name}
+        yield from self._budgets.of(record, f"account-{name}", target, {"kind": _ALL})
 
     def of_users(self, account: SlurmAccount, name: str) -> Iterator[Json]:
         """What each user of an account may use; `name`: of its ClusterQueue."""
@@ -138,10 +145,14 @@ class SlurmLimits:
             own: Json = {}
             for field, part in {**_INHERITED, **_GROUP, "GrpTRES": "resources"}.items():
                 _join(own, self._read(record, field, part))
+            subject = {"kind": "User", "name": user}
+            target = {"kind": "ClusterQueue", "name": name}
+            budgets = [*self._budgets.of(record, f"account-{name}-{user}", target, subject)]
+            if own or budgets:
+                self._notes.add(record, "", _USERS, left_out=False)
+            yield from budgets
             if own:
                 # At one target, a limit of a user replaces those of each user (X2).
-                self._notes.add(record, "", _USERS, left_out=False)
-                subject = {"kind": "User", "name": user}
                 yield self._limit(f"account-{name}-{user}", "ClusterQueue", name, subject, {**each, **own})
 
     def _above(self, account: SlurmAccount) -> Iterator[Record]:

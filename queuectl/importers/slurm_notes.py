@@ -12,7 +12,8 @@ from queuectl.importers.slurm_values import ranges_of, unset
 _RUN_TIME: Final = "set spec.maxExecutionTime (default, ceiling) of the queues of its accounts"
 _MEMORY: Final = "pods set their requests; a LimitRange of the namespace gives defaults and maxima"
 _PER_JOB: Final = "no queue limits the size of one workload"
-_BUDGET: Final = "there are no budgets of resource hours: past usage orders users, it stops none"
+_WALL: Final = "a Budget counts hours of a resource, not of workloads"
+_RUN_MINUTES: Final = "a Budget in mode Safe reserves what the run time limits of running workloads allow"
 _RBAC: Final = "rights are those of Kubernetes: RBAC decides who creates workloads in a namespace"
 _ANY_PRIORITY: Final = (
     "any workload may name any WorkloadPriorityClass: set restricted, and give the verb use to those that may"
@@ -26,6 +27,10 @@ _NOTHING: Final = "has no counterpart"
 
 def _limit(target: str, subject: str, field: str) -> str:
     return f"make a UsageLimit with target.kind {target}, subject.kind {subject}, and set spec.{field}"
+
+
+def _budget(target: str) -> str:
+    return f"make a Budget with target.kind {target}, and set spec.hours of a resource"
 
 
 _OWN_QUEUE: Final = "ClusterQueue, Cohort or LocalQueue"
@@ -110,13 +115,13 @@ _QOS: Final[Mapping[str, _Setting]] = {
     "GrpTRES": _Setting(_limit(_CLASS, _ALL, _RESOURCES)),
     "GrpJobs": _Setting(_limit(_CLASS, _ALL, _RUNNING)),
     "GrpSubmit": _Setting(_limit(_CLASS, _ALL, _PENDING)),
-    "GrpWall": _Setting(_BUDGET),
-    "GrpTRESMins": _Setting(_BUDGET),
-    "GrpTRESRunMins": _Setting(_BUDGET),
+    "GrpWall": _Setting(_WALL),
+    "GrpTRESMins": _Setting(_budget(_CLASS)),
+    "GrpTRESRunMins": _Setting(_RUN_MINUTES),
     "MaxTRES": _Setting(_PER_JOB),
     "MinTRES": _Setting(_limit(_CLASS, _ALL, "minRequest")),
     "MaxTRESPerNode": _Setting(_PER_JOB),
-    "MaxTRESMins": _Setting(_BUDGET),
+    "MaxTRESMins": _Setting(_PER_JOB),
     "MaxTRESPU": _Setting(_limit(_CLASS, _OF_USER, _RESOURCES)),
     "MaxJobsPU": _Setting(_limit(_CLASS, _OF_USER, _RUNNING)),
     "MaxSubmitPU": _Setting(_limit(_CLASS, _OF_USER, _PENDING)),
@@ -147,11 +152,11 @@ _ASSOCIATION: Final[Mapping[str, _Setting]] = {
     "MaxWallDurationPerJob": _Setting(_RUN_TIME),
     "MaxTRES": _Setting(_PER_JOB),
     "MaxWall": _Setting(_RUN_TIME),
-    "GrpWall": _Setting(_BUDGET),
-    "GrpTRESMins": _Setting(_BUDGET),
-    "GrpTRESRunMins": _Setting(_BUDGET),
-    "MaxTRESMins": _Setting(_BUDGET),
-    "MaxTRESMinsPerJob": _Setting(_BUDGET),
+    "GrpWall": _Setting(_WALL),
+    "GrpTRESMins": _Setting(_budget(_OWN_QUEUE)),
+    "GrpTRESRunMins": _Setting(_RUN_MINUTES),
+    "MaxTRESMins": _Setting(_PER_JOB),
+    "MaxTRESMinsPerJob": _Setting(_PER_JOB),
 }
 _NODE: Final[Mapping[str, _Setting]] = {
     "CoreSpecCount": _Setting("quota includes these cores: what nodes reserve is set for the kubelet", _OFF),

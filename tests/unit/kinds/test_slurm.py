@@ -355,6 +355,63 @@ def test_what_a_limit_does_not_say_as_slurm_does_is_noted(lines: str, field: str
     assert [note for note in found.notes if note.field.endswith(field) and told in note.text], found.notes
 
 
+def budgets(found: Imported) -> dict[str, Json]:
+    return {made["metadata"]["name"]: made["spec"] for made in found.objects if made["kind"] == "Budget"}
+
+
+def test_minutes_of_resources_are_budgets_at_the_level_that_has_them() -> None:
+    text = (
+        "Cluster - 'c':GrpTRESMins=gres/gpu=600000\nParent - 'root'\n"
+        "Account - 'physics':GrpTRESMins=cpu=6000,mem=60G\nAccount - 'bio'\n"
+        "Parent - 'physics'\nAccount - 'lab':GrpTRESMins=gres/gpu:a100=90\n"
+        "Parent - 'lab'\nUser - 'ann':GrpTRESMins=gres/gpu=0\nUser - 'bob':GrpTRESMins=gres/gpu=-1\n"
+        "Parent - 'bio'\nUser - 'ann'\nQOS - 'high':GrpTRESMins=gres/gpu=120:GrpJobs=3\n"
+    )
+    found = imported(BASE + text)
+    every = {"period": {"kind": "Month"}, "mode": "Metered"}
+    gpu, all_of = "nvidia.com/gpu", {"kind": "All"}
+
+    def spec(kind: str, name: str, subject: Json, resource: str, hours: int | str) -> Json:
+        target = {"kind": kind, "name": name}
+        return {"target": target, "subject": subject, "resource": resource, "hours": hours, **every}
+
+    assert budgets(found) == {
+        "qos-high-gpu": spec("WorkloadPriorityClass", "high", all_of, gpu, 2),
+        "account-c-gpu": spec("Cohort", "c", all_of, gpu, 10_000),
+        "account-physics-cpu": spec("Cohort", "physics", all_of, "cpu", 100),
+        "account-physics-memory": spec("Cohort", "physics", all_of, "memory", "1024Mi"),
+        "account-lab-gpu": spec("ClusterQueue", "lab", all_of, gpu, 2),
+        "account-lab-ann-gpu": spec("ClusterQueue", "lab", {"kind": "User", "name": "ann"}, gpu, 0),
+    }
+    told = notes(found)
+    assert any("gres/gpu:a100: rounded up to whole hours" in one for one in told)
+    assert any("GrpTRESMins (2 times)" in one and "set spec.period" in one for one in told)
+    for made in found.objects:
+        assert isinstance(policy_event(made), PolicyObserved), made
+        assert drop_unknown(made) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("QOS - 'high':GrpTRESMins=billing=60", "make a Budget"),
+        ("QOS - 'high':GrpTRESMins=many", "make a Budget"),
+        ("QOS - 'high':Flags=Relative:GrpTRESMins=cpu=60", "make a Budget"),
+        ("QOS - 'high':GrpTRESMins=cpu=60,billing=60", "billing: only cpu, mem and gres/gpu become Budgets"),
+        ("QOS - 'high':GrpTRESMins=cpu=61", "cpu: rounded up to whole hours"),
+        ("Account - 'x':GrpTRESMins=cpu=60,gres/gpu:h100=60", "GPUs of all types that are the same"),
+        ("Account - 'x':GrpTRESRunMins=cpu=60", "a Budget in mode Safe"),
+    ],
+)
+def test_what_a_budget_does_not_say_as_slurm_does_is_noted(line: str, told: str) -> None:
+    other = (
+        "NodeName=n2 Weight=1\n   Partitions=gpu \n   CfgTRES=cpu=8,mem=16G,gres/gpu=2,gres/gpu:h100=2\n\n"
+    )
+    found = imported(BASE + other + ACCOUNTS + line)
+    field = line.rpartition(":")[2] if "h100" not in line else "h100=60"
+    assert [note for note in found.notes if note.field.endswith(field) and told in note.text], found.notes
+
+
 LIMITED = {
     "QOS": (
         *("MaxTRESPU", "MaxJobsPU", "MaxSubmitPU", "MaxTRESPA", "MaxJobsPA", "MaxSubmitPA", "MinTRES"),
