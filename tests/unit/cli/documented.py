@@ -26,9 +26,10 @@ from queuectl.core.model.capacity import (
     FlavorCapacity,
     FlavorResourceCapacity,
     FreeNodes,
+    NodeFacts,
     PodDemand,
 )
-from queuectl.core.model.policy import CapacityMode
+from queuectl.core.model.policy import CapacityMode, Node
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason
 from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload, Verb
 from queuectl.ports.reader import DecisionRow, EffectRow, Held
@@ -69,10 +70,12 @@ def rendered(page: Path) -> str:
 
 
 @contextmanager
-def place(*, past: bool) -> Iterator[Path]:
-    """Two teams, an API server, and a fixed clock. `past`: also what was days ago."""
+def place(*, past: bool, nodes: bool = False) -> Iterator[Path]:
+    """Two teams, an API server, and a fixed clock. `past`: also what was days ago. `nodes`: also a node."""
     readings = two_teams()
     _live(readings)
+    if nodes:
+        readings.node(NodeFacts(name="gpu-1", node=Node("gpu-1", allocatable=((GPU, 8),))))
     if past:
         _night(readings)
         _lent(readings)
@@ -93,8 +96,6 @@ def place(*, past: bool) -> Iterator[Path]:
     for name in ("main", "research"):
         cluster.add(f"{_QUEUES}/{name}", spec={"clusterQueue": "team-a"})
     cluster.add("/apis/queuectl.dev/v1beta1/workloadpriorityclasses/high", value=100)
-    cluster.add("/api/v1/nodes/gpu-1", spec={}, status={"allocatable": {"nvidia.com/gpu": "8"}})
-    cluster.objects["/api/v1/pods"] = {"items": [], "metadata": {}}
     status = {"pendingWorkloads": 2, "admittedWorkloads": 2}
     cluster.add("/apis/queuectl.dev/v1beta1/clusterqueues/team-a", spec={"stopPolicy": "None"}, status=status)
     with (

@@ -55,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "job.yaml").write_text((PAGE.parent / "examples" / "job.yaml").read_text())
     (tmp_path / "script.sh").write_text("#!/bin/bash\n#SBATCH --gpus=1 --time=30\npython train.py\n")
     monkeypatch.chdir(tmp_path)
-    with place(past=True) as found:
+    with place(past=True, nodes=True) as found:
         yield found
 
 
