@@ -40,7 +40,10 @@ def budget(key: ConfigKey, model: BudgetObject) -> Budget:
     if period.begins is not None and period.ends is not None:
         if zone is not None:
             raise BadPolicy("spec.period.timeZone: is not allowed for Dates, which have their own")
-        dates = Period(period.begins.astimezone(UTC), period.ends.astimezone(UTC))
+        try:
+            dates = Period(period.begins.astimezone(UTC), period.ends.astimezone(UTC))
+        except OverflowError:
+            raise BadPolicy("spec.period: begins and ends must be in the years 1 to 9999 of UTC") from None
         if dates.begins >= dates.ends:
             raise BadPolicy("spec.period.ends: must be later than begins")
     try:

@@ -433,6 +433,14 @@ def test_the_budget_of_the_docs_is_read() -> None:
             "spec.period.timeZone: is not allowed for Dates",
         ),
         ({"period": BUDGET["period"] | {"ends": "2020-01-01T00:00:00Z"}}, "spec.period.ends: must be later"),
+        (
+            {"period": BUDGET["period"] | {"begins": "0001-01-01T00:00:00+14:00"}},
+            "spec.period: begins and ends must be in the years 1 to 9999",
+        ),
+        (
+            {"period": BUDGET["period"] | {"ends": "9999-12-31T23:59:59-14:00"}},
+            "spec.period: begins and ends must be in the years 1 to 9999",
+        ),
         ({"mode": "Free"}, "spec.mode"),
         ({"refunds": {"preempted": 101}}, "spec.refunds.preempted"),
         ({"subject": {"kind": "User"}}, "spec.subject.name: is required for User and Account"),
