@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.answers.outcomes import end_of
 from queuectl.core.decisions import Decision, Enqueue
+from queuectl.core.model.budgets import BudgetEntry, EntryKind, Period
 from queuectl.core.model.capacity import (
     NO_FLAVOR,
     AwaitedLimit,
@@ -473,6 +474,28 @@ async def test_the_largest_amount_fits(book: Book) -> None:
     found = await book.one("one")
     assert found.attempt is not None
     assert found.attempt.assignment == assignment
+
+
+async def test_what_all_pods_hold_of_a_budget_is_refused_and_named_where_no_row_can_hold_it(
+    book: Book,
+) -> None:
+    await book.write(enqueue("one"))
+    now = await book.now()
+    entry = BudgetEntry(
+        kind=EntryKind.RESERVE,
+        budget="x",
+        subject="",
+        resource=GPU,
+        period=Period(now - timedelta(days=1), now + timedelta(days=1)),
+        workload="uid-one",
+        attempt=1,
+        at=now,
+        rate=2**63,
+        until=None,
+    )
+    with pytest.raises(PlanFailed, match=r"attempt 1 of ns/Job/one: Budget x, rate is \d+, must be"):
+        await book.write(replace(admit("one", now=now), budget=(entry,)))
+    assert (await book.one("one")).attempt is None
 
 
 async def test_strings_lose_only_the_characters_that_postgres_cannot_hold(book: Book) -> None:
