@@ -30,7 +30,7 @@ _LONGEST_SLEEP = 3600.0
 _SAY_EVERY, _MOST_SAID = 1.0, 20
 """Seconds between two looks at which reasons are to be Events, and the most of them at a time: where
 thousands of workloads begin to wait together, Events must cost the API server less than their starts."""
-_MOST_READ = 100
+_MOST_READ = 1000
 """Names of workloads in one query about outcomes."""
 _MOST_FAILURES = 64
 """Failures of parts of a plan after which it is decided again."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, select
+from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, select, true
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,6 +26,7 @@ from queuectl.core.model.workload import (
     WorkloadOutcome,
 )
 from queuectl.ledger import tables as t
+from queuectl.ledger.arrays import CLUSTER, Columns
 from queuectl.ledger.attributions import StoredAttribution, attribution_of
 from queuectl.ledger.codec import (
     Parsed,
@@ -174,29 +175,36 @@ async def configs_in_force(connection: AsyncConnection, cluster: str) -> Sequenc
     return [(ConfigKey(kind, namespace, name), spec) for kind, namespace, name, spec in rows]
 
 
-async def last_outcome(
-    connection: AsyncConnection, cluster: str, name: NamedWorkload
-) -> WorkloadOutcome | None:
-    """Return how the workload of this name that ended last ended; None: none of this name is over."""
-    row, ended = t.workload.c, t.decision.c
+async def last_outcomes(
+    connection: AsyncConnection, cluster: str, names: Sequence[NamedWorkload]
+) -> dict[NamedWorkload, WorkloadOutcome]:
+    """Return how the workload of each name that ended last ended, of names of which one is over."""
+    rows = await connection.execute(_LAST_OUTCOMES, {"p_cluster": cluster, **_NAMES.bind(names)})
+    return {NamedWorkload(*name): WorkloadOutcome(outcome) for *name, outcome in rows}
+
+
+def _last_outcomes() -> Select[Any]:
+    row, ended, given = t.workload.c, t.decision.c, _NAMES.table
     closed = (
         select(row.closed_seq, row.closed_at)
-        .where(row.cluster_id == cluster, row.namespace == name.namespace, row.kind == name.kind)
-        .where(row.name == name.name, ~row.open)
+        .where(row.cluster_id == CLUSTER, *_NAMES.equal(t.workload, "namespace", "kind", "name"), ~row.open)
         # An expression, so that the index by name is used instead of the one for this order.
         .order_by((row.closed_seq + 0).desc())
         .limit(1)
+        .lateral("closed")
     )
-    found = (await connection.execute(closed)).one_or_none()
-    if found is None:
-        return None
-    outcome = await connection.execute(
-        select(ended.payload["outcome"].astext)
-        .where(ended.cluster_id == cluster, ended.sequence == found.closed_seq)
-        .where(ended.now == found.closed_at)
+    end = (
+        select(ended.payload["outcome"].astext.label("outcome"))
+        .where(ended.cluster_id == CLUSTER, ended.sequence == closed.c.closed_seq)
+        .where(ended.now == closed.c.closed_at)
+        .limit(1)  # else it may be joined with all decisions
+        .lateral("ended")
     )
-    text = outcome.scalar_one_or_none()
-    return None if text is None else WorkloadOutcome(text)
+    return select(*given.c, end.c.outcome).select_from(given.join(closed, true()).join(end, true()))
+
+
+_NAMES: Final = Columns(("namespace", Text()), ("kind", Text()), ("name", Text()))
+_LAST_OUTCOMES: Final = _last_outcomes()
 
 
 async def effects_due(connection: AsyncConnection, cluster: str) -> Sequence[EffectKey]:

@@ -33,7 +33,7 @@ from queuectl.ledger.arrays import CLOCK
 from queuectl.ledger.budget_rows import budget_sums, open_budget_entries
 from queuectl.ledger.history.past_usage import evictions, past_usage, preemptions
 from queuectl.ledger.pool import ledger_call, reading, storing
-from queuectl.ledger.rows import configs_in_force, effects_due, last_outcome, open_workloads
+from queuectl.ledger.rows import configs_in_force, effects_due, last_outcomes, open_workloads
 from queuectl.ledger.write.plan_rows import Beside, Fold
 from queuectl.ledger.write.transaction import Writing
 from queuectl.ports.ledger import LedgerRefused, LostLeadership
@@ -153,7 +153,8 @@ class PostgresLedger:
         self, names: Sequence[NamedWorkload]
     ) -> Sequence[tuple[NamedWorkload, WorkloadOutcome | None]]:
         async with reading(self._pool, idle_timeout=_LOAD_TIMEOUT) as connection:
-            return [(name, await last_outcome(connection, self._cluster, name)) for name in names]
+            found = await last_outcomes(connection, self._cluster, names)
+        return [(name, found.get(name)) for name in names]
 
     @ledger_call
     async def commit(

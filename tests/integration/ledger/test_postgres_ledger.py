@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from sqlalchemy.event import listen, remove
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.answers.outcomes import end_of
@@ -176,6 +178,31 @@ async def test_the_outcome_of_a_name_is_that_of_the_workload_that_ended_last(boo
     assert await book.ledger.outcomes([NamedWorkload("other", "Job", "one")]) == [
         (NamedWorkload("other", "Job", "one"), None)
     ]
+
+
+async def test_the_outcomes_of_many_names_are_read_by_as_many_statements_as_that_of_one(
+    book: Book, pool: AsyncEngine
+) -> None:
+    """A tenant may name 16 workloads in each of its own, and nobody is admitted while they are read."""
+    names = [NamedWorkload("ns", "Job", f"many-{number}") for number in range(1000)]
+    await book.write(*(enqueue(one.name, arrival=number) for number, one in enumerate(names[:5], start=1)))
+    await book.write(*(retire(one.name, None, WorkloadOutcome.TIMED_OUT) for one in names[:5]))
+    statements: list[str] = []
+
+    def count(*arguments: Any) -> None:
+        statements.append(arguments[2])
+
+    engine = pool.sync_engine
+    listen(engine, "before_cursor_execute", count)
+    try:
+        await book.ledger.outcomes(names[:1])
+        of_one = len(statements)
+        found = await book.ledger.outcomes(names)
+    finally:
+        remove(engine, "before_cursor_execute", count)
+    assert [how for _, how in found] == [WorkloadOutcome.TIMED_OUT] * 5 + [None] * 995
+    assert [name for name, _ in found] == names
+    assert len(statements) == 2 * of_one
 
 
 async def test_podsets_are_those_of_the_last_decision_that_queued_it(book: Book) -> None:
