@@ -43,6 +43,7 @@ from tests.unit.api.canned import (
     two_teams,
     workload,
 )
+from tests.unit.api.canned_nodes import with_nodes
 from tests.unit.cli.clusters import Cluster, kubeconfig
 from tests.unit.cli.servers import answering, rest
 
@@ -77,6 +78,7 @@ def place(*, past: bool, nodes: bool = False) -> Iterator[Path]:
     if nodes:
         readings.node(NodeFacts(name="gpu-1", node=Node("gpu-1", allocatable=((GPU, 8),))))
     if past:
+        with_nodes(readings)
         _night(readings)
         _lent(readings)
         _preempted(readings)
