@@ -111,8 +111,12 @@ class ReportCollector(Collector):
         """None: LocalQueues have no figures."""
         self.sampled: Sampled | None = None
 
+    def label(self, cluster_queue: str) -> str:
+        """The name, or `other`."""
+        return self._names.label(cluster_queue)
+
     def collect(self) -> Iterator[Metric]:
-        queues = [(self._names.label(report.name), report) for report in self.reports.values()]
+        queues = [(self.label(report.name), report) for report in self.reports.values()]
         named = [(label, report) for label, report in queues if label != OTHER]
         strays = self.sampled.cluster_report().strays if self.sampled else ()
         waiting = [((label, code.value), n) for label, report in queues for code, n in report.reasons]
@@ -180,6 +184,17 @@ class LocalQueueCollector(Collector):
             ((*labels, *cell), _amount(cell, amount))
             for labels, report in queues
             for cell, amount in report.used
+        )
+        of = (
+            ((*labels, self._queues.label(report.cluster_queue)), 1.0)
+            for labels, report in queues
+            if labels != (OTHER, OTHER)
+        )
+        yield _family(
+            "local_queue_info",
+            "1; to join figures of its pods, by their label, with the ClusterQueue.",
+            (*_LOCAL_QUEUE, "cluster_queue"),
+            of,
         )
         yield _family("local_queue_pending_workloads", "Pending workloads.", _LOCAL_QUEUE, pending)
         yield _family("local_queue_active_workloads", "Workloads that hold quota.", _LOCAL_QUEUE, active)

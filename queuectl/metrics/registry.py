@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from queuectl.core.decisions import Admit, Evict, Keep, Plan
+from prometheus_client import Counter, Histogram
+
+from queuectl.core.decisions import Admit, Evict, Keep, Plan, Release, Retire
 from queuectl.core.model.capacity import FlavorCapacity
 from queuectl.core.model.device_use import UseFinding
 from queuectl.core.model.events import Result
-from queuectl.core.model.workload import EffectKey, Verb
+from queuectl.core.model.workload import EffectKey, Verb, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.metrics.collectors import (
     BoundedNames,
@@ -28,6 +30,26 @@ from queuectl.metrics.exposition import Requesting
 
 _SIZES: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10000)
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200)
+
+
+class _Evictions:
+    """How many there are, and how long evicted workloads hold quota."""
+
+    def __init__(self, count: Counter, seconds: Histogram) -> None:
+        self._count = count
+        self._seconds = seconds
+        self.open: dict[WorkloadId, tuple[str, datetime]] = {}
+        """Reason and time of each eviction that this leader decided, until its quota is released."""
+
+    def evicted(self, evict: Evict, now: datetime) -> None:
+        reason, cause = evict.reason.code.value, evict.reason.cause
+        self._count.labels(reason, cause.value if cause else "").inc()
+        self.open[evict.workload] = (reason, now)
+
+    def released(self, workload: WorkloadId, now: datetime) -> None:
+        if (evicted := self.open.pop(workload, None)) is not None:
+            reason, since = evicted
+            self._seconds.labels(reason).observe(max(0.0, (now - since).total_seconds()))
 
 
 class Metrics(Requesting):
@@ -73,8 +95,14 @@ class Metrics(Requesting):
             "cluster_queue",
             buckets=_WAITS,
         )
-        self._evictions = self._counter(
-            "evictions", "Workloads evicted; for preemptions also by rule.", "reason", "cause"
+        self._evictions = _Evictions(
+            self._counter("evictions", "Workloads evicted; for preemptions also by rule.", "reason", "cause"),
+            self._histogram(
+                "eviction_duration_seconds",
+                "From an eviction until its quota is returned.",
+                "reason",
+                buckets=_WAITS,
+            ),
         )
 
     def _commit(self) -> None:
@@ -123,8 +151,9 @@ class Metrics(Requesting):
             if isinstance(decision, Admit):
                 self._admitted(decision, plan.now)
             elif isinstance(decision, Evict):
-                cause = decision.reason.cause
-                self._evictions.labels(reason, cause.value if cause else "").inc()
+                self._evictions.evicted(decision, plan.now)
+            elif isinstance(decision, Release | Retire):
+                self._evictions.released(decision.workload, plan.now)
         self._looked_at.inc(plan.work)
         self._commits.labels("committed").inc()
         self._commit_seconds.observe(seconds)
@@ -217,4 +246,5 @@ class Metrics(Requesting):
         if self._reports.of_local_queues is not None:
             self._reports.of_local_queues.reports = {}
         self._capacity.flavors = ()
+        self._evictions.open.clear()
         self.devices_used(())

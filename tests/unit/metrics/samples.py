@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from queuectl.core.decisions import Admit, Evict, Plan
+from queuectl.core.decisions import Admit, Evict, Plan, Release
 from queuectl.core.feature import Number
 from queuectl.core.model.capacity import (
     AwaitedLimit,
@@ -111,7 +111,8 @@ def controller() -> Metrics:
     """A controller's metrics after each kind of event has happened once."""
     metrics = Metrics(of_local_queues=True)
     evict = Evict(WorkloadId("b"), REF, 1, Reason(code=Code.PREEMPTED))
-    plan = Plan(version=1, cycle=1, now=NOW, decisions=(admit("a"), evict), work=2)
+    release = Release(WorkloadId("b"), REF, 1, "its pods are gone")
+    plan = Plan(version=1, cycle=1, now=NOW, decisions=(admit("a"), evict, release), work=2)
     metrics.committed(plan, seconds=0.01, sequence=2)
     metrics.reported(
         [LOCAL_QUEUE],

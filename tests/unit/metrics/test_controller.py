@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from aiohttp.test_utils import TestClient, TestServer
 
-from queuectl.core.decisions import Admit, Evict, Keep, Plan
+from queuectl.core.decisions import Admit, Decision, Evict, Keep, Plan, Release, Retire
 from queuectl.core.feature import Number
 from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.events import Result
@@ -22,9 +22,10 @@ from queuectl.core.model.workload import (
     ObjectRef,
     Verb,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.reports import BEYOND_ALL_SHARES, ClusterQueueReport, ClusterReport
-from queuectl.metrics.collectors import MOST_QUEUES, BoundedNames, Sampled, summed
+from queuectl.metrics.collectors import MOST_QUEUES, OTHER, BoundedNames, Sampled, summed
 from queuectl.metrics.exposition import application
 from queuectl.metrics.registry import Metrics
 from queuectl.ports.cluster import KindState
@@ -58,7 +59,7 @@ def attempt(queue: str, number: int = 1) -> Attempt:
     )
 
 
-def plan(*decisions: Admit | Evict | Keep) -> Plan:
+def plan(*decisions: Decision) -> Plan:
     return Plan(version=1, cycle=1, now=NOW, decisions=decisions)
 
 
@@ -130,6 +131,7 @@ def test_local_queues_have_figures_where_the_settings_say_so_and_while_they_exis
     metrics.reported([samples.LOCAL_QUEUE, gone], (), ())
     metrics.observe(PROBES)
     shown = [
+        'queuectl_local_queue_info{cluster_queue="a",local_queue="main",namespace="ns"} 1.0',
         'queuectl_local_queue_pending_workloads{local_queue="main",namespace="ns"} 1.0',
         'queuectl_local_queue_active_workloads{local_queue="main",namespace="ns"} 2.0',
         'queuectl_local_queue_quota_used{flavor="a100",local_queue="main",namespace="ns",resource="cpu"} 0.5',
@@ -149,7 +151,8 @@ def test_beyond_a_number_of_local_queues_the_others_are_added_up() -> None:
     report = replace(PROBES.cluster_report(), local_queues={one.name for one in reports})
     metrics.observe(replace(PROBES, cluster_report=lambda: report))
     found = of_local_queues(metrics)
-    assert len(found) == 3 * (MOST_QUEUES + 1)
+    assert len(found) == 3 * (MOST_QUEUES + 1) + MOST_QUEUES
+    assert not any("local_queue_info" in line and OTHER in line for line in found)
     assert 'queuectl_local_queue_pending_workloads{local_queue="other",namespace="other"} 2.0' in found
 
 
@@ -336,6 +339,31 @@ def test_evictions_are_counted_by_reason_and_by_the_rule_of_a_preemption() -> No
     found = lines(metrics)
     assert 'queuectl_evictions_total{cause="InCohortReclamation",reason="Preempted"} 1.0' in found
     assert 'queuectl_evictions_total{cause="",reason="UserHold"} 1.0' in found
+
+
+def test_the_time_that_an_evicted_workload_holds_quota_is_counted_by_its_reason() -> None:
+    metrics = Metrics()
+
+    def tell(seconds: int, *decisions: Decision) -> None:
+        now = NOW + timedelta(seconds=seconds)
+        metrics.committed(replace(plan(*decisions), now=now), seconds=0.01, sequence=1)
+
+    a, b = WorkloadId("a"), WorkloadId("b")
+    tell(0, Release(b, REF, 1, "it never started"))
+    tell(1, Evict(a, REF, 1, Reason(code=Code.PREEMPTED)), Evict(b, REF, 2, Reason(code=Code.USER_HOLD)))
+    tell(31, Release(a, REF, 1, "its pods are gone"), Retire(b, REF, 2, WorkloadOutcome.DELETED))
+    tell(99, Retire(a, REF, None, WorkloadOutcome.DELETED))
+    tell(100, Evict(a, REF, 2, Reason(code=Code.PREEMPTED)))
+    metrics.stepped_down()
+    tell(200, Release(a, REF, 2, "its pods are gone"))
+    found = [line for line in lines(metrics) if line.startswith("queuectl_eviction_duration_seconds_")]
+    sums = [line for line in found if "_sum" in line or "_count" in line]
+    assert sums == [
+        'queuectl_eviction_duration_seconds_count{reason="Preempted"} 1.0',
+        'queuectl_eviction_duration_seconds_sum{reason="Preempted"} 30.0',
+        'queuectl_eviction_duration_seconds_count{reason="UserHold"} 1.0',
+        'queuectl_eviction_duration_seconds_sum{reason="UserHold"} 30.0',
+    ]
 
 
 def test_workloads_without_a_queue_are_counted_too() -> None:

@@ -140,6 +140,7 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
                     told["queuectl_ledger_verification_age_seconds"] < FOR_EVER
                     and told["queuectl_leading"] == 1
                     and "cause" in found["queuectl_evictions_total"].labels
+                    and "reason" in found["queuectl_eviction_duration_seconds"].labels
                     and "cluster_queue" in found["queuectl_pending_workloads"].labels
                     and "cluster_queue" in found["queuectl_quota_used"].labels
                     and "local_queue" in found["queuectl_local_queue_quota_used"].labels
