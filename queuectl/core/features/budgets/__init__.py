@@ -131,15 +131,15 @@ class Budgets(Feature):
     def settle(self) -> None:
         """Queue the workloads for which a budget has enough again."""
         to_route: dict[WorkloadId, Entry] = {}
-        if self._outdated or self._policy_changed:
-            if self._outdated:
-                self._waiting.forget_called()
+        if self._outdated:
+            to_route = {entry.id: entry for entry in self._waiting.clear()}
+        elif self._policy_changed:
             for waiter in self._waiting.all():
-                if self._outdated or not self._applies(waiter):
+                if not self._applies(waiter):
                     self._waiting.leave(waiter.entry.id)
                     to_route[waiter.entry.id] = waiter.entry
             self.balances.changed |= set(self._waiting.places)
-            self._outdated = self._policy_changed = False
+        self._outdated = self._policy_changed = False
         due, places_due = self._waiting.due(self._present)
         to_route |= {entry.id: entry for entry in due}
         self.balances.changed |= set(places_due)

@@ -107,9 +107,13 @@ class BudgetWaiters:
         waiter = self._called.pop(workload, None)
         return waiter.place if waiter is not None else None
 
-    def forget_called(self) -> None:
-        """Budgets have changed: what they needed of them says nothing any more."""
-        self._called.clear()
+    def clear(self) -> list[Entry]:
+        """Let none wait any more. Return those that did."""
+        entries = [waiter.entry for waiter in self._waiting.values()]
+        self._times, self._tries = Timers(), Timers()
+        for known in (self._waiting, self._lines, self._called):
+            known.clear()
+        return entries
 
     def due_at(self) -> datetime | None:
         """Return when the next may have enough by time alone; None: none may."""

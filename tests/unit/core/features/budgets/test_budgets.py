@@ -346,6 +346,30 @@ def test_what_a_preemptor_needs_is_kept_while_its_victims_end() -> None:
     assert (reason.code, reason.available) == (Code.BUDGET_EXHAUSTED, 1)
 
 
+def test_what_a_preemptor_needs_is_kept_of_a_budget_that_is_made_while_it_waits() -> None:
+    rules = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    world = World(queue("cq", 2, preemption=rules), queue("other", 2), LQ, local_queue("lo", "other"))
+    world.tell(priority("high", 10))
+    world.submit(job("low", gpus=2, hours=5))
+    world.run()
+    world.submit(job("high", hours=2, created=1, priority_class="high"))
+    world.run()
+    world.tell(policy(budget(3, target=LimitTarget("WorkloadPriorityClass", "high"))))
+    world.run()
+    world.submit(job("rival", hours=2, created=2, priority_class="high", queue="lo"))
+    assert admitted(world.run()) == []
+
+
+def test_a_budget_that_is_made_again_knows_nothing_of_those_that_waited() -> None:
+    world = World(queue("cq", 2), queue("other", 2), LQ, local_queue("lo", "other"), budget(1))
+    world.submit(job("a", hours=2), job("b", hours=2, created=1))
+    assert admitted(world.run()) == []
+    world.tell(policy(budget(2)))  # a is queued again, and not nominated yet
+    world.tell(WorkloadGone(WorkloadId("uid-a")), PolicyGone(ConfigKey("Budget", "", "x")))
+    world.tell(policy(budget(2)))
+    assert admitted(world.run()) == ["b"]
+
+
 def test_an_attempt_that_holds_less_is_settled_and_reserves_less() -> None:
     world = World(queue("cq", 8), LQ, budget(100))
     pods = [pod_set(4, {GPU: 1})]
