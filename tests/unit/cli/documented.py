@@ -77,8 +77,9 @@ def place(*, past: bool, nodes: bool = False) -> Iterator[Path]:
     _live(readings)
     if nodes:
         readings.node(NodeFacts(name="gpu-1", node=Node("gpu-1", allocatable=((GPU, 8),))))
-    if past:
+    if nodes:
         with_nodes(readings)
+    if past:
         _night(readings)
         _lent(readings)
         _preempted(readings)
