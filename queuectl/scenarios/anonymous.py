@@ -14,6 +14,8 @@ Document = dict[str, Any]
 
 _TEXTS: Final = frozenset({"detail", "hold_reason", "considered", "victims", "annotations", "description"})
 """Fields with free text."""
+_NAMING: Final = ("pastUsage", "budgetSums", "budgetEntries")
+"""Fields of the ledger with names."""
 _WORDS: Final = frozenset({"pending", "admitted", "default"})
 """Words of the format, which may be names too."""
 
@@ -30,7 +32,7 @@ def anonymous(document: Document) -> Document:
         **document,
         "config": {
             **document["config"],
-            "ledger": {**ledger, "pastUsage": _renamed(ledger["pastUsage"], new)},
+            "ledger": {**ledger, **{name: _renamed(ledger[name], new) for name in _NAMING if name in ledger}},
         },
         "objects": [_object(one, new, selected) for one in document["objects"]],
         "workloads": [_workload(one, new) for one in document["workloads"]],
@@ -39,12 +41,18 @@ def anonymous(document: Document) -> Document:
 
 
 def _names(document: Document) -> Iterator[str]:
+    ledger = document["config"]["ledger"]
+    for budget, subject, *_ in ledger.get("budgetSums", ()):
+        yield from (budget, subject)
+    for one in ledger.get("budgetEntries", ()):
+        yield from (one["budget"], one["subject"], one["workload"])
     for one in document["objects"]:
         metadata, spec = one["metadata"], one.get("spec", {})
         if one["kind"] != "ResourceFlavor":
             yield metadata["name"]
         yield metadata.get("namespace", "")
         yield from (spec.get(field) or "" for field in ("cohortName", "parentName", "clusterQueue"))
+        yield (spec.get("subject") or {}).get("name") or ""
     for one in document["workloads"]:
         stored = one["ledger"]
         yield from (one["name"], one["namespace"], one["queue"], stored["id"], *stored["ref"])

@@ -78,6 +78,7 @@ class Beginning(NamedTuple):
 def beginning(scenario: Scenario) -> Beginning:
     document = scenario.document
     assert document is not None
+    ledger = document.config.ledger
     stored = tuple(
         w.ledger or (_stored(w, number) if w.holds else _set_back(w, number))
         for number, w in enumerate(document.workloads, 1)
@@ -92,9 +93,11 @@ def beginning(scenario: Scenario) -> Beginning:
     return Beginning(
         snapshot=LedgerSnapshot(
             sequence=0,
-            now=None if document.config.ledger is None else document.config.now,
+            now=None if ledger is None else document.config.now,
             workloads=stored,
             past_usage=_past_usage(document.config),
+            budget_sums=ledger.budget_sums if ledger is not None else (),
+            budget_entries=ledger.budget_entries if ledger is not None else (),
             nodes=avoided(document),
         ),
         batches=tuple(batches),

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
+from queuectl.core.model.budgets import BudgetEntry, BudgetSum
 from queuectl.core.model.policy import (
     DEFAULT_CONFIGURATION,
     STRATEGIES,
@@ -91,6 +92,8 @@ class LedgerConfig(ScenarioPart):
 
     scheduling: SchedulingConfiguration = DEFAULT_CONFIGURATION
     past_usage: tuple[UsageSum, ...] = ()
+    budget_sums: tuple[BudgetSum, ...] = ()
+    budget_entries: tuple[BudgetEntry, ...] = ()
 
 
 class Config(ScenarioPart):

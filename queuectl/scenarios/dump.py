@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from queuectl.core.directory import GATE
+from queuectl.core.model.budgets import BudgetEntry, BudgetSum
 from queuectl.core.model.capacity import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueue, Node, Policy, SchedulingConfiguration
 from queuectl.core.model.resources import Amounts, format_amount
@@ -32,6 +33,8 @@ from queuectl.scenarios.rebuilt_engine import requested
 Document = dict[str, Any]
 
 _STORED: Final = TypeAdapter(StoredWorkload)
+_SUMS: Final = TypeAdapter(tuple[BudgetSum, ...])
+_ENTRIES: Final = TypeAdapter(tuple[BudgetEntry, ...])
 _SETTINGS: Final = TypeAdapter(SchedulingConfiguration)
 
 
@@ -68,6 +71,7 @@ def dump(
                 "pastUsage": [
                     [list(one.local_queue), one.period, str(one.total)] for one in snapshot.past_usage
                 ],
+                **_budgets(snapshot),
             },
         },
         "objects": list(_objects(snapshot, policies, queues, {one.ref.namespace for one in workloads})),
@@ -75,6 +79,16 @@ def dump(
     }
     add_nodes(found, snapshot, dumped)
     return found
+
+
+def _budgets(snapshot: LedgerSnapshot) -> Document:
+    """Balances of budgets, if there are any: of all trees, since a Budget may count in several."""
+    sums = _SUMS.dump_python(snapshot.budget_sums, mode="json")
+    entries = _ENTRIES.dump_python(snapshot.budget_entries, mode="json")
+    for one in entries:
+        one.update(reserved=str(one["reserved"]), used=str(one["used"]))
+    found = {"budgetSums": [[*of, str(used)] for *of, used in sums], "budgetEntries": entries}
+    return {name: rows for name, rows in found.items() if rows}
 
 
 def _is_policy(key: ConfigKey) -> bool:
