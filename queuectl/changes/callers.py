@@ -146,7 +146,7 @@ async def _move(session: Session, target: WorkloadTarget, wanted: Wanted) -> Mad
 
 async def _priority(session: Session, target: WorkloadTarget, wanted: Wanted) -> Made:
     def allowed(now: Json) -> None:
-        consequences.not_over(target, now, "another priority")
+        consequences.may_have_priority(target, now)
 
     change = await moving.set_priority(session, target, wanted.target, allowed, wanted.reason)
     return _made(change, consequences.priority_means(change, target))

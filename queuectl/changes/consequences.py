@@ -12,14 +12,17 @@ from queuectl.changes.edit import (
     WorkloadTarget,
     counted,
     over,
+    part,
     runs,
     still_running,
 )
 from queuectl.changes.fit import NotPermitted
 from queuectl.core.features.nodes.inventory import is_device
 from queuectl.core.model.workload import PodSet
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.pod_sizes import CannotFit, Fitted
+from queuectl.kinds.reserved_keys import GROUP_LABEL
 from queuectl.kube.errors import ApiError
 
 
@@ -40,7 +43,28 @@ def not_over(target: WorkloadTarget, now: Json, what: str) -> None:
 def waits(target: WorkloadTarget, now: Json) -> None:
     """For a move. Raises Refused for a workload that runs or is over."""
     not_over(target, now, "a move")
+    _not_of_group(target, now, QUEUE_LABEL, "queue")
     _not_running(target, now, "runs, and is charged in its queue", "be moved", "after the move")
+
+
+def may_have_priority(target: WorkloadTarget, now: Json) -> None:
+    """For another priority class. Raises Refused for a workload that is over."""
+    not_over(target, now, "another priority")
+    _not_of_group(target, now, PRIORITY_LABEL, "priority class")
+
+
+def _not_of_group(target: WorkloadTarget, now: Json, label: str, what: str) -> None:
+    if (group := _group(target, now)) is not None:
+        raise ChangeBlocked(
+            f"{target} is one pod of the group {group}, whose pods have the same {what}\n"
+            f"`kubectl label pods -n {target.namespace} -l {GROUP_LABEL}={group} --overwrite {label}=NAME` "
+            "changes all of them"
+        )
+
+
+def _group(target: WorkloadTarget, now: Json) -> str | None:
+    found = part(now, "metadata", "labels").get(GROUP_LABEL) if target.row.scheduling_gate else None
+    return str(found) if found is not None else None
 
 
 def can_fit(target: WorkloadTarget, now: Json) -> None:
@@ -65,6 +89,9 @@ def lost_by_hold(target: WorkloadTarget, now: Json) -> str | None:
     not_over(target, now, "a hold")
     if not runs(now, target.row):
         return None
+    if (group := _group(target, now)) is not None:
+        lost = "what they have not saved is lost"
+        return f"{target} runs, and a hold deletes all pods of its group {group}: {lost}"
     evicts = "deletes" if target.row.scheduling_gate else "evicts"
     return f"{target} runs, and a hold {evicts} it: what it has not saved is lost"
 
@@ -97,6 +124,11 @@ def hold_means(change: EditedField, target: WorkloadTarget, held: bool) -> str:
     if not held:
         return "It is in the pending queue again, ordered by priority and creation time."
     undone = f"`queuectl release {named(target)}` lets it queue again."
+    if runs(change.object, target.row) and target.row.scheduling_gate:
+        them = (
+            "it is deleted" if _group(target, change.object) is None else "all pods of its group are deleted"
+        )
+        return f"It runs: {them}, and its quota is released once its pods are gone."
     if runs(change.object, target.row):
         return f"It runs: it is evicted, and its quota is released once its pods are gone. {undone}"
     return f"It is pending: it leaves the pending queue. {undone}"

@@ -384,7 +384,7 @@ def priority(
 
     async def work(session: Session, target: WorkloadTarget) -> None:
         def allowed(now: Json) -> None:
-            consequences.not_over(target, now, "another priority")
+            consequences.may_have_priority(target, now)
 
         change = await moving.set_priority(session, target, name, allowed, reason)
         say(change, options, consequences.priority_means(change, target), several=len(aims) > 1)

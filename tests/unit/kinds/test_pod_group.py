@@ -11,6 +11,7 @@ import pytest
 
 from queuectl.answers.explanation import advice
 from queuectl.app.kinds import job_kinds
+from queuectl.changes import consequences, edit
 from queuectl.core.model.events import WorkloadGone, WorkloadObserved
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Phase, WorkloadId, WorkloadOutcome
@@ -349,6 +350,22 @@ def test_a_name_that_comes_back_after_all_pods_are_gone_is_another_workload() ->
     assert isinstance(second, WorkloadObserved)
     assert gone == WorkloadGone(first.workload.id, "9")
     assert second.workload.id != first.workload.id
+
+
+def test_what_a_change_of_one_pod_means_for_its_group_is_said_and_no_pod_is_moved_alone() -> None:
+    target = edit.workload(KINDS, "pod", "team-a", "a")
+    waiting, running = pod("a"), started([pod("a", size=1)])[0]
+    for refused in (consequences.waits, consequences.may_have_priority):
+        with pytest.raises(consequences.ChangeBlocked, match="pod-group-name=train"):
+            refused(target, waiting)
+    assert consequences.lost_by_hold(target, waiting) is None
+    assert "all pods of its group train" in str(consequences.lost_by_hold(target, running))
+    held = edit.EditedField(target, "metadata.annotations[queuectl.dev/hold]", None, "true", running)
+    means = consequences.hold_means(held, target, True)
+    assert (
+        means
+        == "It runs: all pods of its group are deleted, and its quota is released once its pods are gone."
+    )
 
 
 def test_a_group_waits_for_workloads_by_the_names_of_their_kinds() -> None:
