@@ -32,7 +32,7 @@ class DoesNotApply(Exception):
 class Patch:
     name: str
     rule: str
-    """Rule number in docs/scheduling.md."""
+    """Rule number in docs/scheduling.md or docs/answers.md."""
     sentence: str
     path: str
     """Path of the file that it changes, relative to the checkout."""
