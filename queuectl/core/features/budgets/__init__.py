@@ -15,7 +15,7 @@ from queuectl.core.decisions import Admit, Decision, Evict, Keep, Release, Retir
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel, Number
-from queuectl.core.features.budgets.balances import STEP, Balances, reserve, settle
+from queuectl.core.features.budgets.balances import STEP, Balances, SubjectsKey, reserve, settle
 from queuectl.core.features.budgets.waiters import BudgetWaiter, BudgetWaiters, BudgetWant, Needs
 from queuectl.core.model.budgets import HOUR, Budget, BudgetEntry, BudgetMode, Period
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
@@ -351,11 +351,13 @@ class Budgets(Feature):
 
         Where each user or account has its own amount, no amount stands beside the sums.
         """
+        now, present = self._present, dict[str, SubjectsKey]()
         for budget in self._rules.limits.values():
-            period = budget.periods.at(self._present)
-            reserved, used = (
-                (0, 0) if period is None else self.balances.of_budget(budget, period, self._present)
-            )
+            if (period := budget.periods.at(now)) is not None:
+                present[budget.name] = SubjectsKey(budget.name, budget.resource, period)
+        totals = self.balances.totals(present, now)
+        for budget in self._rules.limits.values():
+            reserved, used = totals.get(budget.name, (0, 0))
             if budget.subject.kind not in (SubjectKind.EACH_USER, SubjectKind.EACH_ACCOUNT):
                 yield _number("seconds", _AMOUNT, budget, budget.amount)
             yield _number("reserved_seconds", _RESERVED, budget, reserved)

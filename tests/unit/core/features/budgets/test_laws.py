@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from hypothesis import given
 
 from queuectl.core.decisions import Admit
-from queuectl.core.features.budgets.balances import Balances
+from queuectl.core.features.budgets.balances import Balances, SubjectsKey
 from queuectl.core.model.budgets import (
     HOUR,
     Budget,
@@ -150,6 +150,13 @@ def memory_is_the_sum_of_the_rows(context: PlanContext) -> None:
         (key.place.limit, key.place.subject, key.period): sum(both) for key, both in balances.sums().items()
     }
     assert found == {key: amount for key, amount in sums.items() if amount or key in found}
+    for budget in driver.policy.budgets.values():
+        if (period := budget.periods.at(context.plan.now)) is not None:
+            key = SubjectsKey(budget.name, GPU, period)
+            # Before anything: what runs has used nothing more than what the rows say.
+            total = balances.totals({budget.name: key}, period.begins)[budget.name]
+            of_all = (amount for (name, _, of), amount in sums.items() if (name, of) == (budget.name, period))
+            assert sum(total) == sum(of_all)
 
 
 @law(When.COMMIT)
