@@ -223,11 +223,15 @@ class Controller:
         self._rang = False
         if (due_at := self._engine.due_at) is not None and due_at <= now:
             self._engine.handle([TimeCame(now)])
+        time = asyncio.get_running_loop().time
+        began = time()
         try:
             plan = self._engine.decide(now, self._options.budget)
         except IllegalTransition as error:
             self._aside.add(error.workload, error)
             return True
+        if plan.work:
+            self._observer.evaluated(plan.work, seconds=time() - began)
         if not plan.decisions and not plan.probes and not plan.checks and not wanted:
             self._lanes.add_effects(self._engine.take_effects())
             return False

@@ -80,7 +80,10 @@ class Metrics(Requesting):
         self._decisions = self._counter(
             "decisions", "Decisions, by verdict and reason code, if there is one.", "verdict", "reason"
         )
-        self._looked_at = self._counter("workloads_evaluated", "Workloads evaluated by admission cycles.")
+        self._evaluated = (
+            self._counter("workloads_evaluated", "Workloads evaluated by admission cycles."),
+            self._histogram("cycle_duration_seconds", "Time of an admission cycle that evaluated workloads."),
+        )
         self._admissions = self._counter("admissions", "Workloads admitted.", "cluster_queue")
         self._room = (
             self._counter(
@@ -143,6 +146,12 @@ class Metrics(Requesting):
 
     # --- deciding
 
+    def evaluated(self, workloads: int, *, seconds: float) -> None:
+        """Count the workloads that an admission cycle evaluated."""
+        count, duration = self._evaluated
+        count.inc(workloads)
+        duration.observe(seconds)
+
     def committed(self, plan: Plan, *, seconds: float, sequence: int) -> None:
         """Count the decisions of a committed plan, and the transaction."""
         for decision in plan.recorded:
@@ -154,7 +163,6 @@ class Metrics(Requesting):
                 self._evictions.evicted(decision, plan.now)
             elif isinstance(decision, Release | Retire):
                 self._evictions.released(decision.workload, plan.now)
-        self._looked_at.inc(plan.work)
         self._commits.labels("committed").inc()
         self._commit_seconds.observe(seconds)
         self._commit_size.observe(len(plan.recorded))

@@ -112,7 +112,8 @@ def controller() -> Metrics:
     metrics = Metrics(of_local_queues=True)
     evict = Evict(WorkloadId("b"), REF, 1, Reason(code=Code.PREEMPTED))
     release = Release(WorkloadId("b"), REF, 1, "its pods are gone")
-    plan = Plan(version=1, cycle=1, now=NOW, decisions=(admit("a"), evict, release), work=2)
+    plan = Plan(version=1, cycle=1, now=NOW, decisions=(admit("a"), evict, release))
+    metrics.evaluated(2, seconds=0.01)
     metrics.committed(plan, seconds=0.01, sequence=2)
     metrics.reported(
         [LOCAL_QUEUE],

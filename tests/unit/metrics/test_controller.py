@@ -92,15 +92,23 @@ def test_decisions_are_counted_by_verdict_and_reason() -> None:
             Keep(WorkloadId("b"), REF, waits, recorded=False),
             Evict(WorkloadId("c"), REF, 1, Reason(code=Code.PREEMPTED)),
         ),
-        work=40,
     )
     metrics.committed(plan, seconds=0.01, sequence=1)
     metrics.committed(plan, seconds=0.01, sequence=1)
     found = lines(metrics)
     assert 'queuectl_decisions_total{reason="WaitingForQuota",verdict="Pending"} 2.0' in found
     assert 'queuectl_decisions_total{reason="Preempted",verdict="Evicted"} 2.0' in found
-    assert "queuectl_workloads_evaluated_total 80.0" in found
     assert "tenant" not in "\n".join(found)
+
+
+def test_cycles_are_counted_with_their_time_and_the_workloads_that_they_evaluated() -> None:
+    metrics = Metrics()
+    metrics.evaluated(40, seconds=0.02)
+    metrics.evaluated(2, seconds=0.5)
+    found = lines(metrics)
+    assert "queuectl_workloads_evaluated_total 42.0" in found
+    assert "queuectl_cycle_duration_seconds_count 2.0" in found
+    assert "queuectl_cycle_duration_seconds_sum 0.52" in found
 
 
 def test_amounts_are_in_cores_and_bytes() -> None:

@@ -139,6 +139,8 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
                 return (
                     told["queuectl_ledger_verification_age_seconds"] < FOR_EVER
                     and told["queuectl_leading"] == 1
+                    and told["queuectl_workloads_evaluated_total"] > 0
+                    and told["queuectl_cycle_duration_seconds_count"] > 0
                     and "cause" in found["queuectl_evictions_total"].labels
                     and "reason" in found["queuectl_eviction_duration_seconds"].labels
                     and "cluster_queue" in found["queuectl_pending_workloads"].labels
