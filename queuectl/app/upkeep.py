@@ -58,7 +58,9 @@ async def compared(settings: Settings, session: Session, pause: float = _PAUSE) 
             if time:
                 await asyncio.sleep(pause)
             stored = await ledger.load()
-            objects = await labelled(session, kinds, honoured(settings), kinds)
+            objects = await labelled(
+                session, kinds, honoured(settings), kinds, {one.id for one in stored.workloads}
+            )
             now = differences(stored, objects)
             found = [one for one in now if not time or one in found]
             if not found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from queuectl.core.model.events import WorkloadObserved
@@ -34,13 +35,18 @@ async def admitted(
 
 
 async def labelled(
-    session: Session, kinds: KindRegistry, honoured: QueueLabels = OWN, owners: KindRegistry = NO_KINDS
+    session: Session,
+    kinds: KindRegistry,
+    honoured: QueueLabels = OWN,
+    owners: KindRegistry = NO_KINDS,
+    known: Container[str] = frozenset(),
 ) -> list[WorkloadObserved]:
-    """All objects with a queue label, by consistent reads; `owners` as in kinds.workloads.observe."""
+    """All objects with a queue label, by consistent reads; `owners` as in kinds.workloads.observe. `known`:
+    ids of workloads in the ledger."""
     found = []
     for kind in kinds:
         path = api_path(kind.group, kind.version, kind.plural)
-        groups = PodGroups(kind, owners) if kind.composed_of else None
+        groups = PodGroups(kind, owners, known) if kind.composed_of else None
         try:
             async for page in session.pages(path, query=selection(kind, honoured)):
                 if groups is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Container
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -41,9 +42,13 @@ class _Group:
 class PodGroups:
     """All groups of a cluster. What changes is taken group by group: a list has many pods of one."""
 
-    def __init__(self, kind: JobKind, kinds: KindRegistry = NO_KINDS) -> None:
-        """`kinds`: those that a group may wait for by name; none: names of kinds are not checked."""
+    def __init__(
+        self, kind: JobKind, kinds: KindRegistry = NO_KINDS, known: Container[str] = frozenset()
+    ) -> None:
+        """`kinds`: those that a group may wait for by name; none: names of kinds are not checked. `known`:
+        ids of workloads in the ledger."""
         self._kind = kind
+        self._known = known
         self._kinds = kinds
         self._groups: dict[_Key, _Group] = {}
         self._group_of: dict[str, _Key] = {}
@@ -98,7 +103,8 @@ class PodGroups:
         return events
 
     def _events(self, key: _Key, group: _Group) -> list[Event]:
-        found = units(group.members.values(), group.past, group.shown)
+        known = group.shown.keys() | {uid for uid in group.members if uid in self._known}
+        found = units(group.members.values(), group.past, known)
         there: list[Event] = []
         shown: dict[WorkloadId, Unit] = {}
         for unit in found:

@@ -12,9 +12,10 @@ import pytest_asyncio
 from queuectl.core.model.events import Event, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model.workload import Effect, ObjectRef, Verb, WorkloadOutcome
 from queuectl.kinds.builtin import OPTIONAL
+from queuectl.kinds.labels import OWN
 from queuectl.kinds.pod_group import POD_GROUP
 from queuectl.kinds.registry import KindRegistry
-from queuectl.kube.census import admitted
+from queuectl.kube.census import admitted, labelled
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.objects import read_units
 from queuectl.kube.reflectors import reflectors
@@ -318,6 +319,19 @@ async def test_a_rebuilt_ledger_finds_the_groups_that_run(site: Site) -> None:
     found = {one.workload.id: one for one in await admitted(site.session, KINDS)}
     assert found[stop.workload.id].workload.ref.name == "found"
     assert {one.workload.ref.kind for one in found.values()} == {"PodGroup"}
+
+
+async def test_a_comparison_finds_a_group_that_waits_by_the_id_that_the_ledger_has(site: Site) -> None:
+    """Its controller saw another of the pods that were created within a second first."""
+    start = await _group(site, "compared", 3)
+    (other, *_) = sorted(
+        one["metadata"]["uid"]
+        for one in await _members(site, "compared")
+        if one["metadata"]["uid"] != start.workload.id
+    )
+    for known, expected in ((set[str](), start.workload.id), ({other}, other)):
+        found = await labelled(site.session, KINDS, OWN, KINDS, known)
+        assert [one.workload.id for one in found if one.workload.ref.name == "compared"] == [expected]
 
 
 async def test_the_reflector_sends_a_group_as_one_workload_until_its_last_pod_is_gone(site: Site) -> None:
