@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
@@ -62,6 +63,7 @@ from tests.builders import (
 from tests.unit.core import profiles
 from tests.unit.core.actions import on_quota, play
 from tests.unit.core.driver import Driver, wait_for
+from tests.unit.core.features.budgets.test_laws import with_budgets
 
 profiles.load()
 
@@ -72,10 +74,10 @@ SEEN: Counter[ChangeKind] = Counter()
 SEEDS = profiles.spread(100)
 
 
-def at_rest(dice: Random) -> Driver:
+def at_rest(dice: Random, world: Callable[[bytes], Driver] = on_quota) -> Driver:
     """A random world after random actions. Its bytes are uniform: full queues are wanted, not simple ones."""
     jobs, script = ([dice.randbytes(36) for _ in range(dice.randrange(3, most))] for most in (8, 10))
-    running = play(on_quota(dice.randbytes(420)), jobs, script)
+    running = play(world(dice.randbytes(420)), jobs, script)
     running.come_to_rest()
     return running
 
@@ -161,10 +163,13 @@ def apply_and_rest(running: Driver, one: Counterfactual, workload: WorkloadId) -
     running.come_to_rest()
 
 
+@pytest.mark.parametrize("world", [on_quota, with_budgets])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_each_change_starts_the_workload_and_no_smaller_one_does(seed: int) -> None:
+def test_each_change_starts_the_workload_and_no_smaller_one_does(
+    seed: int, world: Callable[[bytes], Driver]
+) -> None:
     dice = Random(seed)
-    running = at_rest(dice)
+    running = at_rest(dice, world)
     of = trials(running)
     waiting = [one for one in of.workloads.values() if one.phase is Phase.PENDING]
     found: list[tuple[WorkloadId, Counterfactual]] = []
