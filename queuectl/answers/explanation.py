@@ -511,8 +511,8 @@ def _by_reason(reason: Reason) -> str | None:
         case Code.WAITING_FOR_HEAD if reason.detail is not None:
             return (
                 "Waiting will not help: the head of this StrictFIFO queue can never run, and blocks the "
-                "others. Ask its user to change or delete it, or an admin to change the queue's quota or "
-                "queueingStrategy, or take this one to another queue (`queuectl move`)."
+                "others. Ask its user to change or delete it, or an admin to change the queue's quota, "
+                "queueingStrategy or headCanNeverRun, or take this one to another queue (`queuectl move`)."
             )
         case code:
             return _BY_CODE.get(code)

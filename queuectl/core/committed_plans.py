@@ -133,6 +133,8 @@ def apply_plan(state: EngineState, plan: Plan, first: int) -> None:
     for entry in changed.values():
         state.refresh(entry)
     state.features.settle()
+    if state.requeuer.renominated:
+        state.route_renominated()
 
 
 def _apply(state: EngineState, decision: Decision, sequence: int) -> Entry | None:

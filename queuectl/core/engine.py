@@ -88,6 +88,7 @@ class Engine:
         """Nominate all pending workloads again, whatever was missing."""
         for queue in self._state.pending.values():
             self._state.requeuer.renominate(queue)
+        self._state.route_renominated()
         prune(self._state)
         self._version += 1
 

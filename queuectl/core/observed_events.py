@@ -87,6 +87,8 @@ def fold(state: EngineState, events: Iterable[Event]) -> None:
         state.route(entry)
         state.refresh(entry)
     state.features.settle()
+    if state.requeuer.renominated:
+        state.route_renominated()
     state.may_forget |= batch.affected.rules
     if state.synced:
         prune(state)

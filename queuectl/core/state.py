@@ -15,13 +15,16 @@ from queuectl.core.directory import Directory
 from queuectl.core.due import DueSteps
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Features
+from queuectl.core.flavors.assignment import assign, never_fits
 from queuectl.core.lifecycle import Resend, Step, may_have_pods, next_time, over, remaining, step
 from queuectl.core.limits import AdmissionLimit, Limits
 from queuectl.core.model.policy import (
+    ClusterQueue,
+    HeadCanNeverRun,
     LocalQueueName,
     QueueingStrategy,
 )
-from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.reasons import Code, Family, Reason, passed_over
 from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     Assignment,
@@ -230,6 +233,9 @@ class EngineState:
             entry.past, kept = NO_PAST_ATTEMPTS, None
         entry.ineligible = entry.ineligible or kept
         entry.ineligible = self.features.waits(entry, eligible=entry.ineligible is None) or entry.ineligible
+        queue = self.directory.queues.get(entry.cluster_queue or "")
+        if queue is not None and queue.head_can_never_run is HeadCanNeverRun.PASS_OVER:
+            entry.ineligible = entry.ineligible or self._never_runs(workload, queue)
         if self.is_frozen(entry):
             if entry.recorded is None:
                 self.leave(entry)
@@ -246,6 +252,33 @@ class EngineState:
             self.unreported.pop(entry.id, None)
             self._queue(entry, workload, entry.cluster_queue)
         self.note_change(entry)
+
+    def _never_runs(self, workload: Workload, queue: ClusterQueue) -> Reason | None:
+        """Return why a StrictFIFO queue passes over a workload: no flavor could ever have enough (C4)."""
+        if queue.queueing_strategy is not QueueingStrategy.STRICT_FIFO:
+            return None
+        if queue.name not in self.pending:  # it is nominated again when this may change
+            self.pending[queue.name] = self.new_queue(queue.name)
+        flavors, charges = self.directory.queue_flavors(queue.name), self.directory.charges(workload)
+        if not never_fits(flavors, charges):
+            return None
+        reason = assign(flavors, charges).reason
+        if reason is None or reason.family is not Family.NEVER:
+            return None  # a flavor is not used for a while (M20), and said so
+        others = tuple(one for one in reason.others if one.family is Family.NEVER)
+        return passed_over(replace(reason, others=others))
+
+    def route_renominated(self) -> None:
+        """Find out again what can never run in queues that were nominated again, and pass over it (C4)."""
+        while self.requeuer.renominated:
+            names, self.requeuer.renominated = sorted(self.requeuer.renominated), set()
+            for name in names:
+                for local in self.directory.pointing_to(name):
+                    for entry in list(self.members.get(local, {}).values()):
+                        if entry.attempt is None:
+                            self.route(entry)
+                            self.refresh(entry)
+            self.features.settle()
 
     def note_unreported(self, entry: Entry) -> None:
         """Its reason is to be reported, now that the ledger has it."""

@@ -44,6 +44,7 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.resourceGroups[].flavors[].waitBeforeNextSeconds": "F10",
         "spec.cohortName": "Q4",
         "spec.queueingStrategy": "C4",
+        "spec.headCanNeverRun": "C4",
         "spec.namespaceSelector.matchLabels{}": "G8",
         "spec.namespaceSelector.matchExpressions[].key": "G8",
         "spec.namespaceSelector.matchExpressions[].operator": "G8",

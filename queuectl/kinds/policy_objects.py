@@ -301,6 +301,9 @@ class ClusterQueueSpec(ObjectPart):
     queueing_strategy: Literal["StrictFIFO", "BestEffortFIFO"] = "BestEffortFIFO"
     """BestEffortFIFO: later workloads are admitted before a head that does not fit. StrictFIFO: they wait
     behind it (reason WaitingForHead)."""
+    head_can_never_run: Literal["Block", "PassOver"] = "Block"
+    """Under StrictFIFO. PassOver: a workload that can never run with the quota and flavors of the queue keeps
+    no other one waiting. Block: the others wait behind it until it is changed or deleted."""
     namespace_selector: LabelSelectorModel | None = None
     """Namespaces that may use it through a LocalQueue. Unset: none; empty: all."""
     flavor_fungibility: FlavorFungibilitySpec = FlavorFungibilitySpec()

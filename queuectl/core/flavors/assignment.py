@@ -468,6 +468,32 @@ def with_pods(queue_flavors: QueueFlavors, charge: Charge) -> Amounts:
     return amounts((*covered, (PODS, 1)))
 
 
+def never_fits(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> bool:
+    """Return whether a podset gets no flavor whatever is in use: none matches that could ever have enough.
+
+    A podset that may start with fewer pods is taken with these. Nodes do not count.
+    """
+    return any(_never_fits(queue_flavors, charge) for charge in charges)
+
+
+def _never_fits(queue_flavors: QueueFlavors, charge: Charge) -> bool:
+    if any(amount > 0 for _, amount in queue_flavors.refused(charge.requests)):
+        return True
+    tree, node, pod_set = queue_flavors.tree, queue_flavors.node, charge.pod_set
+    by_group: dict[int, list[tuple[str, int]]] = {}
+    for resource, amount in with_pods(queue_flavors, charge):
+        total = amount * (pod_set.min_count or pod_set.count)
+        by_group.setdefault(queue_flavors.of_resource[resource], []).append((resource, total))
+    return not all(
+        any(
+            all(total <= tree.potential(node, option.cells[resource]) for resource, total in requested)
+            for option in queue_flavors.groups[number]
+            if queue_flavors.mismatch(option, pod_set) is None
+        )
+        for number, requested in by_group.items()
+    )
+
+
 def _groups(charges: Sequence[Charge]) -> Iterable[list[Charge]]:
     """Return the podsets that get the same flavors, in order of the first one of each (F1)."""
     if all(charge.pod_set.group is None for charge in charges):

@@ -248,6 +248,13 @@ class QueueingStrategy(StrEnum):
     STRICT_FIFO = "StrictFIFO"
 
 
+class HeadCanNeverRun(StrEnum):
+    """What a StrictFIFO queue does with a head that can never run with its quota and flavors (C4)."""
+
+    BLOCK = "Block"
+    PASS_OVER = "PassOver"
+
+
 class StopPolicy(StrEnum):
     NONE = "None"
     HOLD = "Hold"
@@ -416,6 +423,7 @@ class ClusterQueue:
     namespace_selector: LabelSelector | None = None
     """None admits no namespace; an empty selector admits every namespace."""
     queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
+    head_can_never_run: HeadCanNeverRun = HeadCanNeverRun.BLOCK
     stop_policy: StopPolicy = StopPolicy.NONE
     stop_reason: str | None = None
     preemption: Preemption = NO_PREEMPTION

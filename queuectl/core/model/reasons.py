@@ -118,6 +118,10 @@ _AT_MOST_EVER: Final = frozenset(
 """Codes where `available` is what there is at most."""
 
 
+_PASSED_OVER: Final = "its queue passes over it"
+"""Begins the detail of what is passed over."""
+
+
 class RejectedCandidate(NamedTuple):
     """A candidate that was considered as a victim and rejected (R3)."""
 
@@ -190,6 +194,11 @@ class Reason:
     @property
     def family(self) -> Family:
         return FAMILIES[self.code]
+
+    @property
+    def passed_over(self) -> bool:
+        """Whether it can never run, and is in no pending queue because its StrictFIFO queue says so (C4)."""
+        return self.detail is not None and self.detail.startswith(_PASSED_OVER)
 
     @property
     def key(self) -> tuple[str | None, ...]:
@@ -268,6 +277,12 @@ class Reason:
             text += f", short by {_amount(self.resource, self.short_by)}"
         limit = " of ".join(str(part) for part in (self.limit, self.node) if part)
         return f"{text} (bound by {limit})" if limit else text
+
+
+def passed_over(reason: Reason) -> Reason:
+    """Return the reason of a workload that can never run and that its StrictFIFO queue passes over (C4)."""
+    detail = _PASSED_OVER if reason.detail is None else f"{_PASSED_OVER}; {reason.detail}"
+    return replace(reason, detail=detail)
 
 
 Readable = Container[str]

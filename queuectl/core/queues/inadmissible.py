@@ -10,7 +10,7 @@ from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.limits import AdmissionLimit
 from queuectl.core.model.pods import Pods
-from queuectl.core.model.policy import PreemptionPolicy, SchedulingConfiguration
+from queuectl.core.model.policy import HeadCanNeverRun, PreemptionPolicy, SchedulingConfiguration
 from queuectl.core.model.reasons import waits_for_victims
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import WorkloadId
@@ -50,6 +50,8 @@ class Requeuer:
         """Names of the queues with groups for whose pods nodes had no room; some may have none any more."""
         self._preempting: set[str] = set()
         """Names of the queues with groups that may preempt; some may have none any more."""
+        self.renominated: set[str] = set()
+        """Names of the queues with `PassOver` of which all was nominated again: others may never run (C4)."""
         self._room_left = False
         """Claims ended that reserved room on nodes, which other trees may use now."""
         self._freed: Freed = {}
@@ -185,6 +187,9 @@ class Requeuer:
         if claim is not None:
             self._claims.open(replace(claim, cells=(), pods=(), assignment=None))
         self._due.add(queue.name)
+        policy = self._directory.queues.get(queue.name)
+        if policy is not None and policy.head_can_never_run is HeadCanNeverRun.PASS_OVER:
+            self.renominated.add(queue.name)
 
     # --- what happened
 

@@ -92,7 +92,9 @@ def line_place(workload: StoredWorkload, *, loses_place: bool) -> LinePlace | No
     `loses_place`: a pause delays it (O6). Past usage is not taken into account.
     """
     reason = workload.reason
-    if workload.phase is not Phase.PENDING or (reason is not None and _is_ineligible(reason)):
+    if workload.phase is not Phase.PENDING:
+        return None
+    if reason is not None and (reason.passed_over or _is_ineligible(reason)):
         return None
     preempted = waits_for_victims(reason)
     place = queue_place(

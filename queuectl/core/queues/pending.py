@@ -337,6 +337,8 @@ def is_refusal(reason: Reason) -> bool:
 
     The head of its group was, where it is not the head itself.
     """
+    if reason.passed_over:
+        return False
     if reason.code is Code.RESOURCE_NOT_COVERED:
         return reason.resource is not None  # without one it is ineligible (G1)
     return reason.code in _REFUSALS

@@ -17,7 +17,7 @@ from queuectl.core.model.capacity import (
     QuotaWarning,
 )
 from queuectl.core.model.policy import CapacityMode
-from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.reasons import Code, Reason, passed_over
 from queuectl.core.model.workload import ConfigKey, PodSet
 from queuectl.ports.changes import Access
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, queue_spec, two_teams, workload
@@ -108,6 +108,28 @@ async def test_a_head_of_a_strict_queue_that_can_never_run_is_a_warning_of_its_q
         }
     ]
     assert not (await rest.get("/api/v1/clusterqueues/team-b"))["warnings"], "BestEffortFIFO"
+
+
+async def test_what_a_strict_queue_passes_over_neither_warns_nor_blocks_others(serve: Serve) -> None:
+    found = CannedReadings()
+    never = Reason(code=Code.EXCEEDS_MAX_QUOTA, flavor="a100", resource=GPU, requested=9, available=8)
+    strict = {**json.loads(queue_spec(8)), "queueingStrategy": "StrictFIFO"}
+    found.commit(
+        workload("never", 1, reason=passed_over(never)),
+        workload("never-too", 2, reason=passed_over(never)),
+        workload("head-b", 3, reason=never, cluster_queue="team-b"),
+        configs={
+            ConfigKey("ResourceFlavor", "", "a100"): "{}",
+            ConfigKey("ClusterQueue", "", "team-a"): json.dumps({**strict, "headCanNeverRun": "PassOver"}),
+            ConfigKey("ClusterQueue", "", "team-b"): json.dumps(strict),
+        },
+    )
+    rest = await serve(found)
+    passing = await rest.get("/api/v1/clusterqueues/team-a")
+    assert not passing["warnings"]
+    assert [one["free"] for one in passing["flavors"]] == [8]
+    blocked = await rest.get("/api/v1/clusterqueues/team-b")
+    assert [one["free"] for one in blocked["flavors"]] == [0]
 
 
 async def test_nodes_without_a_flavor_come_first(serve: Serve) -> None:

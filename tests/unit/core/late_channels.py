@@ -33,7 +33,7 @@ from queuectl.core.model.workload import ForcedRelease, PodSet
 from tests.builders import ALL_NAMESPACES, GPU, flavor, group, local_queue, pod_set, queue, workload
 from tests.unit.core.actions import any_job, any_of, finish
 from tests.unit.core.driver import Action, Driver
-from tests.unit.core.trees import Dice, Setup, preemption, strategies, with_quotas
+from tests.unit.core.trees import Dice, Setup, passing_over_or_not, preemption, strategies, with_quotas
 
 SETTINGS = SchedulingConfiguration(
     pods_ready_timeout=30, requeueing=RequeuingStrategy(base_seconds=10, most_seconds=30, limit=3)
@@ -97,7 +97,7 @@ def random_pods(dice: Dice) -> PodSet:
 def random_policy(dice: Dice) -> PolicyObject:
     match dice.below(7):
         case 0 | 1:
-            return queue(
+            drawn = queue(
                 dice.pick("qa", "qb"),
                 groups=random_groups(dice),
                 strategy=dice.pick(*QueueingStrategy),
@@ -107,6 +107,7 @@ def random_policy(dice: Dice) -> PolicyObject:
                 preemption=preemption(dice),
                 weight=dice.mostly(1000, 0, 2500),
             )
+            return passing_over_or_not(drawn)
         case 2:
             return local_queue("la", dice.mostly("qa", "qb", "none"), stop=dice.mostly(*STOPS))
         case 3:

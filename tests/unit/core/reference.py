@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from queuectl.core.model.budgets import Budget
 from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,
+    HeadCanNeverRun,
     LocalQueue,
     LocalQueueName,
     QueueingStrategy,
@@ -180,13 +181,23 @@ class Policy:
         for name, line in lines.items():
             queue = self.queues[name]
             line.sort(key=lambda item: item[0])
-            for number, (_, one) in enumerate(line):
+            strict, behind = queue.queueing_strategy is QueueingStrategy.STRICT_FIFO, False
+            passes_over = strict and queue.head_can_never_run is HeadCanNeverRun.PASS_OVER
+            for _, one in line:
+                if passes_over and self._never_fits(queue, one):
+                    found[one.id] = self.nominate(queue, one, usage)
+                    continue
                 if name in blocked:
                     del found[one.id]
                     continue
-                behind = number > 0 and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
                 found[one.id] = Code.WAITING_FOR_HEAD if behind else self.nominate(queue, one, usage)
+                behind = strict
         return found
+
+    def _never_fits(self, queue: ClusterQueue, one: Workload) -> bool:
+        """Return whether a podset alone has no flavor, with nothing in use."""
+        least = (replace(pod_set, count=pod_set.min_count or pod_set.count) for pod_set in one.pod_sets)
+        return any(self.nominate(queue, replace(one, pod_sets=(pod_set,)), {}) for pod_set in least)
 
     def nominate(self, queue: ClusterQueue, one: Workload, usage: Usage) -> Code | None:
         """Return None if it fits, else the most severe finding over podsets and resource groups (F5).

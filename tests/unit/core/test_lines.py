@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from queuectl.core.decisions import Admit, Configure, Evict, Keep, Release, Retire
@@ -18,6 +20,7 @@ from queuectl.core.model.events import (
 )
 from queuectl.core.model.policy import (
     AdmissionFairSharing,
+    HeadCanNeverRun,
     Namespace,
     PriorityClass,
     QueueingStrategy,
@@ -223,6 +226,120 @@ def test_a_head_that_can_never_run_is_told_in_all_local_queues() -> None:
     world.run()
     found = [world.reason(name).message for name in names]  # type: ignore[union-attr]
     assert sorted("its head can never run" in message for message in found) == [False, True], found
+
+
+PASS_OVER: dict[str, Any] = {"strategy": STRICT, "head_can_never_run": HeadCanNeverRun.PASS_OVER}
+
+
+def test_a_queue_may_pass_over_a_head_that_can_never_run() -> None:
+    world = World(queue("cq", 2, **PASS_OVER), LQ)
+    world.submit(workload("never", gpus=4), workload("uncovered", pods=[pod_set(1, {"tpu": 1})], created=1))
+    world.submit(workload("runs", gpus=1, created=2), workload("waits", gpus=2, created=3))
+    world.submit(workload("behind", gpus=1, created=4), workload("never too", gpus=4, created=5))
+    assert admitted(world.run()) == ["runs"]
+    named = ("never", "uncovered", "waits", "behind", "never too")
+    assert {name: world.reason(name).code for name in named} == {  # type: ignore[union-attr]
+        "never": Code.EXCEEDS_MAX_QUOTA,
+        "uncovered": Code.RESOURCE_NOT_COVERED,
+        "waits": Code.WAITING_FOR_QUOTA,
+        "behind": Code.WAITING_FOR_HEAD,
+        "never too": Code.EXCEEDS_MAX_QUOTA,
+    }
+
+
+def test_what_is_passed_over_comes_first_again_when_it_can_run() -> None:
+    world = World(queue("cq", 2, **PASS_OVER), LQ)
+    world.submit(workload("runs", gpus=2))
+    assert admitted(world.run()) == ["runs"]
+    world.settle()
+    world.submit(workload("never", gpus=4, created=1), workload("never too", gpus=4, created=2))
+    world.submit(workload("waits", gpus=1, created=3))
+    assert codes(world)["waits"] is Code.WAITING_FOR_QUOTA
+    world.tell(policy(queue("cq", 4, **PASS_OVER)))
+    assert codes(world) == {
+        "never": Code.WAITING_FOR_QUOTA,
+        "never too": Code.WAITING_FOR_HEAD,
+        "waits": Code.WAITING_FOR_HEAD,
+    }
+    world.tell(policy(queue("cq", 2, **PASS_OVER)))
+    assert codes(world) == {
+        "never": Code.EXCEEDS_MAX_QUOTA,
+        "never too": Code.EXCEEDS_MAX_QUOTA,
+        "waits": Code.WAITING_FOR_QUOTA,
+    }
+
+
+def test_what_comes_before_a_head_of_another_shape_is_nominated() -> None:
+    world = World(queue("cq", 2, **PASS_OVER), LQ)
+    world.submit(workload("small", gpus=1), workload("other", gpus=1, created=1))
+    assert admitted(world.run()) == ["small", "other"]
+    world.settle()
+    world.submit(workload("head", gpus=2, created=3), workload("behind", gpus=1, created=5))
+    assert codes(world) == {"head": Code.WAITING_FOR_QUOTA, "behind": Code.WAITING_FOR_HEAD}
+    world.submit(workload("first", gpus=1, created=2))
+    assert codes(world) == {"first": Code.WAITING_FOR_QUOTA, "head": Code.WAITING_FOR_HEAD}
+
+
+def test_two_heads_that_can_never_run_keep_no_workload_waiting() -> None:
+    """As the request for 100 CPUs where the quota is 4, and that for a resource that no group covers."""
+    world = World(
+        queue("q", groups=[group({"f": {"cpu": 4}})], **PASS_OVER), flavor("f"), local_queue("lq", "q")
+    )
+    world.submit(
+        workload("never-too-big", pods=[pod_set(1, {"cpu": 100})]),
+        workload("never-uncovered", pods=[pod_set(1, {"cpu": 1, "ephemeral-storage": 1})], created=1),
+        workload("fits", pods=[pod_set(1, {"cpu": 1})], created=2),
+    )
+    assert admitted(world.run()) == ["fits"]
+    never = [world.reason(name) for name in ("never-too-big", "never-uncovered")]
+    assert all(one is not None and one.passed_over for one in never), never
+    assert [one.code for one in never if one] == [Code.EXCEEDS_MAX_QUOTA, Code.RESOURCE_NOT_COVERED]
+    assert never[0] is not None
+    assert never[0].message.endswith(": its queue passes over it")
+    assert not world.run(), "each is evaluated once"
+
+
+def test_what_may_start_with_fewer_pods_is_not_passed_over_where_these_could_have_quota() -> None:
+    world = World(queue("cq", 2, **PASS_OVER), LQ)
+    world.submit(workload("runs", gpus=2))
+    world.run()
+    world.settle()
+    world.submit(workload("elastic", pods=[pod_set(4, {GPU: 1}, min_count=2)], created=1))
+    world.submit(workload("behind", gpus=1, created=2))
+    assert codes(world) == {"elastic": Code.EXCEEDS_MAX_QUOTA, "behind": Code.WAITING_FOR_HEAD}
+
+
+def test_what_is_passed_over_returns_when_it_is_edited() -> None:
+    world = World(queue("cq", 2, **PASS_OVER), LQ)
+    world.submit(workload("never", gpus=4), workload("runs", gpus=2, created=1))
+    assert admitted(world.run()) == ["runs"]
+    world.settle()
+    world.submit(workload("waits", gpus=1, created=2))
+    assert codes(world) == {"waits": Code.WAITING_FOR_QUOTA}
+    world.submit(workload("never", gpus=1))
+    assert codes(world) == {"never": Code.WAITING_FOR_QUOTA, "waits": Code.WAITING_FOR_HEAD}
+
+
+def test_what_is_passed_over_returns_when_its_cohort_has_enough() -> None:
+    world = World(queue("cq", 2, cohort="all", **PASS_OVER), LQ)
+    world.submit(workload("never", gpus=4))
+    assert codes(world) == {"never": Code.EXCEEDS_MAX_QUOTA}
+    world.tell(policy(queue("other", 2, cohort="all")))
+    assert admitted(world.run()) == ["never"]
+
+
+def test_a_queue_that_blocks_from_now_on_waits_for_what_it_passed_over() -> None:
+    world = World(queue("cq", 2, **PASS_OVER), LQ)
+    world.submit(workload("never", gpus=4), workload("runs", gpus=2, created=1))
+    assert admitted(world.run()) == ["runs"]
+    world.settle()
+    world.submit(workload("waits", gpus=1, created=2))
+    world.run()
+    world.tell(policy(queue("cq", 2, strategy=STRICT)))
+    assert codes(world) == {"never": Code.EXCEEDS_MAX_QUOTA, "waits": Code.WAITING_FOR_HEAD}
+    reason = world.reason("never")
+    assert reason is not None
+    assert not reason.passed_over
 
 
 def test_a_head_on_hold_does_not_block_the_others() -> None:

@@ -22,6 +22,7 @@ from queuectl.core.model.policy import (
     FlavorNodes,
     FlavorQuotas,
     Gate,
+    HeadCanNeverRun,
     MinRunTime,
     Node,
     Preemption,
@@ -190,7 +191,7 @@ def cohort(dice: Dice, number: int, layout: int) -> Cohort:
 
 def cluster_queue(dice: Dice, name: str, cohorts: int, layout: int) -> ClusterQueue:
     parent = f"c{dice.below(cohorts)}" if cohorts and dice.below(8) < 7 else None
-    return queue(
+    found = queue(
         name,
         groups=groups(dice, layout, limits=parent is not None),
         strategy=dice.mostly(QueueingStrategy.BEST_EFFORT_FIFO, *QueueingStrategy),
@@ -206,6 +207,15 @@ def cluster_queue(dice: Dice, name: str, cohorts: int, layout: int) -> ClusterQu
         weight=dice.mostly(1000, 0, 2500),
         usage_based=dice.below(5) == 4,
     )
+    return passing_over_or_not(found)
+
+
+def passing_over_or_not(queue: ClusterQueue) -> ClusterQueue:
+    """Return a queue that was drawn with one of both answers to heads that can never run.
+
+    It follows from what was drawn: a draw of its own would move all that is drawn after it.
+    """
+    return replace(queue, head_can_never_run=list(HeadCanNeverRun)[sum(repr(queue).encode()) % 2])
 
 
 def preemption(dice: Dice) -> Preemption:

@@ -122,6 +122,7 @@ SAMPLES: dict[str, Json] = {
             "resourceGroups": [quotas()],
             "cohortName": "all",
             "queueingStrategy": "StrictFIFO",
+            "headCanNeverRun": "PassOver",
             "namespaceSelector": SELECTOR,
             "flavorFungibility": {
                 "whenCanBorrow": "TryNextFlavor",
