@@ -46,7 +46,7 @@ class BudgetPeriodSpec(ObjectPart):
     begins: Time | None = None
     """Of Dates: nothing is admitted before."""
     ends: Time | None = None
-    """Of Dates: nothing is admitted that may run beyond."""
+    """Of Dates: nothing is admitted after, nor by a Safe budget what may run beyond."""
 
 
 class BudgetRefundSpec(ObjectPart):
