@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import BigInteger, func, or_, select
+from sqlalchemy import BigInteger, Numeric, cast, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuectl.core.model.resources import MAX_AMOUNT
 from queuectl.core.model.workload import AttemptState, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import cleaned
@@ -37,7 +38,7 @@ class LedgerDeviceUse:
                 line.workload,
                 line.attempt,
                 line.cluster_queue,
-                func.sum(line.count * line.amount).cast(BigInteger),
+                func.least(func.sum(cast(line.count, Numeric) * line.amount), MAX_AMOUNT).cast(BigInteger),
                 func.max(booked.priority_class),
             )
             .join(
@@ -53,7 +54,8 @@ class LedgerDeviceUse:
             .where(
                 line.cluster_id == self._cluster,
                 line.open,
-                line.count * line.amount > 0,
+                line.count > 0,
+                line.amount > 0,
                 attempt.state == AttemptState.ADMITTED,
                 named,
             )

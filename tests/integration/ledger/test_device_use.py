@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from queuectl.app.idle import watch
 from queuectl.core.decisions import Amend, Decision
 from queuectl.core.model.device_use import DeviceUse, UseFinding, UseVerdict
 from queuectl.core.model.events import DeviceUseFound
-from queuectl.core.model.workload import PastAttempts
+from queuectl.core.model.workload import Assignment, PastAttempts, PodSetAssignment
 from queuectl.ledger.codec import past_from_json, past_to_json
 from queuectl.ledger.read.device_use import LedgerDeviceUseReadings
 from queuectl.ledger.write.device_use import LedgerDeviceUse
@@ -137,3 +138,18 @@ async def test_admitted_attempts_that_hold_devices_are_judged(site: Site, world:
         assert await site.records.holders(names) == expected
     for names in (["nvidia.com/gp"], ["nvidia.com/mig-*"], ["%"], ["amd.com/*"]):
         assert await site.records.holders(names) == []
+
+
+async def test_what_one_attempt_holds_beyond_all_numbers_hides_no_other(site: Site, world: World) -> None:
+    now = await world.ledger.now()
+    most = 2**63 - 1
+    top = PodSetAssignment(name="main", count=most, requests=((GPU, most),), flavors=((GPU, "a100"),))
+    huge = admit("huge", now=now)
+    assignment = Assignment(cluster_queue="team-a", pod_sets=(top,))
+    decisions: list[Decision] = [
+        *(enqueue("huge"), enqueue("runs"), admit("runs", now=now)),
+        replace(huge, attempt=replace(huge.attempt, assignment=assignment)),
+    ]
+    await world.ledger.commit(plan(*decisions, now=now), (), epoch=world.epoch, batch="1")
+    holders = [(one.workload, one.devices) for one in await site.records.holders([GPU])]
+    assert holders == [(wid("huge"), most), (wid("runs"), 8)]
