@@ -49,10 +49,15 @@ class Plant(Site):
     # --- processes of queuectl
 
     async def controller(
-        self, name: str = "controller", *, lease: str | None = None, kubeconfig: Path | None = None
+        self,
+        name: str = "controller",
+        *,
+        lease: str | None = None,
+        kubeconfig: Path | None = None,
+        listen: str = "127.0.0.1:0",
     ) -> ChildProcess:
         """Start a controller; it does not lead yet. `kubeconfig`: with a context `controller`."""
-        settings = "listen: '127.0.0.1:0', verifySeconds: 2, localQueueMetrics: true"
+        settings = f"listen: '{listen}', verifySeconds: 2, localQueueMetrics: true"
         settings += f", lease: {lease}" if lease else ""
         return await self._command(
             name, "controller", f"controller: {{{settings}}}", "controller", kubeconfig

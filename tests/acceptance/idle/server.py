@@ -51,7 +51,15 @@ async def prometheus(folder: Path, devices: Iterable[Exported]) -> AsyncIterator
     stored = await asyncio.create_subprocess_exec(binaries / "promtool", *command, stdout=DEVNULL)
     async with asyncio.timeout(60):
         assert await stored.wait() == 0
-    (folder / "prometheus.yml").write_text("{}\n")
+    async with served(folder, {}) as url:
+        yield url
+
+
+@contextlib.asynccontextmanager
+async def served(folder: Path, config: Mapping[str, object]) -> AsyncIterator[str]:
+    """The URL of a Prometheus with this configuration, which keeps its data in `folder`."""
+    binaries = programs()
+    (folder / "prometheus.yml").write_text(json.dumps(config))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -59,7 +67,7 @@ async def prometheus(folder: Path, devices: Iterable[Exported]) -> AsyncIterator
         process = await asyncio.create_subprocess_exec(
             binaries / "prometheus",
             f"--config.file={folder / 'prometheus.yml'}",
-            f"--storage.tsdb.path={data}",
+            f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address={address}",
             stdout=DEVNULL,
             stderr=log,
