@@ -109,23 +109,30 @@ class SubjectRules(Generic[R]):
         if targets is None:
             if len(self._targets) >= _KEPT:
                 self._targets.clear()
-            named = self._named(booked, cluster_queue)
+            named = targets_of(
+                self._directory, cluster_queue, booked.namespace, booked.queue, booked.priority_class
+            )
             targets = [_Subjects.of(self._by_target[one]) for one in named if one in self._by_target]
             self._targets[key] = targets
         for subjects in targets:
             yield from _at(subjects, booked)
 
-    def _named(self, booked: Attribution, cluster_queue: str) -> Iterator[LimitTarget]:
-        yield LimitTarget("WorkloadPriorityClass", booked.priority_class or DEFAULT_PRIORITY_CLASS)
-        yield LimitTarget("LocalQueue", booked.queue, booked.namespace)
-        yield LimitTarget("ClusterQueue", cluster_queue)
-        queue = self._directory.queues.get(cluster_queue)
-        for name in cohorts_above(queue.cohort, self._parent) if queue is not None else ():
-            yield LimitTarget("Cohort", name)
 
-    def _parent(self, cohort: str) -> str | None:
-        known = self._directory.cohorts.get(cohort)
+def targets_of(
+    directory: Directory, cluster_queue: str, namespace: str, local_queue: str, priority_class: str | None
+) -> Iterator[LimitTarget]:
+    """Yield what a policy may name to reach a workload: its class, its queues, and the Cohorts above them."""
+    yield LimitTarget("WorkloadPriorityClass", priority_class or DEFAULT_PRIORITY_CLASS)
+    yield LimitTarget("LocalQueue", local_queue, namespace)
+    yield LimitTarget("ClusterQueue", cluster_queue)
+
+    def parent(cohort: str) -> str | None:
+        known = directory.cohorts.get(cohort)
         return known.parent if known is not None else None
+
+    queue = directory.queues.get(cluster_queue)
+    for name in cohorts_above(queue.cohort, parent) if queue is not None else ():
+        yield LimitTarget("Cohort", name)
 
 
 def _at(target: _Subjects, booked: Attribution) -> Iterator[Place]:

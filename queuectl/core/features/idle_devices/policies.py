@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, Directory
+from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.model.device_use import DeviceUse, IdleNotice
 from queuectl.core.model.idle_policies import IdlePolicy
-from queuectl.core.model.policy import cohorts_above
-from queuectl.core.model.usage_limits import LimitTarget
+from queuectl.core.subjects import targets_of
 
 
 class IdlePolicies:
@@ -33,21 +31,10 @@ class IdlePolicies:
         """Return the first by name whose target an admitted workload belongs to; None: there is none."""
         if not self._policies or entry.attempt is None:
             return None
-        targets = set(self._targets(entry, entry.attempt.assignment.cluster_queue))
-        return next((one for one in self._policies.values() if one.target in targets), None)
-
-    def _targets(self, entry: Entry, cluster_queue: str) -> Iterator[LimitTarget]:
         named = entry.workload.priority_class if entry.workload is not None else None
-        yield LimitTarget("WorkloadPriorityClass", named or DEFAULT_PRIORITY_CLASS)
-        yield LimitTarget("LocalQueue", entry.queue, entry.ref.namespace)
-        yield LimitTarget("ClusterQueue", cluster_queue)
-        queue = self._directory.queues.get(cluster_queue)
-        for name in cohorts_above(queue.cohort, self._parent) if queue is not None else ():
-            yield LimitTarget("Cohort", name)
-
-    def _parent(self, cohort: str) -> str | None:
-        known = self._directory.cohorts.get(cohort)
-        return known.parent if known is not None else None
+        held = entry.attempt.assignment.cluster_queue
+        targets = set(targets_of(self._directory, held, entry.ref.namespace, entry.queue, named))
+        return next((one for one in self._policies.values() if one.target in targets), None)
 
 
 def notice_due(policy: IdlePolicy, use: DeviceUse) -> datetime:
