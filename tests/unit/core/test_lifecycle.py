@@ -26,7 +26,15 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry
-from queuectl.core.model.budgets import BudgetEntry, EntryKind, Period
+from queuectl.core.model.budgets import (
+    Budget,
+    BudgetEntry,
+    BudgetMode,
+    BudgetPeriods,
+    EntryKind,
+    Period,
+    PeriodKind,
+)
 from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.events import (
     ContextGone,
@@ -46,7 +54,7 @@ from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Namespace, Node, RequeuingStrategy, SchedulingConfiguration, StopPolicy
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.usage_limits import LimitTarget
+from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind
 from queuectl.core.model.workload import (
     Assignment,
     Attempt,
@@ -325,6 +333,16 @@ def outlive_reservation(life: Life) -> None:
         until=now + timedelta(seconds=1),
         reserved=1_000_000,
     )
+    elsewhere = Budget(
+        name="x",
+        target=LimitTarget("ClusterQueue", "another"),
+        subject=LimitSubject(SubjectKind.ALL),
+        resource=GPU,
+        amount=1_000_000,
+        periods=BudgetPeriods(PeriodKind.MONTH),
+        mode=BudgetMode.SAFE,
+    )
+    life.world.tell(policy(elsewhere))
     engine = life.world.engine
     engine.features.budgets.restored(LedgerSnapshot(sequence=0, now=now, budget_entries=(entry,)), {})
     state(engine).features._activate()

@@ -16,6 +16,7 @@ from queuectl.core.model.events import OutcomesRead
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.start_conditions import AfterOutcome, AfterWorkload, StartConditions
 from queuectl.core.model.workload import Workload, WorkloadId
+from tests.doubles import engine_state
 from tests.unit.core import profiles
 from tests.unit.core.actions import ON_QUOTA, play
 from tests.unit.core.driver import Driver, wait_for
@@ -72,7 +73,7 @@ class ConditionalDriver(Driver):
 
 
 def _waits(engine: Engine) -> dict[WorkloadId, Code | None]:
-    entries = engine._state.entries.values()
+    entries = engine_state.entries(engine).values()
     codes = {one.id: one.ineligible.code if one.ineligible else None for one in entries}
     return {id: code and _NEVER.get(code, code) for id, code in codes.items()}
 
