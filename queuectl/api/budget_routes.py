@@ -11,7 +11,7 @@ from pydantic import Field
 
 from queuectl.api import schemas
 from queuectl.api.http import unavailable
-from queuectl.api.requests import ALL, WORKLOADS, Allowed, Endpoint, Parameter, Question
+from queuectl.api.requests import WORKLOADS, Allowed, Endpoint, Parameter, Question
 from queuectl.api.schemas import Committed, Document
 from queuectl.api.view import AnswerSource, committed, now
 from queuectl.core.model.budgets import HOUR, Budget, Period
@@ -134,17 +134,13 @@ def _items(
                 total = sums.setdefault((one.budget, one.subject), [0, 0])
                 total[0] += one.reserved
                 total[1] += one.used
-            if one.namespace is not None and _may(one.namespace, allowed):
+            if one.namespace is not None and one.namespace in allowed:
                 visible.add((one.budget, one.subject))
     return tuple(
         _item(known[name], subject, period, *both)
         for (name, subject), both in sorted(sums.items())
-        if (period := periods.get(name)) is not None and (_may(name, readable) or (name, subject) in visible)
+        if (period := periods.get(name)) is not None and (name in readable or (name, subject) in visible)
     )
-
-
-def _may(name: str, allowed: Allowed) -> bool:
-    return allowed is ALL or name in allowed
 
 
 def _item(budget: Budget, subject: str, period: Period, reserved: int, used: int) -> BudgetBalance:
@@ -174,7 +170,7 @@ def _row(row: BudgetRow, allowed: Allowed) -> BudgetChange:
         at=entry.at,
         kind=entry.kind,
         subject=entry.subject,
-        workload=str(ref) if ref is not None and _may(ref.namespace, allowed) else None,
+        workload=str(ref) if ref is not None and ref.namespace in allowed else None,
         attempt=entry.attempt,
         reserved=entry.reserved / HOUR,
         used=entry.used / HOUR,

@@ -12,7 +12,7 @@ from pydantic import Field
 from queuectl.answers.state import CommittedState
 from queuectl.api import schemas
 from queuectl.api.http import unavailable
-from queuectl.api.requests import ALL, WORKLOADS, Allowed, Endpoint, Parameter, Question
+from queuectl.api.requests import WORKLOADS, Allowed, Endpoint, Parameter, Question
 from queuectl.api.schemas import Committed, Document, NamedDocument
 from queuectl.api.view import AnswerSource, committed
 from queuectl.core.model.device_use import DeviceUse, UseVerdict
@@ -120,7 +120,7 @@ def _items(
     """Those that the caller may read, and how many devices of all others are idle or hang."""
     items, others = [], 0
     for workload, use in rows:
-        if allowed is ALL or workload.ref.namespace in allowed:
+        if workload.ref.namespace in allowed:
             items.append(_item(workload, use, checked_at))
         else:
             others += use.finding.idle_devices

@@ -14,7 +14,7 @@ from pydantic import Field, PlainValidator
 from queuectl.answers.usage import OfBooking, UsageLine, usage_by
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request
-from queuectl.api.requests import ALL, FLAVORS, WORKLOADS, Endpoint, Parameter, Question
+from queuectl.api.requests import FLAVORS, WORKLOADS, Endpoint, Parameter, Question
 from queuectl.api.schemas import Committed, Document
 from queuectl.api.view import AnswerSource, committed, now
 from queuectl.ports.periods import HOUR, MONTH_PATTERN, Piece, month_bounds, zone_named
@@ -182,7 +182,7 @@ async def visible_namespaces(question: Question, rows: Iterable[OfBooking]) -> C
 
     namespaces = await asyncio.to_thread(namespaces_of_rows)
     allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
-    return lambda one: allowed is ALL or (one is not None and one in allowed)
+    return allowed.__contains__
 
 
 def check_axes(by: Sequence[str], rows: Iterable[OfBooking], axes: Sequence[str] = USAGE_AXES) -> None:

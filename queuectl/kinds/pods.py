@@ -67,7 +67,7 @@ def _owner(obj: Json, workload: str) -> PodOwner | None:
     """
     found = controller(obj) or {}
     if GATED_LABEL in mapping(mapping(obj, "metadata", ""), "labels", "metadata"):
-        return None  # it queues by itself, or with its group: the gate lets nobody else label it
+        return None  # it queues by itself, or with its group: the gate refuses its label to all others
     if controls(workload, obj) and (found.get("apiVersion"), found.get("kind")) != ("v1", "Pod"):
         return None
     fields = (clean(str(found.get(key) or ""), 512) for key in ("apiVersion", "kind", "name", "uid"))

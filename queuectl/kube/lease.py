@@ -241,7 +241,7 @@ class KubeLease:
                         await self._write(session, lease, begun)
                         return
                     except Conflict:
-                        _log.info("lease: somebody else wrote it")
+                        _log.info("lease: another client wrote it")
                 lease = await session.get(self._path)
                 self._heard(begun)
                 if (foreign := self._led_from(lease)) is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, Row, Select, Text, and_, cast, exists, func, select
+from sqlalchemy import ARRAY, Row, Select, Text, cast, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model.budgets import BudgetEntry, BudgetSum, EntryKind, Period
@@ -26,19 +26,8 @@ OF_OPEN_ATTEMPT = exists().where(
 
 async def budget_sums(connection: AsyncConnection, cluster: str) -> tuple[BudgetSum, ...]:
     """Return what attempts that are over have used, by budget, subject and period."""
-    row = t.budget_entry.c
-    key = (row.budget, row.subject, row.resource, row.begins_at, row.ends_at)
-    query = (
-        select(*key, func.sum(row.used))
-        .where(row.cluster_id == cluster, ~OF_OPEN_ATTEMPT)
-        .group_by(*key)
-        .having(func.sum(row.used) != 0)
-        .order_by(*key)
-    )
-    return tuple(
-        BudgetSum(budget, subject, resource, Period(begins, ends), int(used))
-        for budget, subject, resource, begins, ends, used in await connection.execute(query)
-    )
+    query = _sums(cluster).where(~OF_OPEN_ATTEMPT).having(func.sum(t.budget_entry.c.used) != 0)
+    return tuple(map(_sum, await connection.execute(query)))
 
 
 async def open_budget_entries(connection: AsyncConnection, cluster: str) -> tuple[BudgetEntry, ...]:
@@ -63,18 +52,12 @@ async def budgets_at(
     those = func.any(cast(list(held), _TEXTS))
     found = await connection.execute(_entries(cluster).where(row.sequence <= last, row.workload == those))
     entries = [one for one in map(budget_entry, found) if one.attempt == held[WorkloadId(one.workload)]]
-    key = (row.budget, row.subject, row.resource, row.begins_at, row.ends_at)
-    query = (
-        select(*key, func.sum(row.used))
-        .where(row.cluster_id == cluster, row.sequence <= last)
-        .group_by(*key)
-        .order_by(*key)
-    )
+    query = _sums(cluster).where(row.sequence <= last)
     if ends_after is not None:
         query = query.where(row.ends_at > ends_after)
     sums: dict[tuple[str, str, str, Period], int] = {}
-    for budget, subject, resource, begins, ends, used in await connection.execute(query):
-        sums[budget, subject, resource, Period(begins, ends)] = int(used)
+    for total in map(_sum, await connection.execute(query)):
+        sums[total[:-1]] = total.used
     for one in entries:
         if ends_after is None or one.period.ends > ends_after:
             sums[one.budget, one.subject, one.resource, one.period] -= one.used
@@ -84,7 +67,22 @@ async def budgets_at(
 
 def _entries(cluster: str) -> Select[Any]:
     row = t.budget_entry.c
-    return select(t.budget_entry).where(and_(row.cluster_id == cluster)).order_by(row.sequence, row.number)
+    return select(t.budget_entry).where(row.cluster_id == cluster).order_by(row.sequence, row.number)
+
+
+def _sums(cluster: str) -> Select[Any]:
+    """What was used, by budget, subject, resource and period."""
+    row = t.budget_entry.c
+    key = (row.budget, row.subject, row.resource, row.begins_at, row.ends_at)
+    total = func.sum(row.used).label("total")
+    return select(*key, total).where(row.cluster_id == cluster).group_by(*key).order_by(*key)
+
+
+def _sum(row: Row[Any]) -> BudgetSum:
+    """From a row of `_sums`."""
+    return BudgetSum(
+        row.budget, row.subject, row.resource, Period(row.begins_at, row.ends_at), int(row.total)
+    )
 
 
 def budget_entry(row: Row[Any]) -> BudgetEntry:

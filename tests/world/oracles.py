@@ -169,7 +169,7 @@ class Safety:
             self._evicted.add(key)
             if row.reason is not None and row.reason.code == Code.BYPASS and key[0] not in self._edited:
                 self.violated(
-                    f"{row.ref} was evicted for {Code.BYPASS}, and nobody else had started or stopped it"
+                    f"{row.ref} was evicted for {Code.BYPASS}, and no other client had started or stopped it"
                 )
         elif row.verdict in (Verdict.RELEASED, Verdict.RETIRED):
             self._closed.add(key)

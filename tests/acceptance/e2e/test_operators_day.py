@@ -86,7 +86,7 @@ async def test_an_operators_day(world: World, tmp_path: Path) -> None:
         await _kill(second)
         await eventually(f"{NO_LEADER} fires", lambda: _fires(url))
         waiting = await world.submit(job("third", template=pod_template(1, LONG)))
-        assert waiting["spec"]["suspend"] is True, "the gate holds what nobody admits"
+        assert waiting["spec"]["suspend"] is True, "the gate keeps it suspended while no controller leads"
         for name in ("first", "second"):
             assert (await world.get(name))["spec"]["suspend"] is False
         # On the address that is scraped.

@@ -183,7 +183,7 @@ async def test_the_outcome_of_a_name_is_that_of_the_workload_that_ended_last(boo
 async def test_the_outcomes_of_many_names_are_read_by_as_many_statements_as_that_of_one(
     book: Book, pool: AsyncEngine
 ) -> None:
-    """A tenant may name 16 workloads in each of its own, and nobody is admitted while they are read."""
+    """A tenant may name 16 workloads in each of its own, and no workload is admitted while they are read."""
     names = [NamedWorkload("ns", "Job", f"many-{number}") for number in range(1000)]
     await book.write(*(enqueue(one.name, arrival=number) for number, one in enumerate(names[:5], start=1)))
     await book.write(*(retire(one.name, None, WorkloadOutcome.TIMED_OUT) for one in names[:5]))

@@ -152,7 +152,7 @@ class IdleDevices(Feature):
     def _confirmed(self, entry: Entry, use: DeviceUse, now: datetime) -> bool:
         """Return whether `use` says that it is idle, and the last check says so too and still counts.
 
-        `use` may be older than its exemption, which nobody read while no process ran.
+        `use` may be older than its exemption, which was not read while no process ran.
         """
         if entry.workload is None or entry.workload.idle_exempt:
             return False
