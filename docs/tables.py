@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +18,6 @@ FOLDER: Final = Path(__file__).parent
 KINDS: Final = FOLDER / "kinds.md"
 RULES: Final = FOLDER / "scheduling.md"
 EXAMPLES: Final = FOLDER / "clusterqueue-by-example.md"
-PERFORMANCE: Final = FOLDER / "performance.md"
-GATE: Final = FOLDER.parent / "manifests" / "gate"
 POLICIES: Final = FOLDER / "examples" / "clusterqueues"
 COMPLETE: Final = ("own-and-lend", "flavor-fallback", "users-in-turn")
 """Examples that the page shows with their ResourceFlavors and LocalQueues: these are what they are about."""
@@ -29,15 +26,11 @@ LEFT_OUT: Final = ("ResourceFlavor", "LocalQueue")
 _COMMENT: Final = re.compile(r"\A(?:#.*\n)+")
 _OWN: Final = re.compile(r"metadata: .*|nominalQuota: [^,}\n]*")
 _COUNTED: Final = re.compile(r"<!-- counted pods -->\n.*?<!-- end -->", re.DOTALL)
-_LENGTHS: Final = re.compile(r"<!-- length of policies -->\n.*?<!-- end -->", re.DOTALL)
-_CEL: Final = ("expression", "messageExpression")
 _EXAMPLE: Final = re.compile(r"<!-- example ([a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def main() -> None:
-    """Replace the tables of scheduling.md, kinds.md and performance.md, and the policies of
-    clusterqueue-by-example.md.
-    """
+    """Replace the tables of scheduling.md and kinds.md, and the policies of clusterqueue-by-example.md."""
     text = RULES.read_text()
     for lines in (transitions.table(), transitions.observations(), field_support.table()):
         begin = text.index(lines[0])
@@ -46,32 +39,6 @@ def main() -> None:
     RULES.write_text(text)
     KINDS.write_text(with_counted_pods(KINDS.read_text()))
     EXAMPLES.write_text(with_examples(EXAMPLES.read_text()))
-    PERFORMANCE.write_text(with_lengths_of_policies(PERFORMANCE.read_text()))
-
-
-def with_lengths_of_policies(text: str) -> str:
-    """`text` with the lines of each policy of the gate without comments, and its expressions."""
-    rows = ["| policy | lines | expressions | characters of these |", "|---|---|---|---|"]
-    for path in sorted(GATE.rglob("*.yaml")):
-        for document in path.read_text().split("\n---\n"):
-            policy = yaml.safe_load(document)
-            if policy.get("kind") == "ValidatingAdmissionPolicy":
-                lines = [line for line in document.splitlines() if not line.strip().startswith("#")]
-                cel = list(_expressions(policy["spec"]))
-                name = policy["metadata"]["name"]
-                rows.append(f"| `{name}` | {len(lines)} | {len(cel)} | {sum(map(len, cel)):,} |")
-    table = "\n".join(rows)
-    return _LENGTHS.sub(lambda _: f"<!-- length of policies -->\n{table}\n<!-- end -->", text)
-
-
-def _expressions(part: object) -> Iterator[str]:
-    for key, value in part.items() if isinstance(part, dict) else ():
-        if key in _CEL:
-            yield value
-        else:
-            yield from _expressions(value)
-    for value in part if isinstance(part, list) else ():
-        yield from _expressions(value)
 
 
 def with_counted_pods(text: str) -> str:

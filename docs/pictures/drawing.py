@@ -133,7 +133,7 @@ def screen(url: str, width: int, height: int) -> list[Text]:
 
 
 def readme(recording: Recording) -> str:
-    """README.md with its transcript from the recording."""
+    """README.md with its transcript from the recording, without the history of the workload."""
     text = README.read_text(encoding="utf-8")
     before, mark, after = text.partition(f"{_MARK}\n```\n")
     if not mark:
@@ -148,9 +148,10 @@ def _transcript(recording: Recording) -> str:
     if done.returncode:
         raise NotMade(f"queuectl {' '.join(EXPLAIN)}: {done.stderr}")
     kubectl = recording.kubectl[" ".join(KUBECTL)]
+    explained, *_ = done.stdout.partition("\nHistory\n")
     return (
         f"$ kubectl {' '.join(KUBECTL)}\n{kubectl.rstrip()}\n\n"
-        f"$ queuectl {' '.join(EXPLAIN)}\n{done.stdout.rstrip()}\n"
+        f"$ queuectl {' '.join(EXPLAIN)}\n{explained.rstrip()}\n"
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from docs.tables import PERFORMANCE, with_lengths_of_policies
 from queuectl import __version__
 from queuectl.core.model.events import PolicyObserved
 from queuectl.kinds.gate import GATE
@@ -223,15 +222,6 @@ def test_every_policy_is_bound_denies_and_fails_closed() -> None:
         for validation in policies[name]["spec"]["validations"]:
             assert validation["reason"] in ("Forbidden", "Invalid")
             assert "\n" not in validation["message"]
-
-
-def test_the_page_of_figures_says_how_long_each_policy_is() -> None:
-    text = PERFORMANCE.read_text()
-    assert with_lengths_of_policies(text) == text
-    names = {f"`{item['metadata']['name']}`" for item in documents(MANIFESTS / "gate") if "spec" in item}
-    assert {name for name in names if f"| {name} |" not in text} == {
-        f"`queuectl-use-{name}-of-{part}`" for name in ("class", "queue") for part in ("kueue", "cronjobs")
-    }
 
 
 @pytest.mark.parametrize(("name", "key"), [("class", "priority-class"), ("queue", "queue-name")])
