@@ -1,4 +1,4 @@
-"""Statements over REST: what months cost, rows of FOCUS, and what a tenant sees of others (B14, B15)."""
+"""Statements over REST: what months cost, rows of FOCUS, and what a tenant sees of others (B6, B15)."""
 
 from __future__ import annotations
 
