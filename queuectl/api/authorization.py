@@ -233,6 +233,10 @@ class _Reviewed:
         return json.dumps([self._user.name, self._user.uid])
 
     @property
+    def user(self) -> str:
+        return self._user.name
+
+    @property
     def tenant(self) -> str:
         # A tenant makes as many service accounts in its namespace as it likes.
         kind, _, _ = self._user.name.rpartition(":")

@@ -151,9 +151,10 @@ PHASE: Final = Parameter(
 )
 ORDER: Final = Parameter(
     "order",
-    Literal["arrival", "position"],
+    Literal["arrival", "position", "newest", "priority", "devices", "name", "submitter"],
     "`position`: the pending queue of `clusterqueue`, which must be given too, as workloads are admitted "
-    "when quota becomes available, without those that have no position. Without it: by first observation.",
+    "when quota becomes available, without those that have no position. `priority`, `devices`: the most "
+    "first. Without it: by first observation, as are equal ones. Those that are over: always newest first.",
     default="arrival",
 )
 REASON: Final = Parameter("reason", Code, "With this reason only.")
@@ -174,10 +175,12 @@ WAIT: Final = Parameter(
     "If there is no such decision yet, wait for one up to this number of seconds.",
     default=0,
 )
+CALLER: Final = "@me"
+"""In the place of a user's name."""
 SUBMITTER: Final = Parameter(
     "submitter",
     Annotated[str, Field(min_length=1, max_length=MAX_NAME)],
-    "Submitted by this user only.",
+    f"Submitted by this user only; `{CALLER}`: by the caller.",
     f"a user name of 1 to {MAX_NAME} characters",
 )
 LABELS: Final = Parameter(
@@ -319,6 +322,10 @@ class Caller(Protocol):
         """What requests in work are counted by: one for all service accounts of a namespace, else `name`."""
 
     @property
+    def user(self) -> str | None:
+        """Its name in the cluster; None: callers are not authenticated."""
+
+    @property
     def limited(self) -> bool:
         """Do the limits of rates and of requests in work apply to this caller?"""
 
@@ -343,6 +350,7 @@ class Unrestricted:
 
     name: str = "local"
     tenant: str = "local"
+    user: str | None = None
     limited: bool = False
 
     async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:

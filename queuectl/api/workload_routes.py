@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from queuectl.answers.explanation import Explanation, Visibility, as_of, explain
@@ -16,6 +18,7 @@ from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller, Cursor, Endpoint, Question
 from queuectl.api.view import HEARTBEAT_SECONDS, AnswerSource, Sight, always, committed, now, page, shallow
+from queuectl.core.features.nodes.inventory import is_device
 from queuectl.core.model.device_use import DeviceUse
 from queuectl.core.model.reasons import Reason, named_in
 from queuectl.core.model.workload import ObjectRef, Phase, StoredWorkload, WorkloadId
@@ -222,8 +225,10 @@ class WorkloadRoutes:
 
     async def workloads(self, question: Question) -> schemas.Committed:
         after = await self._source.after(question)
+        question = _of_caller(question)
         namespace = question.values.get("namespace")
-        in_line = question.values.get("order") == "position"
+        order = question.values.get("order", "arrival")
+        in_line = order == "position"
         if namespace is not None:
             await self._may(question.caller, "list", namespace)
         sight = await self._source.sight_of(question, WORKLOADS if namespace is None else None)
@@ -238,6 +243,8 @@ class WorkloadRoutes:
                 wanted = Allowed(frozenset({namespace}))
             if in_line:
                 rows, next = await self._in_line(question, sight, wanted, after)
+            elif order in _ORDERS:
+                rows, next = await self._ordered(question, sight, wanted, after)
             else:
                 open = await self._open(question, sight.state, wanted, after, _since(question, sight))
                 rows, next = self._source.cut(question, open, lambda one: [one.arrival, one.id])
@@ -264,6 +271,22 @@ class WorkloadRoutes:
                 if len(rows) > question.limit:
                     break
         return rows
+
+    async def _ordered(
+        self, question: Question, sight: Sight, namespaces: Allowed, after: Cursor | None
+    ) -> tuple[Sequence[StoredWorkload], str | None]:
+        """Those that are not over, by `order`. They may move between two pages."""
+        key, since = _ORDERS[question.values["order"]], _since(question, sight)
+        keyed = [
+            ([key(one), one.arrival, one.id], one)
+            async for one in in_parts(sight.state.in_order(namespaces, None))
+            if _passes(question.values, one, since)
+        ]
+        rows = heapq.nsmallest(
+            question.limit + 1, (row for row in keyed if after is None or row[0] > after), itemgetter(0)
+        )
+        shown, next = self._source.cut(question, rows, itemgetter(0))
+        return [one for _, one in shown], next
 
     async def _in_line(
         self, question: Question, sight: Sight, namespaces: Allowed, after: Cursor | None
@@ -498,6 +521,29 @@ def _since(question: Question, sight: Sight) -> datetime | None:
     if seconds is None:
         return None
     return now(sight) - timedelta(seconds=seconds)
+
+
+def _devices(value: StoredWorkload) -> int:
+    return sum(amount for resource, amount in _requests(value).items() if is_device(resource))
+
+
+_ORDERS: Final[Mapping[str, Callable[[StoredWorkload], Any]]] = {
+    "newest": lambda one: -one.arrival,
+    "priority": lambda one: -one.priority,
+    "devices": lambda one: -_devices(one),
+    "name": lambda one: one.ref.name,
+    "submitter": lambda one: [one.submitter is None, one.submitter or ""],
+}
+"""By value of `order`: what is compared first, and is part of a cursor."""
+
+
+def _of_caller(question: Question) -> Question:
+    """With the caller's name for CALLER. Raises a 400."""
+    if question.values.get("submitter") != requests.CALLER:
+        return question
+    if question.caller.user is None:
+        raise bad_request("parameter submitter: this server authenticates no caller: name the user")
+    return replace(question, values={**question.values, "submitter": question.caller.user})
 
 
 def _passes(values: Mapping[str, Any], workload: StoredWorkload, since: datetime | None = None) -> bool:

@@ -84,3 +84,44 @@ async def test_names_are_found_by_a_part_of_them(rest: Rest) -> None:
 )
 async def test_what_does_not_go_together_is_refused(rest: Rest, asked: str, says: str) -> None:
     assert says in await rest.refused(rest.client.get(f"/api/v1/workloads?{asked}"), 400)
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("newest", ["stuck", "urgent", "waits", "large", "small"]),
+        ("priority", ["urgent", "small", "large", "waits", "stuck"]),
+        ("devices", ["large", "small", "waits", "urgent", "stuck"]),
+        ("name", ["large", "small", "stuck", "urgent", "waits"]),
+        ("submitter", ["large", "waits", "small", "urgent", "stuck"]),
+    ],
+)
+async def test_an_order_holds_over_all_pages(serve: Serve, order: str, expected: list[str]) -> None:
+    readings = two_teams()
+    users = {"large": "ann", "waits": "ann", "small": "ben", "urgent": None, "stuck": None}
+    readings.commit(*(replace(readings.stored(name), submitter=user) for name, user in users.items()))
+    rest = await serve(readings)
+    found: list[str] = []
+    next = ""
+    while next is not None:
+        given = {"next": next} if next else {}
+        page = await rest.get("/api/v1/workloads", order=order, limit="2", **given)
+        found += [item["name"] for item in page["items"]]
+        next = page["next"]
+    assert found == expected
+
+
+async def test_own_workloads_are_those_that_the_authenticated_user_submitted(serve: Serve) -> None:
+    readings, reviews = two_teams(), CannedReviews()
+    readings.commit(replace(readings.stored("waits"), submitter="ann"))
+    reviews.tenant("ann", "default")
+    reviews.tenant("ben", "default")
+    rest = await serve(readings, reviews)
+    assert await names(rest, "ann", submitter="@me") == ["waits"]
+    assert await names(rest, "ann", submitter="@me", order="name") == ["waits"]
+    assert await names(rest, "ben", submitter="@me") == []
+
+
+async def test_a_server_that_authenticates_no_caller_has_no_own_workloads(rest: Rest) -> None:
+    refused = await rest.refused(rest.client.get("/api/v1/workloads?submitter=@me"), 400)
+    assert "parameter submitter: this server authenticates no caller: name the user" in refused
