@@ -523,14 +523,10 @@ def _since(question: Question, sight: Sight) -> datetime | None:
     return now(sight) - timedelta(seconds=seconds)
 
 
-def _devices(value: StoredWorkload) -> int:
-    return sum(amount for resource, amount in _requests(value).items() if is_device(resource))
-
-
 _ORDERS: Final[Mapping[str, Callable[[StoredWorkload], Any]]] = {
     "newest": lambda one: -one.arrival,
     "priority": lambda one: -one.priority,
-    "devices": lambda one: -_devices(one),
+    "devices": lambda one: -sum(size for name, size in _requests(one).items() if is_device(name)),
     "name": lambda one: one.ref.name,
     "submitter": lambda one: [one.submitter is None, one.submitter or ""],
 }

@@ -1,8 +1,8 @@
 // Changes of workloads and queues. A dialog says what will happen, as the API server has checked it, before it is confirmed.
 import { counted } from "./format.js";
 import { html, store, useEffect, useRef, useState, useStore } from "./lib.js";
-import { Failure } from "./parts.js";
-import { ask, Problem, send } from "./rest.js";
+import { Failure, Marked } from "./parts.js";
+import { ask, path, Problem, send } from "./rest.js";
 
 const HEADERS = { "Content-Type": "application/json", "Queuectl-Request": "change" };
 const PAUSE = 250;
@@ -19,34 +19,49 @@ const MOST = 200;
 /** What the last change did; null: nothing to tell. */
 export const told = store(/** @type {string | null} */ (null));
 
-/** Text with code between backticks, as the server writes commands.
- * @param {{text: string}} props */
-export const Coded = ({ text }) => text.split("`").map((part, place) => (place % 2 ? html`<code>${part}</code>` : part));
+/** An object to change: its path in REST, and its name where there are several.
+ * @typedef {{where: string, name?: string}} Target */
 
-/** Buttons of the changes of one object.
- * @param {{where: string, actions: Action[], done: () => void, label?: string}} props `where`: the path of the object in REST */
-export function Actions({ where, actions, done, label = "Changes" }) {
-  const [open, setOpen] = useState(/** @type {Action | null} */ (null));
+/** Buttons of the changes of one object, or of several.
+ * @param {{where?: string, targets?: Target[], actions: Action[], done: () => void, label?: string}} props `where`: the path of the only one */
+export function Actions({ where = "", targets = [{ where }], actions, done, label = "Changes" }) {
+  const [open, setOpen] = useState(/** @type {{action: Action, targets: Target[]} | null} */ (null));
   return html`<div class="changes" role="group" aria-label=${label}>
-    ${actions.map((one) => html`<button type="button" key=${one.verb} aria-haspopup="dialog" onClick=${() => setOpen(one)}>${one.label}</button>`)}
-    ${open && html`<${Confirm} key=${open.verb} where=${where} action=${open} close=${() => setOpen(null)} done=${done} />`}
+    ${actions.map((one) => html`<button type="button" key=${one.verb} aria-haspopup="dialog" onClick=${() => setOpen({ action: one, targets })}>${one.label}</button>`)}
+    ${open && html`<${Confirm} key=${open.action.verb} ...${open} close=${() => setOpen(null)} done=${done} />`}
   </div>`;
 }
 
-/** The answer to a dry run of the change with this body, asked again when it changes.
- * @param {string} where
- * @param {string | null} body as JSON; null: it is not complete */
-function useCheck(where, body) {
-  const [seen, setSeen] = useState({ body: /** @type {string | null} */ (null), answer: /** @type {any} */ (null), problem: /** @type {Problem | null} */ (null) });
+/** @typedef {{answer: any, problem: Problem | null}} Check */
+
+/** The answer of one change, or the problem.
+ * @param {string} address
+ * @param {Record<string, unknown>} body
+ * @returns {Promise<Check>} */
+const change = (address, body) =>
+  send(address, JSON.stringify(body), HEADERS).then(
+    (answer) => ({ answer, problem: null }),
+    (error) => ({ answer: null, problem: error instanceof Problem ? error : new Problem(0, String(error)) }),
+  );
+
+/** The answers so far to dry runs of the change with this body, one after the other; asked again when it changes.
+ * @param {string[]} addresses
+ * @param {string | null} body as JSON; null: it is not complete
+ * @returns {Check[]} */
+function useChecks(addresses, body) {
+  const where = addresses.join(" ");
+  const [seen, setSeen] = useState({ body: /** @type {string | null} */ (null), checks: /** @type {Check[]} */ ([]) });
   useEffect(() => {
     if (body === null) return;
     let over = false;
     const look = async () => {
-      const found = await send(where, JSON.stringify({ ...JSON.parse(body), dryRun: true }), HEADERS).then(
-        (answer) => ({ body, answer, problem: null }),
-        (error) => ({ body, answer: null, problem: error instanceof Problem ? error : new Problem(0, String(error)) }),
-      );
-      if (!over) setSeen(found);
+      /** @type {Check[]} */
+      let checks = [];
+      for (const address of addresses) {
+        checks = [...checks, await change(address, { ...JSON.parse(body), dryRun: true })];
+        if (over) return;
+        setSeen({ body, checks });
+      }
     };
     const timer = setTimeout(look, PAUSE);
     return () => {
@@ -54,51 +69,59 @@ function useCheck(where, body) {
       clearTimeout(timer);
     };
   }, [where, body]);
-  return seen.body === body ? seen : { body, answer: null, problem: null };
+  return seen.body === body ? seen.checks : [];
 }
 
-/** @param {{where: string, action: Action, close: () => void, done: () => void}} props */
-function Confirm({ where, action, close, done }) {
+/** @param {{targets: Target[], action: Action, close: () => void, done: () => void}} props */
+function Confirm({ targets, action, close, done }) {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  const changed = useRef(false);
   const [values, setValues] = useState(action.values ?? {});
   const [reason, setReason] = useState("");
   const [sent, setSent] = useState({ busy: false, problem: /** @type {Problem | null} */ (null) });
   const content = action.body ? action.body(values) : {};
-  const address = `${where}/${action.verb}`;
-  const { answer, problem } = useCheck(address, content && JSON.stringify(content));
+  const addresses = targets.map((one) => `${one.where}/${action.verb}`);
+  const checks = useChecks(addresses, content && JSON.stringify(content));
   useEffect(() => {
     dialog.current?.showModal();
   }, []);
-  const refused = sent.problem ?? problem;
-  const nothing = answer !== null && answer.before === answer.after && !reason.trim();
-  const ready = answer !== null && !problem && !nothing && !sent.busy;
+  const several = targets.length > 1;
+  const refused = sent.problem ?? (several ? null : checks[0]?.problem);
+  const loss = checks.some((one) => one.answer?.loss);
+  const possible = checks.flatMap(({ answer }, place) => (answer && (answer.before !== answer.after || reason.trim()) ? [place] : []));
+  const ready = checks.length === targets.length && possible.length > 0 && !sent.busy && !(several && sent.problem);
   const confirm = async (/** @type {Event} */ event) => {
     event.preventDefault();
     if (!ready) return;
     setSent({ busy: true, problem: null });
-    const body = { ...content, ...(reason.trim() ? { reason: reason.trim() } : {}), ...(answer.loss ? { evict: true } : {}) };
-    try {
-      const made = await send(address, JSON.stringify(body), HEADERS);
-      told.set(`${action.title}: ${made.meaning}`);
-      dialog.current?.close();
-      done();
-    } catch (error) {
-      setSent({ busy: false, problem: error instanceof Problem ? error : new Problem(0, String(error)) });
+    const made = [];
+    for (const place of possible) {
+      const evict = checks[place].answer.loss ? { evict: true } : {};
+      const { answer, problem } = await change(addresses[place], { ...content, ...(reason.trim() ? { reason: reason.trim() } : {}), ...evict });
+      if (problem) {
+        const before = several ? `${counted(made.length, "workload")} changed, then ${targets[place].name}: ` : "";
+        return setSent({ busy: false, problem: new Problem(problem.status, before + problem.message, { title: problem.title }) });
+      }
+      made.push(answer);
+      changed.current = true;
     }
+    told.set(`${action.title}: ${several ? `${counted(made.length, "workload")} of ${targets.length} changed` : made[0].meaning}`);
+    dialog.current?.close();
   };
-  return html`<dialog ref=${dialog} class="confirm" aria-labelledby="change" onClose=${close}>
+  return html`<dialog ref=${dialog} class="confirm" aria-labelledby="change" onClose=${() => (close(), changed.current && done())}>
     <form onSubmit=${confirm}>
       <h2 id="change">${action.title}</h2>
       ${action.form && html`<div class="inputs">${action.form({ values, set: (next) => (setSent({ busy: false, problem: null }), setValues({ ...values, ...next })) })}</div>`}
       <div class="effect" role="status" aria-live="polite">
         ${content === null ? html`<p class="soft">Choose what it is to be: then it is checked what will happen.</p>`
           : refused ? html`<${Failure} problem=${refused} />`
-          : answer === null ? html`<p class="soft">The API server checks it…</p>` : html`<${Effect} of=${answer} />`}
+          : checks.length < targets.length ? html`<p class="soft">The API server checks it…${several && ` ${checks.length} of ${targets.length}`}</p>`
+          : several ? html`<${Effects} targets=${targets} checks=${checks} />` : html`<${Effect} of=${checks[0].answer} />`}
       </div>
       ${!action.noReason && html`<label>Reason <span class="soft">optional, kept on the object with your name</span>
         <input type="text" autocomplete="off" maxlength=${MOST} value=${reason} onInput=${(event) => setReason(event.target.value)} /></label>`}
       <div class="actions">
-        <button type="submit" class=${action.danger || answer?.loss ? "danger" : "primary"} disabled=${!ready} aria-describedby="change-line">${action.label.replace("…", "")}</button>
+        <button type="submit" class=${action.danger || loss ? "danger" : "primary"} disabled=${!ready} aria-describedby="change-line">${action.label.replace("…", "")}</button>
         <button type="button" onClick=${() => dialog.current?.close()}>Cancel</button>
       </div>
       <p id="change-line" class="line soft">With the command line: <code>${action.line(values)}</code></p>
@@ -106,10 +129,16 @@ function Confirm({ where, action, close, done }) {
   </dialog>`;
 }
 
+/** What a change means for each of several. */
+const Effects = ({ targets, checks }) => html`<ul class="effects" tabindex="0" aria-label="For each of them">${targets.map((one, place) => {
+  const { answer, problem } = checks[place];
+  return html`<li><b>${one.name}</b> ${problem ? html`<span class="refusal">stays as it is: ${problem.message}</span>` : html`${answer.loss && html`<span class="refusal">${answer.loss}.</span> `}<${Marked} text=${answer.meaning} />`}</li>`;
+})}</ul>`;
+
 /** What a change means, before it is made. */
 function Effect({ of }) {
   return html`${of.loss && html`<p class="notice bad">${of.loss}.</p>`}
-    <p class="meaning"><${Coded} text=${of.meaning} /></p>
+    <p class="meaning"><${Marked} text=${of.meaning} /></p>
     ${of.before !== of.after && [of, ...of.fields].map((one) => html`<${FieldChange} of=${one} />`)}`;
 }
 
@@ -118,32 +147,61 @@ const FieldChange = ({ of }) => html`<p class="field-change"><code>${of.field}</
 /** What the last change did, until it is dismissed. */
 export function Told() {
   const text = useStore(told);
-  return html`<div class="told" role="status" aria-live="polite">${text && html`<p class="notice done"><span><${Coded} text=${text} /></span> <button class="link" onClick=${() => told.set(null)}>Dismiss</button></p>`}</div>`;
+  return html`<div class="told" role="status" aria-live="polite">${text && html`<p class="notice done"><span><${Marked} text=${text} /></span> <button class="link" onClick=${() => told.set(null)}>Dismiss</button></p>`}</div>`;
 }
 
 const named = (of) => `${of.kind.toLowerCase()}/${of.name} -n ${of.namespace}`;
+
+/** The command lines of a change of workloads: one for each namespace.
+ * @param {any[]} items
+ * @param {string} verb
+ * @param {string} [options] */
+const lines = (items, verb, options = "") =>
+  [...new Set(items.map((one) => one.namespace))].map((namespace) => {
+    const names = items.filter((one) => one.namespace === namespace).map((one) => `${one.kind.toLowerCase()}/${one.name}`);
+    return `queuectl ${verb} ${names.join(" ")} -n ${namespace}${options}`;
+  }).join("\n");
+
+/** The changes that one or several workloads may have.
+ * @param {any[]} items
+ * @param {string} place their name
+ * @returns {Record<string, Action>} */
+const changesOf = (items, place) => ({
+  hold: { verb: "hold", label: "Hold", title: `Hold ${place}`, line: () => lines(items, "hold") },
+  release: { verb: "release", label: "Release", title: `Release ${place}`, line: () => lines(items, "release") },
+  priority: {
+    verb: "priority", label: "Priority…", title: `Priority of ${place}`, values: { name: "", none: false }, form: ClassField,
+    body: (values) => (values.none ? { priorityClass: null } : values.name ? { priorityClass: values.name } : null),
+    line: (values) => lines(items, "priority", values.none ? " --unset" : ` --class ${values.name || "NAME"}`),
+  },
+  cancel: { verb: "cancel", label: "Delete", title: `Delete ${place}`, danger: true, noReason: true, line: () => lines(items, "cancel") },
+});
+
+const isOver = (of) => ["Finished", "Deleted"].includes(of.phase);
+
+/** The changes of several workloads at one time.
+ * @param {any[]} items
+ * @returns {{targets: Target[], actions: Action[]}} */
+export function ofWorkloads(items) {
+  const open = items.filter((one) => !isOver(one));
+  const targets = open.map((one) => ({ where: path("workloads", one.namespace, one.kind, one.name), name: `${one.namespace}/${one.kind.toLowerCase()}/${one.name}` }));
+  return { targets, actions: open.length ? Object.values(changesOf(open, counted(open.length, "workload"))) : [] };
+}
 
 /** The changes of a workload, in its phase.
  * @param {any} of
  * @returns {Action[]} */
 export function ofWorkload(of) {
-  if (["Finished", "Deleted"].includes(of.phase)) return [];
+  if (isOver(of)) return [];
   const place = `${of.kind} ${of.namespace}/${of.name}`;
-  const hold = of.reason?.code === "OnHold"
-    ? { verb: "release", label: "Release", title: `Release ${place}`, line: () => `queuectl release ${named(of)}` }
-    : { verb: "hold", label: "Hold", title: `Hold ${place}`, line: () => `queuectl hold ${named(of)}` };
+  const all = changesOf([of], place);
+  const hold = of.reason?.code === "OnHold" ? all.release : all.hold;
   const move = {
     verb: "move", label: "Move…", title: `Move ${place}`, values: { queue: "" },
     form: (props) => html`<${QueueField} namespace=${of.namespace} now=${of.queue} ...${props} />`,
     body: (values) => (values.queue ? { queue: values.queue } : null), line: (values) => `queuectl move ${named(of)} --to ${values.queue || "LOCALQUEUE"}`,
   };
-  const priority = {
-    verb: "priority", label: "Priority…", title: `Priority of ${place}`, values: { name: "", none: false }, form: ClassField,
-    body: (values) => (values.none ? { priorityClass: null } : values.name ? { priorityClass: values.name } : null),
-    line: (values) => `queuectl priority ${named(of)} ${values.none ? "--unset" : `--class ${values.name || "NAME"}`}`,
-  };
-  const cancel = { verb: "cancel", label: "Delete", title: `Delete ${place}`, danger: true, noReason: true, line: () => `queuectl cancel ${named(of)}` };
-  return of.phase === "Pending" ? [hold, move, priority, cancel] : [hold, priority, cancel];
+  return [hold, ...(of.phase === "Pending" ? [move] : []), all.priority, all.cancel];
 }
 
 /** The change of a workload to a size that was tried.

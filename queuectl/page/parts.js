@@ -84,10 +84,12 @@ export const Panel = ({ title, aside, note, children }) => html`<section class="
   ${children}
 </section>`;
 
-/** A table that scrolls sideways inside its panel. `columns`: [title, class]. `cards`: on a phone each row is a paragraph. */
-export const Table = ({ label, columns, children, cards }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>
+/** A table that scrolls sideways inside its panel. `columns`: [title, class, order], `sort`: {order, by, descending} where a title sets the order.
+ * `cards`: on a phone each row is a paragraph; cells say what they are by `data-label`. */
+export const Table = ({ label, columns, children, cards, sort }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>
   <table class=${cards ? "cards" : ""}><caption class="hidden">${label}</caption>
-    <thead><tr>${columns.map(([title, tone]) => html`<th scope="col" class=${tone}>${title}</th>`)}</tr></thead>
+    <thead><tr>${columns.map(([title, tone, order]) => html`<th scope="col" class=${tone} aria-sort=${order && sort?.order === order ? (sort.descending.includes(order) ? "descending" : "ascending") : undefined}>
+      ${order && sort ? html`<button type="button" class="sort" onClick=${() => sort.by(order)}>${title}</button>` : title}</th>`)}</tr></thead>
     <tbody>${children}</tbody>
   </table>
 </div>`;

@@ -7,19 +7,19 @@ import { change } from "../route.js";
 
 const LABELS = {
   namespace: "Namespace", queue: "LocalQueue", clusterqueue: "ClusterQueue", kind: "Kind", submitter: "Submitter",
-  labelSelector: "Label selector", name: "Name contains", reason: "Reason", since: "Since", phase: "Phase",
+  labelSelector: "Label selector", name: "Name contains", reason: "Reason", since: "Since", phase: "Phase", order: "Order",
 };
 
 /** @param {Field} field */
 const named = (field) => (typeof field === "string" ? field : field[0]);
 
 /** `more`: those behind a heading that opens.
- * @param {{fields: Field[], more?: Field[], params: URLSearchParams}} props */
-export function Filters({ fields, more = [], params }) {
+ * @param {{fields: Field[], more?: Field[], params: URLSearchParams, children?: any}} props */
+export function Filters({ fields, more = [], params, children }) {
   const names = [...fields, ...more].map(named);
   const drawn = (field) => html`<${One} key=${named(field)} field=${field} params=${params} />`;
   return html`<form class="filters" role="search" aria-label="Filters" onSubmit=${(event) => event.preventDefault()}>
-    ${fields.map(drawn)}
+    ${fields.map(drawn)}${children}
     ${more.length > 0 && html`<details open=${more.some((field) => params.get(named(field)))}><summary>More filters</summary><div>${more.map(drawn)}</div></details>`}
     ${names.some((name) => params.get(name)) && html`<button type="button" class="quiet" onClick=${() => change(Object.fromEntries(names.map((name) => [name, null])))}>Clear</button>`}
   </form>`;

@@ -244,3 +244,69 @@ def test_an_earlier_time_is_not_changed(changing: Site, open_page: Open) -> None
     page = open_page(f"{changing.url}{JOB}?asOf=2026-01-05T10:00:10Z")
     expect(page.locator("main")).to_contain_text("team-a")
     expect(page.get_by_role("group", name="Changes")).to_have_count(0)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_selected_workloads_are_changed_together_and_those_that_are_refused_stay(
+    changing: Site, changes: CannedChanges, open_page: Open, size: str
+) -> None:
+    page = open_page(changing.url + "#/workloads", size=size, scheme="dark" if size == "phone" else "light")
+    page.get_by_label("Select Job team-a/evaluate").check()
+    page.get_by_label("Select Job team-b/owner").check()
+    page.get_by_label("Select Job team-a/too-large").check()
+    expect(page.locator("main")).to_contain_text("3 workloads selected")
+    page.get_by_role("group", name="Changes of the selected workloads").get_by_role(
+        "button", name="Hold"
+    ).click()
+    dialog = page.get_by_role("dialog", name="Hold 3 workloads")
+    expect(dialog.get_by_role("listitem")).to_have_count(3)
+    expect(dialog.locator(".line")).to_contain_text(
+        "queuectl hold job/evaluate job/too-large -n team-a\nqueuectl hold job/owner -n team-b"
+    )
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+    assert made(changes) == []
+    dialog.get_by_role("button", name="Hold").click()
+    expect(page.locator(".notice.done")).to_contain_text("Hold 3 workloads: 3 workloads of 3 changed")
+    assert [(one.verb, one.name) for one in made(changes)] == [
+        ("hold", "evaluate"),
+        ("hold", "too-large"),
+        ("hold", "owner"),
+    ]
+    expect(page.get_by_label("Select all on this page")).to_be_visible()
+    page.get_by_label("Select all on this page").check()
+    expect(page.locator("main")).to_contain_text("4 workloads selected")
+
+
+def test_of_selected_workloads_each_refusal_is_said_and_the_others_are_changed(
+    changing: Site, changes: CannedChanges, open_page: Open
+) -> None:
+    changes.refusals["owner"] = ChangeRefused(403, DENIED)
+    page = open_page(changing.url + "#/workloads", quiet=True)
+    page.get_by_label("Select all on this page").check()
+    page.get_by_role("group", name="Changes of the selected workloads").get_by_role(
+        "button", name="Release"
+    ).click()
+    dialog = page.get_by_role("dialog", name="Release 4 workloads")
+    refused = dialog.get_by_role("listitem").filter(has_text="team-b/job/owner")
+    expect(refused).to_contain_text(f"stays as it is: {DENIED}")
+    assert violations(page) == []
+    dialog.get_by_role("button", name="Release").click()
+    expect(page.locator(".notice.done")).to_contain_text("3 workloads of 4 changed")
+    assert sorted(one.name for one in made(changes)) == ["evaluate", "too-large", "train"]
+
+
+def test_a_change_of_several_stops_at_the_first_that_fails_and_says_how_far_it_came(
+    changing: Site, changes: CannedChanges, open_page: Open
+) -> None:
+    page = open_page(changing.url + "#/workloads", quiet=True)
+    page.get_by_label("Select all on this page").check()
+    group = page.get_by_role("group", name="Changes of the selected workloads")
+    group.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog", name="Delete 4 workloads")
+    expect(dialog.get_by_role("listitem")).to_have_count(4)
+    changes.refusals["evaluate"] = ChangeRefused(403, DENIED)  # after the dry runs
+    dialog.get_by_role("button", name="Delete").click()
+    expect(dialog).to_contain_text(f"1 workload changed, then team-a/job/evaluate: {DENIED}")
+    expect(dialog.get_by_role("button", name="Delete")).to_be_disabled()
+    assert [one.name for one in made(changes)] == ["train"]

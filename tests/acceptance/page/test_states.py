@@ -154,6 +154,14 @@ def test_of_50_000_pending_workloads_the_page_has_100_at_a_time(
     page.get_by_role("button", name="Previous").click()
     expect(rows.first).to_contain_text("job-00001")
     assert violations(page) == []
+    page.goto(f"{many.url}#/workloads?order=newest&clusterqueue=queue-000")
+    rows = page.get_by_role("region", name="Workloads").locator("tbody tr")
+    expect(rows).to_have_count(100)
+    expect(rows.first).to_contain_text(f"job-{LARGE}")
+    page.get_by_role("button", name="Next").click()
+    expect(rows.first).to_contain_text(f"job-{LARGE - 100}")
+    expect(page.get_by_label("ClusterQueue")).to_contain_text(f"queue-000 ({LARGE:,})")
+    assert violations(page) == []
 
 
 def test_the_files_of_the_page_are_small(open_page: Open, many: Site, figures: list[str]) -> None:

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from queuectl.core.model.workload import Phase
 from queuectl.ports.changes import Access
@@ -369,3 +369,75 @@ def test_changes_that_start_a_workload_are_tried_when_asked_for(site: Site, open
     expect(displaced).to_contain_text("team-b/job/owner (InCohortReclamation), a workload not shown to you")
     expect(page.get_by_text("Not all were tried: Quota.")).to_be_visible()
     assert violations(page) == []
+
+
+def test_workloads_are_sorted_by_the_heads_of_columns_and_filtered_by_choices_with_counts(
+    site: Site, open_page: Open
+) -> None:
+    page = open_page(f"{site.url}#/workloads")
+    table = page.get_by_role("region", name="Workloads")
+    names = table.locator("tbody a.name")
+    expect(names.first).to_contain_text("train")
+    table.get_by_role("button", name="Workload").click()
+    expect(names.first).to_contain_text("evaluate")
+    expect(page.get_by_role("columnheader", name="Workload")).to_have_attribute("aria-sort", "ascending")
+    table.get_by_role("button", name="GPUs").click()
+    expect(names.first).to_contain_text("train")
+    expect(page.get_by_role("columnheader", name="GPUs")).to_have_attribute("aria-sort", "descending")
+    assert "order=devices" in page.url
+    assert page.get_by_label("Order").input_value() == "devices"
+    assert violations(page) == []
+    expect(page.get_by_label("ClusterQueue").get_by_role("option")).to_have_text(
+        ["All", "team-a (3)", "team-b (1)", "team-c (0)"]
+    )
+    page.get_by_label("ClusterQueue").select_option("team-b")
+    expect(table.locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_label("Namespace").get_by_role("option")).to_have_text(["All", "team-b (1)"])
+    page.get_by_label("ClusterQueue").select_option("")
+    table.get_by_role("link", name="alice").first.click()
+    assert "submitter=alice" in page.url
+
+
+def test_own_workloads_are_shown_to_whom_the_cluster_knows(open_page: Open) -> None:
+    readings, reviews = busy(), CannedReviews()
+    reviews.tenant("ann", "team-a", "team-b")
+    readings.commit(replace(readings.stored("evaluate"), submitter="ann"))
+    with serving(readings, reviews) as site:
+        page = open_page(f"{site.url}#/workloads", quiet=True)
+        page.get_by_role("dialog").get_by_label("Token").fill("ann")
+        page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+        rows = page.get_by_role("region", name="Workloads").locator("tbody tr")
+        expect(rows).to_have_count(4)
+        page.get_by_label("Mine").check()
+        expect(rows).to_have_count(1)
+        expect(rows).to_contain_text("evaluate")
+        assert violations(page) == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_preemptions_show_all_columns_and_on_a_phone_what_each_number_is(
+    site: Site, open_page: Open, size: str
+) -> None:
+    page = open_page("about:blank", size=size)
+    shares = {
+        "preemptor": {"node": "ClusterQueue/team-b", "before": 120, "after": 480},
+        "victim": {"node": "ClusterQueue/team-a-with-a-long-name", "before": 560, "after": 0},
+    }
+    page.route("**/api/v1/preemptions*", lambda route: _with_shares(route, shares))
+    page.goto(f"{site.url}#/preemptions")
+    table = page.get_by_role("region", name="Preemptions")
+    expect(table).to_contain_text("56% → 0%")
+    assert table.evaluate("(table) => table.scrollWidth - table.clientWidth") <= 0
+    cells = table.locator("td[data-label]")
+    labels = cells.evaluate_all("(cells) => cells.map((td) => getComputedStyle(td, '::before').content)")
+    shown = [text.strip('" ') for text in labels if text != "none"]
+    assert shown == ([] if size == "desktop" else ["For", "Ran", "Lost", "Dominant shares"])
+    assert violations(page) == []
+
+
+def _with_shares(route: Route, shares: Any) -> None:
+    answer = route.fetch()
+    body = answer.json()
+    for item in body["items"]:
+        item["shares"] = shares
+    route.fulfill(response=answer, json=body)

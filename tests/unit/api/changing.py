@@ -14,12 +14,16 @@ class CannedChanges:
     def __init__(self) -> None:
         self.made: list[tuple[Wanted, str | None]] = []
         self.refusal: ChangeRefused | None = None
+        self.refusals: dict[str, ChangeRefused] = {}
+        """By the name of an object."""
         self.loss: str | None = None
         self.fields: tuple[FieldMade, ...] = ()
 
     async def make(self, wanted: Wanted, token: str | None) -> Made:
         if self.refusal is not None:
             raise self.refusal
+        if wanted.name in self.refusals:
+            raise self.refusals[wanted.name]
         self.made.append((wanted, token))
         return Made(
             kind=wanted.kind,

@@ -102,7 +102,7 @@ async def test_an_order_holds_over_all_pages(serve: Serve, order: str, expected:
     readings.commit(*(replace(readings.stored(name), submitter=user) for name, user in users.items()))
     rest = await serve(readings)
     found: list[str] = []
-    next = ""
+    next: str | None = ""
     while next is not None:
         given = {"next": next} if next else {}
         page = await rest.get("/api/v1/workloads", order=order, limit="2", **given)
