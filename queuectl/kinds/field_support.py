@@ -103,9 +103,8 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.maxExecutionTime.default": "L13",
         "spec.maxExecutionTime.ceiling": "G12",
         "spec.fairSharing.weight": "U2",
-        "spec.restricted": "G5",
     },
-    "WorkloadPriorityClass": {"value": "O3", "restricted": "G5"},
+    "WorkloadPriorityClass": {"value": "O3"},
     "UsageLimit": {
         "spec.target.kind": "X1",
         "spec.target.name": "X1",

@@ -103,7 +103,7 @@ def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
     """What stands for each name in the files about all kinds with a field that suspends."""
     files = (f"- {file_name(same[0])}" for same in resources(rows))
     return {
-        "everything_below": _rules(rows, ("", "/*"), "CREATE, UPDATE, DELETE"),
+        "everything_below": _rules(rows, ("", "/*"), "CREATE, UPDATE"),
         "scales": _rules(tuple(row for row in rows if row.scale), ("/scale",), "UPDATE"),
         "created": _rules(rows, ("",), "CREATE"),
         "updated": _rules(rows, ("",), "UPDATE"),
@@ -153,7 +153,7 @@ def _of_kind(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "plural": row.plural,
         "resource": row.resource,
         "suspend_path": ".".join(row.suspend),
-        "everything_below": _rules(rows, ("", "/*"), "CREATE, UPDATE, DELETE"),
+        "everything_below": _rules(rows, ("", "/*"), "CREATE, UPDATE"),
         **{name: _expression(f"({text})") for name, text in texts.items()},
     }
 

@@ -61,7 +61,7 @@ from queuectl.kinds.invalid import dotted, problems_of
 from queuectl.kinds.json_fields import Json, clean
 from queuectl.kinds.policy_amounts import BadPolicy, amount_of, listed_once
 from queuectl.kinds.policy_schema import FlavorNodesModel
-from queuectl.kinds.reserved_keys import AUTHOR_ANNOTATION
+from queuectl.kinds.reserved_keys import AUTHOR_ANNOTATION, RESTRICTED_LABEL
 from queuectl.kinds.subject_policies import budget, idle_policy, usage_limit
 from queuectl.kinds.usage_limit_objects import (
     UsageLimitObject,
@@ -92,12 +92,19 @@ def policy_event(obj: Json) -> PolicyObserved | PolicyInvalid:
     metadata = obj["metadata"]
     key = ConfigKey(obj["kind"], metadata.get("namespace") or "", metadata["name"])
     try:
-        model = _validated(
-            key, {name: obj[name] for name in ("spec", "value", "restricted", "description") if name in obj}
-        )
+        model = _validated(key, _policy_of(obj))
         return PolicyObserved(key, _kind(key).value(key, model), _canonical(model), _author(metadata))
     except BadPolicy as problem:
         return PolicyInvalid(key, clean(str(problem), _DETAIL))
+
+
+def _policy_of(obj: Json) -> Json:
+    """Return the fields of an object that are policy, and the label that is."""
+    fields = {name: obj[name] for name in ("spec", "value", "description") if name in obj}
+    labels = obj["metadata"].get("labels")
+    if isinstance(labels, Mapping) and RESTRICTED_LABEL in labels:
+        fields["metadata"] = {"labels": {RESTRICTED_LABEL: labels[RESTRICTED_LABEL]}}
+    return fields
 
 
 def _author(metadata: Json) -> str | None:
@@ -121,7 +128,7 @@ def unknown_fields(obj: Json) -> Iterator[str]:
 
 def _unknown(obj: Json, *, drop: bool) -> Iterator[str]:
     model = POLICY_KINDS[obj["kind"]].model
-    known = model.model_validate({field: obj[field] for field in model.model_fields if field in obj})
+    known = model.model_validate({**_policy_of(obj), "status": obj.get("status")})
     fields = known.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return _prune(obj, fields, drop, kept=("apiVersion", "kind", "metadata", "status"))
 
@@ -209,8 +216,10 @@ def _kind(key: ConfigKey) -> PolicyKind:
 
 
 def _whole(key: ConfigKey, spec: dict[str, Any]) -> dict[str, Any]:
-    """The object around a stored spec: a WorkloadPriorityClass has its fields at the top."""
-    return {"spec": spec} if "spec" in _kind(key).model.model_fields else spec
+    """The object around a stored spec: a WorkloadPriorityClass has its fields at the top, and what has a label
+    that is policy is stored whole."""
+    is_spec = "spec" in _kind(key).model.model_fields and "metadata" not in spec
+    return {"spec": spec} if is_spec else spec
 
 
 def _validated(key: ConfigKey, content: Mapping[str, Any]) -> schema.ObjectPart:
@@ -222,9 +231,10 @@ def _validated(key: ConfigKey, content: Mapping[str, Any]) -> schema.ObjectPart:
 
 
 def _canonical(model: schema.ObjectPart) -> str:
-    """The spec as JSON text: sorted keys, no unset fields, explicit defaults."""
+    """The spec as JSON text: sorted keys, no unset fields, explicit defaults; with metadata the whole object."""
     content = model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"status"})
-    return json.dumps(content.get("spec", content), sort_keys=True, separators=(",", ":"))
+    stored = content if "metadata" in content else content.get("spec", content)
+    return json.dumps(stored, sort_keys=True, separators=(",", ":"))
 
 
 def _printable(value: Any) -> Any:
@@ -414,12 +424,16 @@ def _local_queue(key: ConfigKey, model: objects.LocalQueueObject) -> LocalQueue:
         stop_reason=model.spec.stop_reason,
         max_execution_time=_max_execution_time(model.spec.max_execution_time),
         weight=_weight(model.spec.fair_sharing),
-        restricted=model.spec.restricted,
+        restricted=_is_restricted(model.metadata),
     )
 
 
+def _is_restricted(metadata: objects.PolicyMetadata | None) -> bool:
+    return metadata is not None and metadata.labels.restricted == "true"
+
+
 def _priority_class(key: ConfigKey, model: objects.WorkloadPriorityClassObject) -> WorkloadPriorityClass:
-    return WorkloadPriorityClass(key.name, model.value, model.restricted)
+    return WorkloadPriorityClass(key.name, model.value, _is_restricted(model.metadata))
 
 
 def _selector(model: objects.LabelSelectorModel | None) -> LabelSelector | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
+from pydantic.json_schema import SkipJsonSchema
 
 from queuectl.kinds.policy_schema import (
     ATOMIC,
@@ -27,6 +28,7 @@ from queuectl.kinds.policy_schema import (
     without_cohort,
 )
 from queuectl.kinds.policy_status import ClusterQueueStatus, CohortStatus, LocalQueueStatus
+from queuectl.kinds.reserved_keys import RESTRICTED_LABEL
 
 GROUP: Final = "queuectl.dev"
 VERSION: Final = "v1beta1"
@@ -505,8 +507,25 @@ class LocalQueueSpec(ObjectPart):
     """How long its workloads may run, within what its ClusterQueue allows. Unset: as that says."""
     fair_sharing: FairSharingSpec | None = None
     """Its weight among the LocalQueues of a ClusterQueue with usage-based order. Unset: weight 1."""
-    restricted: bool = False
-    """Whether only users with the RBAC verb use on this LocalQueue may name it."""
+
+
+# --- labels that are policy ---------------------------------------------------------------------------
+
+
+class PolicyLabels(ObjectPart):
+    """Labels of a policy object that are policy.
+
+    By a label the API server finds what is restricted: it evaluates queuectl-use-* for nothing else.
+    """
+
+    restricted: Literal["true", "false"] = Field(alias=RESTRICTED_LABEL)
+    """Whether only users with the RBAC verb use on the object may name it."""
+
+
+class PolicyMetadata(ObjectPart):
+    """What the metadata of a policy object says about policy."""
+
+    labels: PolicyLabels
 
 
 # --- whole objects ------------------------------------------------------------------------------------
@@ -541,11 +560,10 @@ class WorkloadPriorityClassObject(ObjectPart):
     """Priority in the queue only: pods keep theirs. Workloads name it by label; those that name none have the
     one with the name `default`, if there is one."""
 
+    metadata: SkipJsonSchema[PolicyMetadata | None] = None
     value: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
     """The priority. Workloads with larger values are admitted first, and may preempt those with smaller ones
     where the ClusterQueue allows it."""
-    restricted: bool = False
-    """Whether only users with the RBAC verb use on this WorkloadPriorityClass may name it."""
     description: Text | None = None
     """When to use it, for users. It has no effect."""
 
@@ -553,6 +571,7 @@ class WorkloadPriorityClassObject(ObjectPart):
 class LocalQueueObject(ObjectPart):
     """A queue that workloads of its namespace name in their label queuectl.dev/queue-name."""
 
+    metadata: SkipJsonSchema[PolicyMetadata | None] = None
     spec: LocalQueueSpec
     """The ClusterQueue that it points to, and whether it is stopped."""
     status: LocalQueueStatus | None = None

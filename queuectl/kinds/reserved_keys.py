@@ -29,6 +29,8 @@ REASON_OF_BYPASS: Final = "queuectl.dev/bypass"
 IDLE_EXEMPT: Final = "queuectl.dev/idle-exempt"
 """On an object, written by a user that may exempt: why its devices are not judged."""
 
+RESTRICTED_LABEL: Final = "queuectl.dev/restricted"
+"""On a WorkloadPriorityClass or LocalQueue, written by an admin: only users that may use it may name it."""
 AUTHOR_ANNOTATION: Final = RESERVED + "author"
 """On a policy object, written by the mutating policy whenever its spec changes: the user that wrote it."""
 

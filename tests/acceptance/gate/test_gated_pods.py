@@ -41,7 +41,7 @@ from tests.acceptance.gate.site import (
     pointer,
     served,
 )
-from tests.acceptance.gate.test_use import REFUSALS, RESTRICTED, made
+from tests.acceptance.gate.test_use import REFUSALS, RESTRICTED, restricted
 from tests.acceptance.gate.test_ways import name_of, tried
 from tests.integration.kube.sites import effect
 from tests.integration.sandbox.polling import eventually
@@ -490,8 +490,8 @@ def _added(path: tuple[str, ...], value: object) -> Json:
 
 async def test_a_pod_names_a_restricted_class_or_queue_only_by_a_user_that_may_use_it(site: Site) -> None:
     base = "/apis/queuectl.dev/v1beta1"
-    urgent = made("WorkloadPriorityClass", "urgent", value=5000, restricted=True)
-    vip = made("LocalQueue", "vip", spec={"clusterQueue": "research", "restricted": True})
+    urgent = restricted("WorkloadPriorityClass", "urgent", value=5000)
+    vip = restricted("LocalQueue", "vip", spec={"clusterQueue": "research"})
     await site.admin.request("POST", f"{base}/workloadpriorityclasses", urgent)
     await site.admin.request("POST", f"{base}/namespaces/{NAMESPACE}/localqueues", vip)
     for label, name in RESTRICTED.items():

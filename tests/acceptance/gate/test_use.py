@@ -49,15 +49,16 @@ REFUSALS: Final = {
 of_both = pytest.mark.parametrize("label", RESTRICTED, ids=["class", "queue"])
 
 
-def made(kind: str, name: str, **fields: object) -> Json:
-    return {"apiVersion": "queuectl.dev/v1beta1", "kind": kind, "metadata": {"name": name}, **fields}
+def restricted(kind: str, name: str, **fields: object) -> Json:
+    metadata = {"name": name, "labels": {"queuectl.dev/restricted": "true"}}
+    return {"apiVersion": "queuectl.dev/v1beta1", "kind": kind, "metadata": metadata, **fields}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def restricting(site: Site) -> AsyncIterator[Site]:
     """With a class and a queue that are restricted, and a tenant with all rights on CronJobs."""
-    urgent = made("WorkloadPriorityClass", "urgent", value=5000, restricted=True)
-    vip = made("LocalQueue", "vip", spec={"clusterQueue": "research", "restricted": True})
+    urgent = restricted("WorkloadPriorityClass", "urgent", value=5000)
+    vip = restricted("LocalQueue", "vip", spec={"clusterQueue": "research"})
     await site.admin.request("POST", CLASSES, urgent)
     await site.admin.request("POST", QUEUES, vip)
     rule: Json = {"apiGroups": ["batch"], "resources": ["cronjobs"], "verbs": ["*"]}

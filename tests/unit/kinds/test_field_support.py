@@ -193,10 +193,9 @@ SAMPLES: dict[str, Json] = {
             "stopReason": "by ada: node 7",
             "maxExecutionTime": {"default": 60, "ceiling": 3600},
             "fairSharing": {"weight": 2},
-            "restricted": True,
         }
     },
-    "WorkloadPriorityClass": {"value": 5, "restricted": True, "description": "first"},
+    "WorkloadPriorityClass": {"value": 5, "description": "first"},
     "UsageLimit": {
         "spec": {
             "target": {"kind": "LocalQueue", "namespace": "ns", "name": "one"},
