@@ -16,7 +16,7 @@ _WALL: Final = "a Budget counts hours of a resource, not of workloads"
 _RUN_MINUTES: Final = "a Budget in mode Safe reserves what the run time limits of running workloads allow"
 _RBAC: Final = "rights are those of Kubernetes: RBAC decides who creates workloads in a namespace"
 _ANY_PRIORITY: Final = (
-    "any workload may name any WorkloadPriorityClass: set restricted, and give the verb use to those that may"
+    "any workload may name any WorkloadPriorityClass: restrict it, and give the verb use to those that may"
 )
 _ORDER: Final = "priority comes from WorkloadPriorityClasses alone"
 _NODES: Final = "the pod scheduler places pods: use requests, affinity and taints"

@@ -216,8 +216,10 @@ def _kind(key: ConfigKey) -> PolicyKind:
 
 
 def _whole(key: ConfigKey, spec: dict[str, Any]) -> dict[str, Any]:
-    """The object around a stored spec: a WorkloadPriorityClass has its fields at the top, and what has a label
-    that is policy is stored whole."""
+    """The object around a stored spec.
+
+    A WorkloadPriorityClass has its fields at the top. An object with a label that is policy is stored whole.
+    """
     is_spec = "spec" in _kind(key).model.model_fields and "metadata" not in spec
     return {"spec": spec} if is_spec else spec
 
@@ -231,7 +233,7 @@ def _validated(key: ConfigKey, content: Mapping[str, Any]) -> schema.ObjectPart:
 
 
 def _canonical(model: schema.ObjectPart) -> str:
-    """The spec as JSON text: sorted keys, no unset fields, explicit defaults; with metadata the whole object."""
+    """The spec as JSON text, with metadata the object: sorted keys, no unset fields, explicit defaults."""
     content = model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"status"})
     stored = content if "metadata" in content else content.get("spec", content)
     return json.dumps(stored, sort_keys=True, separators=(",", ":"))

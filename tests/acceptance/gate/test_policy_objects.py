@@ -167,3 +167,23 @@ def _holds(made: object, asked: object) -> bool:
             key in made and _holds(made[key], value) for key, value in asked.items()
         )
     return made == asked
+
+
+async def test_the_label_that_restricts_is_true_or_false_and_stands_where_it_has_an_effect(
+    site: Site,
+) -> None:
+    paths = {
+        "workloadpriorityclasses": {"kind": "WorkloadPriorityClass", "value": 1},
+        "namespaces/default/localqueues": {"kind": "LocalQueue", "spec": {"clusterQueue": "research"}},
+        "clusterqueues": {"kind": "ClusterQueue", "spec": {}},
+    }
+    for path, fields in paths.items():
+        for value in ("true", "false", "yes", "True", ""):
+            metadata = {"name": "labelled", "labels": {"queuectl.dev/restricted": value}}
+            body = {"apiVersion": "queuectl.dev/v1beta1", "metadata": metadata, **fields}
+            asked = site.admin.request("POST", f"{API}/{path}", body, query={"dryRun": "All"})
+            if value in ("true", "false") and path != "clusterqueues":
+                await asked
+                continue
+            with pytest.raises(ApiError, match="stands on a LocalQueue or WorkloadPriorityClass"):
+                await asked

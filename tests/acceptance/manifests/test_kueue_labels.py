@@ -26,6 +26,7 @@ OTHERS = (
     "queuectl-use-queue",
     "queuectl-pods",
     "queuectl-policies",
+    "queuectl-restricted",
     "queuectl-authors",
     *WARNINGS,
 )

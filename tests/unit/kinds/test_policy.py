@@ -44,8 +44,9 @@ from queuectl.core.model.usage_limits import (
     UsageLimit,
 )
 from queuectl.core.model.workload import ConfigKey
-from queuectl.kinds.policy import POLICY_KINDS, parse_policy, policy_event
+from queuectl.kinds.policy import POLICY_KINDS, parse_policy, policy_event, unknown_fields
 from queuectl.kinds.policy_amounts import BadPolicy
+from queuectl.kinds.reserved_keys import RESTRICTED_LABEL
 from tests.unit.core import profiles
 from tests.unit.kinds.policy_cases import ACCEPTED, GPU, REFUSED, REFUSED_NODES, cluster_queue, group, quota
 
@@ -356,6 +357,33 @@ def test_an_idle_policy_that_cannot_be_obeyed_is_refused_with_its_field(change: 
     event = policy_event(_object("IdlePolicy", spec=IDLE | change))
     assert isinstance(event, PolicyInvalid)
     assert says in event.detail
+
+
+@pytest.mark.parametrize("kind", ["LocalQueue", "WorkloadPriorityClass"])
+def test_a_label_restricts_and_stays_in_what_the_ledger_stores(kind: str) -> None:
+    plain = {"LocalQueue": {"spec": {"clusterQueue": "research"}}, "WorkloadPriorityClass": {"value": 7}}[
+        kind
+    ]
+    found = []
+    for value in ("true", "false"):
+        obj = _object(kind, **plain)
+        obj["metadata"]["labels"] = {RESTRICTED_LABEL: value, "restricted": "true"}
+        event = _observed(obj)
+        assert parse_policy(event.key, event.spec) == event.value
+        assert list(unknown_fields(obj)) == []
+        found.append(event.value)
+    assert [one.restricted for one in found] == [True, False]  # type: ignore[union-attr]
+    assert found[1] == _observed(_object(kind, **plain)).value
+
+
+@pytest.mark.parametrize("value", ["yes", "TRUE", True, 1, None, {}])
+def test_a_label_that_is_neither_true_nor_false_makes_the_object_invalid(value: object) -> None:
+    obj = _object("WorkloadPriorityClass", value=7)
+    obj["metadata"]["labels"] = {RESTRICTED_LABEL: value}
+    event = policy_event(obj)
+    assert isinstance(event, PolicyInvalid)
+    assert event.detail.startswith(f"metadata.labels.{RESTRICTED_LABEL}: ")
+    assert event.detail.endswith("must be 'true' or 'false'")
 
 
 def test_the_restricted_class_of_the_docs_is_read_and_is_the_one_that_its_role_lets_use() -> None:

@@ -233,7 +233,7 @@ def test_names_that_kubernetes_does_not_allow_are_changed_and_stay_unique() -> N
         ("MaxTime=2-00:00:00", "set spec.maxExecutionTime"),
         (
             "AllowQos=high",
-            "any workload may name any WorkloadPriorityClass: set restricted, and give the verb use to those "
+            "any workload may name any WorkloadPriorityClass: restrict it, and give the verb use to those "
             "that may",
         ),
         ("MaxNodes=4", "no queue limits the size of one workload"),
