@@ -172,7 +172,7 @@ def _holds(made: object, asked: object) -> bool:
 async def test_the_label_that_restricts_is_true_or_false_and_stands_where_it_has_an_effect(
     site: Site,
 ) -> None:
-    paths = {
+    paths: dict[str, Json] = {
         "workloadpriorityclasses": {"kind": "WorkloadPriorityClass", "value": 1},
         "namespaces/default/localqueues": {"kind": "LocalQueue", "spec": {"clusterQueue": "research"}},
         "clusterqueues": {"kind": "ClusterQueue", "spec": {}},

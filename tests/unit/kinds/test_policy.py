@@ -361,9 +361,11 @@ def test_an_idle_policy_that_cannot_be_obeyed_is_refused_with_its_field(change: 
 
 @pytest.mark.parametrize("kind", ["LocalQueue", "WorkloadPriorityClass"])
 def test_a_label_restricts_and_stays_in_what_the_ledger_stores(kind: str) -> None:
-    plain = {"LocalQueue": {"spec": {"clusterQueue": "research"}}, "WorkloadPriorityClass": {"value": 7}}[
-        kind
-    ]
+    every: dict[str, Json] = {
+        "LocalQueue": {"spec": {"clusterQueue": "research"}},
+        "WorkloadPriorityClass": {"value": 7},
+    }
+    plain = every[kind]
     found = []
     for value in ("true", "false"):
         obj = _object(kind, **plain)
