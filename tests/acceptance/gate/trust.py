@@ -79,12 +79,12 @@ CHANGES: Final[Mapping[str, Change]] = {
 
 
 def _table() -> dict[str, dict[str, str]]:
-    """Of each row, who may write it by phase."""
+    """Of each row, who may write it by phase, from the first that has a queue label."""
     found = {}
-    for line in PAGE.read_text().splitlines():
+    for line in PAGE.read_text().partition("What no policy of the gate covers")[0].splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == len(PHASES) + 1 and not set(cells[0]) <= {"-"} and cells[0] != "what":
-            found[cells[0]] = dict(zip(PHASES, cells[1:], strict=True))
+        if line.startswith("|") and not set(cells[0]) <= {"-"} and cells[0] != "what":
+            found[cells[0]] = dict(zip(PHASES[1:], cells[1:], strict=True))
     return found
 
 
@@ -93,4 +93,4 @@ TABLE: Final = _table()
 
 def users_may(row: str, phase: str) -> bool:
     """Return whether the table lets users write it."""
-    return TABLE[row][phase].startswith("users")
+    return phase == PHASES[0] or TABLE[row][phase].startswith("users")
