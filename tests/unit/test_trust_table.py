@@ -19,6 +19,7 @@ ROWS: Final = (*TABLE, *(row[0] for row in rows("What no policy of the gate cove
 _KEY: Final = re.compile(r"(queuectl\.dev|kueue\.x-k8s\.io)/[a-z-]*[a-z]")
 ELSEWHERE: Final = {
     reserved_keys.AUTHOR_ANNOTATION: "on policy objects",
+    reserved_keys.RESTRICTED_LABEL: "on policy objects: who may `use` what has it is a row",
     reserved_keys.SCHEDULING_GATE: "no key: the name of a scheduling gate",
     "queuectl.dev/gate": "on the policies of the gate",
     "queuectl.dev/controller": "no key: the name of the controller in Events",
