@@ -5,7 +5,7 @@ The kernel knows this protocol and no feature. A feature overrides what it needs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from datetime import datetime, timedelta
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ from queuectl.core.model.budgets import BudgetEntry
 from queuectl.core.model.capacity import CapacityWarning
 from queuectl.core.model.events import Event, PolicyObserved, WorkloadObserved
 from queuectl.core.model.pods import Pod
-from queuectl.core.model.policy import LocalQueueName, Node, Policy
+from queuectl.core.model.policy import Node, Policy
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.resources import PodResources
 from queuectl.core.model.workload import (
@@ -33,6 +33,7 @@ from queuectl.core.model.workload import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.past_usage import UsageOrder
 
 
 class Alarm(NamedTuple):
@@ -57,19 +58,6 @@ class Number(NamedTuple):
     value: float
     labels: tuple[tuple[str, str], ...] = ()
     """Names and values: the same names for all numbers of one name, and values that no tenant chooses."""
-
-
-UsageValue = int | float
-"""Usage over weight: the smaller comes first; `math.inf` for weight 0."""
-
-
-class UsageOrder(Protocol):
-    """Usage of LocalQueues, by which a ClusterQueue may order them (U1)."""
-
-    def growing(
-        self, local_queue: LocalQueueName, weight: int, now: datetime
-    ) -> Callable[[Mapping[str, int]], UsageValue]:
-        """Return usage over `weight` (thousandths) at `now`, as a function of what else is admitted."""
 
 
 class StartCheck(Protocol):
@@ -324,7 +312,7 @@ class Feature:
 
     @property
     def usage(self) -> UsageOrder | None:
-        """Usage by which ClusterQueues that say so order their LocalQueues; None: it orders nothing."""
+        """Usage by which ClusterQueues and Cohorts that say so order; None: it orders nothing."""
         return None
 
     def numbers(self) -> Iterable[Number]:

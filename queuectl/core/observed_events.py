@@ -251,7 +251,7 @@ def _rebuild(state: EngineState, name: str) -> None:
         return
     state.requeuer.renominate(queue)
     fresh = state.new_queue(name)
-    if (queue.strict, queue.usage_based) != (fresh.strict, fresh.usage_based):
+    if queue.order != fresh.order:
         for entry in list(queue.entries()):
             state.leave(entry)
         state.pending[name] = fresh

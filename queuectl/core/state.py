@@ -326,7 +326,8 @@ class EngineState:
         queue = self.directory.queues.get(name)
         strict = queue is not None and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
         usage_based = queue is not None and queue.usage_based and self.configuration.usage_sharing is not None
-        return PendingQueue(name, self.claims, strict=strict, usage_based=usage_based)
+        by_user = usage_based and queue is not None and queue.users_by_usage
+        return PendingQueue(name, self.claims, strict=strict, usage_based=usage_based, users_by_usage=by_user)
 
     # --- charges
 

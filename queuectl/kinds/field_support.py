@@ -73,6 +73,7 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.waitForPodsReady.requeuing.jitterPercent": "L18",
         "spec.fairSharing.weight": "S3",
         "spec.admissionScope.admissionMode": "U1",
+        "spec.admissionScope.userOrder": "U6",
     },
     "Cohort": {
         **_QUOTAS,
@@ -80,6 +81,7 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.fairSharing.weight": "S3",
         "spec.fairSharing.enabled": "S1",
         "spec.fairSharing.preemptionStrategies[]": "P8",
+        "spec.fairSharing.admissionOrder": "U7",
         "spec.capacityShortage": "M11",
     },
     "ResourceFlavor": {
@@ -161,6 +163,7 @@ UNSUPPORTED: Final[Mapping[str, Mapping[str, Unsupported]]] = {
     "Cohort": {
         "spec.fairSharing.enabled": Unsupported(_NOT_ON_A_ROOT, beside="spec.parentName"),
         "spec.fairSharing.preemptionStrategies": Unsupported(_NOT_ON_A_ROOT, beside="spec.parentName"),
+        "spec.fairSharing.admissionOrder": Unsupported(_NOT_ON_A_ROOT, beside="spec.parentName"),
         "spec.capacityShortage": Unsupported(_NOT_FOR_ITS_TREE, beside="spec.parentName"),
     },
     "ResourceFlavor": {"spec.topologyName": Unsupported(NO_TOPOLOGY, "only quota is counted")},

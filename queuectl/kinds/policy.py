@@ -276,6 +276,7 @@ def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> Cluster
         wait_for_pods_ready=_wait_for_pods_ready(spec.wait_for_pods_ready),
         usage_based=spec.admission_scope is not None
         and spec.admission_scope.admission_mode == "UsageBasedAdmissionFairSharing",
+        users_by_usage=spec.admission_scope is not None and spec.admission_scope.user_order == "PastUsage",
         unsupported=_unsupported(key, model),
     )
 
@@ -368,6 +369,7 @@ def _cohort(key: ConfigKey, model: objects.CohortObject) -> Cohort:
             strategies=tuple(PreemptionStrategy(name) for name in sharing.preemption_strategies)
             if sharing and sharing.preemption_strategies
             else None,
+            by_past_usage=sharing is not None and sharing.admission_order == "PastUsage",
         ),
         shortage=CapacityShortage(spec.capacity_shortage or CapacityShortage.BY_PRIORITY),
         unsupported=_unsupported(key, model),

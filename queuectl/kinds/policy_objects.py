@@ -260,6 +260,9 @@ class AdmissionScope(ObjectPart):
     """UsageBasedAdmissionFairSharing: workloads of the LocalQueue with the smaller past usage, divided by its
     fairSharing.weight, are admitted first, before priority and age. NoAdmissionFairSharing: priority and age
     alone order them."""
+    user_order: Literal["PastUsage", "None"] | None = None
+    """PastUsage: in each LocalQueue, workloads of the user with the smaller past usage in it are admitted
+    first. Counts with UsageBasedAdmissionFairSharing. Unset: None."""
 
 
 class MigrationConstraints(ObjectPart):
@@ -368,6 +371,12 @@ class CohortFairSharing(FairSharingSpec):
     LessThanInitialShare: it is less than that of the victim's side with the victim. With both, the second is
     tried where the first does not free enough. Unset: as in the configuration. On a root only: Not supported
     beside parentName."""
+    admission_order: Literal["PastUsage", "PresentUsage"] | None = None
+    """PastUsage: of the members of each Cohort in its tree that do not borrow, then of those that do, the one
+    with the smaller past usage, divided by its weight, is admitted first. It gives no right to preempt. Needs
+    scheduling.admissionFairSharing in the configuration. PresentUsage: shares, or without fair sharing the
+    borrow level, priority and age, order them. Unset: PresentUsage. On a root only: Not supported beside
+    parentName."""
 
 
 class CohortSpec(ObjectPart):

@@ -68,9 +68,7 @@ def dump(
             "ledger": {
                 "scheduling": _SETTINGS.dump_python(configuration, mode="json", exclude_defaults=True),
                 # The totals as text: readers of JSON and YAML round a number of more than 64 bits.
-                "pastUsage": [
-                    [list(one.local_queue), one.period, str(one.total)] for one in snapshot.past_usage
-                ],
+                "pastUsage": [[list(one.account), one.period, str(one.total)] for one in snapshot.past_usage],
                 **_budgets(snapshot),
             },
         },

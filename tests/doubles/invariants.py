@@ -366,8 +366,8 @@ def _group(queue: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
         yield "a workload that the ledger does not have is marked as not yet reported"
     head = group.head()
     for entry in group.members.values():
-        local_queue = entry.local_queue if queue.usage_based else None
-        if not queue.strict and group.key != (entry.shape, entry.order[0], local_queue):
+        turn = queue.turn(entry) if queue.usage_based else None
+        if not queue.strict and group.key != (entry.shape, entry.order[0], turn):
             yield f"{entry.ref} is in an equivalence class of another shape or priority"
         if group.inadmissible is None or group in queue.requeued or entry.id in group.unreported:
             continue  # its reason is not reported yet

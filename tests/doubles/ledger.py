@@ -14,7 +14,7 @@ from queuectl.core.decisions import Plan, Verdict
 from queuectl.core.features.usage_history.decay import UsageHistory
 from queuectl.core.model.budgets import BudgetEntry, BudgetSum, Period
 from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts
-from queuectl.core.model.policy import LocalQueueName, SchedulingConfiguration
+from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.workload import (
@@ -33,9 +33,11 @@ from queuectl.core.model.workload import (
     PodSet,
     PodsReady,
     StoredWorkload,
+    UsageAccount,
     UsageSum,
     WorkloadId,
     WorkloadOutcome,
+    usage_accounts,
 )
 from queuectl.ledger.attributions import StoredAttribution, attribution_of
 from queuectl.ledger.codec import (
@@ -68,7 +70,7 @@ from queuectl.ports.reader import DecisionRow, EffectRow
 class EndedHold(NamedTuple):
     """A closed hold."""
 
-    local_queue: LocalQueueName
+    accounts: tuple[UsageAccount, ...]
     lines: tuple[HoldLine, ...]
     start: datetime
     end: datetime
@@ -203,7 +205,7 @@ class MemoryLedger:
             if since <= hold.end <= now:
                 for line in hold.lines:
                     held = {line.resource: line.count * line.amount}
-                    history.add_interval(hold.local_queue, held, hold.start, hold.end)
+                    history.add_interval(hold.accounts, held, hold.start, hold.end)
         return history.sums(now)
 
     def _evictions(self) -> dict[WorkloadId, tuple[datetime, WorkloadId | None]]:
@@ -426,8 +428,8 @@ class MemoryLedger:
         journal.put(store.workloads, move.workload, replace(workload, attempt=left, attribution=booked))
         if closes:
             lines = journal.drop(store.holds, (move.workload, move.number))
-            queue = LocalQueueName(workload.ref.namespace, workload.queue)
-            journal.append(store.ended_holds, EndedHold(queue, lines, attempt.admitted_at, now))
+            accounts = usage_accounts(attempt.assignment.cluster_queue, workload.attribution)
+            journal.append(store.ended_holds, EndedHold(accounts, lines, attempt.admitted_at, now))
 
     def _resize(self, resized: ResizedAttempt, now: datetime, journal: _Journal) -> None:
         store, key = self.store, (resized.workload, resized.number)
@@ -449,8 +451,8 @@ class MemoryLedger:
                 held[same] = replace(line, attribution=before.attribution)
                 given_back.append(replace(before, count=before.count - line.count))
         # As if the remaining part had been a hold of its own from the start: the sums are equal.
-        queue = LocalQueueName(workload.ref.namespace, workload.queue)
-        ended = EndedHold(queue, tuple(given_back), attempt.admitted_at, now)
+        accounts = usage_accounts(attempt.assignment.cluster_queue, workload.attribution)
+        ended = EndedHold(accounts, tuple(given_back), attempt.admitted_at, now)
         journal.append(store.ended_holds, ended)
         journal.put(store.holds, key, tuple(held.values()))
         assignment = replace(attempt.assignment, pod_sets=pod_sets_from_json(resized.pod_sets))

@@ -165,6 +165,7 @@ class Cycles:
             self._claims[root].remove(claim)
             heads.blocked = heads.beside = False
             heads.admit()
+            self._snapshot.admit(entry, nomination.found.assignment)
 
     def _admit_beside(self, root: QuotaNode, head: NominatedHead, claim: PreemptionClaim) -> bool:
         """Admit it, if it fits beside its victims, and borrows no more than when they are gone.
@@ -230,6 +231,8 @@ class Cycles:
                     case verdict:
                         progress = True
                         (head.heads.preempt if verdict is Mode.PREEMPT else head.heads.admit)()
+                        if verdict is Mode.FIT and not must_wait:
+                            self._snapshot.admit(head.entry, head.nomination.found.assignment)
                         if self._checks and not must_wait:
                             self._note_start(cycle_pass, head, verdict)
             self._take_over(root, cycle_pass)
@@ -314,8 +317,6 @@ class Cycles:
         cycle_pass.end()
         self.outcome.admitted += [(one.entry, one.found) for one in cycle_pass.admitted]
         self.outcome.preempting += cycle_pass.preempting
-        for one in cycle_pass.admitted:
-            self._snapshot.admit(one.entry, one.found.assignment)
         if cycle_pass.preempting:
             self._claims.setdefault(root, []).extend(one.claim for one in cycle_pass.preempting)
 
@@ -330,12 +331,14 @@ class Cycles:
         return nomination
 
     def _in_order(self, nominated: list[NominatedHead]) -> Iterator[NominatedHead]:
-        """Yield the heads of one tree: preemptors first (C7), then in the order of O5 or S4."""
-        if nominated and self._snapshot.fair(nominated[0].node):
+        """Yield the heads of one tree: preemptors first (C7), then in the order of O5, or of S4 and U7."""
+        node = nominated[0].node if nominated else None
+        usage = self._snapshot.usage_of_members(node) if node is not None else None
+        if node is not None and (usage is not None or self._snapshot.fair(node)):
             first = [head for head in nominated if head.preempted]
             others = [head for head in nominated if not head.preempted]  # asked before any of `first` moves
             yield from first
-            yield from tournament(self._tree, others)
+            yield from tournament(self._tree, others, usage.of_node if usage is not None else None)
         else:
             yield from sorted(nominated, key=_place)
 

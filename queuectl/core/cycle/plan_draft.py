@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, islice
@@ -28,7 +28,7 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.feature import Features, UsageValue
+from queuectl.core.feature import Features
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.lifecycle import (
     Adopt,
@@ -44,9 +44,9 @@ from queuectl.core.lifecycle import (
     with_budget,
 )
 from queuectl.core.limits import Hold, Trial
-from queuectl.core.model.policy import NORMAL_WEIGHT, LocalQueueName
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Attempt, AttemptState, Attribution, WorkloadId
+from queuectl.core.past_usage import PlannedUsage
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot, Target
 from queuectl.core.queues.chances import Chances
@@ -104,7 +104,8 @@ class PlanDraft:
             now=now,
         )
         self.snapshot.set_aside = state.frozen | state.features.set_aside
-        self.snapshot.past_usage = self._past_usage(now)
+        if (usage := state.features.usage) is not None:
+            self.snapshot.past_usage = PlannedUsage(usage, state.directory.local_queues, now)
         self.chances = Chances(state.directory, state.configuration, self.snapshot.holding)
         self.moved: set[WorkloadId] = set()
         """Workloads that the plan admits, or retires."""
@@ -113,20 +114,6 @@ class PlanDraft:
         self.deferred: set[QuotaNode] = set()
         """Roots of trees that decide nothing else in this plan: a workload that is released and pending again
         may be the first in order for what it releases, but it is queued when the plan is applied (C9)."""
-
-    def _past_usage(self, now: datetime) -> Callable[[LocalQueueName], UsageValue] | None:
-        """Return past usage by LocalQueue, with what the plan admits; None: it does not count (U1)."""
-        usage, queues = self._state.features.usage, self._state.directory.local_queues
-        if usage is None:
-            return None
-        admitted = self.snapshot.admitted_usage
-
-        def usage_of(name: LocalQueueName) -> UsageValue:
-            queue = queues.get(name)
-            weight = queue.weight if queue is not None else NORMAL_WEIGHT
-            return usage.growing(name, weight, now)(admitted.get(name, {}))
-
-        return usage_of
 
     def charge(self, entry: Entry, found: AssignmentResult) -> None:
         """The plan adopts `entry`."""

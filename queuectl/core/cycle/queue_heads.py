@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable
 
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors
-from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.workload import Place, WorkloadId
+from queuectl.core.past_usage import PlannedUsage, Turn
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
-
-UsageOf = Callable[[LocalQueueName], Any]
-"""Past usage of a LocalQueue, what the plan admits included; comparable."""
 
 Groups = list[tuple[Place, EquivalenceGroup]]
 """A heap of groups, by the places of their heads."""
@@ -23,10 +19,10 @@ Groups = list[tuple[Place, EquivalenceGroup]]
 class QueueHeads:
     __slots__ = (
         "_admitted",
-        "_by_local_queue",
+        "_by_turn",
         "_chances",
         "_taken",
-        "_usage_of",
+        "_usage",
         "beside",
         "blocked",
         "last_tried",
@@ -42,7 +38,7 @@ class QueueHeads:
         groups: Iterable[EquivalenceGroup],
         chances: Chances,
         preemptor: Entry | None = None,
-        usage_of: UsageOf | None = None,
+        usage: PlannedUsage | None = None,
         *,
         waits: bool = False,
     ) -> None:
@@ -58,9 +54,9 @@ class QueueHeads:
         self.reserving_only = False
         """Its head is known not to fit, and is nominated only for what it reserves (C6)."""
         self.last_tried: dict[WorkloadId, LastTriedFlavors] = {}
-        self._usage_of = usage_of if queue.usage_based else None
-        self._by_local_queue: dict[LocalQueueName | None, Groups] = {}
-        """One heap, or one for each LocalQueue where those are ordered by past usage (U1)."""
+        self._usage = usage if queue.usage_based else None
+        self._by_turn: dict[Turn | None, Groups] = {}
+        """One heap, or one for each LocalQueue or user where those are ordered by past usage (U1, U6)."""
         self._taken: list[tuple[EquivalenceGroup, tuple[Place, int, Entry]]] = []
         self._admitted: set[WorkloadId] = set()
         self.refused: list[EquivalenceGroup] = []
@@ -78,8 +74,8 @@ class QueueHeads:
             self._taken.append((group, heapq.heappop(group.heap)))
             head = group.head()
         if head is not None:
-            local_queue = head.local_queue if self._usage_of is not None else None
-            heapq.heappush(self._by_local_queue.setdefault(local_queue, []), (head.order, group))
+            turn = self.queue.turn(head) if self._usage is not None else None
+            heapq.heappush(self._by_turn.setdefault(turn, []), (head.order, group))
 
     def advance(self) -> Entry | None:
         """Skip inadmissible groups for which too little is available now (W1, W7). Returns the head."""
@@ -104,18 +100,17 @@ class QueueHeads:
         return groups[0][1].head() if groups else None
 
     def _groups(self) -> Groups:
-        queues = self._by_local_queue
-        if self._usage_of is None:
-            return queues.get(None, [])
-        waiting = [name for name, groups in queues.items() if groups and name is not None]
+        turns, usage = self._by_turn, self._usage
+        if usage is None:
+            return turns.get(None, [])
+        waiting = [turn for turn, groups in turns.items() if groups and turn is not None]
         if not waiting:
             return []
-        usage_of = self._usage_of
-        return queues[min(waiting, key=lambda name: (usage_of(name), queues[name][0][0]))]
+        return turns[min(waiting, key=lambda turn: (usage.of_turn(turn), turns[turn][0][0]))]
 
     def drop(self, dropped: Collection[EquivalenceGroup]) -> None:
         """Nominate no head of these groups."""
-        for groups in self._by_local_queue.values():
+        for groups in self._by_turn.values():
             kept = [item for item in groups if item[1] not in dropped]
             if len(kept) != len(groups):
                 groups[:] = kept

@@ -104,6 +104,8 @@ class FairSharing:
 
     enabled: bool | None = None
     strategies: tuple[PreemptionStrategy, ...] | None = None
+    by_past_usage: bool = False
+    """Its members are ordered by past usage first (U7)."""
 
 
 HALF_LIVES = 20
@@ -435,6 +437,8 @@ class ClusterQueue:
     """None: as configured."""
     usage_based: bool = False
     """Its LocalQueues are ordered by past usage, if the configuration sets `admissionFairSharing` (U1)."""
+    users_by_usage: bool = False
+    """With `usage_based`: so are the users of each (U6)."""
     unsupported: tuple[str, ...] = ()
     """Fields of its spec that are not obeyed, each as `PATH: WHY`: it does not admit (Q1)."""
 

@@ -527,10 +527,23 @@ class ConfigKey(NamedTuple):
         return "/".join(part for part in self if part)
 
 
-class UsageSum(NamedTuple):
-    """A part of a LocalQueue's past usage, as its history adds it up (`core/features/usage_history`)."""
+UsageAccount = tuple[str, ...]
+"""Whose past usage: (charged ClusterQueue), (namespace, LocalQueue), or (namespace, LocalQueue, user).
+An empty user stands for all that are unknown."""
 
-    local_queue: LocalQueueName
+
+def usage_accounts(cluster_queue: str, booked: Attribution | None) -> tuple[UsageAccount, ...]:
+    """Return the accounts for which counts what a workload holds (U2, U6, U7). `booked`: None: unknown."""
+    if booked is None:
+        return ((cluster_queue,),)
+    name = LocalQueueName(booked.namespace, booked.queue)
+    return (cluster_queue,), name, (*name, booked.user or "")
+
+
+class UsageSum(NamedTuple):
+    """A part of the past usage of an account, as its history adds it up (`core/features/usage_history`)."""
+
+    account: UsageAccount
     period: int
     """Half-lives since 1970."""
     total: int

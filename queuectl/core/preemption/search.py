@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from operator import attrgetter
@@ -15,7 +15,6 @@ from queuectl.core.limits import Hold, Limits
 from queuectl.core.model.pods import Pods
 from queuectl.core.model.policy import (
     ClusterQueue,
-    LocalQueueName,
     Preemption,
     PreemptionPolicy,
     SchedulingConfiguration,
@@ -23,6 +22,7 @@ from queuectl.core.model.policy import (
 from queuectl.core.model.reasons import PreemptionCause, Reason, RejectedCandidate, utc
 from queuectl.core.model.resources import format_amount
 from queuectl.core.model.workload import Assignment, Phase, WorkloadId
+from queuectl.core.past_usage import PlannedUsage, turn_of
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 
@@ -53,10 +53,8 @@ class Snapshot:
     """Entries with an open attempt, by the ClusterQueue that is charged."""
     configuration: SchedulingConfiguration
     now: datetime
-    past_usage: Callable[[LocalQueueName], object] | None = None
-    """Of a LocalQueue, comparable, `admitted_usage` included; None: queues are not ordered by usage (U1)."""
-    admitted_usage: dict[LocalQueueName, dict[str, int]] = field(default_factory=dict)
-    """What the plan admits, by LocalQueue and resource."""
+    past_usage: PlannedUsage | None = None
+    """None: nothing is ordered by past usage (U1)."""
     set_aside: Set[str] = frozenset()
     """Holders about which nothing is decided, or whose pods do not end in time: they are no candidates."""
 
@@ -77,16 +75,19 @@ class Snapshot:
         """Return whether the tree of `node` shares fairly (S1)."""
         return shares_fairly(self.tree, node, self.configuration)
 
+    def usage_of_members(self, node: QuotaNode) -> PlannedUsage | None:
+        """Return the past usage that orders the members of the tree of `node`; None: it does not (U7)."""
+        return self.past_usage if self.tree.root(node).sharing.by_past_usage else None
+
     def rules(self, node: QuotaNode) -> Preemption:
         queue = self.queues.get(node.name)
         return queue.preemption if queue is not None else Preemption()
 
     def admit(self, entry: Entry, assignment: Assignment) -> None:
-        """The plan admits `entry`: count that as usage of its LocalQueue."""
+        """The plan admits `entry`: count that as usage (U4)."""
         if self.past_usage is not None:
-            added = self.admitted_usage.setdefault(entry.local_queue, {})
-            for resource, amount in assignment.resources().items():
-                added[resource] = added.get(resource, 0) + amount
+            node = self.tree.queue(assignment.cluster_queue)
+            self.past_usage.admit(turn_of(entry, by_user=True), assignment.resources(), node.path())
 
     def holding(self, node: QuotaNode) -> Iterable[Entry]:
         """Return the entries that hold quota of a ClusterQueue."""
@@ -284,9 +285,12 @@ class PreemptionSearch:
         entries.sort(key=_PRIORITY)
         name, past = self.node.name, self.snapshot.past_usage
         queues = {_CHARGED(entry) for entry in entries}
-        if name in queues and past is not None and self.snapshot.queues[name].usage_based:
+        if len(queues) > 1 and (members := self.snapshot.usage_of_members(self.node)) is not None:
+            of_path = {queue: members.of_path(self.tree.queue(queue)) for queue in queues}
+            entries.sort(key=lambda entry: of_path[_CHARGED(entry)], reverse=True)
+        if name in queues and past is not None and (rules := self.snapshot.queues[name]).usage_based:
             own = [entry for entry in entries if _CHARGED(entry) == name]
-            own.sort(key=lambda entry: _Descending(past(entry.local_queue)))
+            own.sort(key=lambda one: past.of_turn(turn_of(one, by_user=rules.users_by_usage)), reverse=True)
             entries[:] = [*(entry for entry in entries if _CHARGED(entry) != name), *own]
         elif name in queues and len(queues) > 1:
             entries.sort(key=lambda entry: _CHARGED(entry) == name)
@@ -402,20 +406,3 @@ def held_by(tree: QuotaTree, entry: Entry) -> Hold:
     """Return what `entry`, which has an open attempt, holds."""
     assert entry.attempt is not None
     return Hold(tree.queue(entry.attempt.assignment.cluster_queue), entry.cells, entry.id)
-
-
-class _Descending:
-    """A sort key that reverses the order of its value."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __lt__(self, other: _Descending) -> bool:
-        return other.value < self.value  # type: ignore[operator, no-any-return]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Descending) and self.value == other.value
-
-    __hash__ = None  # type: ignore[assignment]

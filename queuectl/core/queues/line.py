@@ -6,18 +6,19 @@ controller has the workloads in memory, REST has the rows of the ledger: both us
 
 from __future__ import annotations
 
-from collections import defaultdict
+import heapq
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.feature import UsageOrder, UsageValue
 from queuectl.core.flavors.assignment import with_pods
-from queuectl.core.model.policy import NORMAL_WEIGHT, LocalQueueName
+from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.reasons import Code, Family, Reason, waits_for_victims
 from queuectl.core.model.workload import Phase, Place, StoredWorkload
+from queuectl.core.past_usage import PlannedUsage, Turn, UsageOrder, UsageValue
 from queuectl.core.queues.pending import PendingQueue, is_refusal, queue_place
 
 LinePlace = tuple[bool, Place]
@@ -53,7 +54,7 @@ def line(
     """Return the workloads of a pending queue in order. `now`: the time for past usage."""
     found = queue.in_order()
     if queue.usage_based and past is not None:
-        found = _in_turns(found, queue.name, directory, past, now)
+        found = _in_turns(found, queue, directory, past, now)
     claim = queue.claim
     if claim is not None:
         found = sorted(found, key=lambda entry: entry.id != claim.owner)
@@ -61,29 +62,47 @@ def line(
 
 
 def _in_turns(
-    entries: Sequence[Entry], cluster_queue: str, directory: Directory, past: UsageOrder, now: datetime
+    entries: Sequence[Entry], queue: PendingQueue, directory: Directory, past: UsageOrder, now: datetime
 ) -> list[Entry]:
-    """Return `entries`, which are in the order of O1 and O2, in the order of U1.
+    """Return `entries`, which are in the order of O1 and O2, in the order of U1 and U6.
 
-    Usage of a LocalQueue never decreases by an admission. So the turn of each workload is known from the
-    workloads of its own LocalQueue that come before it.
+    An admission changes the usage of its own LocalQueue, and there that of its own user, alone.
     """
-    queue_flavors = directory.queue_flavors(cluster_queue)
-    admitted: defaultdict[LocalQueueName, dict[str, int]] = defaultdict(dict)
-    usage_of = {
-        name: past.growing(name, local.weight if local is not None else NORMAL_WEIGHT, now)
-        for name in {entry.local_queue for entry in entries}
-        for local in (directory.local_queues.get(name),)
-    }
-    turns: list[tuple[UsageValue, Place, Entry]] = []
+    queue_flavors = directory.queue_flavors(queue.name)
+    usage = PlannedUsage(past, directory.local_queues, now)
+    waiting: defaultdict[Turn, deque[Entry]] = defaultdict(deque)
     for entry in entries:
-        before = admitted[entry.local_queue]
-        turns.append((usage_of[entry.local_queue](before), entry.order, entry))
+        waiting[queue.turn(entry)].append(entry)
+    users: defaultdict[LocalQueueName, list[tuple[tuple[UsageValue, ...], Place, Turn]]] = defaultdict(list)
+    for turn, found in waiting.items():
+        users[turn.local_queue].append((usage.of_turn(turn)[1:], found[0].order, turn))
+    for heap in users.values():
+        heapq.heapify(heap)
+
+    def place(name: LocalQueueName) -> tuple[tuple[UsageValue, ...], Place, LocalQueueName]:
+        *_, order, turn = users[name][0]
+        return usage.of_turn(turn), order, name
+
+    first = [place(name) for name in users]
+    heapq.heapify(first)
+    line: list[Entry] = []
+    while first:
+        name = first[0][-1]
+        turn = heapq.heappop(users[name])[-1]
+        entry = waiting[turn].popleft()
+        line.append(entry)
+        amounts: defaultdict[str, int] = defaultdict(int)
         for charge in entry.shape:
             for resource, amount in with_pods(queue_flavors, charge):
-                before[resource] = before.get(resource, 0) + amount * charge.pod_set.count
-    turns.sort(key=lambda turn: turn[:2])
-    return [entry for _, _, entry in turns]
+                amounts[resource] += amount * charge.pod_set.count
+        usage.admit(turn, amounts)
+        if waiting[turn]:
+            heapq.heappush(users[name], (usage.of_turn(turn)[1:], waiting[turn][0].order, turn))
+        if users[name]:
+            heapq.heapreplace(first, place(name))
+        else:
+            heapq.heappop(first)
+    return line
 
 
 def line_place(workload: StoredWorkload, *, loses_place: bool) -> LinePlace | None:

@@ -18,6 +18,7 @@ from queuectl.core.model.pods import Pods
 from queuectl.core.model.reasons import Code, Family, Reason
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Place
+from queuectl.core.past_usage import Turn, turn_of
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, PreemptionClaims
 
 
@@ -66,6 +67,7 @@ class PendingQueue:
         "strict",
         "unreported",
         "usage_based",
+        "users_by_usage",
     )
 
     def __init__(
@@ -75,6 +77,7 @@ class PendingQueue:
         *,
         strict: bool = False,
         usage_based: bool = False,
+        users_by_usage: bool = False,
     ) -> None:
         self._claims = claims
         self._line: list[Entry] | None = None
@@ -88,6 +91,8 @@ class PendingQueue:
         """StrictFIFO: the head alone is nominated."""
         self.usage_based = usage_based
         """Its LocalQueues are ordered by past usage (U1)."""
+        self.users_by_usage = users_by_usage
+        """So are the users of each (U6)."""
         self.groups: dict[Hashable, EquivalenceGroup] = {}
         self.active: dict[EquivalenceGroup, None] = {}
         """Groups that are not inadmissible: their heads are to be nominated."""
@@ -103,6 +108,11 @@ class PendingQueue:
         """Inadmissible groups for whose pods nodes had no room: room for one of these helps (W6)."""
         self.reserves: frozenset[FlavorResource] = frozenset()
         """Cells of which its head reserves some, as long as it is the head (C6)."""
+
+    @property
+    def order(self) -> tuple[bool, bool, bool]:
+        """What of its policy decides the order of its workloads."""
+        return self.strict, self.usage_based, self.users_by_usage
 
     # --- claims
 
@@ -123,10 +133,14 @@ class PendingQueue:
 
     # --- members
 
+    def turn(self, entry: Entry) -> Turn:
+        """Return whose past usage orders a workload (U1, U6)."""
+        return turn_of(entry, by_user=self.users_by_usage)
+
     def add(self, entry: Entry, shape: Shape, place: Place) -> None:
         """Queue `entry`. Under StrictFIFO all are one group, since the head alone is nominated."""
-        queue = entry.local_queue if self.usage_based else None
-        key = queue if self.strict else (shape, place[0], queue)
+        turn = self.turn(entry) if self.usage_based else None
+        key = turn if self.strict else (shape, place[0], turn)
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = EquivalenceGroup(self.name, key, shape)

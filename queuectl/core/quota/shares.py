@@ -6,7 +6,7 @@ Shares are exact: fractions of integers, compared by cross-multiplication.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from queuectl.core.model.policy import NORMAL_WEIGHT, SchedulingConfiguration
@@ -144,13 +144,17 @@ class Contender(Protocol):
 H = TypeVar("H", bound=Contender)
 
 
-def tournament(tree: QuotaTree, heads: Iterable[H]) -> Iterator[H]:
+def tournament(
+    tree: QuotaTree, heads: Iterable[H], past_usage: Callable[[QuotaNode], float] | None = None
+) -> Iterator[H]:
     """Yield the heads of one cohort tree, at most one per queue, in fair-sharing order (S4, S5).
+
+    `past_usage`: of a member, which orders members before their shares do (U7).
 
     The caller processes a head before it requests the next one. This may change the usage of the queue of
     that head. Quota, and the usage of other queues, must not change until the last head is yielded.
     """
-    bracket = _Tournament(tree, heads)
+    bracket = _Tournament(tree, heads, past_usage)
     while (head := bracket.winner) is not None:
         yield head
         bracket.leave(head)
@@ -159,9 +163,12 @@ def tournament(tree: QuotaTree, heads: Iterable[H]) -> Iterator[H]:
 class _Tournament(Generic[H]):
     """For each cohort a heap of the winners of its children. The first one is the winner of the cohort."""
 
-    def __init__(self, tree: QuotaTree, heads: Iterable[H]) -> None:
+    def __init__(
+        self, tree: QuotaTree, heads: Iterable[H], past_usage: Callable[[QuotaNode], float] | None
+    ) -> None:
         self._tree = tree
-        self._rounds: dict[QuotaNode, list[tuple[bool, Share, Place, H]]] = {}
+        self._past_usage = past_usage
+        self._rounds: dict[QuotaNode, list[tuple[bool, float, Share, Place, H]]] = {}
         self._missing: dict[QuotaNode, int] = {}
         """Number of children whose winner is not determined."""
         self.winner: H | None = None
@@ -214,7 +221,8 @@ class _Tournament(Generic[H]):
         if after is not None:
             self._tree.add(after.node, after.cells)
 
-    def _key(self, node: QuotaNode, head: H) -> tuple[bool, Share, Place, H]:
+    def _key(self, node: QuotaNode, head: H) -> tuple[bool, float, Share, Place, H]:
         """Return the sort key of `head` among the children of its cohort (S5). `head` must be charged."""
         borrows = any(amount and node.borrows(cell) for cell, amount in head.cells)
-        return borrows, dominant_share(self._tree, node), head.order, head
+        usage = self._past_usage(node) if self._past_usage is not None else 0
+        return borrows, usage, dominant_share(self._tree, node), head.order, head

@@ -1,4 +1,4 @@
-"""Past usage of each LocalQueue (U5) and recent preemptions of each workload (P11), as the ledger has them.
+"""Past usage (U5) and recent preemptions of each workload (P11), as the ledger has them.
 
 Read once at a start. Closed holds are read from the newest backwards, in windows of sequence numbers (each by
 an index), until they are too old to count (20 half-lives). They are added up at once: memory holds one window
@@ -7,34 +7,42 @@ and the sums.
 
 from __future__ import annotations
 
-import bisect
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from sqlalchemy import ARRAY, Text, and_, bindparam, func, or_, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.features.usage_history.decay import UsageHistory
-from queuectl.core.model.policy import AdmissionFairSharing, LocalQueueName
+from queuectl.core.model.policy import AdmissionFairSharing
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import AttemptState, UsageSum, WorkloadId
+from queuectl.core.model.workload import (
+    AttemptState,
+    Attribution,
+    UsageAccount,
+    UsageSum,
+    WorkloadId,
+    usage_accounts,
+)
 from queuectl.ledger import tables as t
 
 PREEMPTIONS_KEPT: Final = 16
 """Of one workload. The eviction budget can't be larger."""
 _WINDOW: Final = 10_000
 """Sequence numbers; each closes one attempt at most."""
+_BOOKED: Final = t.attribution.c
+_IS_BOOKED: Final = and_(
+    _BOOKED.cluster_id == t.hold_line.c.cluster_id, _BOOKED.id == t.hold_line.c.attribution
+)
 
 
 class _ClosedHold(NamedTuple):
     """What a workload held from one decision to another."""
 
-    workload: str
-    from_seq: int
-    to_seq: int
+    accounts: tuple[UsageAccount, ...]
     start: datetime
     end: datetime
     amounts: dict[str, int]
@@ -57,10 +65,9 @@ async def past_usage(
     history = UsageHistory(sharing)
     since = history.horizon(now)
     async for window in _closed_holds(connection, cluster, sequence):
-        queues = await _queues(connection, cluster, window)
-        for held, queue in zip(window, queues, strict=True):
-            if queue is not None and held.end >= since:
-                history.add_interval(queue, held.amounts, held.start, held.end)
+        for held in window:
+            if held.end >= since:
+                history.add_interval(held.accounts, held.amounts, held.start, held.end)
         if window[-1].end < since:
             break
     await _correct_later_starts(connection, cluster, history, sequence if earlier else None)
@@ -75,20 +82,18 @@ async def _closed_holds(
     first: int | None = (await connection.execute(decided)).scalar_one()
     row = t.hold_line.c
     query = select(
-        *(row.workload, row.from_seq, row.to_seq, row.from_at, row.closed_at),
-        *(row.resource, row.count, row.amount),
-    )
+        *(row.workload, row.from_seq, row.to_seq, row.from_at, row.closed_at, row.cluster_queue),
+        *(_BOOKED.namespace, _BOOKED.queue, _BOOKED.user_name, row.resource, row.count, row.amount),
+    ).join(t.attribution, _IS_BOOKED, isouter=True)
     while first is not None and sequence >= first:
         window = query.where(row.cluster_id == cluster, ~row.open)
         window = window.where(row.to_seq > sequence - _WINDOW, row.to_seq <= sequence)
         found: dict[tuple[str, int, int], _ClosedHold] = {}
-        for *which, start, end, resource, count, amount in await connection.execute(
-            window.order_by(row.to_seq.desc())
-        ):
-            workload, from_seq, to_seq = which
+        rows = await connection.execute(window.order_by(row.to_seq.desc()))
+        for workload, from_seq, to_seq, start, end, *whose, resource, count, amount in rows:
             held = found.get((workload, from_seq, to_seq))
             if held is None:
-                held = _ClosedHold(workload, from_seq, to_seq, start, end, {})
+                held = _ClosedHold(_accounts(*whose), start, end, {})
                 found[workload, from_seq, to_seq] = held
             held.amounts[resource] = held.amounts.get(resource, 0) + count * amount
         if found:
@@ -96,52 +101,13 @@ async def _closed_holds(
         sequence -= _WINDOW
 
 
-async def _queues(
-    connection: AsyncConnection, cluster: str, window: Sequence[_ClosedHold]
-) -> list[LocalQueueName | None]:
-    """The LocalQueue of each hold; None: the ledger no longer has it."""
-    row = t.workload.c
-    retired = select(row.closed_seq, row.namespace, row.queue).where(
-        row.cluster_id == cluster,
-        ~row.open,
-        row.closed_seq >= window[-1].to_seq,
-        row.closed_seq <= window[0].to_seq,
-    )
-    ended_with_hold = {
-        sequence: LocalQueueName(namespace, queue)
-        for sequence, namespace, queue in await connection.execute(retired)
-    }
-    # A workload that was pending again afterwards may have been moved: its LocalQueue before the hold counts.
-    others = {held.workload for held in window if held.to_seq not in ended_with_hold}
-    queued = await _queued(connection, cluster, others) if others else {}
-
-    def queue_of(held: _ClosedHold) -> LocalQueueName | None:
-        moves = queued.get(held.workload, [])
-        place = bisect.bisect_left(moves, held.from_seq, key=lambda move: move[0])
-        return moves[place - 1][1] if place else None
-
-    return [ended_with_hold.get(held.to_seq) or queue_of(held) for held in window]
-
-
-async def _queued(
-    connection: AsyncConnection, cluster: str, workloads: Collection[str]
-) -> dict[str, list[tuple[int, LocalQueueName]]]:
-    """The LocalQueues in which each was queued, with the sequence of the decision, oldest first."""
-    row = t.decision.c
-    query = (
-        select(row.workload, row.sequence, row.namespace, row.payload["queue"].astext)
-        .where(
-            row.cluster_id == cluster,
-            row.workload == func.any(bindparam("workloads", type_=ARRAY(Text))),
-            row.verdict == Verdict.QUEUED.value,
-        )
-        .order_by(row.sequence)
-    )
-    moves: defaultdict[str, list[tuple[int, LocalQueueName]]] = defaultdict(list)
-    rows = await connection.execute(query, {"workloads": sorted(workloads)})
-    for workload, sequence, namespace, queue in rows:
-        moves[workload].append((sequence, LocalQueueName(namespace, queue)))
-    return moves
+def _accounts(
+    cluster_queue: str, namespace: str | None, queue: str | None, user: str | None
+) -> tuple[UsageAccount, ...]:
+    """For which what is booked so counts. Without a namespace it is not booked."""
+    if namespace is None or queue is None:
+        return usage_accounts(cluster_queue, None)
+    return usage_accounts(cluster_queue, Attribution(namespace=namespace, queue=queue, user=user))
 
 
 async def _correct_later_starts(
@@ -152,28 +118,21 @@ async def _correct_later_starts(
     The controller counts what an open attempt holds from its admission on. But a smaller hold starts when the
     attempt shrinks, and a rebuilt hold starts with the rebuild. `last`: as of that decision; None: now.
     """
-    row, held, queued = t.hold_line.c, t.attempt.c, t.workload.c
+    row, held = t.hold_line.c, t.attempt.c
     open_then = row.open if last is None else and_(row.from_seq <= last, or_(row.open, row.to_seq > last))
     of_attempt = held.open if last is None else held.number == row.attempt
-    of_life = and_(queued.open)
-    if last is not None:
-        of_life = and_(queued.queued_seq <= last, or_(queued.open, queued.closed_seq > last))
     query = (
-        select(queued.namespace, queued.queue, row.resource, row.count, row.amount)
-        .add_columns(held.admitted_at, row.from_at)
+        select(row.cluster_queue, _BOOKED.namespace, _BOOKED.queue, _BOOKED.user_name)
+        .add_columns(row.resource, row.count, row.amount, held.admitted_at, row.from_at)
         .join(
             t.attempt,
             and_(held.cluster_id == row.cluster_id, held.workload == row.workload, of_attempt),
         )
-        .join(
-            t.workload,
-            and_(queued.cluster_id == row.cluster_id, queued.id == row.workload, of_life),
-        )
+        .join(t.attribution, _IS_BOOKED, isouter=True)
         .where(row.cluster_id == cluster, open_then, row.from_at > held.admitted_at)
     )
-    for namespace, queue, resource, count, amount, admitted_at, from_at in await connection.execute(query):
-        local_queue = LocalQueueName(namespace, queue)
-        history.add_interval(local_queue, {resource: -count * amount}, admitted_at, from_at)
+    for *whose, resource, count, amount, admitted_at, from_at in await connection.execute(query):
+        history.add_interval(_accounts(*whose), {resource: -count * amount}, admitted_at, from_at)
 
 
 async def preemptions(

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.core.decisions import Decision, Enqueue
+from queuectl.core.decisions import Admit, Decision, Enqueue
 from queuectl.core.features.usage_history.decay import UsageHistory
 from queuectl.core.model.policy import (
     HALF_LIVES,
@@ -19,7 +19,7 @@ from queuectl.core.model.policy import (
     SchedulingConfiguration,
 )
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.workload import Assignment, LedgerSnapshot
+from queuectl.core.model.workload import Assignment, Attribution, LedgerSnapshot, usage_accounts
 from queuectl.ledger.history import past_usage
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.ledger import Ledger, LedgerRefused
@@ -41,6 +41,12 @@ HALF_LIFE = 60
 SHARING = AdmissionFairSharing(half_life=HALF_LIFE, sampling_interval=30)
 SETTINGS = SchedulingConfiguration(usage_sharing=SHARING, eviction_window=600)
 QUEUES = tuple(LocalQueueName("ns", name) for name in ("lq", "left", "right"))
+USERS = ("alice", "bob", None)
+ACCOUNTS = (*QUEUES, *((*queue, user or "") for queue in QUEUES for user in USERS), ("team-a",))
+
+
+def booked(admitted: Admit, queue: LocalQueueName = QUEUES[0], user: str | None = "alice") -> Admit:
+    return replace(admitted, attribution=Attribution(namespace="ns", queue=queue.name, user=user))
 
 
 @dataclass
@@ -89,8 +95,9 @@ def restarted(snapshot: LedgerSnapshot) -> UsageHistory:
     history.restore(snapshot.past_usage)
     for stored in snapshot.workloads:
         if (attempt := stored.attempt) is not None:
-            name = LocalQueueName(stored.ref.namespace, stored.queue)
-            history.opened(name, (stored.id, attempt.number), held(attempt.assignment), attempt.admitted_at)
+            accounts = usage_accounts(attempt.assignment.cluster_queue, stored.attribution)
+            amounts = held(attempt.assignment)
+            history.opened(accounts, (stored.id, attempt.number), amounts, attempt.admitted_at)
     return history
 
 
@@ -146,8 +153,10 @@ class RandomHistory:
         life = self.lives[name]
         life.attempt, life.holds = life.attempt + 1, True
         life.gpus, life.workers = self.dice.randint(1, 9), 2
-        admitted = admit(name, life.attempt, now=now, gpus=life.gpus)
-        self.live.opened(life.queue, (wid(name), life.attempt), held(admitted.attempt.assignment), now)
+        user = self.dice.choice(USERS)
+        admitted = booked(admit(name, life.attempt, now=now, gpus=life.gpus), life.queue, user)
+        accounts = usage_accounts("team-a", admitted.attribution)
+        self.live.opened(accounts, (wid(name), life.attempt), held(admitted.attempt.assignment), now)
         return [admitted]
 
     def shrink(self, name: str, now: datetime) -> list[Decision]:
@@ -187,15 +196,17 @@ async def test_usage_is_exactly_the_same_after_a_restart(
         again = restarted(await book.ledger.load())
         for seconds in (0, 0.5, 29, 31, 1_000):
             then = book.now + timedelta(seconds=seconds)
-            values = [history.live.usage(queue, 1000, then) for queue in QUEUES]
-            assert [again.usage(queue, 1000, then) for queue in QUEUES] == values
-            assert len(set(values)) == len(QUEUES), "equal values would prove nothing"
+            values = [history.live.usage(account, 1000, then) for account in ACCOUNTS]
+            assert [again.usage(account, 1000, then) for account in ACCOUNTS] == values
+            assert len({*values[: len(QUEUES)]}) == len(QUEUES), "equal values would prove nothing"
+            assert any(values[len(QUEUES) : -1])
 
 
 async def test_usage_that_is_too_old_to_count_is_left_out(book: Book) -> None:
-    await book.write(enqueue("old"), admit("old", now=book.now))
+    await book.write(enqueue("old"), booked(admit("old", now=book.now)))
     await book.write(retire("old", 1), after=1)
-    assert {one.local_queue for one in (await book.ledger.load()).past_usage} == {QUEUES[0]}
+    found = {one.account for one in (await book.ledger.load()).past_usage}
+    assert found == {("team-a",), QUEUES[0], ("ns", "lq", "alice")}
     await book.write(enqueue("new"), after=(HALF_LIVES + 1) * HALF_LIFE)
     assert (await book.ledger.load()).past_usage == ()
 
@@ -223,11 +234,12 @@ async def test_a_rebuilt_hold_counts_from_its_rebuild_open_and_closed(
 ) -> None:
     book = Book(PostgresLedger(pool, cluster, settings=SETTINGS))
     await book.begin()
-    running = admit("one", now=book.now - timedelta(days=1))
+    running = booked(admit("one", now=book.now - timedelta(days=1)))
     await book.write(enqueue("one"), running)
     expected = UsageHistory(SHARING)
     amounts = held(running.attempt.assignment)
-    expected.add_interval(QUEUES[0], amounts, book.now, book.now + timedelta(seconds=45))
+    accounts = usage_accounts("team-a", running.attribution)
+    expected.add_interval(accounts, amounts, book.now, book.now + timedelta(seconds=45))
     still = restarted(await book.ledger.load())
     await book.write(retire("one", 1), after=45)
     still.closed((wid("one"), 1), book.now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -39,9 +39,11 @@ from queuectl.core.model.workload import (
     ConfigKey,
     ObjectRef,
     PodSet,
+    UsageAccount,
     WorkloadId,
 )
 from queuectl.core.observed_events import fold
+from queuectl.core.past_usage import PlannedUsage
 from queuectl.core.preemption.search import PreemptionSearch, Snapshot
 from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
@@ -368,9 +370,22 @@ def _without_nothing(expect: Mapping[str, Any]) -> dict[str, Any]:
 # --- order -----------------------------------------------------------------------------------------------
 
 
+class _GivenUsage:
+    """Past usage of LocalQueues as a vector has it."""
+
+    def __init__(self, given: Mapping[UsageAccount, float]) -> None:
+        self._given = given
+
+    def growing(
+        self, accounts: Iterable[UsageAccount], weight: int, now: datetime
+    ) -> Callable[[Mapping[str, int]], float]:
+        [account] = accounts
+        return lambda adding: self._given[account]
+
+
 def candidate_order(vector: Vector) -> list[str]:
     state, _ = new_state(frozenset())
-    usage: dict[LocalQueueName, float] = {}
+    usage: dict[UsageAccount, float] = {}
     entries = []
     for given in vector["candidates"]:
         name = f"{given['namespace']}/{given['name']}"
@@ -396,7 +411,7 @@ def candidate_order(vector: Vector) -> list[str]:
         holders={},
         configuration=SchedulingConfiguration(),
         now=_NOW,
-        past_usage=usage.__getitem__,
+        past_usage=PlannedUsage(_GivenUsage(usage), {}, _NOW),
     )
     preemptor = Entry(WorkloadId("preemptor"), ObjectRef("default", "Job", "preemptor", "preemptor"))
     search = PreemptionSearch(snapshot, state.tree.queue(vector["preemptorClusterQueue"]), preemptor, [], ())

@@ -304,7 +304,7 @@ def known(
         if node.usage[cell]
     }
     usages = (
-        {name: past.growing(name, 1000, now)({}) for name in state.directory.local_queues} if past else {}
+        {name: past.growing((name,), 1000, now)({}) for name in state.directory.local_queues} if past else {}
     )
     lines = {
         name: [one.id for one in line(queue, state.directory, past, now) if one.id in stored]

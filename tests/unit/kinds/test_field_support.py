@@ -155,7 +155,7 @@ SAMPLES: dict[str, Json] = {
                 },
             },
             "fairSharing": {"weight": 2},
-            "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"},
+            "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing", "userOrder": "PastUsage"},
         }
     },
     "Cohort": {
@@ -166,6 +166,7 @@ SAMPLES: dict[str, Json] = {
                 "weight": 2,
                 "enabled": True,
                 "preemptionStrategies": ["LessThanOrEqualToFinalShare"],
+                "admissionOrder": "PastUsage",
             },
             "capacityShortage": "ByPriority",
         }

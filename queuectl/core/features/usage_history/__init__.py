@@ -1,4 +1,4 @@
-"""Past usage of LocalQueues, by which ClusterQueues may order them (U1 to U5)."""
+"""Past usage, by which ClusterQueues and Cohorts may order what they admit (U1 to U7)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature
 from queuectl.core.features.usage_history.decay import UsageHistory
 from queuectl.core.model.policy import AdmissionFairSharing
-from queuectl.core.model.workload import Attempt, LedgerSnapshot, WorkloadId
+from queuectl.core.model.workload import Attempt, Attribution, LedgerSnapshot, WorkloadId, usage_accounts
 
 
 class PastUsage(Feature):
@@ -29,15 +29,20 @@ class PastUsage(Feature):
             return
         self.history = UsageHistory(self._sharing)
         self.history.restore(snapshot.past_usage)
+        booked = {one.id: one.attribution for one in snapshot.workloads}
         for entry in entries.values():
             if entry.attempt is not None:
-                self.charged(entry, entry.attempt)
+                self._opened(entry, entry.attempt, booked.get(entry.id))
 
     def charged(self, entry: Entry, attempt: Attempt) -> None:
-        """Count an attempt for its LocalQueue, from its admission on (U1)."""
+        """Count an attempt from its admission on (U1)."""
+        self._opened(entry, attempt, Attribution.of(entry.workload) if entry.workload is not None else None)
+
+    def _opened(self, entry: Entry, attempt: Attempt, booked: Attribution | None) -> None:
         if self.history is not None:
+            accounts = usage_accounts(attempt.assignment.cluster_queue, booked)
             key, resources = (entry.id, attempt.number), attempt.assignment.resources()
-            self.history.opened(entry.local_queue, key, resources, attempt.admitted_at)
+            self.history.opened(accounts, key, resources, attempt.admitted_at)
 
     def resized(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
         if self.history is not None:

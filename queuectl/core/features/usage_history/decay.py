@@ -1,4 +1,4 @@
-"""Past usage of LocalQueues, decayed with a half-life H (rules U1 to U5).
+"""Past usage, decayed with a half-life H (rules U1 to U6).
 
 An amount x held from a to b counts x · (2^-((t-b)/H) - 2^-((t-a)/H)) at time t; b = t while it is held. That
 is x · (2^(b/H) - 2^(a/H)), divided by 2^(t/H): a difference of two terms, each of one moment. Such terms are
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Context
@@ -22,9 +22,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from queuectl.core.model.policy import HALF_LIVES, AdmissionFairSharing, LocalQueueName
+from queuectl.core.model.policy import HALF_LIVES, AdmissionFairSharing
 from queuectl.core.model.resources import CPU
-from queuectl.core.model.workload import UsageSum, WorkloadId
+from queuectl.core.model.workload import UsageAccount, UsageSum, WorkloadId
 
 AttemptKey = tuple[WorkloadId, int]
 """Workload and number of the attempt."""
@@ -56,7 +56,7 @@ def power_of_2(part: int, whole: int) -> int:
 
 @dataclass(slots=True)
 class _OpenAttempt:
-    local_queue: LocalQueueName
+    accounts: tuple[UsageAccount, ...]
     amount: int
     """Weighted, as all amounts in UsageHistory."""
     start: int
@@ -64,8 +64,8 @@ class _OpenAttempt:
 
 
 @dataclass(slots=True)
-class _QueueUsage:
-    """Usage of one LocalQueue."""
+class _AccountUsage:
+    """Usage of one account."""
 
     held: int = 0
     """Total of its open attempts."""
@@ -76,17 +76,17 @@ class _QueueUsage:
 
 
 class UsageHistory:
-    """Past usage of all LocalQueues. Given amounts are totals by resource in base units, over all flavors.
+    """Past usage of all accounts. Given amounts are totals by resource in base units, over all flavors.
 
     Events may come in any order. A query is for the time of the last event or later, and changes nothing. It
-    reads at most HALF_LIVES + 1 sums, and the recent attempts of the LocalQueue.
+    reads at most HALF_LIVES + 1 sums, and the recent attempts, of each account that it is about.
     """
 
     def __init__(self, sharing: AdmissionFairSharing) -> None:
         self._half_life = sharing.half_life * _SECOND
         self._interval = sharing.sampling_interval * _SECOND
         self._weights = dict(sharing.weights)
-        self._queues: defaultdict[LocalQueueName, _QueueUsage] = defaultdict(_QueueUsage)
+        self._used: defaultdict[UsageAccount, _AccountUsage] = defaultdict(_AccountUsage)
         self._open: dict[AttemptKey, _OpenAttempt] = {}
         self._newest = 0
         """Time of the last event."""
@@ -96,47 +96,54 @@ class UsageHistory:
     # --- events
 
     def opened(
-        self, local_queue: LocalQueueName, attempt: AttemptKey, amounts: Mapping[str, int], at: datetime
+        self,
+        accounts: Iterable[UsageAccount],
+        attempt: AttemptKey,
+        amounts: Mapping[str, int],
+        at: datetime,
     ) -> None:
-        """An attempt holds `amounts` from this time on."""
-        opened = _OpenAttempt(local_queue, self._weighted(amounts), _microseconds(at))
-        queue = self._advance(local_queue, opened.start)
-        queue.held += opened.amount
-        self._open[attempt] = queue.recent[attempt] = opened
-        self._add(queue, -opened.amount, opened.start)
+        """An attempt holds `amounts` from this time on, which counts for each of `accounts`."""
+        opened = _OpenAttempt(tuple(accounts), self._weighted(amounts), _microseconds(at))
+        self._open[attempt] = opened
+        for used in self._advance(opened.accounts, opened.start):
+            used.held += opened.amount
+            used.recent[attempt] = opened
+            self._add(used, -opened.amount, opened.start)
 
     def resized(self, attempt: AttemptKey, amounts: Mapping[str, int], at: datetime) -> None:
         """An open attempt holds `amounts` instead from this time on. Its start stays the same (U4)."""
         resized, moment = self._open[attempt], _microseconds(at)
-        queue = self._advance(resized.local_queue, moment)
         freed = resized.amount - self._weighted(amounts)
         resized.amount -= freed
-        queue.held -= freed
-        self._add(queue, freed, moment)
+        for used in self._advance(resized.accounts, moment):
+            used.held -= freed
+            self._add(used, freed, moment)
 
     def closed(self, attempt: AttemptKey, at: datetime) -> None:
         """An open attempt holds nothing any more."""
         self.resized(attempt, _NOTHING, at)
-        self._queues[self._open.pop(attempt).local_queue].recent.pop(attempt, None)
+        for account in self._open.pop(attempt).accounts:
+            self._used[account].recent.pop(attempt, None)
 
     # --- what was before
 
     def add_interval(
-        self, local_queue: LocalQueueName, amounts: Mapping[str, int], start: datetime, end: datetime
+        self, accounts: Iterable[UsageAccount], amounts: Mapping[str, int], start: datetime, end: datetime
     ) -> None:
         """A closed attempt held `amounts` from `start` to `end`."""
-        queue, amount = self._queues[local_queue], self._weighted(amounts)
-        self._add(queue, -amount, _microseconds(start))
-        self._add(queue, amount, _microseconds(end))
+        amount = self._weighted(amounts)
+        for account in accounts:
+            self._add(self._used[account], -amount, _microseconds(start))
+            self._add(self._used[account], amount, _microseconds(end))
 
-    def add_decayed(self, local_queue: LocalQueueName, usage: Mapping[str, int], at: datetime) -> None:
+    def add_decayed(self, account: UsageAccount, usage: Mapping[str, int], at: datetime) -> None:
         """Its decayed usage was this much larger at that time."""
-        self._add(self._queues[local_queue], self._weighted(usage), _microseconds(at))
+        self._add(self._used[account], self._weighted(usage), _microseconds(at))
 
     def restore(self, sums: Iterable[UsageSum]) -> None:
         """Add the sums of another history with the same half-life and weights."""
         for one in sums:
-            self._queues[one.local_queue].sums[one.period] += one.total
+            self._used[one.account].sums[one.period] += one.total
 
     def sums(self, now: datetime) -> tuple[UsageSum, ...]:
         """All that count at `now` or later. Of a history without open attempts."""
@@ -144,9 +151,9 @@ class UsageHistory:
             return ()
         oldest = self._oldest_period(now)
         return tuple(
-            UsageSum(local_queue, period, total)
-            for local_queue, queue in sorted(self._queues.items())
-            for period, total in sorted(queue.sums.items())
+            UsageSum(account, period, total)
+            for account, used in sorted(self._used.items())
+            for period, total in sorted(used.sums.items())
             if period >= oldest and total
         )
 
@@ -158,15 +165,15 @@ class UsageHistory:
     # --- query
 
     def usage(
-        self, local_queue: LocalQueueName, weight: int, now: datetime, adding: Mapping[str, int] = _NOTHING
+        self, account: UsageAccount, weight: int, now: datetime, adding: Mapping[str, int] = _NOTHING
     ) -> UsageValue:
         """Its usage over `weight` (thousandths), as if `adding` were admitted now as well."""
-        return self.growing(local_queue, weight, now)(adding)
+        return self.growing((account,), weight, now)(adding)
 
     def growing(
-        self, local_queue: LocalQueueName, weight: int, now: datetime
+        self, accounts: Iterable[UsageAccount], weight: int, now: datetime
     ) -> Callable[[Mapping[str, int]], UsageValue]:
-        """Return its usage over `weight` as a function of what else is admitted now."""
+        """Return their usage together over `weight` as a function of what else is admitted now."""
         if weight <= 0:
             return lambda adding: math.inf
         if not self._half_life:
@@ -179,10 +186,10 @@ class UsageHistory:
         latest = moment - self._interval
         latest_term = self._term(latest, oldest)
         total = 0
-        if (queue := self._queues.get(local_queue)) is not None:
-            total += queue.held * scale
-            total += sum(terms << at - oldest for at, terms in queue.sums.items() if at >= oldest)
-            for attempt in queue.recent.values():
+        for used in filter(None, map(self._used.get, accounts)):
+            total += used.held * scale
+            total += sum(terms << at - oldest for at, terms in used.sums.items() if at >= oldest)
+            for attempt in used.recent.values():
                 if attempt.start > latest:
                     total += attempt.amount * (self._term(attempt.start, oldest) - latest_term)
 
@@ -194,10 +201,10 @@ class UsageHistory:
 
     # --- terms
 
-    def _add(self, queue: _QueueUsage, amount: int, moment: int) -> None:
+    def _add(self, used: _AccountUsage, amount: int, moment: int) -> None:
         if self._half_life:
             period, part = divmod(moment, self._half_life)
-            queue.sums[period] += amount * power_of_2(part, self._half_life)
+            used.sums[period] += amount * power_of_2(part, self._half_life)
 
     def _term(self, moment: int, oldest: int) -> int:
         """2^(moment/H), with periods counted from `oldest`; 0 before that."""
@@ -218,27 +225,28 @@ class UsageHistory:
 
     # --- forgetting
 
-    def _advance(self, local_queue: LocalQueueName, moment: int) -> _QueueUsage:
-        """An event at `moment`: forget what no longer counts."""
+    def _advance(self, accounts: Iterable[UsageAccount], moment: int) -> Iterator[_AccountUsage]:
+        """Yield the usage of `accounts`, for an event at `moment`, without what no longer counts."""
         self._newest = max(self._newest, moment)
         if self._half_life and self._newest // self._half_life >= self._swept + HALF_LIVES:
             self._sweep()
-        queue = self._queues[local_queue]
-        while queue.recent:
-            oldest = next(iter(queue.recent))
-            if queue.recent[oldest].start > self._newest - self._interval:
-                break
-            del queue.recent[oldest]
-        return queue
+        for account in accounts:
+            used = self._used[account]
+            while used.recent:
+                oldest = next(iter(used.recent))
+                if used.recent[oldest].start > self._newest - self._interval:
+                    break
+                del used.recent[oldest]
+            yield used
 
     def _sweep(self) -> None:
-        """Drop sums that no longer count, and LocalQueues without any and without open attempts."""
+        """Drop sums that no longer count, and accounts without any and without open attempts."""
         self._swept = self._newest // self._half_life
-        for name, queue in list(self._queues.items()):
-            for period in [one for one in queue.sums if one < self._swept - HALF_LIVES]:
-                del queue.sums[period]
-            if not (queue.sums or queue.held or queue.recent):
-                del self._queues[name]
+        for account, used in list(self._used.items()):
+            for period in [one for one in used.sums if one < self._swept - HALF_LIVES]:
+                del used.sums[period]
+            if not (used.sums or used.held or used.recent):
+                del self._used[account]
 
 
 def _microseconds(at: datetime) -> int:

@@ -60,7 +60,7 @@ def spans(draw: st.DrawFn) -> Span:
 
 def record(history: UsageHistory, spans: list[Span]) -> UsageHistory:
     for number, span in enumerate(spans):
-        history.opened(A, key(number), {GPU: span.amount}, moment(span.start))
+        history.opened((A,), key(number), {GPU: span.amount}, moment(span.start))
         if span.end is not None:
             history.closed(key(number), moment(span.end))
     return history
@@ -103,11 +103,11 @@ def test_a_history_restored_from_sums_of_closed_attempts_has_the_same_usage(
     then = NOW + timedelta(microseconds=microseconds)
     for span in history:
         if span.end is not None and moment(span.end) >= ledger.horizon(NOW):
-            ledger.add_interval(A, {GPU: span.amount}, moment(span.start), moment(span.end))
+            ledger.add_interval((A,), {GPU: span.amount}, moment(span.start), moment(span.end))
     restarted.restore(ledger.sums(NOW))
     for number, span in enumerate(history):
         if span.end is None:
-            restarted.opened(A, key(number), {GPU: span.amount}, moment(span.start))
+            restarted.opened((A,), key(number), {GPU: span.amount}, moment(span.start))
     assert restarted.usage(A, 1000, then) == uninterrupted.usage(A, 1000, then)
 
 
@@ -126,7 +126,7 @@ def test_a_shrunk_attempt_counts_as_two_attempts_of_which_one_was_closed(
     part = data.draw(st.integers(0, whole.amount))
     cut = data.draw(st.integers(whole.start, whole.end if whole.end is not None else FAR))
     shrunk = UsageHistory(SHARING)
-    shrunk.opened(A, key(0), {GPU: whole.amount}, moment(whole.start))
+    shrunk.opened((A,), key(0), {GPU: whole.amount}, moment(whole.start))
     shrunk.resized(key(0), {GPU: whole.amount - part}, moment(cut))
     if whole.end is not None:
         shrunk.closed(key(0), moment(whole.end))
@@ -200,7 +200,7 @@ def test_usage_is_halved_in_a_half_life_and_dropped_after_the_last_that_counts()
 
 def test_the_usage_of_an_open_attempt_approaches_what_it_holds() -> None:
     history = UsageHistory(SHARING)
-    history.opened(A, key(1), {GPU: 1_024}, START)
+    history.opened((A,), key(1), {GPU: 1_024}, START)
     assert units(history.usage(A, 1000, at(HALF_LIFE))) == 512
     assert units(history.usage(A, 1000, at(2 * HALF_LIFE))) == 768
     assert units(history.usage(A, 1000, at(50 * HALF_LIFE))) == 1_024
@@ -211,8 +211,8 @@ def test_the_usage_of_an_open_attempt_approaches_what_it_holds() -> None:
 
 def test_a_new_attempt_counts_as_if_it_had_run_for_a_sampling_interval() -> None:
     old, recent = UsageHistory(SHARING), UsageHistory(SHARING)
-    old.opened(A, key(1), {GPU: 8}, at(0))
-    recent.opened(A, key(1), {GPU: 8}, at(300))
+    old.opened((A,), key(1), {GPU: 8}, at(0))
+    recent.opened((A,), key(1), {GPU: 8}, at(300))
     assert recent.usage(A, 1000, at(300)) == old.usage(A, 1000, at(300)) > 0
     assert recent.usage(A, 1000, at(599)) == UsageHistory(SHARING).usage(A, 1000, at(599), {GPU: 8})
     assert recent.usage(A, 1000, at(600)) == old.usage(A, 1000, at(300))
@@ -221,16 +221,16 @@ def test_a_new_attempt_counts_as_if_it_had_run_for_a_sampling_interval() -> None
 
 def test_usage_with_an_addition_equals_usage_after_its_admission() -> None:
     history = UsageHistory(SHARING)
-    history.opened(A, key(1), {GPU: 3}, at(0))
+    history.opened((A,), key(1), {GPU: 3}, at(0))
     expected = history.usage(A, 2000, at(1_000), {GPU: 8, "cpu": 500})
     assert history.usage(A, 2000, at(1_000)) < expected
-    history.opened(A, key(2), {GPU: 8, "cpu": 500}, at(1_000))
+    history.opened((A,), key(2), {GPU: 8, "cpu": 500}, at(1_000))
     assert history.usage(A, 2000, at(1_000)) == expected
 
 
 def test_an_attempt_closed_within_the_sampling_interval_counts_for_the_time_it_ran() -> None:
     history = UsageHistory(SHARING)
-    history.opened(A, key(1), {GPU: 8}, at(0))
+    history.opened((A,), key(1), {GPU: 8}, at(0))
     before = history.usage(A, 1000, at(10))
     history.closed(key(1), at(10))
     assert 0 < history.usage(A, 1000, at(10)) < before
@@ -270,9 +270,9 @@ def test_usage_at_weight_zero_is_larger_than_any_other(half_life: int) -> None:
 
 def test_without_a_half_life_the_past_does_not_count() -> None:
     history = UsageHistory(AdmissionFairSharing(half_life=0))
-    history.opened(A, key(1), {GPU: 8}, START)
+    history.opened((A,), key(1), {GPU: 8}, START)
     history.closed(key(1), at(5))
-    history.opened(A, key(2), {GPU: 8}, at(5))
+    history.opened((A,), key(2), {GPU: 8}, at(5))
     assert history.usage(A, 1000, at(6), {GPU: 100}) == history.usage(B, 1000, at(6)) == 0
     assert history.sums(at(6)) == ()
     assert history.horizon(at(6)) == at(6)
@@ -304,17 +304,17 @@ def test_local_queues_without_usage_that_counts_are_dropped() -> None:
     history = UsageHistory(AdmissionFairSharing(half_life=1, sampling_interval=1))
     for number in range(1_000):
         name = LocalQueueName("ns", str(number))
-        history.opened(name, key(number), {GPU: 1}, at(number))
+        history.opened((name,), key(number), {GPU: 1}, at(number))
         history.closed(key(number), at(number + 1))
-    assert len(history._queues) <= 2 * HALF_LIVES + 2
+    assert len(history._used) <= 2 * HALF_LIVES + 2
 
 
 def test_later_intervals_add_to_restored_sums() -> None:
     first, then = UsageHistory(SHARING), UsageHistory(SHARING)
-    first.add_interval(A, {GPU: 8}, at(0), at(60))
+    first.add_interval((A,), {GPU: 8}, at(0), at(60))
     [kept] = first.sums(at(60))
     assert isinstance(kept, UsageSum)
     then.restore([kept])
-    then.add_interval(A, {GPU: 8}, at(60), at(120))
-    first.add_interval(A, {GPU: 8}, at(60), at(120))
+    then.add_interval((A,), {GPU: 8}, at(60), at(120))
+    first.add_interval((A,), {GPU: 8}, at(60), at(120))
     assert then.sums(at(120)) == first.sums(at(120))
