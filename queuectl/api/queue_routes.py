@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from queuectl.api.view import AnswerSource, committed, detail, may_get, page
 from queuectl.core.model import policy
 from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import ConfigKey
 
 PAGE = (requests.AS_OF, requests.LIMIT, requests.NEXT)
 _ONE = (requests.AS_OF,)
@@ -212,7 +214,9 @@ class QueueRoutes:
         if queue is None:
             raise not_found()
         (document,) = await asyncio.to_thread(_cluster_queues, [queue], sight.state)
-        return detail(schemas.ClusterQueueDetail, document, committed(sight))
+        spec = sight.state.specs.get(ConfigKey("ClusterQueue", "", name))
+        found = {"spec": None if spec is None else json.loads(spec)}
+        return detail(schemas.ClusterQueueDetail, document, committed(sight) | found)
 
     async def local_queues(self, question: Question) -> schemas.Committed:
         after = await self._source.after(question)

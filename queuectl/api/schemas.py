@@ -365,7 +365,7 @@ class ClusterQueue(Document):
 
 
 class ClusterQueueDetail(ClusterQueue, Committed):
-    pass
+    spec: dict[str, Any] | None = Field(description="Of its object, with defaults. Null: there is none.")
 
 
 class LocalQueue(Document):

@@ -128,7 +128,7 @@ def unknown_fields(obj: Json) -> Iterator[str]:
 
 def _unknown(obj: Json, *, drop: bool) -> Iterator[str]:
     model = POLICY_KINDS[obj["kind"]].model
-    known = model.model_validate({**_policy_of(obj), "status": obj.get("status")})
+    known = model.model_validate(_printable({**_policy_of(obj), "status": obj.get("status")}))
     fields = known.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return _prune(obj, fields, drop, kept=("apiVersion", "kind", "metadata", "status"))
 

@@ -7,9 +7,9 @@ import { Problem, send } from "./rest.js";
 const MOST = 65_536;
 
 /** The answer of REST to YAML, on request.
- * @param {{name: string, where: string, label: string, button: string, example: string, children: (answer: any) => any}} props
- *   `name`: of what was typed; `where`: the path that it is sent to */
-export function Editor({ name, where, label, button, example, children }) {
+ * @param {{name: string, where: string, label: string, button: string, example: string, start?: string, children: (answer: any) => any}} props
+ *   `name`: of what was typed; `where`: the path that it is sent to; `start`: on the button that writes the example */
+export function Editor({ name, where, label, button, example, start = "Use an example", children }) {
   const kept = `queuectl.${name}`;
   const [text, setText] = useState(sessionStorage.getItem(kept) ?? "");
   const [seen, setSeen] = useState({ text: "", answer: /** @type {any} */ (null), problem: /** @type {Problem | null} */ (null), busy: false });
@@ -54,7 +54,7 @@ export function Editor({ name, where, label, button, example, children }) {
       <div class="actions">
         <button class="primary" type="submit" disabled=${!text.trim() || seen.busy}>${button}</button>
         <button type="button" onClick=${() => chosen.current?.click()}>Open a file</button>
-        ${text.trim() ? html`<button type="button" class="quiet" onClick=${() => write("")}>Clear</button>` : html`<button type="button" class="quiet" onClick=${() => write(example)}>Use an example</button>`}
+        ${text.trim() ? html`<button type="button" class="quiet" onClick=${() => write("")}>Clear</button>` : html`<button type="button" class="quiet" onClick=${() => write(example)}>${start}</button>`}
         <input ref=${chosen} type="file" hidden accept=".yaml,.yml,.json" onChange=${(event) => (open(event.target.files[0]), (event.target.value = ""))} />
         <span class="soft wide">Ctrl+Enter tries it. Nothing is written.</span>
       </div>

@@ -84,6 +84,23 @@ export const between = (from, to) => (date(to).getTime() - date(from).getTime())
  * @param {number} whole */
 export const percent = (part, whole) => `${whole > 0 ? Math.round((100 * part) / whole) : 0}%`;
 
+/** A value of JSON as YAML, as kubectl prints it.
+ * @param {any} value
+ * @param {string} [indent]
+ * @returns {string} */
+export function yaml(value, indent = "") {
+  if (value === null || typeof value !== "object" || !Object.keys(value).length) return `${scalar(value)}\n`;
+  const begin = (/** @type {any} */ one, /** @type {string} */ deeper) => (one !== null && typeof one === "object" && Object.keys(one).length ? `\n${deeper}` : " ");
+  if (Array.isArray(value)) return value.map((one) => `${indent}- ${yaml(one, `${indent}  `).trimStart()}`).join("");
+  return Object.entries(value).map(([name, one]) => {
+    const deeper = Array.isArray(one) ? indent : `${indent}  `;
+    return `${indent}${scalar(name)}:${begin(one, deeper)}${yaml(one, deeper).trimStart()}`;
+  }).join("");
+}
+
+/** @param {any} value a text that YAML reads as it is, else as JSON */
+const scalar = (value) => (/^[A-Za-z][\w./-]*$/.test(value) && !/^(true|false|null|yes|no|on|off|y|n)$/i.test(value) && typeof value === "string" ? value : JSON.stringify(value));
+
 /** `3 workloads`, `1 workload`.
  * @param {number} count
  * @param {string} noun */

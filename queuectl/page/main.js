@@ -44,7 +44,7 @@ function view({ parts, params }) {
     if (first === "preemptions") return ["Preemptions", html`<${Preemptions} params=${params} asOf=${asOf} />`];
     if (first === "lending") return ["Lending", html`<${Lending} params=${params} asOf=${asOf} />`];
     if (first === "quote") return ["Quote", html`<${Quote} />`];
-    if (first === "plan") return ["Plan", html`<${Plan} />`];
+    if (first === "plan") return ["Plan", html`<${Plan} params=${params} />`];
     if (first === "capacity") return ["Capacity", html`<${Capacity} asOf=${asOf} />`];
   }
   return ["Not found", html`<${Heading} title="There is no such page" /><p><a href=${to([])}>Overview</a></p>`];
@@ -78,7 +78,7 @@ function Page() {
 }
 /** @param {string[]} parts
  * @param {string} name */
-const current = (parts, name) => (parts[0] ?? "") === name || (name === "" && ["clusterqueues", "localqueues"].includes(parts[0]));
+const current = (parts, name) => (parts[0] ?? "") === name;
 
 /** @param {Event} event */
 function skip(event) {

@@ -1,9 +1,10 @@
 // One ClusterQueue: quota, use over time, loans, its pending queue, what runs.
 import { Actions, ofQueue } from "../actions.js";
-import { amount, duration, grouped, unit } from "../format.js";
+import { amount, duration, grouped, unit, yaml } from "../format.js";
 import { html, useEffect, useRef, useState } from "../lib.js";
 import { Asked, Badge, Bar, Empty, Facts, Heading, NodeName, Pager, Panel, QueueBadges, Table, usePages } from "../parts.js";
 import { ask as ofRest, path, useRest } from "../rest.js";
+import { to } from "../route.js";
 import { UseOverTime } from "./use.js";
 import { WorkloadTable } from "./workloads.js";
 
@@ -25,9 +26,9 @@ export function ClusterQueue({ name, asOf, params }) {
       ["Pending", grouped(queue.pending)], ["Admitted", grouped(queue.admitted)], ["Queueing strategy", queue.queueingStrategy],
       ["Dominant share", share.data && (share.data.share === null ? null : `${share.data.share / 10}%${share.data.dominantResource ? ` by ${share.data.dominantResource}` : ""}`)],
       ["Fair-sharing weight", share.data?.fairSharing ? share.data.weight / 1000 : null],
-      ["Most run time", queue.maxExecutionTime.ceiling === null ? null : duration(queue.maxExecutionTime.ceiling)],
     ]} />
     <${Quota} queue=${queue} share=${share.data} />
+    ${queue.spec && html`<${Policy} name=${name} spec=${queue.spec} />`}
     <${UseOverTime} name=${name} params=${params} asOf=${asOf} />
     <${Loans} share=${share.data} />
     <${Line} queue=${queue} asOf=${asOf} />
@@ -36,22 +37,55 @@ export function ClusterQueue({ name, asOf, params }) {
 
 function Quota({ queue, share }) {
   const accounts = new Map((share?.accounts ?? []).map((one) => [`${one.flavor} ${one.resource}`, one]));
+  const cells = (queue.spec?.resourceGroups ?? []).flatMap((group) => group.flavors.flatMap((flavor) => flavor.resources.map((one) => ({ ...one, flavor: flavor.name }))));
+  const limits = new Map(cells.map((one) => [`${one.flavor} ${one.name}`, one]));
   const most = (resource) => Math.max(...queue.flavors.filter((cell) => cell.resource === resource).map((cell) => Math.max(cell.nominal, cell.used)));
   return html`<${Panel} title="Quota">
     ${!queue.flavors.length && html`<${Empty}>This queue has no quota.<//>`}
-    <${Table} label="Quota" columns=${[["Flavor", ""], ["Resource", ""], ["Use", "grow"], ["Used", "number"], ["Nominal", "number"], ["Borrowed", "number"], ["Lent", "number"], ["Free", "number"], ["Fair", "number wide"]]}>
+    <${Table} cards label="Quota" columns=${[["Flavor", ""], ["Resource", ""], ["Use", "grow"], ["Used", "number"], ["Nominal", "number"], ["Borrowed", "number"], ["Lent", "number"], [html`<abbr title="The largest request of a new workload that starts now without preemption">Free</abbr>`, "number"], [html`<abbr title="What the queue would use if all used in proportion to their weights">Fair</abbr>`, "number wide"]]}>
       ${queue.flavors.map((cell) => {
         const account = accounts.get(`${cell.flavor} ${cell.resource}`);
+        const limit = limits.get(`${cell.flavor} ${cell.resource}`) ?? {};
+        const upTo = (value) => (value === undefined || value === null ? "" : html` <span class="soft">of ${value}</span>`);
         const show = (value) => (value ? amount(cell.resource, value) : html`<span class="faint">–</span>`);
         return html`<tr><th scope="row">${cell.flavor}</th><td>${unit(cell.resource)}</td>
           <td class="grow"><${Bar} ...${cell} scale=${most(cell.resource)} /></td>
-          <td class="number">${amount(cell.resource, cell.used)}</td>
-          <td class="number soft">${amount(cell.resource, cell.nominal)}${cell.effective !== cell.nominal ? html` <${Badge} tone="wait" title="What counts of it while nodes are missing">${amount(cell.resource, cell.effective)}<//>` : ""}</td>
-          <td class="number borrowing">${show(cell.borrowed)}</td><td class="number">${show(cell.lent)}</td>
-          <td class="number">${amount(cell.resource, cell.free)}</td><td class="number wide soft">${account?.fair === undefined || account?.fair === null ? "–" : amount(cell.resource, account.fair)}</td></tr>`;
+          <td class="number" data-label="Used">${amount(cell.resource, cell.used)}</td>
+          <td class="number soft" data-label="Nominal">${amount(cell.resource, cell.nominal)}${cell.effective !== cell.nominal ? html` <${Badge} tone="wait" title="What counts of it while nodes are missing">${amount(cell.resource, cell.effective)}<//>` : ""}</td>
+          <td class="number borrowing" data-label="Borrowed">${show(cell.borrowed)}${upTo(limit.borrowingLimit)}</td><td class="number" data-label="Lent">${show(cell.lent)}${upTo(limit.lendingLimit)}</td>
+          <td class="number" data-label="Free">${amount(cell.resource, cell.free)}</td><td class="number wide soft">${account?.fair === undefined || account?.fair === null ? "–" : amount(cell.resource, account.fair)}</td></tr>`;
       })}
     <//>
   <//>`;
+}
+
+/** What the object says, with the defaults of the fields that decide who waits and who is evicted. */
+function Policy({ name, spec }) {
+  const { preemption = {}, flavorFungibility = {}, maxExecutionTime = {}, waitForPodsReady = {} } = spec;
+  const borrow = preemption.borrowWithinCohort ?? {};
+  const seconds = (/** @type {Record<string, any>} */ of) => Object.entries(of).filter(([, value]) => typeof value === "number" && value > 0).map(([key, value]) => `${key.replace("TimeoutSeconds", "")} ${duration(value)}`).join(", ");
+  return html`<${Panel} title="Policy" aside=${html`<a href=${to(["plan"], { clusterqueue: name })}>Plan a change</a>`}><${Facts} rows=${[
+    ["Namespaces", selected(spec.namespaceSelector)],
+    ["Preempts in its own queue", preemption.withinClusterQueue ?? "Never"],
+    ["Reclaims in its cohort", preemption.reclaimWithinCohort ?? "Never"],
+    ["Preempts while it borrows", `${borrow.policy ?? "Never"}${borrow.maxPriorityThreshold === undefined ? "" : ` up to priority ${borrow.maxPriorityThreshold}`}`],
+    ["Runs before it is preempted", seconds(preemption.minRunTime ?? {})],
+    ["Flavor that needs borrowing", flavorFungibility.whenCanBorrow ?? "MayStopSearch"],
+    ["Flavor that needs preemption", flavorFungibility.whenCanPreempt ?? "TryNextFlavor"],
+    ["Head that can never run", spec.queueingStrategy === "StrictFIFO" ? (spec.headCanNeverRun ?? "Block") : ""],
+    ["Run time", seconds(maxExecutionTime)],
+    ["Pods must be ready", seconds(waitForPodsReady)],
+    ["Stopped because", spec.stopReason],
+  ]} />
+  <details class="alternative"><summary>As YAML</summary><pre class="scroll" tabindex="0">${yaml(spec)}</pre></details><//>`;
+}
+
+/** @param {any} selector of labels */
+function selected(selector) {
+  if (!selector) return "none";
+  const labels = Object.entries(selector.matchLabels ?? {}).map(([key, value]) => `${key}=${value}`);
+  const rules = (selector.matchExpressions ?? []).map((one) => `${one.key} ${one.operator} ${(one.values ?? []).join(" ")}`.trim());
+  return [...labels, ...rules].join(", ") || "all";
 }
 
 function Loans({ share }) {

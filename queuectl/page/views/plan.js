@@ -1,33 +1,29 @@
 // What another policy would decide at once.
 import { Editor } from "../editor.js";
-import { counted, grouped } from "../format.js";
+import { counted, grouped, yaml } from "../format.js";
 import { html, useState } from "../lib.js";
 import { Badge, Choice, Empty, Heading, Panel, QueueLink, Table, WorkloadName } from "../parts.js";
+import { path, useRest } from "../rest.js";
+import { change } from "../route.js";
 
 const TONES = { Admitted: "ok", Evicted: "bad", Stranded: "wait", Created: "ok", Changed: "wait", Deleted: "bad" };
 const WORDS = { OtherReason: "Other reason" };
 const MOST = 200;
 
-const EXAMPLE = `# An object replaces the one of its name: start from kubectl get clusterqueue team-a -o yaml
-apiVersion: queuectl.dev/v1beta1
-kind: ClusterQueue
-metadata:
-  name: team-a
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [nvidia.com/gpu]
-    flavors:
-    - name: a100
-      resources:
-      - name: nvidia.com/gpu
-        nominalQuota: 16
-`;
-
-export const Plan = () => html`<${Heading} title="Plan" />
+/** A change of a ClusterQueue starts from the object as it is: one of its name replaces it. */
+export function Plan({ params }) {
+  const queues = useRest("clusterqueues", { limit: 1000 }).data?.items ?? [];
+  const name = params.get("clusterqueue") ?? queues[0]?.name;
+  const { data } = useRest(name ? path("clusterqueues", name) : null);
+  const spec = data?.spec ?? { cohortName: "research", namespaceSelector: {}, resourceGroups: [{ coveredResources: ["nvidia.com/gpu"], flavors: [{ name: "a100", resources: [{ name: "nvidia.com/gpu", nominalQuota: 16 }] }] }] };
+  const example = yaml({ apiVersion: "queuectl.dev/v1beta1", kind: "ClusterQueue", metadata: { name: data?.name ?? "team-new" }, spec });
+  return html`<${Heading} title="Plan" />
   <p class="soft">Which objects another policy changes, and which workloads it would admit, evict and strand at once: a dry run on the state of now.</p>
-  <div class="two halves"><${Editor} name="plan" where="plan" label="Policy objects, as they would be" button="What would it decide?" example=${EXAMPLE}>
+  ${queues.length > 0 && html`<div class="fields"><label class="field">Start from ClusterQueue <select value=${name} onChange=${(event) => change({ clusterqueue: event.target.value }, { replace: true })}>
+    ${queues.map((one) => html`<option value=${one.name} selected=${one.name === name}>${one.name}</option>`)}</select></label></div>`}
+  <div class="two halves"><${Editor} name="plan" where="plan" label="Policy objects, as they would be" button="What would it decide?" example=${example} start=${data ? `Start from ${data.name}` : undefined}>
     ${(answer) => html`<${Answer} of=${answer} />`}<//></div>`;
+}
 
 function Answer({ of }) {
   const [only, setOnly] = useState("");

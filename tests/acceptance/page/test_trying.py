@@ -11,6 +11,7 @@ import pytest
 import yaml
 from playwright.sync_api import expect
 
+from queuectl.core.model.workload import ConfigKey
 from tests.acceptance.page.conftest import SIZES, Open
 from tests.acceptance.page.serving import Site, serving
 from tests.acceptance.page.test_views import violations
@@ -115,3 +116,38 @@ def test_a_tenant_is_quoted_without_the_names_of_others_and_may_not_plan(open_pa
         page.get_by_label("Policy objects").fill(policy(2))
         page.get_by_role("button", name="What would it decide?").click()
         expect(page.get_by_role("alert")).to_contain_text("needs the right to list all workloads")
+
+
+def test_a_plan_starts_from_the_object_as_it_is(open_page: Open) -> None:
+    readings = ledger()
+    spec = json.loads(queue_spec(8, cohort="all")) | {
+        "queueingStrategy": "StrictFIFO",
+        "preemption": {"withinClusterQueue": "LowerPriority", "minRunTime": {"InClusterQueue": 600}},
+        "namespaceSelector": {
+            "matchExpressions": [{"key": "team", "operator": "In", "values": ["no", "1.5"]}]
+        },
+        "stopReason": "moved: see 'wiki' #2\nsoon",
+    }
+    readings.commit(configs={ConfigKey("ClusterQueue", "", "team-a"): json.dumps(spec)})
+    with serving(readings) as site:
+        page = open_page(f"{site.url}#/clusterqueues/team-a")
+        policy_panel = page.locator(".panel").filter(has=page.get_by_role("heading", name="Policy"))
+        for text in ("LowerPriority", "InClusterQueue 10m00s", "team In no 1.5", "moved: see 'wiki' #2"):
+            expect(policy_panel).to_contain_text(text)
+        policy_panel.get_by_text("As YAML").click()
+        assert yaml.safe_load(policy_panel.locator("pre").inner_text()) == spec
+        assert violations(page) == []
+        page.get_by_role("link", name="Plan a change").click()
+        page.get_by_role("button", name="Start from team-a").click()
+        field = page.get_by_label("Policy objects, as they would be")
+        written = field.input_value()
+        assert yaml.safe_load(written)["spec"] == spec
+        page.get_by_role("button", name="What would it decide?").click()
+        expect(page.locator(".answer")).to_contain_text("No object changes")
+        assert "cohortName: all" in written
+        field.fill(written.replace('nominalQuota: "8"', 'nominalQuota: "9"'))
+        page.get_by_role("button", name="What would it decide?").click()
+        objects = page.get_by_role("region", name="Objects that change").locator("tbody tr")
+        expect(objects).to_contain_text("nominalQuota")
+        expect(objects.locator("code")).to_have_count(1)
+        assert violations(page) == []

@@ -34,6 +34,7 @@ async def test_a_cluster_queue_has_what_is_used_and_what_is_free(rest: Rest) -> 
     assert found.pop("controller")["seconds"] >= 0
     assert found == {
         "name": "team-a",
+        "spec": json.loads(queue_spec(8, cohort="all")),
         "cohort": "all",
         "active": True,
         "condition": {"reason": "Ready", "message": "Can admit new workloads"},

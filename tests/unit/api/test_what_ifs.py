@@ -229,6 +229,13 @@ async def test_a_bad_plan_is_refused_with_object_and_field(serve: Serve, body: A
     assert says in await rest.refused(rest.client.post("/api/v1/plan", json=body), 400)
 
 
+async def test_a_plan_takes_a_text_with_control_characters_as_the_ledger_does(serve: Serve) -> None:
+    rest = await serve(ledger())
+    spec = json.loads(queue_spec(13, cohort="all")) | {"stopReason": "moved\nsoon"}
+    found = await planned(rest, {"objects": [{**LARGER["objects"][0], "spec": spec}]})
+    assert found["warnings"] == []
+
+
 async def test_a_plan_names_fields_that_do_not_exist_and_what_may_be_meant(serve: Serve) -> None:
     rest = await serve(ledger())
     spec = json.loads(queue_spec(13, cohort="all"))
