@@ -25,6 +25,8 @@ LEFT_OUT: Final = ("ResourceFlavor", "LocalQueue")
 
 _COMMENT: Final = re.compile(r"\A(?:#.*\n)+")
 _OWN: Final = re.compile(r"metadata: .*|nominalQuota: [^,}\n]*")
+_QUOTA: Final = re.compile(r"  resourceGroups:\n(?:  .*\n)+?.*nominalQuota: (\w+)\}\]\n(?=\Z|\S)")
+"""A ResourceFlavor with a quota, as most examples have it: all quotas of a ClusterQueue or Cohort."""
 _COUNTED: Final = re.compile(r"<!-- counted pods -->\n.*?<!-- end -->", re.DOTALL)
 _EXAMPLE: Final = re.compile(r"<!-- example ([a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
 
@@ -94,14 +96,18 @@ def _shown(example: str, policy: str, earlier: set[str]) -> str:
     """The objects of `policy` that the page shows, without the comment at the beginning of the file.
 
     Left out are ResourceFlavors, LocalQueues, and ClusterQueues that differ from one of `earlier`, those that
-    the page has shown, in name and nominal quota only. What is shown is added to them.
+    the page has shown, in name and nominal quota only. What is shown is added to them. Of resource groups that
+    differ from earlier ones in the nominal quota only, this is shown.
     """
     shown: list[str] = []
     for text in _COMMENT.sub("", policy).split("---\n"):
         kind, shape = yaml.safe_load(text)["kind"], _OWN.sub("", text)
         if example in COMPLETE or (kind not in LEFT_OUT and (kind != "ClusterQueue" or shape not in earlier)):
-            shown.append(text)
-            earlier.add(shape)
+            quota = _QUOTA.search(text)
+            groups = quota and _OWN.sub("", quota[0])
+            short = quota and groups in earlier and example not in COMPLETE
+            shown.append(_QUOTA.sub(r"  resourceGroups: … # nominalQuota: \1", text) + "\n" if short else text)
+            earlier |= {shape, groups or shape}
     return "---\n".join(shown)
 
 
