@@ -96,8 +96,8 @@ def _shown(example: str, policy: str, earlier: set[str]) -> str:
     """The objects of `policy` that the page shows, without the comment at the beginning of the file.
 
     Left out are ResourceFlavors, LocalQueues, and ClusterQueues that differ from one of `earlier`, those that
-    the page has shown, in name and nominal quota only. What is shown is added to them. Of resource groups that
-    differ from earlier ones in the nominal quota only, this is shown.
+    the page has shown, in name and nominal quota only. What is shown is added to them. Of resource groups
+    that differ from earlier ones in the nominal quota only, this is shown.
     """
     shown: list[str] = []
     for text in _COMMENT.sub("", policy).split("---\n"):
@@ -105,8 +105,9 @@ def _shown(example: str, policy: str, earlier: set[str]) -> str:
         if example in COMPLETE or (kind not in LEFT_OUT and (kind != "ClusterQueue" or shape not in earlier)):
             quota = _QUOTA.search(text)
             groups = quota and _OWN.sub("", quota[0])
-            short = quota and groups in earlier and example not in COMPLETE
-            shown.append(_QUOTA.sub(r"  resourceGroups: … # nominalQuota: \1", text) + "\n" if short else text)
+            if groups in earlier and example not in COMPLETE:
+                text = _QUOTA.sub("  resourceGroups: … # nominalQuota: \\1\n", text)
+            shown.append(text)
             earlier |= {shape, groups or shape}
     return "---\n".join(shown)
 
