@@ -27,6 +27,7 @@ from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.connections import open_session, session_to
 from queuectl.kube.errors import NotFound
 from queuectl.kube.lease import KubeLease
+from queuectl.kube.pod_groups import LedgerGroups
 from queuectl.kube.reflectors import Reflectors, reflectors
 from queuectl.kube.session import Session, cluster_id
 from queuectl.kube.sources import sources
@@ -272,7 +273,7 @@ async def lead_once(
     Raises LostLeadership, and ConfigurationError if the cluster is led from another ledger.
     """
     scheduling = settings.configuration()
-    devices = scheduling.resources.device_classes
+    devices, groups = scheduling.resources.device_classes, LedgerGroups()
     watched = sources(
         kinds.registry,
         kueue.honoured(settings),
@@ -280,6 +281,7 @@ async def lead_once(
         nodes=parts.nodes,
         statuses=parts.statuses,
         heard=parts.heard,
+        ledger=groups,
     )
     core = Engine(frozenset(source.name for source in watched), scheduling)
     controller = Controller(
@@ -288,13 +290,8 @@ async def lead_once(
         engine=core,
         observer=metrics,
         holder=parts.holder,
-        options=LoopOptions(
-            budget=settings.controller.budget,
-            workers=settings.controller.effects,
-            status_seconds=settings.controller.status_seconds,
-            event_seconds=settings.controller.event_seconds,
-            step_down_seconds=STEP_DOWN_SECONDS if parts.elected else None,
-        ),
+        options=_options(settings, parts),
+        restored=groups.restore,
     )
     controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
     reflecting = reflectors(session, parts.receiver(controller.emit), watched, random=parts.random)
@@ -319,6 +316,16 @@ async def lead_once(
     startup.stands_by = False
     await lead(parts.lease, controller, reflecting.run, *parts.beside)
     return controller.stepped_down
+
+
+def _options(settings: Settings, parts: ControllerParts) -> LoopOptions:
+    return LoopOptions(
+        budget=settings.controller.budget,
+        workers=settings.controller.effects,
+        status_seconds=settings.controller.status_seconds,
+        event_seconds=settings.controller.event_seconds,
+        step_down_seconds=STEP_DOWN_SECONDS if parts.elected else None,
+    )
 
 
 async def _checked(url: str) -> None:

@@ -11,6 +11,7 @@ from queuectl.app.kinds import job_kinds
 from queuectl.app.kueue import honoured
 from queuectl.kube.census import admitted, labelled
 from queuectl.kube.connections import session_to
+from queuectl.kube.pod_groups import LedgerGroups
 from queuectl.kube.session import Session, cluster_id
 from queuectl.ledger.admin import rebuild as rebuilding
 from queuectl.ledger.admin import schema
@@ -58,9 +59,9 @@ async def compared(settings: Settings, session: Session, pause: float = _PAUSE) 
             if time:
                 await asyncio.sleep(pause)
             stored = await ledger.load()
-            objects = await labelled(
-                session, kinds, honoured(settings), kinds, {one.id for one in stored.workloads}
-            )
+            groups = LedgerGroups()
+            groups.restore(stored)
+            objects = await labelled(session, kinds, honoured(settings), kinds, groups)
             now = differences(stored, objects)
             found = [one for one in now if not time or one in found]
             if not found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,7 +18,7 @@ from queuectl.core.decisions import Plan, Release, Retire, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.inbox import Inbox
 from queuectl.core.model.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
-from queuectl.core.model.workload import EffectKey
+from queuectl.core.model.workload import EffectKey, LedgerSnapshot
 from queuectl.core.transitions import IllegalTransition
 from queuectl.ports.cluster import Cluster
 from queuectl.ports.ledger import Ledger, LedgerRefused, PlanFailed
@@ -68,12 +68,14 @@ class Controller:
         observer: LoopObserver,
         holder: str,
         options: LoopOptions = DEFAULT_OPTIONS,
+        restored: Callable[[LedgerSnapshot], None] | None = None,
     ) -> None:
-        """`holder` names this process in the ledger."""
+        """`holder` names this process in the ledger. `restored` gets what the ledger has at the beginning."""
         self._engine = engine
         self._observer = observer
         self._holder = holder
         self._options = options
+        self._restored = restored
         self._notices = Notices(options.event_seconds)
         self.stepped_down = False
         """`run` has returned because the ledger was unavailable for too long."""
@@ -136,6 +138,8 @@ class Controller:
     async def _lead(self) -> None:
         snapshot = await self._commits.lead(self._holder)
         self._engine.restore(snapshot)
+        if self._restored is not None:
+            self._restored(snapshot)
         log.info("leading with epoch %d from sequence %d", self._commits.epoch, snapshot.sequence)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lanes.run(), name="effects")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Final
 
 from queuectl.core.model.events import WorkloadObserved
@@ -11,7 +10,7 @@ from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound
-from queuectl.kube.pod_groups import PodGroups
+from queuectl.kube.pod_groups import LedgerGroups, PodGroups
 from queuectl.kube.session import Session, api_path
 
 GROUPS_AT_ONCE: Final = 16
@@ -39,14 +38,14 @@ async def labelled(
     kinds: KindRegistry,
     honoured: QueueLabels = OWN,
     owners: KindRegistry = NO_KINDS,
-    known: Container[str] = frozenset(),
+    ledger: LedgerGroups | None = None,
 ) -> list[WorkloadObserved]:
-    """All objects with a queue label, by consistent reads; `owners` as in kinds.workloads.observe. `known`:
-    ids of workloads in the ledger."""
+    """All objects with a queue label, by consistent reads; `owners` as in kinds.workloads.observe. `ledger`:
+    what it has of pod groups."""
     found = []
     for kind in kinds:
         path = api_path(kind.group, kind.version, kind.plural)
-        groups = PodGroups(kind, owners, known) if kind.composed_of else None
+        groups = PodGroups(kind, owners, ledger) if kind.composed_of else None
         try:
             async for page in session.pages(path, query=selection(kind, honoured)):
                 if groups is not None:

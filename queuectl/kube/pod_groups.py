@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Container
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 from queuectl.core.model.events import Event, WorkloadGone
-from queuectl.core.model.workload import WorkloadId
+from queuectl.core.model.workload import Attempt, LedgerSnapshot, WorkloadId
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, Json
-from queuectl.kinds.pod_group import Member, Unit, composed, member, units
+from queuectl.kinds.pod_group import POD_GROUP, Member, Unit, composed, member, units
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.reserved_keys import GROUP_LABEL
 from queuectl.kinds.workloads import observe
@@ -25,6 +25,27 @@ _Key = tuple[str, str]
 _FAILED: Final = ""
 """In place of the UIDs of pods that have failed."""
 _NO_EVENTS: Final[list[Event]] = []
+
+
+class LedgerGroups:
+    """The pod groups that the ledger has when a controller begins to lead.
+
+    Pods that are gone by then are told by nothing else: how many have succeeded, and which of the pods that
+    were created within a second gave its workload the id.
+    """
+
+    def __init__(self) -> None:
+        self.attempts: dict[str, Attempt | None] = {}
+        """By id of a workload; None: it waits."""
+        self._restored = asyncio.Event()
+
+    def restore(self, snapshot: LedgerSnapshot) -> None:
+        self.attempts = {one.id: one.attempt for one in snapshot.workloads if one.ref.kind == POD_GROUP.name}
+        self._restored.set()
+
+    async def restored(self) -> None:
+        """Return once `restore` was called."""
+        await self._restored.wait()
 
 
 class _Group:
@@ -43,12 +64,12 @@ class PodGroups:
     """All groups of a cluster. What changes is taken group by group: a list has many pods of one."""
 
     def __init__(
-        self, kind: JobKind, kinds: KindRegistry = NO_KINDS, known: Container[str] = frozenset()
+        self, kind: JobKind, kinds: KindRegistry = NO_KINDS, ledger: LedgerGroups | None = None
     ) -> None:
-        """`kinds`: those that a group may wait for by name; none: names of kinds are not checked. `known`:
-        ids of workloads in the ledger."""
+        """`kinds`: those that a group may wait for by name; none: names of kinds are not checked. `ledger`:
+        restored before the first `take`; None: there is none."""
         self._kind = kind
-        self._known = known
+        self._ledger = ledger if ledger is not None else LedgerGroups()
         self._kinds = kinds
         self._groups: dict[_Key, _Group] = {}
         self._group_of: dict[str, _Key] = {}
@@ -103,7 +124,8 @@ class PodGroups:
         return events
 
     def _events(self, key: _Key, group: _Group) -> list[Event]:
-        known = group.shown.keys() | {uid for uid in group.members if uid in self._known}
+        self._remember(group)
+        known = group.shown.keys() | {uid for uid in group.members if uid in self._ledger.attempts}
         found = units(group.members.values(), group.past, known)
         there: list[Event] = []
         shown: dict[WorkloadId, Unit] = {}
@@ -120,6 +142,26 @@ class PodGroups:
         if not group.members:
             del self._groups[key]
         return [*gone, *there]
+
+    def _remember(self, group: _Group) -> None:
+        """Count the pods that had succeeded and were gone before the first list.
+
+        The ledger holds no quota for them. A pod that is there, and ended after the last commit, counts as
+        one of these.
+        """
+        for one in group.members.values():
+            attempt, admission = self._ledger.attempts.get(one.workload), one.admission
+            if attempt is None or admission is None:
+                continue
+            del self._ledger.attempts[one.workload]
+            if attempt.number != admission.attempt.number:
+                continue
+            past = group.past.setdefault(one.workload, {})
+            ended = Counter(pod_set for pod_set, well in past.values() if well)
+            held = {pods.name: pods.count for pods in attempt.assignment.pod_sets}
+            for pods in admission.attempt.assignment.pod_sets:
+                gone = pods.count - held.get(pods.name, 0) - ended[pods.name]
+                past |= {f"{pods.name}/{number}": (pods.name, True) for number in range(gone)}
 
     def _outcome(self, unit: Unit, group: _Group) -> list[Event]:
         """The end of a workload whose pods were deleted together with the last one's end."""

@@ -189,6 +189,8 @@ class Reflector(Generic[E]):
 
     async def _tell_others(self) -> None:
         """Send what objects of this source change of others."""
+        if self.source.ready is not None:
+            await self.source.ready()
         while self.source.others is not None and (events := self.source.others(OTHERS_AT_ONCE)):
             self._tell(events)
             await asyncio.sleep(0)

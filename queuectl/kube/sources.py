@@ -25,7 +25,7 @@ from queuectl.kinds.policy_objects import VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.objects import child_row, read_child
-from queuectl.kube.pod_groups import PodGroups
+from queuectl.kube.pod_groups import LedgerGroups, PodGroups
 from queuectl.kube.session import Session, api_path
 from queuectl.kube.statuses import QueueStatuses
 
@@ -70,6 +70,8 @@ class Source(Generic[E]):
     others: Callable[[int], list[E]] | None = None
     """Takes the events of up to so many objects of other sources which what was seen or is gone changes;
     empty: none is left."""
+    ready: Callable[[], Awaitable[None]] | None = None
+    """Returns when `others` may be called; None: at once."""
     workloads: bool = False
     """Its keys are workloads, unless it has `present`."""
     present: Callable[[], frozenset[WorkloadId]] | None = None
@@ -91,11 +93,13 @@ def sources(
     nodes: bool = True,
     statuses: QueueStatuses | None = None,
     heard: set[str] | None = None,
+    ledger: LedgerGroups | None = None,
 ) -> tuple[Source[Event], ...]:
     """All sources of the core, policy first.
 
     `devices`: (DeviceClass, resource) pairs; if there are any, `nodes` are with their devices. `nodes`: with
     nodes and their pods. `statuses`: those of queues, where they are written. `heard`: of `KubeCluster`.
+    `ledger`: what it has of pod groups, for which their source waits; None: nothing.
     """
     spoken = set[str]() if heard is None else heard
     return (
@@ -105,7 +109,7 @@ def sources(
         *((_pods(),) if nodes else ()),
         *(device_sources(devices) if nodes and devices else ()),
         *(
-            _groups(kind, kinds) if kind.composed_of else _jobs(kind, kinds, honoured, spoken)
+            _groups(kind, kinds, ledger) if kind.composed_of else _jobs(kind, kinds, honoured, spoken)
             for kind in kinds
         ),
     )
@@ -189,8 +193,8 @@ def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels, heard: set[
     )
 
 
-def _groups(kind: JobKind, kinds: KindRegistry) -> Source[Event]:
-    groups = PodGroups(kind, kinds)
+def _groups(kind: JobKind, kinds: KindRegistry, ledger: LedgerGroups | None) -> Source[Event]:
+    groups = PodGroups(kind, kinds, ledger)
     return Source(
         name=kind.name,
         path=api_path(kind.group, kind.version, kind.plural),
@@ -199,6 +203,7 @@ def _groups(kind: JobKind, kinds: KindRegistry) -> Source[Event]:
         seen=groups.observe,
         gone=lambda uid, version: groups.forget(str(uid), version),
         others=groups.take,
+        ready=ledger.restored if ledger is not None else None,
         workloads=True,
         present=groups.present,
         optional=True,

@@ -14,11 +14,13 @@ import pytest_asyncio
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
 from queuectl.core.model.policy import SchedulingConfiguration
-from queuectl.core.model.workload import Phase
+from queuectl.core.model.start_conditions import NamedWorkload
+from queuectl.core.model.workload import Phase, WorkloadOutcome
 from queuectl.kinds.builtin import OPTIONAL
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import ApiError
+from queuectl.kube.pod_groups import LedgerGroups
 from queuectl.kube.reflectors import reflectors
 from queuectl.kube.session import JSON_PATCH, Session, api_path
 from queuectl.kube.sources import sources
@@ -94,7 +96,8 @@ async def leading(site: Site, store: MemoryStore, writes: int | None = None) -> 
     def clock() -> datetime:
         return first + timedelta(seconds=asyncio.get_running_loop().time() - began)
 
-    watched = sources(KINDS)
+    groups = LedgerGroups()
+    watched = sources(KINDS, ledger=groups)
     engine = Engine(frozenset(source.name for source in watched), SchedulingConfiguration())
     controller = Controller(
         ledger=MemoryLedger(clock, store),
@@ -102,6 +105,7 @@ async def leading(site: Site, store: MemoryStore, writes: int | None = None) -> 
         engine=engine,
         observer=Metrics(),
         holder=f"controller-{store.epoch}",
+        restored=groups.restore,
     )
     async with asyncio.TaskGroup() as tasks:
         running = [
@@ -270,6 +274,60 @@ async def test_a_controller_that_is_killed_forgets_no_success_that_the_ledger_ha
         await _until(probed)
         assert held() == EIGHT - 1
         assert len(_started(await _pods(site))) == EIGHT - 1
+
+
+async def test_a_group_whose_pods_succeeded_before_and_after_a_restart_has_succeeded(site: Site) -> None:
+    """Pods that have succeeded are deleted by their owner, in this case while no controller runs."""
+    store = MemoryStore()
+    await _create(site, range(EIGHT))
+
+    async def six() -> bool:
+        return (
+            sum(one.attempt.assignment.pods for one in store.workloads.values() if one.attempt) == EIGHT - 2
+        )
+
+    async def over() -> bool:
+        return not store.workloads
+
+    async with leading(site, store):
+        await _all_start(site)
+        await _bind(site)
+        for number in range(2):
+            await _phase(site, f"train-{number}", "Succeeded")
+        await _until(six)
+    await site.session.delete(f"{PODS}/train-0", {"gracePeriodSeconds": 0})
+    async with leading(site, store):
+        await _create(site, range(EIGHT, EIGHT + 1), group=None)
+
+        async def led() -> bool:
+            return f"train-{EIGHT}" in _started(await _pods(site))
+
+        await _until(led)
+        for number in range(2, EIGHT + 1):
+            await _phase(site, f"train-{number}", "Succeeded")
+        await _until(over)
+    ledger = MemoryLedger(lambda: datetime(2026, 11, 21, 11, tzinfo=UTC), store)
+    ((_, outcome),) = await ledger.outcomes([NamedWorkload(NAMESPACE, "PodGroup", "train")])
+    assert outcome is WorkloadOutcome.SUCCEEDED
+
+
+async def test_a_group_that_waits_keeps_its_workload_over_a_restart(site: Site) -> None:
+    """Its pods were created within a second, and the first that was seen is not the first by name."""
+    store = MemoryStore()
+    await _stop_queue(site, "Hold")
+
+    async def queued() -> bool:
+        return bool(store.workloads)
+
+    async with leading(site, store):
+        await _create(site, range(EIGHT - 1, EIGHT), size=2)
+        await _until(queued)
+        await _create(site, range(1), size=2)
+    (known,) = store.workloads
+    async with leading(site, store):
+        await _stop_queue(site, "None")
+        await _all_start(site, 2)
+    assert set(store.workloads) == {known}
 
 
 async def test_a_replacement_is_started_by_the_controller_without_another_admission(site: Site) -> None:

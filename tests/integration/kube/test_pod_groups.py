@@ -18,6 +18,7 @@ from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.census import admitted, labelled
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.objects import read_units
+from queuectl.kube.pod_groups import LedgerGroups
 from queuectl.kube.reflectors import reflectors
 from queuectl.kube.session import JSON_PATCH, MERGE_PATCH, api_path
 from queuectl.kube.sources import sources
@@ -329,8 +330,10 @@ async def test_a_comparison_finds_a_group_that_waits_by_the_id_that_the_ledger_h
         for one in await _members(site, "compared")
         if one["metadata"]["uid"] != start.workload.id
     )
-    for known, expected in ((set[str](), start.workload.id), ({other}, other)):
-        found = await labelled(site.session, KINDS, OWN, KINDS, known)
+    for known, expected in ((start.workload.id, start.workload.id), (other, other)):
+        ledger = LedgerGroups()
+        ledger.attempts = {known: None}
+        found = await labelled(site.session, KINDS, OWN, KINDS, ledger)
         assert [one.workload.id for one in found if one.workload.ref.name == "compared"] == [expected]
 
 
