@@ -14,6 +14,7 @@ import { Overview } from "./views/overview.js";
 import { Plan } from "./views/plan.js";
 import { Preemptions } from "./views/preemptions.js";
 import { Quote } from "./views/quote.js";
+import { Usage } from "./views/usage.js";
 import { Workload } from "./views/workload.js";
 import { Workloads } from "./views/workloads.js";
 
@@ -24,6 +25,7 @@ const NAVIGATION = [
   ["preemptions", "Preemptions"],
   ["lending", "Lending"],
   ["capacity", "Capacity"],
+  ["usage", "Usage"],
   ["quote", "Quote"],
   ["plan", "Plan"],
 ];
@@ -43,6 +45,7 @@ function view({ parts, params }) {
     if (first === "decisions") return ["Decisions", html`<${Decisions} params=${params} />`];
     if (first === "preemptions") return ["Preemptions", html`<${Preemptions} params=${params} asOf=${asOf} />`];
     if (first === "lending") return ["Lending", html`<${Lending} params=${params} asOf=${asOf} />`];
+    if (first === "usage") return ["Usage", html`<${Usage} params=${params} />`];
     if (first === "quote") return ["Quote", html`<${Quote} />`];
     if (first === "plan") return ["Plan", html`<${Plan} params=${params} />`];
     if (first === "capacity") return ["Capacity", html`<${Capacity} asOf=${asOf} />`];

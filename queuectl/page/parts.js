@@ -94,6 +94,23 @@ export const Table = ({ label, columns, children, cards, sort }) => html`<div cl
   </table>
 </div>`;
 
+/** A link to the rows of a table as CSV. A text that a spreadsheet would take for a formula begins with an apostrophe.
+ * @param {{name: string, head: string[], rows: any[][]}} props */
+export function Download({ name, head, rows }) {
+  const cell = (/** @type {any} */ value) => {
+    const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value ?? "");
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  const save = () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([[head, ...rows].map((row) => `${row.map(cell).join(",")}\n`).join("")], { type: "text/csv" }));
+    link.download = name;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  };
+  return html`<button type="button" class="quiet" disabled=${!rows.length} onClick=${save}>CSV</button>`;
+}
+
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 
 export const Loading = ({ rows = 4 }) => html`<div class="loading" role="status"><span class="hidden">Loading</span>

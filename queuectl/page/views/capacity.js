@@ -1,7 +1,7 @@
 // What the nodes of each flavor have, and what pending pods wait for.
 import { amount, amounts, counted, grouped, hours, isDevice } from "../format.js";
 import { html, useState } from "../lib.js";
-import { Asked, Badge, Choice, Empty, Heading, Panel, QueueLink, Stack, Table, Time, WorkloadName } from "../parts.js";
+import { Asked, Badge, Choice, Download, Empty, Heading, Panel, QueueLink, Stack, Table, Time, WorkloadName } from "../parts.js";
 import { useRest } from "../rest.js";
 
 const EVERY = 5000;
@@ -12,7 +12,7 @@ export function Capacity({ asOf }) {
   const demand = useRest("demand", { limit: 1000, asOf }, { every: asOf ? 0 : EVERY });
   return html`<${Heading} title="Capacity" />
     <${Asked} of=${capacity} rows=${6}>${(page) => (page.items.length
-      ? page.items.map((one) => html`<${Flavor} key=${one.flavor ?? ""} of=${one} />`)
+      ? html`<${Totals} items=${page.items} />${page.items.map((one) => html`<${Flavor} key=${one.flavor ?? ""} of=${one} />`)}`
       : html`<${Empty}>No nodes are known, or you may not read any ResourceFlavor.<//>`)}<//>
     <${Asked} of=${demand}>${(page) => html`<${Demand} items=${page.items} />`}<//>
     ${!asOf && html`<${Nodes} /><${Idle} />`}`;
@@ -88,6 +88,20 @@ function Resource({ of }) {
     ${isDevice(of.resource) && of.shapes.length > 0 && html`<p class="soft">Free in pieces: ${of.shapes.map((shape) => `${counted(shape.nodes, "node")} with ${size(shape.free)}`).join(", ")}</p>`}
     ${of.unmanagedBy.length > 0 && html`<p class="soft">Unmanaged: ${of.unmanagedBy.map((one) => `${one.namespace ?? "others"} ${size(one.amount)}`).join(", ")}</p>`}
   </div>`;
+}
+
+/** Of all flavors together. */
+function Totals({ items }) {
+  const cells = items.flatMap((one) => one.resources.map((cell) => ({ ...cell, flavor: one.flavor ?? "" })));
+  const names = [...new Set(cells.map((one) => one.resource))].sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)) || (a < b ? -1 : 1));
+  if (!names.length) return null;
+  /** @type {[string, (one: any) => number][]} */
+  const fields = [["On ready nodes", (one) => one.allocatable.Ready ?? 0], ["Promised as quota", (one) => one.nominal], ["Used", (one) => one.used], ["Unmanaged", (one) => one.unmanaged], ["Free", (one) => one.available]];
+  const head = ["flavor", "resource", ...fields.map(([title]) => title.toLowerCase())];
+  return html`<${Panel} title="All flavors" aside=${html`<${Download} name="capacity.csv" head=${head} rows=${cells.map((one) => [one.flavor, one.resource, ...fields.map(([, of]) => of(one))])} />`}>
+    <${Table} cards label="All flavors" columns=${[["Resource", ""], ...fields.map(([title]) => [title, "number"])]}>
+      ${names.map((name) => html`<tr><th scope="row">${name}</th>${fields.map(([title, of]) => html`<td class="number" data-label=${title}>${amount(name, cells.filter((one) => one.resource === name).reduce((sum, one) => sum + of(one), 0))}</td>`)}</tr>`)}
+    <//><//>`;
 }
 
 function Demand({ items }) {

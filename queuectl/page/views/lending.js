@@ -2,13 +2,13 @@
 import { amount, counted, grouped, hours, isDevice, unit } from "../format.js";
 import { byQueue, HIDDEN, lendingMatrix } from "../facts.js";
 import { html, useEffect, useMemo, useState } from "../lib.js";
-import { Asked, Choice, Empty, Failure, Heading, Loading, NodeName, Panel } from "../parts.js";
+import { Asked, Choice, Download, Empty, Failure, Heading, Loading, NodeName, Panel } from "../parts.js";
 import { ask, hoursAgo, path, Problem, useRest } from "../rest.js";
 import { change } from "../route.js";
 import { UseOfCohort } from "./use.js";
 
-const SINCE = [["now", "Now"], ["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"]];
-const HOURS = { "1h": 1, "24h": 24, "7d": 168 };
+const SINCE = [["now", "Now"], ["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"], ["30d", "30 days"]];
+const HOURS = { "1h": 1, "24h": 24, "7d": 168, "30d": 720 };
 const MOST = 24;
 
 export function Lending({ params, asOf }) {
@@ -73,7 +73,7 @@ function Matrix({ queues, range, params, asOf }) {
     ${shares.length > 0 && html`<${Cells} shares=${shares} cell=${cell} range=${range} done=${done} />`}
     ${done && shares.length === MOST && among.length > MOST && html`<p class="soft">The first ${MOST} of ${grouped(among.length)} ClusterQueues of this cohort.</p>`}
   <//>
-  ${range !== "now" && cell && html`<${UseOfCohort} name=${cohort} hours=${HOURS[range]} cell=${cell} asOf=${asOf} />`}`;
+  ${cell && html`<${UseOfCohort} name=${cohort} hours=${HOURS[range] ?? 24} cell=${cell} asOf=${asOf} />`}`;
 }
 
 function Cells({ shares, cell, range, done }) {
@@ -81,13 +81,19 @@ function Cells({ shares, cell, range, done }) {
   const { lenders, borrowers, amounts } = lendingMatrix(shares, cell, range === "now" ? "accounts" : "statement");
   if (!amounts.size) return done ? html`<${Empty}>No ${unit(resource)} was lent.<//>` : null;
   const most = Math.max(...amounts.values());
+  const lent = (lender, borrower) => amounts.get(`${lender} ${borrower}`) ?? 0;
+  const sum = (values) => values.reduce((all, one) => all + one, 0);
   const text = (value) => (range === "now" ? amount(resource, value) : hours(resource, value));
   const name = (node) => html`<${NodeName} node=${node === HIDDEN ? null : node} />`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Lending matrix"><table class="matrix">
+  const plain = (value) => (range === "now" ? value : hours(resource, value).replaceAll(",", ""));
+  const rows = lenders.flatMap((lender) => borrowers.filter((borrower) => lent(lender, borrower) > 0).map((borrower) => [lender, borrower, ...cell.split(" "), plain(lent(lender, borrower))]));
+  return html`<${Download} name="lending.csv" head=${["lender", "borrower", "flavor", "resource", range === "now" ? "amount" : "hours"]} rows=${rows} />
+  <div class="scroll" tabindex="0" role="region" aria-label="Lending matrix"><table class="matrix">
     <caption class="hidden">Rows lend to columns</caption>
-    <thead><tr><th scope="col"><span class="soft">lends ↓ to →</span></th>${borrowers.map((one) => html`<th scope="col">${name(one)}</th>`)}</tr></thead>
+    <thead><tr><th scope="col"><span class="soft">lends ↓ to →</span></th>${borrowers.map((one) => html`<th scope="col">${name(one)}</th>`)}<th scope="col">Total</th></tr></thead>
     <tbody>${lenders.map((lender) => html`<tr><th scope="row">${name(lender)}</th>${borrowers.map((borrower) => {
-      const value = amounts.get(`${lender} ${borrower}`) ?? 0;
+      const value = lent(lender, borrower);
       return html`<td class="number">${value > 0 ? html`<span class="heat"><i style=${{ opacity: 0.15 + (0.6 * value) / most }}></i><b>${text(value)}</b></span>` : html`<span class="faint">–</span>`}</td>`;
-    })}</tr>`)}</tbody></table></div>`;
+    })}<td class="number total"><b>${text(sum(borrowers.map((one) => lent(lender, one))))}</b></td></tr>`)}
+    <tr class="total"><th scope="row">Total</th>${borrowers.map((one) => html`<td class="number">${text(sum(lenders.map((lender) => lent(lender, one))))}</td>`)}<td class="number">${text(sum([...amounts.values()]))}</td></tr></tbody></table></div>`;
 }

@@ -56,6 +56,7 @@ def serving(
             identify=identify,
             changes=changes,
             device_use=readings.device_use,
+            budgets=readings.budgets,
         )
         runner = web.AppRunner(app, shutdown_timeout=0.5)  # pages follow decisions for 25 s
         await runner.setup()

@@ -21,7 +21,7 @@ from queuectl.core.model.policy import Node, Taint
 from queuectl.core.model.reasons import Code, Limit, PreemptionCause, Reason
 from queuectl.core.model.workload import ConfigKey, Phase, StoredWorkload
 from queuectl.ports.idle import DeviceCheck
-from queuectl.ports.reader import Held
+from queuectl.ports.reader import BookedOn, CapacitySum, Held, UsageSumOf
 from tests.unit.api.canned import (
     EPOCH_START,
     GPU,
@@ -33,6 +33,8 @@ from tests.unit.api.canned import (
     workload,
 )
 from tests.unit.api.canned_use import judged
+from tests.unit.api.test_budgets import with_budgets
+from tests.unit.api.test_usage import HOUR
 
 TEAMS: Final = ("team-a", "team-b", "team-c")
 PREEMPTED: Final = Reason(
@@ -132,4 +134,14 @@ def busy_on_nodes() -> CannedReadings:
     readings.node(
         NodeFacts(name="gpu-2", node=Node("gpu-2", allocatable=there, taints=taints, cordoned=True))
     )
+    with_budgets(readings)
+    readings.booked = [
+        UsageSumOf(BookedOn(team, "main", team, user, None, {}), team, "a100", GPU, hours * HOUR)
+        for team, user, hours in (
+            ("team-a", "alice", 30),
+            ("team-b", "=cmd()", 10),
+            ("team-a", "bob, ben", 2),
+        )
+    ]
+    readings.had = [CapacitySum("a100", GPU, *(hours * HOUR for hours in (100, 16, 42, 50, 8, 0)))]
     return readings

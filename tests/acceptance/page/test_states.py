@@ -21,6 +21,7 @@ EMPTY: Final = {
     "decisions": "Nothing was decided yet",
     "preemptions": "No workload that you may read was preempted",
     "lending": "nothing is lent",
+    "usage": "Nothing was held in this time",
     "capacity": "No pending pods wait for quota or room",
 }
 TIMING: Final = """() => ({

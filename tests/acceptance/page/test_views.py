@@ -10,13 +10,15 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from queuectl.core.model.workload import Phase
+from queuectl.core.model.capacity import FlavorCapacity
+from queuectl.core.model.workload import ConfigKey, Phase
 from queuectl.ports.changes import Access
 from tests.acceptance.page.conftest import SIZES, Open
 from tests.acceptance.page.serving import Site, serving
 from tests.acceptance.page.stories import busy, of
-from tests.unit.api.canned import decision
+from tests.unit.api.canned import GPU, decision
 from tests.unit.api.reviews import CannedReviews
+from tests.unit.api.test_capacity import GPUS
 
 VIEWS: Final = {
     "": "team-a",
@@ -29,6 +31,7 @@ VIEWS: Final = {
     "preemptions": "InCohortReclamation",
     "lending": "ClusterQueue/team-b",
     "capacity": "Idle GPUs",
+    "usage": "Budgets",
     "quote": "The answer appears here",
     "plan": "The answer appears here",
 }
@@ -87,6 +90,68 @@ def test_capacity_shows_each_node_with_what_is_free_and_who_is_on_it(site: Site,
     expect(rows).to_have_count(2)
     expect(rows.nth(1)).to_contain_text("team=x:NoSchedule")
     assert violations(page) == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_usage_shows_gpu_hours_of_users_and_what_is_left_of_budgets(
+    site: Site, open_page: Open, size: str
+) -> None:
+    page = open_page(f"{site.url}#/usage", size=size)
+    rows = page.get_by_role("region", name="Usage").locator("tbody tr")
+    expect(rows).to_have_count(4)
+    assert [" ".join(row.split()) for row in rows.all_inner_texts()] == [
+        "alice 30.0 71%",
+        "=cmd() 10.0 24%",
+        "bob, ben 2.0 5%",
+        "Total 42.0 100%",
+    ]
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    assert download.value.path().read_text() == (
+        f'user,resource,hours\nalice,{GPU},30.0\n\'=cmd(),{GPU},10.0\n"bob, ben",{GPU},2.0\n'
+    )
+    budgets = page.get_by_role("region", name="Budgets").locator("tbody tr")
+    expect(budgets.filter(has_text="alice")).to_contain_text("75.0")
+    page.get_by_label("By").select_option("namespace")
+    expect(rows.first).to_contain_text("team-a")
+    expect(rows.first).to_contain_text("32.0")
+    with page.expect_response(lambda answer: "since=" in answer.url):
+        page.get_by_role("radiogroup", name="Time").get_by_text("7 days").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+    assert violations(page) == []
+
+
+def test_lending_and_capacity_have_totals_and_exports(open_page: Open) -> None:
+    readings = busy()
+    readings.commit(configs={ConfigKey("ResourceFlavor", "", "h100"): "{}"})
+    for flavor in ("a100", "h100"):
+        readings.capacity(FlavorCapacity(flavor=flavor, nodes=(("Ready", 1),), resources=(GPUS,)))
+    with serving(readings) as site:
+        page = open_page(f"{site.url}#/lending")
+        total = page.get_by_role("region", name="Lending matrix").get_by_role("row").last
+        expect(total).to_contain_text("Total")
+        expect(total.get_by_role("cell").last).to_have_text("4")
+        assert exported(page) == [
+            "lender,borrower,flavor,resource,amount",
+            f"ClusterQueue/team-b,ClusterQueue/team-a,a100,{GPU},1",
+            f"ClusterQueue/team-c,ClusterQueue/team-a,a100,{GPU},3",
+        ]
+        expect(page.get_by_role("heading", name="Use over time")).to_be_visible()
+        page.goto(f"{site.url}#/capacity")
+        row = page.get_by_role("region", name="All flavors").get_by_role("row").nth(1)
+        expect(row).to_contain_text(GPU)
+        ready = dict(GPUS.allocatable)["Ready"]
+        assert row.get_by_role("cell").all_inner_texts()[0] == str(2 * ready)
+        head, first, *_ = exported(page)
+        assert head == "flavor,resource,on ready nodes,promised as quota,used,unmanaged,free"
+        assert first.startswith(f"a100,{GPU},{ready},")
+        assert violations(page) == []
+
+
+def exported(page: Page) -> list[str]:
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    return download.value.path().read_text().splitlines()
 
 
 @pytest.mark.parametrize("address", ["workloads", "decisions"])
@@ -285,7 +350,7 @@ def test_a_tenant_that_may_not_read_the_cohort_sees_what_its_own_queue_borrows(o
         expect(matrix).to_contain_text("objects not shown to you")
         expect(matrix).not_to_contain_text("team-c")
         with page.expect_response(lambda answer: "steps=24" in answer.url and answer.status == 404):
-            page.get_by_role("radiogroup", name="Time").get_by_text("24 hours").click()
+            page.get_by_role("radiogroup", name="Time").get_by_text("7 days").click()
         expect(page.locator(".chart")).to_have_count(0)
         expect(page.locator("main .failure")).to_have_count(0)
 

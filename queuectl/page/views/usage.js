@@ -1,0 +1,61 @@
+// Who held what over a time, and what is left of budgets.
+import { grouped, hours, isDevice, percent, timestamp, unit } from "../format.js";
+import { html, useMemo } from "../lib.js";
+import { Asked, Badge, Choice, Download, Empty, Heading, Panel, Table } from "../parts.js";
+import { hoursAgo, useRest } from "../rest.js";
+import { change } from "../route.js";
+
+const BY = [["user", "User"], ["namespace", "Namespace"], ["clusterqueue", "ClusterQueue"], ["localqueue", "LocalQueue"], ["class", "Priority class"], ["flavor", "Flavor"]];
+const SINCE = [["", "This month"], ["24h", "24 hours"], ["7d", "7 days"], ["30d", "30 days"]];
+const HOURS = { "24h": 24, "7d": 168, "30d": 720 };
+const MOST = 200;
+const OTHERS = "not shown to you";
+
+export function Usage({ params }) {
+  const by = BY.some(([name]) => name === params.get("by")) ? params.get("by") : "user";
+  const range = params.get("range") in HOURS ? params.get("range") : "";
+  const since = useMemo(() => (range ? hoursAgo(HOURS[range]) : null), [range]);
+  const asked = useRest("usage", { by, since });
+  return html`<${Heading} title="Usage" />
+    <${Asked} of=${asked} rows=${8}>${(found) => html`<${Held} found=${found} by=${by} range=${range} params=${params} />`}<//>
+    <${Budgets} />`;
+}
+
+function Held({ found, by, range, params }) {
+  const resources = [...new Set(found.items.map((one) => one.resource))].sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)));
+  const resource = resources.includes(params.get("resource")) ? params.get("resource") : resources[0];
+  const rows = found.items.filter((one) => one.resource === resource);
+  const whole = rows.reduce((sum, one) => sum + one.amount, 0);
+  const most = Math.max(...rows.map((one) => one.amount));
+  const label = BY.find(([name]) => name === by)?.[1];
+  const name = (one) => (one.others ? OTHERS : (one.keys[by] ?? "–"));
+  const pick = (title, values, value, field) => html`<label class="field">${title} <select value=${value} onChange=${(event) => change({ [field]: event.target.value }, { replace: true })}>
+    ${values.map(([each, text]) => html`<option value=${each} selected=${each === value}>${text}</option>`)}</select></label>`;
+  return html`<${Panel} title="Held" note=${`resource-hours from ${timestamp(found.since)} to ${timestamp(found.until)}`}
+      aside=${html`<${Choice} label="Time" values=${SINCE} value=${range} onChange=${(each) => change({ range: each || null }, { replace: true })} />`}>
+    <div class="fields">${pick("By", BY, by, "by")}${resources.length > 1 && pick("Resource", resources.map((each) => [each, each]), resource, "resource")}
+      <${Download} name=${`usage-by-${by}.csv`} head=${[by, "resource", "hours"]} rows=${found.items.map((one) => [name(one), one.resource, hours(one.resource, one.amount).replaceAll(",", "")])} /></div>
+    ${rows.length ? html`<${Table} cards label="Usage" columns=${[[label, ""], [html`<span class="hidden">Of the most</span>`, "grow"], [`${unit(resource)}-hours`, "number"], ["Share", "number"]]}>
+      ${rows.slice(0, MOST).map((one) => html`<tr><th scope="row">${name(one)}</th><td class="grow"><span class="meter"><i style=${{ width: `${(100 * one.amount) / most}%` }}></i></span></td>
+        <td class="number">${hours(resource, one.amount)}</td><td class="number soft">${percent(one.amount, whole)}</td></tr>`)}
+      <tr class="total"><th scope="row">Total</th><td class="grow"></td><td class="number">${hours(resource, whole)}</td><td class="number soft">100%</td></tr>
+    <//>` : html`<${Empty}>Nothing was held in this time.<//>`}
+    ${rows.length > MOST && html`<p class="soft">and ${grouped(rows.length - MOST)} more in the CSV</p>`}
+  <//>
+  ${found.totals.length > 0 && html`<${Panel} title="What the nodes had" note="resource-hours"><${Table} cards label="What the nodes had" columns=${[["Flavor", ""], ["Resource", ""], ["Used", "number"], ["Free", "number"], ["Unmanaged", "number"], ["Not usable", "number"]]}>
+    ${found.totals.map((one) => html`<tr><th scope="row">${one.flavor}</th><td>${unit(one.resource)}</td>${[["Used", "used"], ["Free", "free"], ["Unmanaged", "unmanaged"], ["Not usable", "unusable"]].map(([text, field]) => html`<td class="number" data-label=${text}>${hours(one.resource, one[field])}</td>`)}</tr>`)}
+  <//><//>`}`;
+}
+
+/** Nothing where there are no Budgets that the caller may read. */
+function Budgets() {
+  const { data } = useRest("budgets", {}, { every: 60_000 });
+  if (!data?.items.length) return null;
+  return html`<${Panel} title="Budgets" note="hours of the present period"><${Table} cards label="Budgets" columns=${[["Budget", ""], ["Subject", ""], ["Of", ""], ["Mode", ""], ["Hours", "number"], ["Used", "number"], ["Reserved", "number"], ["Left", "number"], ["Ends", ""]]}>
+    ${data.items.slice(0, MOST).map((one) => html`<tr><th scope="row">${one.budget}</th><td>${one.subject || "all"}</td><td class="fold">${one.target}</td><td><${Badge}>${one.mode}<//></td>
+      ${[["Hours", one.hours], ["Used", one.used], ["Reserved", one.reserved]].map(([text, value]) => html`<td class="number" data-label=${text}>${hours(one.resource, value)}</td>`)}
+      <td class=${`number ${one.left < 0 ? "refusal" : ""}`} data-label="Left">${one.left < 0 ? "−" : ""}${hours(one.resource, Math.abs(one.left))} <span class="soft">${unit(one.resource)}</span></td>
+      <td class="soft" data-label="Ends">${timestamp(one.ends)}</td></tr>`)}
+  <//>
+  ${data.items.length > MOST && html`<p class="soft">and ${grouped(data.items.length - MOST)} more in <code>queuectl budget</code></p>`}<//>`;
+}
