@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -69,7 +70,7 @@ class Duration(click.ParamType[timedelta]):
 
 
 class BeginTime(click.ParamType[datetime]):
-    """A time with its zone; the value is in UTC."""
+    """A time with its zone, or how long from now by the clock of this machine; the value is in UTC."""
 
     name = "time"
 
@@ -78,10 +79,23 @@ class BeginTime(click.ParamType[datetime]):
 
         if isinstance(value, datetime):
             return value
+        slurm = _NOW_PLUS.fullmatch(str(value))
+        text = f"{slurm[1]}{(slurm[2] or 's')[0]}" if slurm else str(value)
+        if (length := parse_ago(text)) is not None:
+            return datetime.now(UTC) + length  # noqa: TID251 (submit need not reach a server with a clock)
         try:
             return timestamp(str(value), "--begin")
         except BadField:
-            self.fail(f"{value!r} is not a time such as 2026-12-01T06:00:00Z", param, ctx)
+            self.fail(
+                f"{value!r} is neither a time (2026-12-01T06:00:00Z) nor how long from now (90s, 15m, 2h, 7d "
+                "or, as Slurm writes it, now+2hours)",
+                param,
+                ctx,
+            )
+
+
+_NOW_PLUS: Final = re.compile(r"now\+(\d+)(seconds?|minutes?|hours?|days?)?")
+"""Of sbatch: seconds without a unit."""
 
 
 class Since(click.ParamType[Any]):

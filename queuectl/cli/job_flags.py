@@ -152,7 +152,10 @@ _FLAGS: Final = (
         "it has failed, or ended. More than one: once each has.",
     ),
     click.option(
-        "--begin", type=BeginTime(), metavar="TIME", help="Start not before it, such as 2026-12-01T06:00:00Z."
+        "--begin",
+        type=BeginTime(),
+        metavar="TIME",
+        help="Start not before it: 2026-12-01T06:00:00Z, or from now on 90s, 15m, 2h, 7d or now+2hours.",
     ),
 )
 

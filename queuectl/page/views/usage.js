@@ -32,9 +32,8 @@ function Held({ found, by, range, params }) {
   const pick = (title, values, value, field) => html`<label class="field">${title} <select value=${value} onChange=${(event) => change({ [field]: event.target.value }, { replace: true })}>
     ${values.map(([each, text]) => html`<option value=${each} selected=${each === value}>${text}</option>`)}</select></label>`;
   return html`<${Panel} title="Held" note=${`resource-hours from ${timestamp(found.since)} to ${timestamp(found.until)}`}
-      aside=${html`<${Choice} label="Time" values=${SINCE} value=${range} onChange=${(each) => change({ range: each || null }, { replace: true })} />`}>
-    <div class="fields">${pick("By", BY, by, "by")}${resources.length > 1 && pick("Resource", resources.map((each) => [each, each]), resource, "resource")}
-      <${Download} name=${`usage-by-${by}.csv`} head=${[by, "resource", "hours"]} rows=${found.items.map((one) => [name(one), one.resource, hours(one.resource, one.amount).replaceAll(",", "")])} /></div>
+      aside=${html`<${Download} name=${`usage-by-${by}.csv`} head=${[by, "resource", "hours"]} rows=${found.items.map((one) => [name(one), one.resource, hours(one.resource, one.amount).replaceAll(",", "")])} /><${Choice} label="Time" values=${SINCE} value=${range} onChange=${(each) => change({ range: each || null }, { replace: true })} />`}>
+    <div class="fields">${pick("By", BY, by, "by")}${resources.length > 1 && pick("Resource", resources.map((each) => [each, each]), resource, "resource")}</div>
     ${rows.length ? html`<${Table} cards label="Usage" columns=${[[label, ""], [html`<span class="hidden">Of the most</span>`, "grow"], [`${unit(resource)}-hours`, "number"], ["Share", "number"]]}>
       ${rows.slice(0, MOST).map((one) => html`<tr><th scope="row">${name(one)}</th><td class="grow"><span class="meter"><i style=${{ width: `${(100 * one.amount) / most}%` }}></i></span></td>
         <td class="number">${hours(resource, one.amount)}</td><td class="number soft">${percent(one.amount, whole)}</td></tr>`)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,21 @@ def test_conditions_become_annotations_of_each_job(submit: Run, cluster: Cluster
         }
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("2h", 7200), ("90s", 90), ("7d", 604800), ("now+60", 60), ("now+2hours", 7200), ("now+1day", 86400)],
+)
+def test_a_start_may_be_how_long_from_now(submit: Run, cluster: Cluster, text: str, seconds: int) -> None:
+    before = datetime.now(UTC).replace(microsecond=0)  # noqa: TID251
+    result = submit("--image", "x", "--begin", text)
+    after = datetime.now(UTC)  # noqa: TID251
+    assert result.exit_code == 0, result.stderr
+    ((_, made),) = cluster.writes
+    begin = datetime.fromisoformat(made["metadata"]["annotations"]["queuectl.dev/begin"])
+    length = timedelta(seconds=seconds)
+    assert before + length <= begin <= after + length
+
+
 def test_a_manifest_gets_conditions_beside_its_own_annotations(
     submit: Run, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -231,7 +247,11 @@ def test_a_script_without_an_interpreter_of_its_own_name_runs_with_env(
         ("--image x --after prepare", "--after: 'prepare' is not [OUTCOME:]KIND/NAME"),
         ("--image x --after ok:pot/prepare", "--after: 'ok:pot/prepare': the kind is none of Job"),
         ("--image x --after done:job/prepare", "the outcome is none of ok, any, failed"),
-        ("--image x --begin tomorrow", "'tomorrow' is not a time such as 2026-12-01T06:00:00Z"),
+        ("--image x --begin tomorrow", "'tomorrow' is neither a time (2026-12-01T06:00:00Z) nor how long"),
+        ("--image x --begin 2h30m", "'2h30m' is neither a time"),
+        ("--image x --begin now+2moons", "'now+2moons' is neither a time"),
+        ("--image x --begin now-2hours", "(90s, 15m, 2h, 7d or, as Slurm writes it, now+2hours)"),
+        ("--image x --begin 2030-01-01T00:00:00", "'2030-01-01T00:00:00' is neither a time"),
         ("--image x --array 2 --follow", "there are 2 workloads: --follow is for one"),
     ],
 )
