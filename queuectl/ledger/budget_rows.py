@@ -24,9 +24,9 @@ OF_OPEN_ATTEMPT = exists().where(
 )
 
 
-async def budget_sums(connection: AsyncConnection, cluster: str) -> tuple[BudgetSum, ...]:
-    """Return what attempts that are over have used, by budget, subject and period."""
-    query = _sums(cluster).where(~OF_OPEN_ATTEMPT).having(func.sum(t.budget_entry.c.used) != 0)
+async def budget_sums(connection: AsyncConnection, cluster: str, at: datetime) -> tuple[BudgetSum, ...]:
+    """Return what attempts that are over have used of periods that end after `at`, by budget and subject."""
+    query = _sums(cluster, at).where(~OF_OPEN_ATTEMPT).having(func.sum(t.budget_entry.c.used) != 0)
     return tuple(map(_sum, await connection.execute(query)))
 
 
@@ -41,25 +41,20 @@ async def budgets_at(
     cluster: str,
     last: int,
     workloads: Iterable[StoredWorkload],
-    ends_after: datetime | None = None,
+    at: datetime,
 ) -> BudgetBalances:
-    """Return the same two as of decision `last`, after which `workloads` were open.
-
-    `ends_after`: only sums of periods that end after it.
-    """
+    """Return the same two as of decision `last`, after which `workloads` were open."""
     row = t.budget_entry.c
     held = {one.id: one.attempt.number for one in workloads if one.attempt is not None}
     those = func.any(cast(list(held), _TEXTS))
     found = await connection.execute(_entries(cluster).where(row.sequence <= last, row.workload == those))
     entries = [one for one in map(budget_entry, found) if one.attempt == held[WorkloadId(one.workload)]]
-    query = _sums(cluster).where(row.sequence <= last)
-    if ends_after is not None:
-        query = query.where(row.ends_at > ends_after)
+    query = _sums(cluster, at).where(row.sequence <= last)
     sums: dict[tuple[str, str, str, Period], int] = {}
     for total in map(_sum, await connection.execute(query)):
         sums[total[:-1]] = total.used
     for one in entries:
-        if ends_after is None or one.period.ends > ends_after:
+        if one.used and one.period.ends > at:
             sums[one.budget, one.subject, one.resource, one.period] -= one.used
     closed = tuple(BudgetSum(*of, used) for of, used in sums.items() if used)
     return BudgetBalances(closed, tuple(entries))
@@ -70,12 +65,13 @@ def _entries(cluster: str) -> Select[Any]:
     return select(t.budget_entry).where(row.cluster_id == cluster).order_by(row.sequence, row.number)
 
 
-def _sums(cluster: str) -> Select[Any]:
-    """What was used, by budget, subject, resource and period."""
+def _sums(cluster: str, at: datetime) -> Select[Any]:
+    """What was used of periods that end after `at`, by budget, subject, resource and period."""
     row = t.budget_entry.c
     key = (row.budget, row.subject, row.resource, row.begins_at, row.ends_at)
     total = func.sum(row.used).label("total")
-    return select(*key, total).where(row.cluster_id == cluster).group_by(*key).order_by(*key)
+    used = select(*key, total).where(row.cluster_id == cluster, row.ends_at > at, row.used != 0)
+    return used.group_by(*key).order_by(*key)
 
 
 def _sum(row: Row[Any]) -> BudgetSum:

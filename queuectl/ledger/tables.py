@@ -328,6 +328,7 @@ budget_entry = _table(
     Column("until", _Time),  # null: as long as it runs
     Column("reserved", Numeric, nullable=False),  # change, in base units times microseconds
     Column("used", Numeric, nullable=False),
+    Column("namespace", Text),  # of the workload; null: an older version wrote it, and it is not known
 )
 
 idle_check = _table(

@@ -18,7 +18,7 @@ class BudgetUse(NamedTuple):
     resource: str
     period: Period
     namespace: str | None
-    """None: it is not known any more, or these are hours that run and are no row yet."""
+    """None: it is not known, or these are hours that run and are no row yet."""
     reserved: int
     used: int
 

@@ -191,7 +191,7 @@ class MemoryLedger:
     def _budget_sums(self) -> tuple[BudgetSum, ...]:
         sums: defaultdict[tuple[str, str, str, Period], int] = defaultdict(int)
         for *_, one in self.store.budget:
-            if not self._is_open(one):
+            if not self._is_open(one) and self.store.now is not None and one.period.ends > self.store.now:
                 sums[one.budget, one.subject, one.resource, one.period] += one.used
         return tuple(BudgetSum(*key, used) for key, used in sorted(sums.items()) if used)
 

@@ -564,7 +564,7 @@ class LedgerSnapshot:
     past_usage: tuple[UsageSum, ...] = ()
     """Past usage by closed attempts (U5); empty without `admissionFairSharing` in the configuration."""
     budget_sums: tuple[BudgetSum, ...] = ()
-    """What attempts that are over have used of budgets."""
+    """What attempts that are over have used of budgets, in periods that end after `now`."""
     budget_entries: tuple[BudgetEntry, ...] = ()
     """The rows of open attempts in budgets, in the order of the decisions that wrote them."""
     nodes: tuple[NodeFacts, ...] = ()

@@ -52,8 +52,8 @@ async def drop_history(pool: AsyncEngine, keep_months: int) -> list[str]:
     """Drop months of history that ended over `keep_months` months ago; returns the partitions' names.
 
     Usage is rolled up before, and a month with an hour that is not stays. With the months go revisions of
-    policy and podsets that nothing refers to any more. Open workloads, attempts and holds, and the policy in
-    force, are not history and stay, however old.
+    policy and podsets that nothing refers to any more, and rows of budgets whose periods ended before. Open
+    workloads, attempts and holds, and the policy in force, are not history and stay, however old.
     """
     if keep_months < 1:
         raise ValueError(f"history is kept for at least 1 month, not {keep_months}")
@@ -76,6 +76,8 @@ async def drop_history(pool: AsyncEngine, keep_months: int) -> list[str]:
             await connection.execute(_ENDED_REVISIONS)
         async with pool.begin() as connection:
             await connection.execute(_UNUSED_SHAPES, {"before": _begins(oldest)})
+        async with pool.begin() as connection:
+            await connection.execute(_ENDED_BUDGETS, {"before": _begins(oldest)})
     return dropped
 
 
@@ -107,6 +109,17 @@ _UNUSED_SHAPES: Final = text(
 )
 """Podsets with which nothing was queued in the months that are kept. It waits for no lock, and the writer for
 those of this statement: a row that the writer needs again is stored again."""
+
+_ENDED_BUDGETS: Final = text(
+    f"DELETE FROM {SCHEMA}.budget_entry one WHERE NOT EXISTS ("
+    f"SELECT FROM {SCHEMA}.budget_entry other WHERE other.cluster_id = one.cluster_id "
+    "AND other.workload = one.workload AND other.attempt = one.attempt "
+    "AND (other.ends_at > CAST(:before AS timestamptz) OR other.at >= CAST(:before AS timestamptz))) "
+    f"AND NOT EXISTS (SELECT FROM {SCHEMA}.attempt WHERE attempt.cluster_id = one.cluster_id "
+    "AND attempt.workload = one.workload AND attempt.number = one.attempt AND attempt.open)"
+)
+"""Rows of attempts that ended before the months that are kept, in periods that ended before: all rows of an
+attempt or none, as `verify` compares them. No balance of a later time has them."""
 
 
 async def used_defaults(connection: AsyncConnection) -> list[str]:

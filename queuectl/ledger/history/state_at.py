@@ -73,7 +73,7 @@ class LedgerPast:
             configs = await self._configs(connection, last)
             settings = configuration_of(configs, self._configure)
             workloads = await self._workloads(connection, last, now, settings.preemptions_count_for)
-            sums, entries = await budgets_at(connection, self._cluster, last, workloads)
+            sums, entries = await budgets_at(connection, self._cluster, last, workloads, now or when)
             return LedgerSnapshot(
                 sequence=last,
                 now=now,

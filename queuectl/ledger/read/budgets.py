@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.features.budgets.balances import Balances
@@ -36,29 +36,26 @@ class LedgerBudgetReadings:
 
     @ledger_call
     async def budget_use(self, at: datetime, periods: Mapping[str, Period]) -> list[BudgetUse]:
-        key = (_ROW.budget, _ROW.subject, _ROW.resource, _ROW.begins_at, _ROW.ends_at, _DECISION.namespace)
-        query = (
-            select(*key, func.sum(_ROW.reserved), func.sum(_ROW.used))
-            .select_from(_WITH_DECISIONS)
-            .where(
-                _ROW.cluster_id == self._cluster,
-                or_(and_(_ROW.begins_at <= at, _ROW.ends_at > at), OF_OPEN_ATTEMPT),
-            )
-            .group_by(*key)
-            .order_by(*key)
-        )
+        key = (_ROW.budget, _ROW.subject, _ROW.resource, _ROW.begins_at, _ROW.ends_at, _ROW.namespace)
+        of_all = _ROW.cluster_id == self._cluster
+        present = and_(_ROW.begins_at <= at, _ROW.ends_at > at)
+        running = select(*key, func.sum(_ROW.reserved), func.sum(_ROW.used)).where(of_all, OF_OPEN_ATTEMPT)
+        # What is over has reserved nothing: rows without use are not read.
+        over = select(*key, literal(0), func.sum(_ROW.used)).where(of_all, present, ~OF_OPEN_ATTEMPT)
+        queries = [one.group_by(*key).order_by(*key) for one in (over.where(_ROW.used != 0), running)]
         async with reading(self._pool) as connection:
             found = [
                 BudgetUse(
                     budget, subject, resource, Period(begins, ends), namespace, int(reserved), int(used)
                 )
+                for query in queries
                 for budget, subject, resource, begins, ends, namespace, reserved, used in (
                     await connection.execute(query)
                 )
             ]
-            running = Balances()
-            running.restore((), await open_budget_entries(connection, self._cluster))
-        for charges in running.charges.values():
+            balances = Balances()
+            balances.restore((), await open_budget_entries(connection, self._cluster))
+        for charges in balances.charges.values():
             for place, charge in charges.items():
                 if charge.until is None and (period := periods.get(place.limit)) is not None:
                     used = charge.used(period, at)
@@ -94,4 +91,4 @@ class LedgerBudgetReadings:
         self, sequence: int, at: datetime, workloads: Iterable[StoredWorkload]
     ) -> BudgetBalances:
         async with reading(self._pool) as connection:
-            return await budgets_at(connection, self._cluster, sequence, workloads, ends_after=at)
+            return await budgets_at(connection, self._cluster, sequence, workloads, at)

@@ -289,11 +289,12 @@ class Fold:
             segment.attempts.append(AttemptChange(workload, number, AttemptState.CLOSED, line.sequence))
 
 
-def _budget_rows(sequence: int, decision: Decision) -> Iterable[tuple[int, int, BudgetEntry]]:
+def _budget_rows(sequence: int, decision: Decision) -> Iterable[tuple[int, int, str, BudgetEntry]]:
     if isinstance(decision, Admit | Shrink | Release | Retire):
         for number, one in enumerate(decision.budget):
             _bounded(f"attempt {one.attempt} of {decision.ref}", f"Budget {one.budget}, rate", one.rate, 1)
-            yield sequence, number, replace(one, budget=clean(one.budget), subject=clean(one.subject))
+            stored = replace(one, budget=clean(one.budget), subject=clean(one.subject))
+            yield sequence, number, clean(decision.ref.namespace), stored
 
 
 def decision_reason(line: NewDecision) -> Json | None:
@@ -469,8 +470,8 @@ class Segment:
     attempts: list[AttemptChange] = field(default_factory=list)
     resized: list[ResizedAttempt] = field(default_factory=list)
     effects: list[tuple[int, EffectKey]] = field(default_factory=list)
-    budget: list[tuple[int, int, BudgetEntry]] = field(default_factory=list)
-    """With the sequence of its decision, and its number among the rows of that."""
+    budget: list[tuple[int, int, str, BudgetEntry]] = field(default_factory=list)
+    """With the sequence of its decision, its number among the rows of that, and the namespace."""
 
     def change(self, workload: WorkloadId, sequence: int) -> WorkloadChange:
         found = self.changes.setdefault(workload, WorkloadChange(workload, sequence))

@@ -117,7 +117,7 @@ class PostgresLedger:
                 configs=tuple(await configs_in_force(connection, self._cluster)),
                 effects=tuple(await effects_due(connection, self._cluster)),
                 past_usage=await self._past_usage(connection, sequence, now),
-                budget_sums=await budget_sums(connection, self._cluster),
+                budget_sums=() if now is None else await budget_sums(connection, self._cluster, now),
                 budget_entries=await open_budget_entries(connection, self._cluster),
             )
 

@@ -232,7 +232,7 @@ BUDGET_ROWS: Final = TableRows(
         "workload",
         "attempt",
     ),
-    *("at", "rate", "until", "reserved", "used"),
+    *("at", "rate", "until", "reserved", "used", "namespace"),
 )
 BUDGET_ENTRIES: Final = BUDGET_ROWS.insert(cluster_id=CLUSTER)
 

@@ -251,8 +251,8 @@ def _hold_row(line: HoldLine) -> tuple[Any, ...]:
     )
 
 
-def _budget_row(found: tuple[int, int, BudgetEntry]) -> tuple[Any, ...]:
-    sequence, number, one = found
+def _budget_row(found: tuple[int, int, str, BudgetEntry]) -> tuple[Any, ...]:
+    sequence, number, namespace, one = found
     return (
         *(
             sequence,
@@ -265,7 +265,7 @@ def _budget_row(found: tuple[int, int, BudgetEntry]) -> tuple[Any, ...]:
             one.workload,
             one.attempt,
         ),
-        *(one.at, one.rate, one.until, Decimal(one.reserved), Decimal(one.used)),
+        *(one.at, one.rate, one.until, Decimal(one.reserved), Decimal(one.used), namespace),
     )
 
 

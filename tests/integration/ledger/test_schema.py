@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.decisions import Decision
+from queuectl.core.model.budgets import BudgetEntry, EntryKind, Period
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION
 from queuectl.core.model.workload import PodSet
 from queuectl.ledger.admin import schema
@@ -234,6 +235,70 @@ async def test_old_months_are_dropped_and_open_rows_stay(migrated: str) -> None:
         assert await verify(migrated) == []
         with pytest.raises(ValueError, match="at least 1 month"):
             await drop_history(pool, keep_months=0)
+    finally:
+        await pool.dispose()
+
+
+async def test_rows_of_ended_attempts_are_dropped_with_the_months_in_which_their_periods_ended(
+    migrated: str,
+) -> None:
+    """By name: `month` ran in a month that is dropped, `year` in a period that lasts, `runs` still runs."""
+    (past,) = await months_of_history(migrated, 2)
+    pool = create_pool(migrated)
+    try:
+        ledger = PostgresLedger(pool, "c")
+        epoch, now = await ledger.take_epoch("test"), await ledger.now()
+        ended = Period(past, month_before(now, 1))
+        periods = {"month": ended, "year": Period(past, now + timedelta(days=300)), "runs": ended}
+
+        def row(kind: EntryKind, name: str, at: datetime, reserved: int, used: int) -> BudgetEntry:
+            return BudgetEntry(
+                kind=kind,
+                budget="x",
+                subject="",
+                resource=GPU,
+                period=periods[name],
+                workload=f"uid-{name}",
+                attempt=1,
+                at=at,
+                rate=1,
+                until=past + timedelta(hours=4),
+                reserved=reserved,
+                used=used,
+            )
+
+        hour = 3_600_000_000
+        starts = [enqueue(name, arrival=number) for number, name in enumerate(periods)]
+        admits = [
+            replace(admit(name, now=past), budget=(row(EntryKind.RESERVE, name, past, 4 * hour, 0),))
+            for name in periods
+        ]
+        at = past + timedelta(hours=3)
+        ends = [
+            replace(retire(name, 1), budget=(row(EntryKind.SETTLE, name, at, -4 * hour, 3 * hour),))
+            for name in ("month", "year")
+        ]
+        batches: list[tuple[tuple[Decision, ...], datetime]] = [
+            ((configure("team-a", 100), *starts, *admits), past),
+            (tuple(ends), at),
+            ((enqueue("new"),), now),
+        ]
+        for number, (decisions, time) in enumerate(batches):
+            await ledger.commit(plan(*decisions, now=time), [], epoch=epoch, batch=str(number))
+        before = await ledger.load()
+        assert [(one.period, one.used) for one in before.budget_sums] == [(periods["year"], 3 * hour)]
+
+        async def stored() -> dict[str, int]:
+            counted = text("SELECT workload, count(*) FROM queuectl.budget_entry GROUP BY workload")
+            async with pool.connect() as connection:
+                return dict(tuple(row) for row in await connection.execute(counted))
+
+        assert await stored() == {"uid-month": 2, "uid-year": 2, "uid-runs": 1}
+        await drop_history(pool, 1)
+        assert await stored() == {"uid-year": 2, "uid-runs": 1}
+        after = await ledger.load()
+        assert (after.budget_sums, after.budget_entries) == (before.budget_sums, before.budget_entries)
+        assert not [one for one in await verify(migrated, "c") if one.code.startswith("Budget")]
     finally:
         await pool.dispose()
 

@@ -106,7 +106,7 @@ def with_budgets(data: bytes, *more: Law) -> Driver:
 
 
 def rows(driver: Driver) -> list[BudgetEntry]:
-    return [entry for _, _, entry in driver.ledger.store.budget]
+    return [entry for *_, entry in driver.ledger.store.budget]
 
 
 def total(driver: Driver, name: str, subject: str, period: Period, now: datetime) -> int:
@@ -141,7 +141,9 @@ def memory_is_the_sum_of_the_rows(context: PlanContext) -> None:
     snapshot, restored = driver.loaded(), Balances()
     restored.restore(snapshot.budget_sums, snapshot.budget_entries)
     balances = driver.engine.features.budgets.balances
-    assert balances.sums() == restored.sums()
+    now = context.plan.now  # of periods that have ended, only what open attempts have reserved is restored
+    present = {key: both for key, both in balances.sums().items() if key.period.ends > now}
+    assert present == {key: both for key, both in restored.sums().items() if key.period.ends > now}
     assert balances.charges == restored.charges
     sums: Counter[tuple[str, str, Period]] = Counter()
     for one in rows(driver):
