@@ -226,7 +226,8 @@ def _whole(key: ConfigKey, spec: dict[str, Any]) -> dict[str, Any]:
 
 def _validated(key: ConfigKey, content: Mapping[str, Any]) -> schema.ObjectPart:
     try:
-        return _kind(key).model.model_validate(_printable(content))
+        # Strict, as the schema in the API server: there "7" is no number, and "no" neither true nor false.
+        return _kind(key).model.model_validate_json(json.dumps(_printable(content)), strict=True)
     except ValidationError as error:
         first = problems_of(error)[0]
         raise BadPolicy(f"{dotted(first.path)}: {first.text}") from None

@@ -388,6 +388,28 @@ def test_a_label_that_is_neither_true_nor_false_makes_the_object_invalid(value: 
     assert event.detail.endswith("must be 'true' or 'false'")
 
 
+@pytest.mark.parametrize("value", ["7", True, 7.5, 10**30, None, [7]], ids=repr)
+def test_a_number_is_a_number_as_in_the_schema_of_the_api_server(value: object) -> None:
+    for obj, path in (
+        (_object("WorkloadPriorityClass", value=value), "value"),
+        (
+            _object("ClusterQueue", spec={"maxExecutionTime": {"default": value}}),
+            "spec.maxExecutionTime.default",
+        ),
+    ):
+        event = policy_event(obj)
+        if value is None and path != "value":
+            continue  # unset
+        assert isinstance(event, PolicyInvalid)
+        assert event.detail.startswith(f"{path}: ")
+
+
+def test_a_text_is_neither_true_nor_false() -> None:
+    event = policy_event(_object("Cohort", spec={"fairSharing": {"enabled": "no"}}))
+    assert isinstance(event, PolicyInvalid)
+    assert event.detail == "spec.fairSharing.enabled: 'no': must be true or false"
+
+
 def test_the_restricted_class_of_the_docs_is_read_and_is_the_one_that_its_role_lets_use() -> None:
     text = (Path(__file__).parents[3] / "docs" / "examples" / "restricted.yaml").read_text()
     of_class, role, binding = yaml.safe_load_all(text)
