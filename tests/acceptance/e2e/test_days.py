@@ -158,6 +158,33 @@ async def test_a_researchers_day(world: World, tmp_path: Path) -> None:
     assert [one["outcome"] for one in found["end"]["attempts"]] == ["Preempted", "Cancelled"]
 
 
+async def test_work_that_follows_other_work(world: World, tmp_path: Path) -> None:
+    """Each of --after's outcomes, and --begin, of Jobs that are submitted before what they wait for."""
+    flags = "-q main --image i --gpus 1 --time 1h"
+    for name, after in (
+        ("train", "job/prepare"),
+        ("repair", "failed:job/broken"),
+        ("report", "any:job/broken"),
+        ("never", "job/broken"),
+    ):
+        await typed(world, f"submit {flags} --name {name} --after {after} -- ./{name}")
+    await typed(world, f"submit {flags} --name later --begin 1h -- ./later")
+    await typed(world, f"submit {flags} --name soon --begin now+5seconds -- ./soon")
+    for name in ("train", "repair", "report", "never"):
+        await says(world, f"explain job/{name}", "WaitingForDependency")
+    await says(world, "explain job/later", "WaitingForBeginTime")
+    await submitted(world, tmp_path, of_file("prepare", 1), of_file("broken", 1, code=3))
+    for name in ("train", "repair", "report", "soon"):
+        assert await ended(world, name, code=0) == "Succeeded"
+    await says(world, "explain job/never", "DependencyNeverSatisfied at Job/broken")
+    ends = await listed(world, "get workloads --mine --phase Finished")
+    for name, before in (("train", "prepare"), ("repair", "broken"), ("report", "broken")):
+        assert ends[name]["end"]["startedAt"] >= ends[before]["end"]["endedAt"]
+    assert sorted(await listed(world, "get workloads --mine")) == ["later", "never"]
+    await typed(world, "cancel --mine --yes")
+    await eventually("they are cancelled", lambda: _none_left(world))
+
+
 async def _deleted(world: World, name: str) -> Json | None:
     return (await listed(world, "get workloads --mine --phase Deleted")).get(name)
 
