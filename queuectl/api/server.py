@@ -39,6 +39,7 @@ from queuectl.api.idle_routes import IdleRoutes
 from queuectl.api.limits import RequestLimits
 from queuectl.api.node_routes import NodeRoutes
 from queuectl.api.page import add_page
+from queuectl.api.past_usage_routes import PastUsageRoutes
 from queuectl.api.preemption_routes import PreemptionRoutes
 from queuectl.api.queue_routes import QueueRoutes
 from queuectl.api.requests import Caller, Cursors, Endpoint, Identify, KnownKinds, Question, unrestricted
@@ -150,6 +151,7 @@ def application(
         workloads,
         AnswerRoutes(source, workloads),
         UsageRoutes(source),
+        PastUsageRoutes(source),
         StatementRoutes(source, parts.get("statements"), parts.get("card_of")),
         IdleRoutes(source, parts.get("device_use")),
         BudgetRoutes(source, parts.get("budgets")),

@@ -74,6 +74,10 @@ _LOANS: Final = (
     Column("NOW", right=True),
 )
 _LENT_HOURS: Final = (*_LOANS[:-1], Column("HOURS", right=True))
+_PAST_USAGE: Final = (
+    *(Column("NAME"), Column("KIND"), Column("ORDER", right=True), Column("WEIGHT", right=True)),
+    *(Column("PAST USAGE", right=True), Column("PART", right=True)),
+)
 _KEYS: Final = {"CLUSTERQUEUE": "clusterQueue", "FLAVOR": "flavor", "RESOURCE": "resource"}
 """Fields of texts, by title."""
 _HIDDEN: Final = "queues not shown to you"
@@ -89,22 +93,38 @@ _HIDDEN: Final = "queues not shown to you"
 )
 @click.option("--since", type=Since(), metavar="TIME", help="Also from then on: 12h, 7d, or a time (UTC).")
 @click.option("--until", type=Since(), metavar="TIME", help="With --since: up to then.  [default: now]")
+@click.option(
+    "--past-usage", is_flag=True, help="Decayed past usage instead: of its members, LocalQueues and users."
+)
 @AS_OF
 @with_options
 def share(
-    options: Options, queue: str | None, cohort: str | None, since: When, until: When, as_of: When
+    options: Options,
+    queue: str | None,
+    cohort: str | None,
+    since: When,
+    until: When,
+    past_usage: bool,
+    as_of: When,
 ) -> None:
     """Show what a ClusterQueue is guaranteed, uses, borrows from which queues, and lends to which.
 
-    With --since also over that time, in resource-hours: the lending statement, and idle quota.
+    With --since also over that time, in resource-hours: the lending statement, and idle quota. With
+    --past-usage in the order in which what waits comes; ORDER is a place that past usage gives.
     """
     if until is not None and since is None:
         raise click.UsageError("--until goes with --since")
     if (queue is None) is (cohort is None):
         raise click.UsageError("name a CLUSTERQUEUE, or --cohort COHORT")
+    if past_usage and (since is not None or as_of is not None):
+        raise click.UsageError("--past-usage is as of now: without --since and --as-of")
     server = rest.connect(options)
     server.look_back(as_of)
-    path = ("clusterqueues", queue, "share") if queue is not None else ("cohorts", str(cohort), "share")
+    node = ("clusterqueues", queue) if queue is not None else ("cohorts", str(cohort))
+    if past_usage:
+        _past_usage(options, server.get((*node, "pastusage")))
+        return
+    path = (*node, "share")
     found = server.get(path)
     if since is not None:
         found = server.get(path, times(server, since, until), quiet=True)
@@ -122,6 +142,31 @@ def share(
     click.echo()
     hours = _MEMBER_HOURS if whole else _HOURS
     _accounts(hours, _LENT_HOURS, found, told["accounts"], resource_hours)
+
+
+def _past_usage(options: Options, found: Document) -> None:
+    if options.output != "table":
+        printing.document(found, options.output)
+        return
+    if found["halfLifeSeconds"] is None:
+        click.echo("Past usage does not count: scheduling.admissionFairSharing is not configured")
+        return
+    places: dict[int, int] = {}
+    rows = []
+    for item in found["items"]:
+        level = item["level"]
+        places = {at: place for at, place in places.items() if at <= level}
+        places[level] = places.get(level, 0) + 1
+        name = item["name"] or "(unknown)"
+        if item["kind"] == "LocalQueue":
+            name = f"{item['namespace']}/{name}"
+        order = str(places[level]) if item["ordered"] else printing.NOTHING
+        weight, part = f"{item['weight'] / 1000:g}", f"{100 * item['part']:.0f}%"
+        of_all = (f"{item['used']:.4g}", part)
+        rows.append(("  " * level + printable(name), item["kind"], order, weight, *of_all))
+    click.echo(f"Past usage, with a half-life of {figure(found['halfLifeSeconds'])}")
+    click.echo()
+    printing.table(_PAST_USAGE, rows)
 
 
 def _share_of(found: Document) -> str:

@@ -419,5 +419,12 @@ class Readings(Past, Protocol):
     async def usage(self, *, since: datetime, until: datetime) -> UsageOfTime:
         """What was held and what nodes had from `since` to `until`, or to now. Raises TooMuchHistory."""
 
+    async def decayed_usage(self, *, until: datetime, half_life: int) -> UsageOfTime:
+        """What was held up to `until`, or to now: what is `half_life` seconds ago counts half. No capacity.
+
+        All of an hour, or with a half-life of 30 days of a day, counts as of its middle. With a half-life H
+        that differs by 2^(hour / 2H) - 1 at most: 1.5 % with a day, 0.2 % with a week. Raises TooMuchHistory.
+        """
+
     async def queues_of(self, workloads: Collection[WorkloadId], *, until: int) -> dict[WorkloadId, str]:
         """The LocalQueue in which each was last queued up to sequence `until`, also if it is over."""

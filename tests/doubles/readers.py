@@ -6,6 +6,7 @@ The bounds of an answer (MOST_HELD, MOST_STARTS, MOST_LIVES) are not applied.
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -189,6 +190,26 @@ class ReadableLedger(MemoryLedger):
             for (queue, attribution, flavor, resource), amount in sorted(sums.items())
         ]
         return UsageOfTime(since, max(since, until), rows, [])
+
+    async def decayed_usage(self, *, until: datetime, half_life: int) -> UsageOfTime:
+        """Exact: the integral of what was held, times 2^-(age / half_life)."""
+        until = min(until, await self.now())
+        sums: defaultdict[tuple[str, str, str, str], float] = defaultdict(float)
+
+        def since(when: datetime) -> float:
+            return math.exp2(-max(until - when, timedelta()).total_seconds() / half_life)
+
+        for lines, start, end in self._all_holds():
+            counts = (since(end or until) - since(start)) * half_life * 1_000_000 / math.log(2)
+            for line in lines:
+                key = (line.cluster_queue, line.attribution or "", line.flavor, line.resource)
+                sums[key] += line.count * line.amount * counts
+        rows = [
+            UsageSumOf(self._booked(attribution), queue, flavor, resource, int(amount))
+            for (queue, attribution, flavor, resource), amount in sorted(sums.items())
+            if amount
+        ]
+        return UsageOfTime(until, until, rows, [])
 
     def _booked(self, id: str) -> BookedOn | None:
         one = self.store.attributions.get(id)

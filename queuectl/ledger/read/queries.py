@@ -203,6 +203,11 @@ class LedgerReadings:
         async with reading(self._pool, statement_timeout=READ_TIMEOUT) as connection:
             return await usage.usage(connection, self._cluster, since, until)
 
+    @ledger_call
+    async def decayed_usage(self, *, until: datetime, half_life: int) -> UsageOfTime:
+        async with reading(self._pool, statement_timeout=READ_TIMEOUT) as connection:
+            return await usage.decayed(connection, self._cluster, until, half_life)
+
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         return await self._decisions(None, after, limit)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import ARRAY, Table, Text, func, literal, select
+from sqlalchemy import ARRAY, ColumnElement, Double, Numeric, Table, Text, cast, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model.resources import FlavorResource
@@ -20,6 +20,7 @@ from queuectl.ledger.history.usage_hours import (
     NOT_BOOKED,
     SUMS,
     Rolled,
+    UsageSums,
     capacity_in,
     decided_before,
     kept_from,
@@ -27,7 +28,7 @@ from queuectl.ledger.history.usage_hours import (
     rolled,
 )
 from queuectl.ledger.pool import FEW_ROWS, stream
-from queuectl.ports.periods import Piece, border_from, border_to
+from queuectl.ports.periods import HOUR, Piece, border_from, border_to
 from queuectl.ports.reader import (
     CAPACITY_AMOUNTS,
     MOST_USAGE,
@@ -39,6 +40,11 @@ from queuectl.ports.reader import (
 )
 
 _UTC: Final = ZoneInfo("UTC")
+_LONGEST: Final = timedelta(days=36_500)
+_HALF_LIVES: Final = 10
+"""What is older counts less than 0.1 %."""
+_DAYS_COUNT: Final = 30 * 86_400
+"""Half-life in seconds from which the sums of days are exact enough: they differ by 1.2 % at most."""
 Key = tuple[str, str, str, str]
 """ClusterQueue, attribution, flavor, resource."""
 
@@ -73,6 +79,52 @@ async def usage(connection: AsyncConnection, cluster: str, since: datetime, unti
         raise TooMuchHistory
     booked = await bookings(connection, cluster, {key[1] for key in sums})
     return await asyncio.to_thread(_of_time, Piece(since, until), sums, capacity, booked)
+
+
+async def decayed(connection: AsyncConnection, cluster: str, until: datetime, half_life: int) -> UsageOfTime:
+    """What was held up to `until`, or to now: each hour or day counts by the age of its middle.
+
+    Of the last _HALF_LIVES. Raises TooMuchHistory.
+    """
+    now: datetime = (await connection.execute(CLOCK, {"p_cluster": cluster})).scalar_one() or until
+    state = await rolled(connection, cluster)
+    until = min(until, now)
+    since = until - min(timedelta(seconds=_HALF_LIVES * half_life), _LONGEST)
+    earliest = state.since if state is not None else await kept_from(connection, cluster, _UTC)
+    since = max(since, earliest or until)
+    if since >= until:
+        return UsageOfTime(until, until, [], [])
+    closed, edges = _parts(state, since, until)
+    sums = defaultdict[Key, int](int)
+    for table, part in _by_table(state, closed, SUMS[: half_life >= _DAYS_COUNT]):
+        query = _stored(table, cluster, part, _weight(table, until, half_life))
+        async for *key, amount in stream(connection, query, at_once=FEW_ROWS):
+            sums[key[0], key[1], key[2], key[3]] += int(amount)
+    for edge in edges:
+        if closed.begins < closed.ends and edge.ends <= closed.begins:
+            continue  # less than an hour, as old as counts
+        after = await decided_before(connection, cluster, edge.begins)
+        held = stream(connection, HELD, parameters(cluster, _by_hour(edge), after), FEW_ROWS)
+        async for begins, ends, queue, attribution, flavor, resource, amount in held:
+            age = (until - begins) - (ends - begins) / 2
+            sums[queue, attribution, flavor, resource] += int(
+                int(amount) * 2.0 ** (-age.total_seconds() / half_life)
+            )
+    if len(sums) > MOST_USAGE:
+        raise TooMuchHistory
+    booked = await bookings(connection, cluster, {key[1] for key in sums})
+    return await asyncio.to_thread(_of_time, Piece(since, until), sums, {}, booked)
+
+
+def _by_hour(edge: Piece) -> list[Piece]:
+    hours = -(-(edge.ends - edge.begins) // HOUR)
+    return [Piece(edge.begins + n * HOUR, min(edge.ends, edge.begins + (n + 1) * HOUR)) for n in range(hours)]
+
+
+def _weight(table: Table, until: datetime, half_life: int) -> ColumnElement[float]:
+    """How much what was held in a row counts."""
+    ages = (func.extract("epoch", literal(until) - when) for when in (table.c.begins_at, table.c.ends_at))
+    return func.power(cast(2.0, Double), cast(-sum(ages) / (2 * half_life), Double))
 
 
 def _of_time(
@@ -116,12 +168,14 @@ async def _add_edge(
         capacity[cell] = [a + b for a, b in zip(capacity[cell], amounts, strict=True)]
 
 
-def _by_table(state: Rolled | None, closed: Piece) -> Iterator[tuple[Table, Piece]]:
+def _by_table(
+    state: Rolled | None, closed: Piece, of_longer: Sequence[UsageSums] = SUMS
+) -> Iterator[tuple[Table, Piece]]:
     """Whole months from one table, whole days before and after them from another, the rest from hours."""
     left = [closed]
     if state is None:
         return
-    for sums in reversed(SUMS):
+    for sums in reversed(of_longer):
         parts, left = left, []
         for part in parts:
             since = max(part.begins, state.zone_since)
@@ -134,11 +188,12 @@ def _by_table(state: Rolled | None, closed: Piece) -> Iterator[tuple[Table, Piec
         yield t.usage_hour, part
 
 
-def _stored(table: Table, cluster: str, closed: Piece) -> Any:
+def _stored(table: Table, cluster: str, closed: Piece, weight: ColumnElement[float] | None = None) -> Any:
     row = table.c
+    amount = row.amount if weight is None else row.amount * cast(weight, Numeric)
     whose = (row.cluster_queue, row.attribution, row.flavor, row.resource)
     return (
-        select(*whose, func.sum(row.amount))
+        select(*whose, func.sum(amount))
         .where(row.cluster_id == cluster, row.begins_at >= closed.begins, row.begins_at < closed.ends)
         .group_by(*whose)
         .limit(MOST_USAGE + 1)

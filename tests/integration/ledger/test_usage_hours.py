@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
@@ -58,9 +59,30 @@ async def _check(url: str, seed: int, zone: str, count: int = 25) -> None:
                 found = await readings.usage(since=since, until=until)
                 expected = await memory.usage(since=since, until=until)
                 assert found.rows == expected.rows, (seed, number, since, until)
+            for half_life, longest in ((3600, 3600), (4 * 86_400, 3600), (40 * 86_400, 25 * 3600)):
+                found = await readings.decayed_usage(until=story.now, half_life=half_life)
+                exact = await memory.decayed_usage(until=story.now, half_life=half_life)
+                undecayed = await memory.usage(since=BERLIN_SPRING, until=story.now)
+                _alike(found, exact, undecayed, half_life, longest)
         assert await findings(url, cluster) == []
     finally:
         await pool.dispose()
+
+
+def _alike(found: UsageOfTime, exact: UsageOfTime, whole: UsageOfTime, half_life: int, longest: int) -> None:
+    """But for what is too old to count, and for the place of what was held in `longest` seconds."""
+    amounts, held = _by_user(found), _by_user(whole)
+    assert amounts.keys() <= held.keys()
+    for key, amount in _by_user(exact).items():
+        most = (2 ** (longest / 2 / half_life) - 1) * amount + held[key] / 2**10 + 50  # rows are rounded
+        assert abs(amounts[key] - amount) <= most, (key, half_life)
+
+
+def _by_user(found: UsageOfTime) -> Counter[tuple[str, ...]]:
+    sums: Counter[tuple[str, ...]] = Counter()
+    for one, *cell, amount in found.rows:
+        sums[*cell, (one is not None and one.user) or ""] += amount
+    return sums
 
 
 @pytest.mark.acceptance

@@ -1,0 +1,116 @@
+"""Past usage of Cohorts, ClusterQueues, LocalQueues and users: documents and endpoints (U1 to U7)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pydantic import Field
+
+from queuectl.answers.past_usage import MemberUsage, PastUsageTree, parts_of_siblings
+from queuectl.api import schemas
+from queuectl.api.http import bad_request, not_found
+from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, WORKLOADS, Endpoint, Question
+from queuectl.api.schemas import Committed, Document
+from queuectl.api.view import AnswerSource, committed, may_get, now
+from queuectl.ports.reader import MOST_USAGE, TooMuchHistory
+
+
+class PastUsageItem(Document):
+    """One member, LocalQueue or user, with its past usage."""
+
+    level: int = Field(description="0: what was asked for; those directly below it have 1.")
+    kind: str = Field(description="Cohort, ClusterQueue, LocalQueue or User.")
+    namespace: str | None = Field(description="Of a LocalQueue, and of a user in it; else null.")
+    name: str = Field(description="Empty for all workloads of a LocalQueue without a known user.")
+    weight: int = Field(description="In thousandths.")
+    used: float = Field(description="Decayed, in cores, bytes and devices times their resourceWeights (U2).")
+    part: float = Field(description="Of the usage of all beside it, from 0 to 1.")
+    ordered: bool = Field(description="Whether past usage orders it among those beside it.")
+
+
+class PastUsageReport(Committed):
+    """Past usage at or below a node, in the order in which what waits there comes, all else being equal."""
+
+    name: str
+    half_life_seconds: int | None = Field(
+        description="Null: past usage counts nowhere, as scheduling.admissionFairSharing is not configured."
+    )
+    items: tuple[PastUsageItem, ...] = Field(
+        description="Depth first: each before those below it. Those that the caller may read."
+    )
+
+
+class PastUsageRoutes:
+    def __init__(self, source: AnswerSource) -> None:
+        self._source = source
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        notes = (
+            "From the sums of hours, all of which count as of their middle: with a half-life of a day it "
+            f"differs from what the controller counts by at most 1.5 %. At most {MOST_USAGE} bookings."
+        )
+        return tuple(
+            Endpoint(
+                f"/api/v1/{kinds}/{{name}}/pastusage",
+                f"Past usage at or below one {kind}, by which members, LocalQueues and users are ordered",
+                answer,
+                PastUsageReport,
+                heavy=lambda values: True,
+                notes=notes,
+            )
+            for kinds, kind, answer in (
+                (COHORTS, "Cohort", self._of_cohort),
+                (CLUSTER_QUEUES, "ClusterQueue", self._of_queue),
+            )
+        )
+
+    async def _of_cohort(self, question: Question) -> schemas.Committed:
+        return await self._past_usage(question, COHORTS)
+
+    async def _of_queue(self, question: Question) -> schemas.Committed:
+        return await self._past_usage(question, CLUSTER_QUEUES)
+
+    async def _past_usage(self, question: Question, kinds: str) -> schemas.Committed:
+        name = await may_get(question, kinds)
+        sight = await self._source.sight_of(question)
+        state = sight.state
+        queues = [one.name for one in state.below(f"Cohort/{name}")] if kinds == COHORTS else [name]
+        if not queues or queues[0] not in state.queues:
+            raise not_found()
+        sharing = state.configuration.usage_sharing
+        if sharing is None or not sharing.half_life:
+            return PastUsageReport(name=name, half_life_seconds=None, items=(), **committed(sight))
+        try:
+            found = await self._source.ask(
+                self._source.readings.decayed_usage(until=now(sight), half_life=sharing.half_life)
+            )
+        except TooMuchHistory:
+            raise bad_request(f"there are more than {MOST_USAGE} different bookings") from None
+        tree = state.tree_of(queues[0])
+        node = tree.cohort(name) if kinds == COHORTS else tree.queue(name)
+        by_past_usage = tree.root(node).sharing.by_past_usage
+
+        def rows() -> list[MemberUsage]:
+            return [*PastUsageTree(found.rows, sharing, state).rows(node, by_past_usage=by_past_usage)]
+
+        members = await asyncio.to_thread(rows)
+        caller = question.caller
+        readable = {
+            "Cohort": await caller.names(COHORTS, {one.name for one in members if one.kind == "Cohort"}),
+            "ClusterQueue": await caller.names(
+                CLUSTER_QUEUES, {one.name for one in members if one.kind == "ClusterQueue"}
+            ),
+        }
+        namespaces = {one.namespace for one in members if one.namespace is not None}
+        listed = await caller.namespaces("list", WORKLOADS, namespaces)
+        parts = parts_of_siblings(members)
+        return PastUsageReport(
+            name=name,
+            half_life_seconds=sharing.half_life,
+            items=tuple(
+                PastUsageItem(**one._asdict(), part=parts[place])
+                for place, one in enumerate(members)
+                if (one.namespace in listed if one.namespace is not None else one.name in readable[one.kind])
+            ),
+            **committed(sight),
+        )
