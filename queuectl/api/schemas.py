@@ -301,6 +301,7 @@ class WorkloadDetail(Workload, Committed):
         description="If the queue's own quota that the workload lacks is lent to others; else null."
     )
     help: str | None = Field(description="What would let it run.")
+    links: dict[str, str] = Field(description="By title: of `api.links`, for this workload.")
     readiness: Readiness | None = Field(
         description="The clock of waitForPodsReady that runs. Null if none does: its pods are ready, its "
         "status does not say, or there is no limit."

@@ -7,7 +7,7 @@ import json
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, Required, TypedDict, Unpack
 
@@ -85,6 +85,8 @@ class RestParts(TypedDict, total=False):
     """Reads rates in a configuration."""
     device_use: UseReadings | None
     budgets: BudgetReadings | None
+    links: Mapping[str, str]
+    """Templates of URLs of a workload, by title."""
     observer: RestObserver
 
 
@@ -143,7 +145,7 @@ def application(
     app.on_response_prepare.append(_prepare)
     past = PastStates(readings, parse_policy, parts.get("configure"))
     source = AnswerSource(view, readings, parts["kinds"], Cursors(parts["cursor_key"]), past)
-    workloads = WorkloadRoutes(source)
+    workloads = WorkloadRoutes(source, parts.get("links"))
     routes = (
         QueueRoutes(source),
         CapacityRoutes(source),

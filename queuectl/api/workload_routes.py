@@ -16,6 +16,7 @@ from queuectl.answers.state import OVER, CommittedState, in_parts
 from queuectl.answers.story import STORY_LIMIT, remarks
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
+from queuectl.api.page import links_of
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller, Cursor, Endpoint, Question
 from queuectl.api.view import HEARTBEAT_SECONDS, AnswerSource, Sight, always, committed, now, page, shallow
 from queuectl.core.features.nodes.inventory import is_device
@@ -169,8 +170,8 @@ def _ledger_decision(row: DecisionRow, caller: Visibility, *, specs: bool) -> sc
 class WorkloadRoutes:
     """They read the view, and the ledger's history for data that is not in the view."""
 
-    def __init__(self, source: AnswerSource) -> None:
-        self._source = source
+    def __init__(self, source: AnswerSource, links: Mapping[str, str] | None = None) -> None:
+        self._source, self._links = source, links or {}
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         one = "/api/v1/workloads/{namespace}/{kind}/{name}"
@@ -338,7 +339,8 @@ class WorkloadRoutes:
             cluster_queues=await question.caller.names(CLUSTER_QUEUES, explanation.cluster_queues()),
         )
         end = (await self._ends([workload], sight.state)).get(workload.id)
-        return _explained(workload, sight.state, explanation.to(visible), end, committed(sight))
+        more = {**committed(sight), "links": links_of(self._links, workload.ref)}
+        return _explained(workload, sight.state, explanation.to(visible), end, more)
 
     async def _ends(
         self, workloads: Iterable[StoredWorkload], state: CommittedState

@@ -114,6 +114,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             card_of=rate_card,
             device_use=LedgerDeviceUseReadings(pool, cluster),
             budgets=LedgerBudgetReadings(pool, cluster),
+            links=wanted.links,
         )
 
 

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from queuectl.core.model.policy import HALF_LIVES, SchedulingConfiguration
+from queuectl.core.model.workload import ObjectRef
 from queuectl.files import BadFile, FileDocument, Places, documents, read
 from queuectl.kinds.invalid import InvalidValue, Section, problems_of
 from queuectl.kinds.json_fields import kind_of
@@ -194,6 +195,24 @@ class ApiSettings(Section):
     """UID of namespace kube-system of the cluster it serves; none: the only one in the ledger."""
     refresh_seconds: float = Field(default=0.5, ge=0.05, le=60.0)
     """Time between two reads of the ledger."""
+    links: dict[str, str] = Field(default={}, max_length=8)
+    """Links of each workload by title, as URLs with {namespace}, {kind}, {name} and {uid}."""
+
+    @field_validator("links")
+    @classmethod
+    def _each_link(cls, value: dict[str, str]) -> dict[str, str]:
+        for title, url in value.items():
+            rest = re.sub("|".join(rf"\{{{name}\}}" for name in ObjectRef._fields), "", url)
+            if (
+                not url.startswith(("https://", "http://"))
+                or set(rest) & set("{}")
+                or not 1 <= len(title) <= 60
+            ):
+                raise ValueError(
+                    f"{title!r}: {url!r} is not a URL of http or https with no braces but those of "
+                    + ", ".join(f"{{{name}}}" for name in ObjectRef._fields)
+                )
+        return value
 
     @field_validator("audiences")
     @classmethod

@@ -57,6 +57,7 @@ def serving(
             changes=changes,
             device_use=readings.device_use,
             budgets=readings.budgets,
+            links=readings.links,
         )
         runner = web.AppRunner(app, shutdown_timeout=0.5)  # pages follow decisions for 25 s
         await runner.setup()

@@ -135,6 +135,7 @@ def busy_on_nodes() -> CannedReadings:
         NodeFacts(name="gpu-2", node=Node("gpu-2", allocatable=there, taints=taints, cordoned=True))
     )
     with_budgets(readings)
+    readings.links = {"Logs": "https://grafana.example.com/explore?q={namespace}/{name}"}
     readings.booked = [
         UsageSumOf(BookedOn(team, "main", team, user, None, {}), team, "a100", GPU, hours * HOUR)
         for team, user, hours in (

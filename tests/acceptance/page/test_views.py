@@ -198,6 +198,14 @@ def test_a_workload_shows_why_it_waits_and_its_life(site: Site, open_page: Open)
     ).to_be_visible()
 
 
+def test_a_workload_links_to_where_its_logs_are(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/workloads/team-a/Job/evaluate")
+    link = page.locator("main").get_by_role("link", name="Logs")
+    expect(link).to_have_attribute("href", "https://grafana.example.com/explore?q=team-a/evaluate")
+    expect(link).to_have_attribute("rel", "noreferrer")
+    assert violations(page) == []
+
+
 def test_facts_of_a_workload_have_a_line_each(site: Site, open_page: Open) -> None:
     page = open_page(f"{site.url}#/workloads/team-a/Job/evaluate")
     page.set_viewport_size({"width": 1000, "height": 900})

@@ -156,6 +156,8 @@ class CannedReadings:
         self.effects: list[EffectRow] = []
         self.held: list[Held] = []
         self.booked: list[UsageSumOf] = []
+        self.links: dict[str, str] = {}
+        """Of the configuration: templates of URLs by title."""
         self.had: list[CapacitySum] = []
         self.statements = CannedStatements(self)
         self.device_use = CannedDeviceUse()

@@ -110,6 +110,7 @@ async def serve() -> AsyncIterator[Serve]:
             card_of=rate_card,
             device_use=readings.device_use,
             budgets=readings.budgets,
+            links=readings.links,
         )
         client = TestClient(TestServer(app))
         clients.append(client)

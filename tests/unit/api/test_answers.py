@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from queuectl.api.page import links_of
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason
-from queuectl.core.model.workload import ConfigKey, PastAttempts, Phase, PodSet, PodsReady
+from queuectl.core.model.workload import ConfigKey, ObjectRef, PastAttempts, Phase, PodSet, PodsReady
 from tests.unit.api.canned import (
     AWAY,
     GPU,
@@ -694,3 +695,17 @@ async def _not_covered(
     rest = await serve(readings)
     found: dict[str, Any] = await rest.get("/api/v1/workloads/default/Job/small")
     return found
+
+
+async def test_a_workload_has_the_links_of_the_configuration(serve: Serve) -> None:
+    readings = two_teams()
+    readings.links = {
+        "Logs": "https://logs.example.com/{kind}/{namespace}/{name}?uid={uid}",
+        "All": "http://x/",
+    }
+    rest = await serve(readings)
+    assert (await rest.get("/api/v1/workloads/default/Job/waits"))["links"] == {
+        "Logs": "https://logs.example.com/Job/default/waits?uid=uid-3",
+        "All": "http://x/",
+    }
+    assert links_of({"x": "{name}"}, ObjectRef("n", "Job", "a/{uid}&b", "u")) == {"x": "a%2F%7Buid%7D%26b"}

@@ -168,6 +168,26 @@ def test_a_file_that_cannot_be_parsed_is_refused_with_line_and_column(
     assert all("queuectl.yaml" in problem for problem in found)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)",
+        "grafana/{name}",
+        "https://x/{Name}",
+        "https://x/{name",
+        "https://x/{uid.__class__}",
+    ],
+)
+def test_a_link_of_workloads_is_a_url_with_known_fields(write: Write, url: str) -> None:
+    template = "https://logs.example.com/{namespace}/{kind}/{name}?uid={uid}"
+    assert load(write(f"api: {{links: {{Logs: '{template}'}}}}"), environ={}).api.links == {"Logs": template}
+    (problem,) = problems(write(f"api: {{links: {{Logs: '{url}'}}}}"))
+    assert "api.links" in problem
+    assert "'Logs'" in problem
+    assert repr(url) in problem
+    assert "{namespace}, {kind}, {name}, {uid}" in problem
+
+
 def test_a_missing_file_is_reported_by_name(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path / "none.yaml")
     assert problem == f"{tmp_path}/none.yaml: No such file or directory"
