@@ -44,8 +44,10 @@ def allowed(workload: Workload, seen: Observation) -> dict[str, int]:
 def fewer(attempt: Attempt, workload: Workload, seen: Observation) -> Assignment | None:
     """Return what `attempt` would hold for the pods that its object allows; None: no less than it holds."""
     now = allowed(workload, seen)
+    seen_sets = seen.admission.assignment.pod_sets if seen.admission is not None else ()
+    ended = {one.name: one.ended for one in seen_sets if one.ended}
     pod_sets = tuple(
-        replace(one, count=min(one.count, now.get(one.name, one.count)))
+        replace(one, count=min(one.count, now.get(one.name, one.count)), ended=ended.get(one.name, one.ended))
         for one in attempt.assignment.pod_sets
     )
     changed = pod_sets != attempt.assignment.pod_sets

@@ -38,6 +38,8 @@ class Status(NamedTuple):
     """How many of its pods have succeeded and are made again by a restart: not in `reclaimable`."""
     unstarted: bool = False
     """It runs, and pods of it that have quota are held back: its start is not complete."""
+    pods_ended: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """By podset, which pods those in `reclaimable` are, where no object keeps their number."""
 
 
 class Sign(NamedTuple):

@@ -19,7 +19,13 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from queuectl.core.model.workload import Effect, ObjectRef, WorkloadId, names_claim
+from queuectl.core.model.workload import (
+    Effect,
+    ObjectRef,
+    StoredWorkload,
+    WorkloadId,
+    names_claim,
+)
 from queuectl.kinds.admission import AdmissionAnnotation, parse
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind, Status, conditions, value_at
 from queuectl.kinds.json_fields import BadField, Json, mapping, shown
@@ -169,8 +175,8 @@ class Unit:
     """In the order of their creation: past their gate, or ended."""
     held: tuple[Member, ...]
     """Those that its start is to let past their gate, or that wait for it."""
-    succeeded: Mapping[str, int] = field(default_factory=dict)
-    """By podset, how many have succeeded, with those that are gone."""
+    succeeded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By podset, those that have succeeded, also if they are gone, as `short_uid` of each, sorted."""
     failed: bool = False
     beside: bool = False
     """Another workload of the group has its places."""
@@ -209,6 +215,10 @@ class Unit:
         """By podset, how many more may be started, if so many may be alive."""
         alive = Counter(one.pod_set for one in self.started if one.alive)
         return {name: most - alive[name] for name, most in alive_at_most.items()}
+
+    @property
+    def ended(self) -> int:
+        return sum(map(len, self.succeeded.values()))
 
     def check(self) -> None:
         """Whether it can be queued. Raises BadField, and NotYet."""
@@ -249,8 +259,26 @@ def _listed(members: Sequence[Member]) -> str:
 
 
 Past = Mapping[str, Mapping[str, tuple[str, bool]]]
-"""By workload and UID of a pod: its podset, and whether it succeeded."""
+"""By workload and `short_uid` of a pod: its podset, and whether it succeeded."""
 NO_PAST: Final[Past] = {}
+
+
+def short_uid(uid: str) -> str:
+    """48 random bits of a UID: enough to tell apart the pods of one group, in each row of the ledger."""
+    return uid[:13]
+
+
+def recorded_past(stored: Iterable[StoredWorkload]) -> Past:
+    """What the ledger has of its groups: those that have not started, too."""
+    groups = (one for one in stored if one.ref.kind == POD_GROUP.name)
+    return {
+        one.id: {
+            pod: (pods.name, True)
+            for pods in (one.attempt.assignment.pod_sets if one.attempt is not None else ())
+            for pod in pods.ended
+        }
+        for one in groups
+    }
 
 
 def units(members: Iterable[Member], past: Past = NO_PAST, known: Container[str] = ()) -> list[Unit]:
@@ -298,7 +326,7 @@ def _running(
         return found
     if any(one.stopped_in >= admission.attempt.number for one in pods):
         return found
-    left = {name: count - found.succeeded.get(name, 0) for name, count in found.counts.items()}
+    left = {name: count - len(found.succeeded.get(name, ())) for name, count in found.counts.items()}
     room, shapes, agreed = found.room(left), admission.shapes, found.first.agreed
     held = []
     for one in waiting:
@@ -316,15 +344,24 @@ def _unit(
     held: Sequence[Member],
     past: Mapping[str, tuple[str, bool]] = MappingProxyType({}),
 ) -> Unit:
-    ended = {one.uid: (one.pod_set, one.phase == "Succeeded") for one in pods if not one.alive}
+    ended = {short_uid(one.uid): (one.pod_set, one.phase == "Succeeded") for one in pods if not one.alive}
     ended = {**past, **ended}
     return Unit(
         workload,
         tuple(pods),
         tuple(held),
-        succeeded=Counter(pod_set for pod_set, well in ended.values() if well),
+        succeeded=succeeded_of(ended),
         failed=not all(well for _, well in ended.values()),
     )
+
+
+def succeeded_of(ended: Mapping[str, tuple[str, bool]]) -> dict[str, tuple[str, ...]]:
+    """By podset, those pods of one workload of a `Past` that have succeeded."""
+    found: dict[str, list[str]] = {}
+    for pod, (pod_set, well) in sorted(ended.items()):
+        if well:
+            found.setdefault(pod_set, []).append(pod)
+    return {name: tuple(pods) for name, pods in sorted(found.items())}
 
 
 def _first(waiting: Sequence[Member]) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
@@ -391,7 +428,7 @@ def _phase(unit: Unit) -> str:
         return "Running"
     if any(one.alive for one in unit.started):
         return ""
-    if sum(unit.succeeded.values()) >= sum(unit.counts.values()):
+    if unit.ended >= sum(unit.counts.values()):
         return "Succeeded"
     return "Failed" if unit.failed else ""
 
@@ -435,12 +472,13 @@ def _status(obj: Json) -> Status:
     if phase == "Pending":
         return Status(quiet=True, ready=False, pods_ready=0)
     ready = sum(one.ready and one.active for one in unit.started)
-    ended = sum(unit.succeeded.values())
+    succeeded = unit.succeeded if unit.admission is not None else {}
     return Status(
         quiet=not any(one.alive for one in unit.started),
-        ready=ready + ended >= sum(unit.counts.values()),
+        ready=ready + unit.ended >= sum(unit.counts.values()),
         pods_ready=ready,
-        reclaimable=tuple(sorted(unit.succeeded.items())) if unit.admission is not None else (),
+        reclaimable=tuple((name, len(pods)) for name, pods in succeeded.items()),
+        pods_ended=tuple(succeeded.items()),
         unstarted=bool(unit.held),
     )
 

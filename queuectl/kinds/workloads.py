@@ -14,6 +14,7 @@ from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.start_conditions import StartConditions
 from queuectl.core.model.workload import (
+    Attempt,
     ForcedRelease,
     ObjectRef,
     Observation,
@@ -214,7 +215,7 @@ def _observation(
         annotated=bool(annotations),
         finished=finished(kind, obj),
         quiet=status.quiet,
-        admission=marks.admission.attempt if marks.admission else None,
+        admission=_with_ended(marks.admission.attempt, status) if marks.admission else None,
         bypassed_by=_short((annotations or {}).get(BYPASS_ANNOTATION), MAX_NAME) or None,
         bypass_reason=_short((annotations or {}).get(REASON_OF_BYPASS), MAX_REASON) or None,
         started_at=started_at,
@@ -233,6 +234,14 @@ def _observation(
         stopped=marks.stopped,
         release=marks.release,
     )
+
+
+def _with_ended(attempt: Attempt, status: Status) -> Attempt:
+    if not status.pods_ended:
+        return attempt
+    ended, assignment = dict(status.pods_ended), attempt.assignment
+    pod_sets = tuple(replace(one, ended=ended.get(one.name, ())) for one in assignment.pod_sets)
+    return replace(attempt, assignment=replace(assignment, pod_sets=pod_sets))
 
 
 def _reclaimable(

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 from queuectl.core.model.events import Event, WorkloadGone
-from queuectl.core.model.workload import Attempt, LedgerSnapshot, WorkloadId
+from queuectl.core.model.workload import LedgerSnapshot, WorkloadId
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, Json
-from queuectl.kinds.pod_group import POD_GROUP, Member, Unit, composed, member, units
+from queuectl.kinds.pod_group import (
+    NO_PAST,
+    Member,
+    Past,
+    Unit,
+    composed,
+    member,
+    recorded_past,
+    short_uid,
+    succeeded_of,
+    units,
+)
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.reserved_keys import GROUP_LABEL
 from queuectl.kinds.workloads import observe
@@ -30,17 +40,16 @@ _NO_EVENTS: Final[list[Event]] = []
 class LedgerGroups:
     """The pod groups that the ledger has when a controller begins to lead.
 
-    Pods that are gone by then are told by nothing else: how many have succeeded, and which of the pods that
-    were created within a second gave its workload the id.
+    Pods that are gone by then are told by nothing else: which have succeeded, and which of the pods that were
+    created within a second gave its workload the id.
     """
 
     def __init__(self) -> None:
-        self.attempts: dict[str, Attempt | None] = {}
-        """By id of a workload; None: it waits."""
+        self.past: Past = NO_PAST
         self._restored = asyncio.Event()
 
     def restore(self, snapshot: LedgerSnapshot) -> None:
-        self.attempts = {one.id: one.attempt for one in snapshot.workloads if one.ref.kind == POD_GROUP.name}
+        self.past = recorded_past(snapshot.workloads)
         self._restored.set()
 
     async def restored(self) -> None:
@@ -97,7 +106,7 @@ class PodGroups:
         if found.workload and found.phase in ("Succeeded", "Failed"):
             well = found.phase == "Succeeded"
             past = group.past.setdefault(found.workload, {})
-            past[uid if well else _FAILED] = (found.pod_set, well)
+            past[short_uid(uid) if well else _FAILED] = (found.pod_set, well)
         return _NO_EVENTS
 
     def forget(self, uid: str, version: str) -> list[Event]:
@@ -124,8 +133,9 @@ class PodGroups:
         return events
 
     def _events(self, key: _Key, group: _Group) -> list[Event]:
-        self._remember(group)
-        known = group.shown.keys() | {uid for uid in group.members if uid in self._ledger.attempts}
+        for id in {one.workload for one in group.members.values()} & self._ledger.past.keys():
+            group.past[id] = {**self._ledger.past[id], **group.past.get(id, {})}
+        known = group.shown.keys() | {uid for uid in group.members if uid in self._ledger.past}
         found = units(group.members.values(), group.past, known)
         there: list[Event] = []
         shown: dict[WorkloadId, Unit] = {}
@@ -143,38 +153,17 @@ class PodGroups:
             del self._groups[key]
         return [*gone, *there]
 
-    def _remember(self, group: _Group) -> None:
-        """Count the pods that had succeeded and were gone before the first list.
-
-        The ledger holds no quota for them. A pod that is there, and ended after the last commit, counts as
-        one of these.
-        """
-        for one in group.members.values():
-            attempt, admission = self._ledger.attempts.get(one.workload), one.admission
-            if attempt is None or admission is None:
-                continue
-            del self._ledger.attempts[one.workload]
-            if attempt.number != admission.attempt.number:
-                continue
-            past = group.past.setdefault(one.workload, {})
-            ended = Counter(pod_set for pod_set, well in past.values() if well)
-            held = {pods.name: pods.count for pods in attempt.assignment.pod_sets}
-            for pods in admission.attempt.assignment.pod_sets:
-                gone = pods.count - held.get(pods.name, 0) - ended[pods.name]
-                past |= {f"{pods.name}/{number}": (pods.name, True) for number in range(gone)}
-
     def _outcome(self, unit: Unit, group: _Group) -> list[Event]:
         """The end of a workload whose pods were deleted together with the last one's end."""
         past = group.past.get(unit.id, {})
         if (
             unit.admission is None
             or not unit.active
-            or not all(past.get(one.uid, ("", False))[1] for one in unit.started)
+            or not all(past.get(short_uid(one.uid), ("", False))[1] for one in unit.started)
         ):
             return []
         started = tuple(one._replace(phase="Succeeded") for one in unit.started)
-        succeeded = Counter(pod_set for pod_set, well in past.values() if well)
-        ended = composed(replace(unit, started=started, succeeded=succeeded), group.version)
+        ended = composed(replace(unit, started=started, succeeded=succeeded_of(past)), group.version)
         seen = observe(self._kind, ended, owners=self._kinds)
         return [seen] if seen is not None else []
 

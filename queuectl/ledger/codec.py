@@ -315,6 +315,8 @@ def _pod_set_to_json(one: PodSetAssignment) -> Json:
         found["nodeSelector"] = {clean(key): clean(value) for key, value in one.node_selector}
     if one.tolerations:
         found["tolerations"] = [cleaned(toleration_json(toleration)) for toleration in one.tolerations]
+    if one.ended:
+        found["ended"] = [*map(clean, one.ended)]
     return found
 
 
@@ -327,6 +329,7 @@ def pod_sets_from_json(values: Iterable[Json]) -> tuple[PodSetAssignment, ...]:
             flavors=tuple(sorted(value["flavors"].items())),
             node_selector=tuple(sorted(value.get("nodeSelector", {}).items())),
             tolerations=tuple(stored_toleration(one) for one in value.get("tolerations", ())),
+            ended=tuple(value.get("ended", ())),
         )
         for value in values
     )

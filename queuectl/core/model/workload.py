@@ -355,6 +355,8 @@ class PodSetAssignment:
     node_selector: tuple[tuple[str, str], ...] = ()
     """The scheduling fields of the user at admission. They are restored when the workload is stopped."""
     tolerations: tuple[Toleration, ...] = ()
+    ended: tuple[str, ...] = ()
+    """Its pods that have ended for good (L15), where no object keeps their number."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -419,8 +421,7 @@ class Attempt:
     """It was found running and is charged whether it fits or not (L4)."""
 
     def is_same(self, other: Attempt) -> bool:
-        """Return whether both are one admission: a number may stand for another one in a ledger that lost
-        decisions."""
+        """Return whether both are one admission: a ledger that lost decisions uses numbers again."""
         return (self.number, self.admitted_at) == (other.number, other.admitted_at)
 
 

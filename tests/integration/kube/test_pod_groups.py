@@ -332,7 +332,7 @@ async def test_a_comparison_finds_a_group_that_waits_by_the_id_that_the_ledger_h
     )
     for known, expected in ((start.workload.id, start.workload.id), (other, other)):
         ledger = LedgerGroups()
-        ledger.attempts = {known: None}
+        ledger.past = {known: {}}
         found = await labelled(site.session, KINDS, OWN, KINDS, ledger)
         assert [one.workload.id for one in found if one.workload.ref.name == "compared"] == [expected]
 

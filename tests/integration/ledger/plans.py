@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from queuectl.core.decisions import (
@@ -152,8 +153,9 @@ def amend(name: str, number: int = 1, priority: int = 7, past: PastAttempts = NO
 
 
 def shrink(name: str, number: int = 1, *, workers: int, gpus: int = 4) -> Shrink:
-    assignment = Assignment(cluster_queue="team-a", pod_sets=pod_sets(gpus, workers))
-    return Shrink(wid(name), ref(name), number, assignment)
+    driver, worker = pod_sets(gpus, workers)
+    worker = replace(worker, ended=("0f3c2b1a-77aa", "2b1a77aa-0f3c"))
+    return Shrink(wid(name), ref(name), number, Assignment(cluster_queue="team-a", pod_sets=(driver, worker)))
 
 
 def evict(name: str, number: int = 1, reason: Reason = PREEMPTED, past: PastAttempts | None = None) -> Evict:
