@@ -46,13 +46,13 @@ const AT_MOST = new Set(["ExceedsMaxQuota", "ExceedsResourceQuota", "OutsideUsag
 
 const Badges = ({ of }) => html`<${PhaseBadge} phase=${of.phase} end=${of.end} />
   ${of.reason && of.phase !== "Admitted" && html`<${ReasonBadge} reason=${of.reason} />`}
+  ${Object.entries(of.links).map(([title, url]) => html`<a href=${url} target="_blank" rel="noreferrer">${title}</a>`)}
   ${of.position !== null && of.reason?.family !== "never" && html`<${Badge}>Position ${grouped(of.position)} of ${grouped(of.line ?? of.position)}<//>`}`;
 
 const Summary = ({ of }) => html`<${Facts} rows=${[
   ["LocalQueue", html`<a href=${to(["localqueues", of.namespace, of.queue])}>${of.queue}</a>`],
   ["ClusterQueue", html`<${QueueLink} name=${of.clusterQueue} />`],
   ["Priority", of.priority],
-  ["Links", Object.keys(of.links).length > 0 && html`${Object.entries(of.links).map(([title, url]) => html`<a href=${url} target="_blank" rel="noreferrer">${title}</a> `)}`],
   ["Created", html`<${Time} at=${of.createdAt} />${of.submitter ? ` by ${of.submitter}` : ""}`],
   ["Admitted", of.admittedAt && html`<${Time} at=${of.admittedAt} />, attempt ${of.attempt}`],
   ["Holds", of.admission && amounts(total(of.admission.podSets))],
