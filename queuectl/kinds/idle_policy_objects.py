@@ -40,7 +40,8 @@ class IdlePolicySpec(ObjectPart):
     """The object whose admitted workloads it is for. Of several policies for a workload, the first by name
     counts."""
     notify_after_seconds: IdleSeconds = 3600
-    """Idle seconds after which the user is told, by an Event and a notification."""
+    """Idle seconds after which the user is told, by an Event and a notification, and preemption chooses the
+    workload before other candidates."""
     hold_after_seconds: IdleSeconds | None = None
     """Idle seconds after which the workload is stopped and held until its user queues it again, not before
     the time that the notice said. Unset: it is not held."""

@@ -80,6 +80,12 @@ class DeviceUse:
     notice: IdleNotice | None = None
     """The last notice since then."""
 
+    @property
+    def is_told(self) -> bool:
+        """Whether its user was told that it is Idle or hangs, and it is still."""
+        notice = self.notice
+        return notice is not None and not notice.dry_run and self.finding.verdict in WASTEFUL
+
     def wasted_at(self, now: datetime) -> int:
         """Return the milliseconds of its devices that were idle or hung until `now`."""
         return self.wasted_ms + self.finding.idle_devices * _lasted(self.since, now)

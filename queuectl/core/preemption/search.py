@@ -294,6 +294,8 @@ class PreemptionSearch:
             entries[:] = [*(entry for entry in entries if _CHARGED(entry) != name), *own]
         elif name in queues and len(queues) > 1:
             entries.sort(key=lambda entry: _CHARGED(entry) == name)
+        if any(map(told_of_idleness, entries)):
+            entries.sort(key=told_of_idleness, reverse=True)
         if any(map(terminating, entries)):
             self.any_terminating = True
             entries.sort(key=terminating, reverse=True)
@@ -372,6 +374,12 @@ def terminating(entry: Entry) -> bool:
     """Return whether `entry` is being evicted, or is over: its quota is released once its pods are gone."""
     seen = entry.observation
     return entry.phase is Phase.EVICTING or entry.gone or (seen is not None and seen.finished is not None)
+
+
+def told_of_idleness(entry: Entry) -> bool:
+    """Return whether its user was told that its devices are idle, and they still are (I6)."""
+    use, attempt = entry.past.use, entry.attempt
+    return use is not None and attempt is not None and use.attempt == attempt.number and use.is_told
 
 
 def protected_until(

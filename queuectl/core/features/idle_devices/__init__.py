@@ -1,5 +1,5 @@
 """What admitted workloads do with their devices: verdicts are recorded when they change (B16 to B18), and
-IdlePolicies tell users of idle devices and hold their workloads (I1 to I5)."""
+IdlePolicies tell users of idle devices and hold their workloads (I1 to I6)."""
 
 from __future__ import annotations
 
@@ -215,8 +215,9 @@ def _message(use: DeviceUse, notice: IdleNotice) -> str:
     told = f"leaves devices idle: {_what(use)}"
     by = f"{KIND}/{notice.policy}"
     if notice.hold_at is None:
-        return f"{told}; {by} asks to end what does not need them"
-    return f"{told}; {by} stops and holds it at {_text(notice.hold_at)} unless they work before"
+        return f"{told}; {by} asks to end what does not need them, and preemption chooses it first"
+    until = f"stops and holds it at {_text(notice.hold_at)} unless they work before"
+    return f"{told}; {by} {until}, and preemption chooses it first"
 
 
 def _what(use: DeviceUse) -> str:

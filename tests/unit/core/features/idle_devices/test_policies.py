@@ -11,11 +11,11 @@ from queuectl.core.decisions import Amend, Decision, Evict
 from queuectl.core.model.device_use import DeviceUse, IdleNotice, UseFinding, UseVerdict
 from queuectl.core.model.events import DeviceUseFound, Listed, PodsCounted, PolicyGone, TimeCame
 from queuectl.core.model.idle_policies import IdlePolicy
-from queuectl.core.model.policy import Cohort
+from queuectl.core.model.policy import Cohort, Preemption, PreemptionPolicy
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.usage_limits import LimitTarget
 from queuectl.core.model.workload import ConfigKey, WorkloadId
-from tests.builders import World, local_queue, observed, policy, queue, workload
+from tests.builders import World, local_queue, observed, policy, priority, queue, workload
 from tests.doubles import engine_state
 
 A = WorkloadId("uid-a")
@@ -79,7 +79,7 @@ def test_a_notice_is_given_and_then_the_workload_is_held_until_its_user_acts() -
     )
     assert told(world) == [
         "leaves devices idle: 4 of 4 are Idle since 2030-01-01T00:00:00Z, coverage 98 %; IdlePolicy/p stops "
-        "and holds it at 2030-01-01T00:16:40Z unless they work before"
+        "and holds it at 2030-01-01T00:16:40Z unless they work before, and preemption chooses it first"
     ]
     assert after(world, 399) == []
     (evicted,) = after(world, 1)
@@ -141,7 +141,7 @@ def test_a_policy_without_a_hold_tells_once() -> None:
     (message,) = told(world)
     assert message == (
         "leaves devices idle: 4 of 4 are Hang since 2030-01-01T00:00:00Z, coverage 98 %; IdlePolicy/p asks "
-        "to end what does not need them"
+        "to end what does not need them, and preemption chooses it first"
     )
     for _ in range(9):
         world.pass_time(3000)
@@ -305,3 +305,38 @@ def test_a_workload_that_is_exempt_by_the_time_of_its_hold_is_not_held() -> None
     world.tell(TimeCame(world.now), exempt, found)
     assert [type(one) for one in world.run()] == [Amend]
     assert use(world).finding.verdict is UseVerdict.EXEMPT
+
+
+@pytest.mark.parametrize(
+    ("given", "finding", "victim"),
+    [
+        (TELLS, IDLE, "a"),
+        (TELLS, HANG, "a"),
+        (replace(TELLS, dry_run=True), IDLE, "b"),
+        (replace(TELLS, notify_after=10**6), IDLE, "b"),
+        (TELLS, BUSY, "b"),
+        (TELLS, UNKNOWN, "b"),
+    ],
+)
+def test_what_was_told_of_idle_devices_is_preempted_first_and_only_where_preemption_is_allowed(
+    given: IdlePolicy, finding: UseFinding, victim: str
+) -> None:
+    """`b` has a lower priority than `a`, and was admitted later."""
+    for allowed in (True, False):
+        within = PreemptionPolicy.LOWER_PRIORITY if allowed else PreemptionPolicy.NEVER
+        rules = Preemption(within_cluster_queue=within)
+        world = World(queue("cq", 8, preemption=rules), local_queue("lq", "cq"), given)
+        world.tell(priority("low", 1), priority("high", 2), priority("top", 3))
+        for name, of in (("a", "high"), ("b", "low")):
+            one = workload(name, gpus=4, priority_class=of)
+            world.submit(one)
+            world.run()
+            world.settle()
+            world.tell(observed(one, suspended=False, generation=2))
+        find(world, IDLE, lasts=10**6)
+        after(world, 700)
+        find(world, finding, lasts=10**6)
+        assert after(world, 10**5) == []  # nothing is preempted because of a notice alone
+        world.submit(workload("c", gpus=4, priority_class="top"))
+        evicted = [one.ref.name for one in world.run() if isinstance(one, Evict)]
+        assert evicted == ([victim] if allowed else [])
