@@ -75,5 +75,5 @@ function Chart({ points, resource }) {
   const top = points.reduce((most, point) => Math.max(most, point.used), 0);
   const words = `Mean use of ${unit(resource)} in ${points.length} steps: at most ${amount(resource, rounded(top))}; the table below has all numbers`;
   return html`<div class="chart" role="img" aria-label=${words} ref=${place}>${failed && html`<p class="soft">The chart could not be loaded.</p>`}</div>
-    <ul class="legend keys" aria-hidden="true"><li><i class="used"></i>used</li><li><i class="line"></i>guaranteed</li><li><i class="borrowed"></i>borrowed</li><li><i class="lent"></i>lent</li></ul>`;
+    <ul class="legend keys" aria-hidden="true"><li><i class="used"></i>used</li><li><i class="line"></i>guaranteed</li><li><i class="borrowed"></i>borrowed</li><li><i class="line lent"></i>lent</li></ul>`;
 }
