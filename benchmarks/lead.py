@@ -37,6 +37,7 @@ FEW = 10_000
 WAITING = 50_000
 MONTHS = 12
 _QUEUES = 200
+USERS = 1_000
 _CHUNK = 100_000
 """Workloads written by one statement."""
 _SETTINGS = {"fsync": "off", "max_wal_size": "8GB", "shared_buffers": "512MB"}
@@ -65,7 +66,7 @@ _HISTORY = (
     """
     INSERT INTO queuectl.hold_line
     SELECT $1, 'old-' || n, 1, 'cq-0', 'main', 1, 'a100', 'nvidia.com/gpu', 1, 4 * n + 3,
-      {ends} - interval '1 hour', false, 4 * n + 4, {ends}
+      {ends} - interval '1 hour', false, 4 * n + 4, {ends}, 'user-' || n % {users}
     {numbers}""",
     """
     INSERT INTO queuectl.effect
@@ -73,8 +74,17 @@ _HISTORY = (
 )
 
 
+_BOOKINGS = """
+    INSERT INTO queuectl.attribution
+    SELECT $1, 'user-' || n, 'bench', 'lq-' || n % 10, 'user-' || n, 'user-' || n, NULL, '{}'
+    FROM generate_series(0, $2::int - 1) n"""
+
+
 async def fill(url: str, cluster: str, decisions: int) -> None:
-    """Write a history of that many decisions over MONTHS months, all of workloads that are over."""
+    """Write a history of that many decisions over MONTHS months, all of workloads that are over.
+
+    They are of USERS users, and have held one GPU for an hour each.
+    """
     connection = await asyncpg.connect(url)
     total = decisions // 4
     try:
@@ -85,13 +95,15 @@ async def fill(url: str, cluster: str, decisions: int) -> None:
             for statement in _HISTORY:
                 ends = _ENDS.format(days=30 * MONTHS, total=total)
                 await connection.execute(
-                    statement.format(ends=ends, numbers=_FROM), cluster, first, min(first + _CHUNK, total)
+                    statement.format(ends=ends, numbers=_FROM, users=USERS),
+                    *(cluster, first, min(first + _CHUNK, total)),
                 )
         await connection.execute(
             "INSERT INTO queuectl.leadership VALUES ($1, 1, $2, 0, 1, now(), 'gone', now())",
             cluster,
             4 * total,
         )
+        await connection.execute(_BOOKINGS, cluster, USERS)
         await connection.execute("ANALYZE")
     finally:
         await connection.close()
