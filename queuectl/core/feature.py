@@ -89,8 +89,10 @@ def lacking(
 ) -> Reason | None:
     """Return why `entry` must wait by the first of `checks` that says so; None: by none."""
     gone = tuple(gone)
-    found = (check.lacking(entry, assignment, gone, observed=observed) for check in checks)
-    return next((reason for reason in found if reason is not None), None)
+    for check in checks:
+        if (reason := check.lacking(entry, assignment, gone, observed=observed)) is not None:
+            return reason
+    return None
 
 
 class PodReader(Protocol):

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import ARRAY, ColumnElement, Double, Numeric, Table, Text, cast, func, literal, select
+from sqlalchemy import ARRAY, ColumnElement, Double, Table, Text, cast, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model.resources import FlavorResource
@@ -190,7 +190,7 @@ def _by_table(
 
 def _stored(table: Table, cluster: str, closed: Piece, weight: ColumnElement[float] | None = None) -> Any:
     row = table.c
-    amount = row.amount if weight is None else row.amount * cast(weight, Numeric)
+    amount = row.amount if weight is None else cast(row.amount, Double) * weight
     whose = (row.cluster_queue, row.attribution, row.flavor, row.resource)
     return (
         select(*whose, func.sum(amount))

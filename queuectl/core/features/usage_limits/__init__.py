@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from queuectl.core.decisions import Admit, Decision, Keep
 from queuectl.core.directory import AffectedObjects
@@ -58,8 +58,8 @@ class UsageLimits(Feature):
         self._pending = PendingCounts()
         self._demands: dict[WorkloadId, tuple[Assignment, Demand]] = {}
         """What assignments of the plan under way take."""
-        self._bookings: dict[WorkloadId, tuple[Workload, Attribution]] = {}
-        """What pending workloads would be booked on."""
+        self._bookings: dict[WorkloadId, _Booking] = {}
+        """What pending workloads would be booked on, as long as no policy changes."""
         self._attributions: dict[WorkloadId, tuple[int, Attribution]] = {}
         """By workload, the number of an attempt and what it is booked on, as far as that is known."""
         self._parents: dict[tuple[str, str], str | None] = {}
@@ -81,6 +81,7 @@ class UsageLimits(Feature):
                 self._set(key.name, None, affected)
             case _ if self.active:
                 self._rules.forget()
+                self._bookings.clear()
                 self._renominate_those_of_flavors()
                 self._note_parent(event)
             case _:
@@ -97,6 +98,7 @@ class UsageLimits(Feature):
                 pass
 
     def _set(self, name: str, limit: UsageLimit | None, affected: AffectedObjects) -> None:
+        self._bookings.clear()
         if self._rules.set(name, limit):
             self._outdated = affected.everything = affected.rules = True
             self.active = bool(self._rules.limits)
@@ -110,9 +112,8 @@ class UsageLimits(Feature):
         self._hold(entry, attempt)
 
     def _hold(self, entry: Entry, attempt: Attempt) -> None:
-        booked = self._booked(entry)
-        if booked is not None:
-            places = self._rules.places(booked, attempt.assignment.cluster_queue)
+        places = self._places(entry, attempt.assignment.cluster_queue)
+        if places is not None:
             self.held.hold(entry.id, places, self._demand(entry, attempt.assignment) if places else {})
 
     def released(self, entry: Entry, attempt: Attempt, now: object) -> None:
@@ -131,19 +132,22 @@ class UsageLimits(Feature):
         if isinstance(decision, Admit) and decision.attribution is not None and entry.attempt is not None:
             self._attributions[entry.id] = (entry.attempt.number, decision.attribution)
             known = self._bookings.pop(entry.id, None)
-            if known is None or known[1] != decision.attribution:  # else it holds this since `charged`
+            if known is None or known.booked != decision.attribution:  # else it holds this since `charged`
                 self._hold(entry, entry.attempt)
 
     def changed(self, workload: WorkloadId) -> None:
         entry = self._kernel.entries.get(workload)
         if entry is None:
             self._bookings.pop(workload, None)
-        holder = self._claimed(entry) if entry is not None and entry.attempt is None else None
-        self.held.keep(workload, holder)
+        elif entry.attempt is None and waits_for_victims(entry.reason):
+            self.held.keep(workload, self._claimed(entry))
+            return
+        if workload in self.held.kept:
+            self.held.keep(workload, None)
 
     def _claimed(self, entry: Entry) -> Holder | None:
         """Return what is kept for a workload that waits for its victims: others must not take it."""
-        if not waits_for_victims(entry.reason) or entry.workload is None or entry.cluster_queue is None:
+        if entry.workload is None or entry.cluster_queue is None:
             return None
         places = self._places(entry, entry.cluster_queue)
         return Holder(places, demand_for(self._requests(entry.workload))) if places else None
@@ -211,22 +215,27 @@ class UsageLimits(Feature):
 
     # --- what is booked
 
-    def _booked(self, entry: Entry) -> Attribution | None:
-        """Return what an open attempt is booked on, or a pending workload would be; None: unknown."""
+    def _places(self, entry: Entry, cluster_queue: str) -> tuple[Place, ...] | None:
+        """Return where an open attempt counts, or a pending workload would; None: unknown."""
         number, booked = self._attributions.get(entry.id, (0, None))
         if entry.attempt is not None and entry.attempt.number == number:
-            return booked
-        return self._would_be_booked(entry.workload) if entry.workload is not None else None
+            return self._rules.places(booked, cluster_queue) if booked is not None else None
+        return self._would_count(entry.workload, cluster_queue) if entry.workload is not None else None
 
-    def _would_be_booked(self, workload: Workload) -> Attribution:
+    def _would_count(self, workload: Workload, cluster_queue: str) -> tuple[Place, ...]:
+        """Return where an admission of a workload would count now."""
         # No limit depends on other values of an account: they cost more than all else here.
         account = self._kernel.features.account(workload) if self._rules.by_account else ()
         known = self._bookings.get(workload.id)
-        if known is not None and known[0] is workload and known[1].account == account:
-            return known[1]
-        booked = Attribution.of(workload, account)
-        self._bookings[workload.id] = workload, booked
-        return booked
+        if known is None or known.workload is not workload or known.booked.account != account:
+            booked = Attribution.of(workload, account)
+        elif known.cluster_queue == cluster_queue:
+            return known.places
+        else:
+            booked = known.booked
+        places = self._rules.places(booked, cluster_queue)
+        self._bookings[workload.id] = _Booking(workload, booked, cluster_queue, places)
+        return places
 
     def _demand(self, entry: Entry, assignment: Assignment) -> Demand:
         known = self._demands.get(entry.id)
@@ -236,16 +245,13 @@ class UsageLimits(Feature):
         self._demands[entry.id] = assignment, demand
         return demand
 
-    def _places(self, entry: Entry, cluster_queue: str) -> tuple[Place, ...]:
-        booked = self._booked(entry)
-        return self._rules.places(booked, cluster_queue) if booked is not None else ()
-
     def _requests(self, workload: Workload) -> dict[str, int]:
         """Return what all pods of a workload request, also where it may start with fewer (F9)."""
         total: dict[str, int] = {}
-        for charge in self._kernel.directory.charges(workload):
-            for resource, amount in charge.requests:
-                total[resource] = total.get(resource, 0) + amount * charge.pod_set.count
+        pods = self._kernel.directory.pods
+        for pod_set, requests in pods.requests(workload):
+            for resource, amount in pods.form(requests):
+                total[resource] = total.get(resource, 0) + amount * pod_set.count
         return total
 
     # --- what waits
@@ -256,7 +262,7 @@ class UsageLimits(Feature):
         local = self._kernel.directory.local_queues.get(name)
         if local is None:
             return None
-        places = self._rules.places(self._would_be_booked(workload), local.cluster_queue)
+        places = self._would_count(workload, local.cluster_queue)
         if not places:
             return None
         requests = {**self._requests(workload), WORKLOADS: 1}
@@ -291,14 +297,16 @@ class UsageLimits(Feature):
 
     def add(self, entry: Entry, assignment: Assignment, added: dict[Place, dict[Dimension, int]]) -> None:
         """Add an admission of a plan to `added`."""
-        for place in self._places(entry, assignment.cluster_queue):
+        for place in self._places(entry, assignment.cluster_queue) or ():
             add_demand(added.setdefault(place, {}), self._demand(entry, assignment))
 
     def must_wait(self, entry: Entry, reason: Reason) -> None:
         if reason.limit not in (Limit.RUNNING, Limit.RESOURCES, Limit.FLAVORS) or entry.cluster_queue is None:
             return
         name = (reason.node or "").removeprefix(f"{KIND}/")
-        place = next((one for one in self._places(entry, entry.cluster_queue) if one.limit == name), None)
+        place = next(
+            (one for one in self._places(entry, entry.cluster_queue) or () if one.limit == name), None
+        )
         if place is not None and reason.resource is not None and reason.requested is not None:
             want = (Dimension(reason.flavor, reason.resource), reason.requested)
             self._waiting.wait(Waiter(entry, place, want, reason))
@@ -320,7 +328,7 @@ class UsageLimits(Feature):
         waiter = self._waiting.of(entry.id)
         if waiter is None and not self._rules.count_pending:
             return None
-        places = self._places(entry, entry.cluster_queue)
+        places = self._places(entry, entry.cluster_queue) or ()
         if waiter is not None and (waiter.place not in places or entry.order[0] != -entry.priority):
             self._waiting.leave(entry.id)  # it waits for another limit, or in another place
             waiter = None
@@ -354,6 +362,15 @@ class UsageLimits(Feature):
             node=f"{KIND}/{limit.name}",
             detail=f"{subject_of(limit, place)}, at most {most}",
         )
+
+
+class _Booking(NamedTuple):
+    """What an admission of a workload would be booked on, and where it would count."""
+
+    workload: Workload
+    booked: Attribution
+    cluster_queue: str
+    places: tuple[Place, ...]
 
 
 class PlannedUse:

@@ -31,7 +31,7 @@ class LimitUsage:
     def __init__(self, rules: LimitRules) -> None:
         self._rules = rules
         self._holders: dict[WorkloadId, Holder] = {}
-        self._kept: dict[WorkloadId, Holder] = {}
+        self.kept: dict[WorkloadId, Holder] = {}
         """For workloads that wait for their victims (C7)."""
         self._used: dict[Place, dict[Dimension, int]] = {}
         """By holders and by workloads for which it is kept."""
@@ -41,7 +41,7 @@ class LimitUsage:
     def clear(self) -> None:
         """Forget all use: limits, or what they apply to, have changed."""
         self._holders.clear()
-        self._kept.clear()
+        self.kept.clear()
         self._used.clear()
 
     def hold(self, workload: WorkloadId, places: tuple[Place, ...], demand: Demand) -> None:
@@ -54,7 +54,7 @@ class LimitUsage:
 
     def keep(self, workload: WorkloadId, holder: Holder | None) -> None:
         """Keep this for a workload that waits for its victims; None: nothing any more."""
-        self._set(self._kept, workload, holder)
+        self._set(self.kept, workload, holder)
 
     def _set(self, holders: dict[WorkloadId, Holder], workload: WorkloadId, holder: Holder | None) -> None:
         before = holders.get(workload)
@@ -95,7 +95,7 @@ class LimitUsage:
         `gone`: workloads that are to end before. `added`: what a plan under way admits beside it.
         """
         ended = [holder for one in gone if (holder := self._holders.get(one)) is not None]
-        kept = self._kept.get(workload)
+        kept = self.kept.get(workload)
         ended += [kept] if kept is not None else []
         for place in places:
             for dimension, most in self._rules.limits[place.limit].most:
