@@ -29,6 +29,7 @@ from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 _ID: Final = attrgetter("id")
 _PRIORITY: Final = attrgetter("priority")
 _ADMITTED_AT: Final = attrgetter("attempt.admitted_at")
+_USE: Final = attrgetter("past.use")
 _CHARGED: Final = attrgetter("attempt.assignment.cluster_queue")
 
 
@@ -294,7 +295,7 @@ class PreemptionSearch:
             entries[:] = [*(entry for entry in entries if _CHARGED(entry) != name), *own]
         elif name in queues and len(queues) > 1:
             entries.sort(key=lambda entry: _CHARGED(entry) == name)
-        if any(map(told_of_idleness, entries)):
+        if any(map(_USE, entries)):
             entries.sort(key=told_of_idleness, reverse=True)
         if any(map(terminating, entries)):
             self.any_terminating = True
