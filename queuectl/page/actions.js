@@ -6,6 +6,7 @@ import { ask, path, Problem, send } from "./rest.js";
 
 const HEADERS = { "Content-Type": "application/json", "Queuectl-Request": "change" };
 const PAUSE = 250;
+const PATIENCE = 60_000;
 const MOST = 200;
 
 /** What a form of a change has: a value by name. `null`: it is not complete.
@@ -34,15 +35,21 @@ export function Actions({ where = "", targets = [{ where }], actions, done, labe
 
 /** @typedef {{answer: any, problem: Problem | null}} Check */
 
-/** The answer of one change, or the problem.
+/** The answer of one change, or the problem. One for which the caller asks too soon is asked for again, up to a minute.
  * @param {string} address
  * @param {Record<string, unknown>} body
  * @returns {Promise<Check>} */
-const change = (address, body) =>
-  send(address, JSON.stringify(body), HEADERS).then(
-    (answer) => ({ answer, problem: null }),
-    (error) => ({ answer: null, problem: error instanceof Problem ? error : new Problem(0, String(error)) }),
-  );
+async function change(address, body) {
+  for (const until = performance.now() + PATIENCE; ; ) {
+    try {
+      return { answer: await send(address, JSON.stringify(body), HEADERS), problem: null };
+    } catch (error) {
+      const problem = error instanceof Problem ? error : new Problem(0, String(error));
+      if (problem.status !== 429 || performance.now() > until) return { answer: null, problem };
+      await new Promise((resolve) => setTimeout(resolve, 1000 * Math.max(1, problem.retryAfter)));
+    }
+  }
+}
 
 /** The answers so far to dry runs of the change with this body, one after the other; asked again when it changes.
  * @param {string[]} addresses
@@ -78,7 +85,7 @@ function Confirm({ targets, action, close, done }) {
   const changed = useRef(false);
   const [values, setValues] = useState(action.values ?? {});
   const [reason, setReason] = useState("");
-  const [sent, setSent] = useState({ busy: false, problem: /** @type {Problem | null} */ (null) });
+  const [sent, setSent] = useState({ busy: false, made: 0, problem: /** @type {Problem | null} */ (null) });
   const content = action.body ? action.body(values) : {};
   const addresses = targets.map((one) => `${one.where}/${action.verb}`);
   const checks = useChecks(addresses, content && JSON.stringify(content));
@@ -93,14 +100,14 @@ function Confirm({ targets, action, close, done }) {
   const confirm = async (/** @type {Event} */ event) => {
     event.preventDefault();
     if (!ready) return;
-    setSent({ busy: true, problem: null });
     const made = [];
     for (const place of possible) {
+      setSent({ busy: true, made: made.length, problem: null });
       const evict = checks[place].answer.loss ? { evict: true } : {};
       const { answer, problem } = await change(addresses[place], { ...content, ...(reason.trim() ? { reason: reason.trim() } : {}), ...evict });
       if (problem) {
         const before = several ? `${counted(made.length, "workload")} changed, then ${targets[place].name}: ` : "";
-        return setSent({ busy: false, problem: new Problem(problem.status, before + problem.message, { title: problem.title }) });
+        return setSent({ busy: false, made: made.length, problem: new Problem(problem.status, before + problem.message, { title: problem.title }) });
       }
       made.push(answer);
       changed.current = true;
@@ -111,11 +118,12 @@ function Confirm({ targets, action, close, done }) {
   return html`<dialog ref=${dialog} class="confirm" aria-labelledby="change" onClose=${() => (close(), changed.current && done())}>
     <form onSubmit=${confirm}>
       <h2 id="change">${action.title}</h2>
-      ${action.form && html`<div class="inputs">${action.form({ values, set: (next) => (setSent({ busy: false, problem: null }), setValues({ ...values, ...next })) })}</div>`}
+      ${action.form && html`<div class="inputs">${action.form({ values, set: (next) => (setSent({ busy: false, made: 0, problem: null }), setValues({ ...values, ...next })) })}</div>`}
       <div class="effect" role="status" aria-live="polite">
         ${content === null ? html`<p class="soft">Choose what it is to be: then it is checked what will happen.</p>`
           : refused ? html`<${Failure} problem=${refused} />`
           : checks.length < targets.length ? html`<p class="soft">The API server checks it…${several && ` ${checks.length} of ${targets.length}`}</p>`
+          : several && sent.busy ? html`<p class="soft">${counted(sent.made, "workload")} of ${possible.length} changed…</p>`
           : several ? html`<${Effects} targets=${targets} checks=${checks} />` : html`<${Effect} of=${checks[0].answer} />`}
       </div>
       ${!action.noReason && html`<label>Reason <span class="soft">optional, kept on the object with your name</span>

@@ -11,12 +11,13 @@ from playwright.sync_api import Page, expect
 
 from queuectl.core.model.workload import ConfigKey, PodSet
 from queuectl.ports.changes import ChangeRefused, FieldMade, Wanted, WantedSize
-from tests.acceptance.page.conftest import SIZES, Open
+from tests.acceptance.page.conftest import SECONDS, SIZES, Open
 from tests.acceptance.page.serving import Site, serving
-from tests.acceptance.page.stories import IN_TREE, busy, of
+from tests.acceptance.page.stories import IN_TREE, busy, of, queues
 from tests.acceptance.page.test_views import violations
 from tests.unit.api.canned import GPU, local_spec
 from tests.unit.api.changing import CannedChanges
+from tests.unit.api.reviews import CannedReviews
 
 JOB = "#/workloads/team-a/Job/evaluate"
 QUEUE = "#/clusterqueues/team-a"
@@ -294,6 +295,29 @@ def test_of_selected_workloads_each_refusal_is_said_and_the_others_are_changed(
     dialog.get_by_role("button", name="Release").click()
     expect(page.locator(".notice.done")).to_contain_text("3 workloads of 4 changed")
     assert sorted(one.name for one in made(changes)) == ["evaluate", "too-large", "train"]
+
+
+def test_more_changes_than_a_caller_may_ask_for_in_a_second_are_made_later(
+    changes: CannedChanges, open_page: Open
+) -> None:
+    readings, reviews = queues("team-a"), CannedReviews()
+    names = [f"job-{number:02}" for number in range(32)]
+    readings.commit(*(of("team-a", name, number, reason=IN_TREE) for number, name in enumerate(names, 1)))
+    reviews.tenant("ann", "team-a")
+    with serving(readings, reviews, changes) as site:
+        page = open_page(f"{site.url}#/workloads", quiet=True)
+        page.get_by_role("dialog").get_by_label("Token").fill("ann")
+        page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+        page.get_by_label("Select all on this page").check()
+        group = page.get_by_role("group", name="Changes of the selected workloads")
+        group.get_by_role("button", name="Hold").click()
+        dialog = page.get_by_role("dialog", name="Hold 32 workloads")
+        expect(dialog.get_by_role("listitem")).to_have_count(32, timeout=3000 * SECONDS)
+        expect(dialog).not_to_contain_text("stays as it is")
+        dialog.get_by_role("button", name="Hold").click()
+        done = page.locator(".notice.done")
+        expect(done).to_contain_text("32 workloads of 32 changed", timeout=3000 * SECONDS)
+        assert [one.name for one in made(changes)] == names
 
 
 def test_a_change_of_several_stops_at_the_first_that_fails_and_says_how_far_it_came(
