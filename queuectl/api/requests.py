@@ -42,7 +42,8 @@ MAX_STEPS: Final = 96
 MAX_SINCE: Final = 10**10
 MAX_SELECTOR: Final = 1024
 MAX_NAME: Final = 253
-MAX_CURSOR: Final = 512
+MAX_CURSOR: Final = 2048
+"""A name of 253 characters may have 1,012 bytes."""
 MAX_FIELDS: Final = 32
 MAX_TIME: Final = 40
 _FIRST: Final = datetime(1971, 1, 1, tzinfo=UTC)
@@ -270,7 +271,7 @@ class Cursors:
         self._key = key
 
     def write(self, position: Cursor, scope: str) -> str:
-        body = json.dumps(position, separators=(",", ":")).encode()
+        body = json.dumps(position, separators=(",", ":"), ensure_ascii=False).encode()
         return base64.urlsafe_b64encode(self._mac(body, scope) + body).decode().rstrip("=")
 
     def read(self, text: str, scope: str) -> Cursor:

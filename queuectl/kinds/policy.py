@@ -196,14 +196,14 @@ def parse_policy(key: ConfigKey, spec: str) -> Policy:
         raise BadPolicy(f"{key}: stored spec is not JSON: {problem}") from None
     if not isinstance(content, dict):
         raise BadPolicy(f"{key}: stored spec is not an object")
-    return _kind(key).value(key, _validated(key, _whole(key, content)))
+    return _kind(key).value(key, _validated(key, stored_object(key, content)))
 
 
 def with_defaults(key: ConfigKey, spec: str) -> Any:
     """The object of a spec of the ledger, with the defaults of this version; as it is, if not valid."""
-    content = _whole(key, json.loads(spec))
+    content = stored_object(key, json.loads(spec))
     try:
-        return _whole(key, json.loads(_canonical(_validated(key, content))))
+        return stored_object(key, json.loads(_canonical(_validated(key, content))))
     except BadPolicy:
         return content
 
@@ -215,8 +215,8 @@ def _kind(key: ConfigKey) -> PolicyKind:
     return kind
 
 
-def _whole(key: ConfigKey, spec: dict[str, Any]) -> dict[str, Any]:
-    """The object around a stored spec.
+def stored_object(key: ConfigKey, spec: dict[str, Any]) -> dict[str, Any]:
+    """The object around a spec of the ledger.
 
     A WorkloadPriorityClass has its fields at the top. An object with a label that is policy is stored whole.
     """

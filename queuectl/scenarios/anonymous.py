@@ -42,6 +42,8 @@ def anonymous(document: Document) -> Document:
 
 def _names(document: Document) -> Iterator[str]:
     ledger = document["config"]["ledger"]
+    for account, *_ in ledger.get("pastUsage", ()):
+        yield from account
     for budget, subject, *_ in ledger.get("budgetSums", ()):
         yield from (budget, subject)
     for one in ledger.get("budgetEntries", ()):

@@ -25,7 +25,7 @@ from queuectl.core.model.workload import (
 from queuectl.core.observed_events import CONFIGURATION
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.kinds.context import as_object, is_kept
-from queuectl.kinds.policy import parse_policy
+from queuectl.kinds.policy import parse_policy, stored_object
 from queuectl.kinds.policy_objects import API_VERSION
 from queuectl.scenarios.documents import FORMAT
 from queuectl.scenarios.rebuilt_engine import requested
@@ -138,9 +138,10 @@ def _objects(
 
 
 def _manifest(key: ConfigKey, spec: Document) -> Document:
-    metadata = {"name": key.name, **({"namespace": key.namespace} if key.namespace else {})}
-    content = spec if key.kind == "WorkloadPriorityClass" else {"spec": spec}
-    return {"apiVersion": API_VERSION, "kind": key.kind, "metadata": metadata, **content}
+    content = stored_object(key, spec)
+    names = {"name": key.name, **({"namespace": key.namespace} if key.namespace else {})}
+    metadata = {**names, **content.get("metadata", {})}
+    return {**content, "apiVersion": API_VERSION, "kind": key.kind, "metadata": metadata}
 
 
 def _named(workloads: Iterable[StoredWorkload]) -> Iterator[tuple[str, StoredWorkload]]:

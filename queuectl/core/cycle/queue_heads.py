@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable
 
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors
+from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.workload import Place, WorkloadId
-from queuectl.core.past_usage import PlannedUsage, Turn
+from queuectl.core.past_usage import PlannedUsage, Turn, UsageValue
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
 
@@ -23,6 +24,7 @@ class QueueHeads:
         "_chances",
         "_taken",
         "_usage",
+        "_users",
         "beside",
         "blocked",
         "last_tried",
@@ -57,6 +59,8 @@ class QueueHeads:
         self._usage = usage if queue.usage_based else None
         self._by_turn: dict[Turn | None, Groups] = {}
         """One heap, or one for each LocalQueue or user where those are ordered by past usage (U1, U6)."""
+        self._users: dict[LocalQueueName, list[tuple[tuple[UsageValue, ...], Place, Turn]]] = {}
+        """By LocalQueue a heap of its users, each no later than its usage and its first head say."""
         self._taken: list[tuple[EquivalenceGroup, tuple[Place, int, Entry]]] = []
         self._admitted: set[WorkloadId] = set()
         self.refused: list[EquivalenceGroup] = []
@@ -75,7 +79,10 @@ class QueueHeads:
             head = group.head()
         if head is not None:
             turn = self.queue.turn(head) if self._usage is not None else None
-            heapq.heappush(self._by_turn.setdefault(turn, []), (head.order, group))
+            groups = self._by_turn.setdefault(turn, [])
+            heapq.heappush(groups, (head.order, group))
+            if turn is not None and groups[0][1] is group:
+                heapq.heappush(self._users.setdefault(turn.local_queue, []), ((), head.order, turn))
 
     def advance(self) -> Entry | None:
         """Skip inadmissible groups for which too little is available now (W1, W7). Returns the head."""
@@ -103,10 +110,28 @@ class QueueHeads:
         turns, usage = self._by_turn, self._usage
         if usage is None:
             return turns.get(None, [])
-        waiting = [turn for turn, groups in turns.items() if groups and turn is not None]
-        if not waiting:
+        first = [turn for users in self._users.values() if (turn := self._first_of(users, usage)) is not None]
+        if not first:
             return []
-        return turns[min(waiting, key=lambda turn: (usage.of_turn(turn), turns[turn][0][0]))]
+        return turns[min(first, key=lambda turn: (usage.of_turn(turn), turns[turn][0][0]))]
+
+    def _first_of(
+        self, users: list[tuple[tuple[UsageValue, ...], Place, Turn]], usage: PlannedUsage
+    ) -> Turn | None:
+        """Return whose head is the first in its LocalQueue.
+
+        A tenant acts as many users. An admission makes its user later: that is seen when it is the first.
+        """
+        while users:
+            turn = users[0][-1]
+            if groups := self._by_turn[turn]:
+                place = usage.of_turn(turn)[1:], groups[0][0], turn
+                if place == users[0]:
+                    return turn
+                heapq.heapreplace(users, place)
+            else:
+                heapq.heappop(users)
+        return None
 
     def drop(self, dropped: Collection[EquivalenceGroup]) -> None:
         """Nominate no head of these groups."""

@@ -64,7 +64,7 @@ async def test_46_a_cursor_is_valid_only_for_its_own_list_and_filters(rest: Rest
         (WORKLOADS, {"next": changed}),
         (WORKLOADS, {"next": ""}),
         (WORKLOADS, {"next": "§"}),
-        (WORKLOADS, {"next": "x" * 513}),
+        (WORKLOADS, {"next": "x" * 2049}),
         (WORKLOADS, {"next": Cursors(b"another key").write([1, "uid-1"], "")}),
     ):
         detail = await rest.refused(rest.client.get(path, params=parameters), 400)

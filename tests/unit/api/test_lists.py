@@ -111,6 +111,17 @@ async def test_an_order_holds_over_all_pages(serve: Serve, order: str, expected:
     assert found == expected
 
 
+@pytest.mark.parametrize("longest", ["a" * 253, "系" * 253, "\N{BUG}" * 253])
+async def test_the_longest_name_of_a_user_ends_no_page(serve: Serve, longest: str) -> None:
+    readings = two_teams()
+    users = {"waits": longest, "large": None, "small": None, "urgent": None, "stuck": None}
+    readings.commit(*(replace(readings.stored(name), submitter=user) for name, user in users.items()))
+    rest = await serve(readings)
+    first = await rest.get("/api/v1/workloads", order="submitter", limit="1")
+    assert first["items"][0]["name"] == "waits"
+    assert len((await rest.get("/api/v1/workloads", order="submitter", next=first["next"]))["items"]) == 4
+
+
 async def test_own_workloads_are_those_that_the_authenticated_user_submitted(serve: Serve) -> None:
     readings, reviews = two_teams(), CannedReviews()
     readings.commit(replace(readings.stored("waits"), submitter="ann"))

@@ -12,12 +12,14 @@ from queuectl.core.model.policy import (
     AdmissionFairSharing,
     Cohort,
     FairSharing,
+    LocalQueueName,
     Policy,
     Preemption,
     PreemptionPolicy,
     SchedulingConfiguration,
 )
 from queuectl.core.model.workload import WorkloadOutcome
+from queuectl.core.past_usage import PlannedUsage, Turn
 from queuectl.core.reports import ReportBuilder
 from tests.builders import (
     GPU,
@@ -337,3 +339,26 @@ def test_past_usage_gives_no_right_to_preempt() -> None:
     w = borrowers(BY_USAGE)
     w.submit(workload("more", "idle", priority_class="high"))
     assert w.run() == [] or not any(isinstance(one, Evict) for one in w.run())
+
+
+def test_users_that_a_tenant_makes_up_cost_a_plan_no_more_than_their_workloads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tenant acts as any service account of its namespace. No workload fits: each user is nominated."""
+    w = world(queue("cq", 1, usage_based=True, users_by_usage=True), local_queue("lq", "cq"))
+    w.submit(workload("full", "lq", submitter="hog"))
+    w.run()
+    w.settle()
+    asked: list[Turn] = []
+    of_turn = PlannedUsage.of_turn
+
+    def counted(self: PlannedUsage, turn: Turn) -> tuple[float, ...]:
+        asked.append(turn)
+        return of_turn(self, turn)
+
+    monkeypatch.setattr(PlannedUsage, "of_turn", counted)
+    users = 100
+    w.submit(*(workload(f"w{n}", "lq", submitter=f"user-{n}") for n in range(users)))
+    w.run()
+    assert set(asked) == {Turn(LocalQueueName("ns", "lq"), f"user-{n}") for n in range(users)}
+    assert len(asked) < 40 * users, "with each nomination all users are compared"
