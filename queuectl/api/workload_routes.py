@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -283,9 +284,8 @@ class WorkloadRoutes:
             async for one in in_parts(sight.state.in_order(namespaces, None))
             if _passes(question.values, one, since)
         ]
-        rows = heapq.nsmallest(
-            question.limit + 1, (row for row in keyed if after is None or row[0] > after), itemgetter(0)
-        )
+        passing = (row for row in keyed if after is None or row[0] > after)  # 50,000 may take 0.1 s
+        rows = await asyncio.to_thread(lambda: heapq.nsmallest(question.limit + 1, passing, itemgetter(0)))
         shown, next = self._source.cut(question, rows, itemgetter(0))
         return [one for _, one in shown], next
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
+import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -120,6 +123,22 @@ async def test_the_longest_name_of_a_user_ends_no_page(serve: Serve, longest: st
     first = await rest.get("/api/v1/workloads", order="submitter", limit="1")
     assert first["items"][0]["name"] == "waits"
     assert len((await rest.get("/api/v1/workloads", order="submitter", next=first["next"]))["items"]) == 4
+
+
+async def test_workloads_are_ordered_beside_the_event_loop(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    nsmallest = heapq.nsmallest
+
+    def noted(*arguments: Any) -> list[Any]:
+        threads.append(threading.get_ident())
+        return nsmallest(*arguments)
+
+    monkeypatch.setattr(heapq, "nsmallest", noted)
+    assert await names(rest, order="newest") == [*reversed(await names(rest))]
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
 
 
 async def test_own_workloads_are_those_that_the_authenticated_user_submitted(serve: Serve) -> None:

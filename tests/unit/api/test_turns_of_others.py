@@ -119,6 +119,7 @@ async def test_no_path_looks_at_many_workloads_without_a_turn_for_others(asked: 
             ]
     paths += [f"/api/v1/workloads?{one}" for one in FILTERS]
     paths += [f"/api/v1/workloads?clusterqueue=team-a&order=position&{one}" for one in FILTERS[:4]]
+    paths += [f"/api/v1/workloads?order={one}&limit=100" for one in ("newest", "devices", "submitter")]
     paths += [f"/api/v1/workloads?name=zzz&asOf={written(EPOCH_START)}"]
     seen = {path: await most_between_turns(rest, counted, rest.client.get(path)) for path in paths}
     quote = rest.client.post("/api/v1/quote", json=manifest(pods=2))
