@@ -62,21 +62,22 @@ class PastUsageTree:
 
     def rows(self, node: QuotaNode, *, by_past_usage: bool) -> Iterator[MemberUsage]:
         """Yield `node` and all below it. `by_past_usage`: the root of its tree orders members so."""
-        yield from self._below(self._node(node, 0, ordered=False), node, by_past_usage)
-
-    def _node(self, node: QuotaNode, level: int, *, ordered: bool) -> MemberUsage:
-        used = sum(self._used.get((queue.name,), 0.0) for queue in node.queues())
-        return MemberUsage(level, node.kind, None, node.name, node.weight, used, ordered)
-
-    def _below(self, member: MemberUsage, node: QuotaNode, by_past_usage: bool) -> Iterator[MemberUsage]:
-        yield member
-        if node.kind == "ClusterQueue":
-            yield from self._local_queues(node.name, member.level + 1)
-            return
-        level = member.level + 1
-        members = {self._node(one, level, ordered=by_past_usage): one for one in node.children.values()}
-        for one in sorted(members, key=_place):
-            yield from self._below(one, members[one], by_past_usage)
+        used: dict[QuotaNode, float] = {}
+        for one in reversed([*node.below()]):
+            own = self._used.get((one.name,), 0.0) if one.kind == "ClusterQueue" else 0.0
+            used[one] = own + sum(used[member] for member in one.children.values())
+        left = [(MemberUsage(0, node.kind, None, node.name, node.weight, used[node], False), node)]
+        while left:
+            row, node = left.pop()
+            yield row
+            level = row.level + 1
+            if node.kind == "ClusterQueue":
+                yield from self._local_queues(node.name, level)
+            members = [
+                (MemberUsage(level, one.kind, None, one.name, one.weight, used[one], by_past_usage), one)
+                for one in node.children.values()
+            ]
+            left += sorted(members, key=lambda member: _place(member[0]), reverse=True)
 
     def _local_queues(self, cluster_queue: str, level: int) -> Iterator[MemberUsage]:
         queue = self._queues[cluster_queue].queue if cluster_queue in self._queues else None

@@ -18,6 +18,7 @@ from queuectl.kubernetes_yaml import MAX_NESTING
 from queuectl.ports.reader import Held
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, local_spec, queue_spec, workload
 from tests.unit.api.conftest import Rest
+from tests.unit.api.past_usage import configured
 from tests.unit.api.test_what_ifs import ledger, manifest
 
 Serve = Callable[..., Awaitable[Rest]]
@@ -122,3 +123,15 @@ async def test_deep_bodies_are_refused_at_every_place(serve: Serve, levels: int,
         assert answer.status in ((200, 400) if levels < MAX_NESTING else (400,)), (path, body, said)
         if levels > MAX_NESTING:
             assert "nested deeper than 32" in said or levels == 5000, (path, body, said)
+
+
+async def test_past_usage_of_a_chain_of_a_thousand_cohorts_is_answered(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(monkeypatch)
+    readings = chain()
+    readings.commit(configs={ConfigKey("Configuration", "", "queuectl"): "{}"})
+    rest = await serve(readings)
+    found = await rest.get(f"/api/v1/cohorts/{NAMES[-1]}/pastusage")
+    cohorts = [(item["level"], item["name"]) for item in found["items"] if item["kind"] == "Cohort"]
+    assert cohorts == [*enumerate(reversed(NAMES))]
