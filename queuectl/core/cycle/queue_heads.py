@@ -113,7 +113,7 @@ class QueueHeads:
         first = [turn for users in self._users.values() if (turn := self._first_of(users, usage)) is not None]
         if not first:
             return []
-        return turns[min(first, key=lambda turn: (usage.of_turn(turn), turns[turn][0][0]))]
+        return turns[min(first, key=lambda turn: (usage.of_turn(turn)[0], turns[turn][0][0]))]
 
     def _first_of(
         self, users: list[tuple[tuple[UsageValue, ...], Place, Turn]], usage: PlannedUsage

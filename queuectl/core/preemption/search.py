@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from queuectl.core.limits import Hold, Limits
 from queuectl.core.model.pods import Pods
 from queuectl.core.model.policy import (
     ClusterQueue,
+    LocalQueueName,
     Preemption,
     PreemptionPolicy,
     SchedulingConfiguration,
@@ -291,7 +293,9 @@ class PreemptionSearch:
             entries.sort(key=lambda entry: of_path[_CHARGED(entry)], reverse=True)
         if name in queues and past is not None and (rules := self.snapshot.queues[name]).usage_based:
             own = [entry for entry in entries if _CHARGED(entry) == name]
-            own.sort(key=lambda one: past.of_turn(turn_of(one, by_user=rules.users_by_usage)), reverse=True)
+            own.sort(key=lambda one: past.of_turn(turn_of(one, by_user=False)), reverse=True)
+            if rules.users_by_usage:
+                own = _with_users_in_order(own, past)
             entries[:] = [*(entry for entry in entries if _CHARGED(entry) != name), *own]
         elif name in queues and len(queues) > 1:
             entries.sort(key=lambda entry: _CHARGED(entry) == name)
@@ -415,3 +419,11 @@ def held_by(tree: QuotaTree, entry: Entry) -> Hold:
     """Return what `entry`, which has an open attempt, holds."""
     assert entry.attempt is not None
     return Hold(tree.queue(entry.attempt.assignment.cluster_queue), entry.cells, entry.id)
+
+
+def _with_users_in_order(entries: list[Entry], past: PlannedUsage) -> list[Entry]:
+    """Return `entries` with those of each LocalQueue in each other's places: larger past usage first (U6)."""
+    by_queue: defaultdict[LocalQueueName, deque[Entry]] = defaultdict(deque)
+    for entry in sorted(entries, key=lambda one: past.of_turn(turn_of(one, by_user=True))[1:], reverse=True):
+        by_queue[entry.local_queue].append(entry)
+    return [by_queue[entry.local_queue].popleft() for entry in entries]

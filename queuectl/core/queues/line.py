@@ -79,9 +79,9 @@ def _in_turns(
     for heap in users.values():
         heapq.heapify(heap)
 
-    def place(name: LocalQueueName) -> tuple[tuple[UsageValue, ...], Place, LocalQueueName]:
+    def place(name: LocalQueueName) -> tuple[UsageValue, Place, LocalQueueName]:
         *_, order, turn = users[name][0]
-        return usage.of_turn(turn), order, name
+        return usage.of_turn(turn)[0], order, name
 
     first = [place(name) for name in users]
     heapq.heapify(first)

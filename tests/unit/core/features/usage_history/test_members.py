@@ -68,6 +68,15 @@ def order(world: World, users: Mapping[str, str]) -> list[str]:
     return admitted(world.run())
 
 
+def positions(world: World) -> list[str]:
+    """Return the names of the workloads of `cq` by position."""
+    state = world.engine._state
+    builder = ReportBuilder(
+        state.directory, state.members, state.holders, state.pending, state.features, world.now
+    )
+    return [one.removeprefix("uid-") for one in builder.cluster_queue("cq").line or ()]
+
+
 # --- the cases of other schedulers
 
 
@@ -191,6 +200,48 @@ def test_the_usage_of_a_local_queue_counts_before_that_of_its_users() -> None:
     assert admitted(w.run()) == ["bob"]
 
 
+def queues_of_no_weight(gpus: int) -> World:
+    """Usage of both is equal; `ann` of `a` has some, and of `b` anyone whom its tenant acts as has none."""
+    within = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    w = world(
+        queue("cq", gpus, usage_based=True, users_by_usage=True, preemption=within),
+        local_queue("a", "cq", weight=0),
+        local_queue("b", "cq", weight=0),
+    )
+    run_for_an_hour(w, ("ann", "a", 1))
+    return w
+
+
+def test_users_are_not_compared_with_those_of_another_local_queue() -> None:
+    w = queues_of_no_weight(2)
+    full = workload("full", "a", 2, submitter="ann", priority_class="high")
+    w.submit(full)
+    w.run()
+    w.settle()
+    w.submit(
+        workload("older", "a", 2, submitter="ann", created=1),
+        workload("newer", "b", 2, submitter="made-up", created=2),
+    )
+    w.run()
+    assert positions(w) == ["older", "newer"]
+    w.tell(observed(full, suspended=False, finished=WorkloadOutcome.SUCCEEDED))
+    assert admitted(w.run()) == ["older"]
+
+
+@pytest.mark.parametrize(("gpus", "victims"), [(1, {"low"}), (2, {"low", "old"})])
+def test_victims_are_not_chosen_by_users_of_another_local_queue(gpus: int, victims: set[str]) -> None:
+    w = queues_of_no_weight(3)
+    w.submit(
+        workload("old", "a", submitter="ann", created=0),
+        workload("new", "a", submitter="newcomer", created=1),
+        workload("low", "b", submitter="made-up", created=2, priority_class="low"),
+    )
+    assert len(admitted(w.run())) == 3
+    w.settle()
+    w.submit(workload("high", "a", gpus, priority_class="high", created=9))
+    assert {one.ref.name for one in w.run() if isinstance(one, Evict)} == victims
+
+
 def test_workloads_without_a_known_user_count_as_those_of_one() -> None:
     w = users_of_a_queue()
     run_for_an_hour(w, ("alice", "lq", 1))
@@ -228,15 +279,10 @@ def test_positions_in_the_queue_are_the_order_of_the_admissions() -> None:
         )
     )
     w.run()
-    state = w.engine._state
-    builder = ReportBuilder(
-        state.directory, state.members, state.holders, state.pending, state.features, w.now
-    )
-    told = builder.cluster_queue("cq").line
-    assert told is not None
+    told = positions(w)
     assert len(told) == 12
     w.tell(policy(queue("cq", 16, usage_based=True, users_by_usage=True)))
-    assert admitted(w.run()) == [one.removeprefix("uid-") for one in told]
+    assert admitted(w.run()) == told
 
 
 # --- members of a Cohort
