@@ -265,7 +265,7 @@ def _keep(state: EngineState, entry: Entry, decision: Keep) -> None:
         queue.mark_reported(group, entry)
         group.reported = None  # the others of its group have not been given this reason
     elif evaluation is None:
-        if decision.reason.key == queue.waiting_for_head().key and not queue.strict:
+        if decision.reason.code is Code.WAITING_FOR_HEAD and decision.reason.key != group.reported:
             group.reported = None  # they get another reason once their head is nominated
         queue.mark_reported(group, entry)
     else:
