@@ -20,11 +20,10 @@ _PHASE: Final = ("status", "phase")
 
 def _steer(effect: Effect) -> list[Operation]:
     """What the operator adds to the pod templates of each component when it makes it. All of it is ours."""
-    labels = pod_labels(effect)
     assigned = {pod_set.name: pod_set for pod_set in effect.attempt.assignment.steered()}
     infos: dict[int, list[dict[str, Any]]] = {}
     for name in (pod_set.name for pod_set in effect.workload.pod_sets):
-        info: dict[str, Any] = {"labels": labels}
+        info: dict[str, Any] = {"labels": pod_labels(effect, name)}
         added = additions(assigned[name], effect.flavors)
         if added.node_selector:
             info["nodeSelector"] = dict(added.node_selector)

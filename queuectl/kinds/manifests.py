@@ -34,6 +34,7 @@ from queuectl.kinds.gate_rules import (
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.labels import KUEUE_MARKS
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.reserved_keys import POD_LABELS
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
 WIDTH: Final = 100
@@ -112,6 +113,7 @@ def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "rights": _rights(rows, "", "get, list, watch, patch"),
         "rights_on_status": _rights(rows, "/status", "patch"),
         "policy_files": "\n".join(files),
+        "pod_labels": _expression(str(list(POD_LABELS))),
         "suspend": _expression(by_kind(rows, lambda row: suspend(row, "object"))),
         "suspend_before": _expression(by_kind(rows, lambda row: suspend(row, "oldObject"))),
         "suspend_applied": _expression(by_kind(rows, lambda row: suspend_applied(row))),
@@ -153,6 +155,7 @@ def _of_kind(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "plural": row.plural,
         "resource": row.resource,
         "suspend_path": ".".join(row.suspend),
+        "pod_labels": _expression(str(list(POD_LABELS))),
         "everything_below": _rules(rows, ("", "/*"), "CREATE, UPDATE"),
         **{name: _expression(f"({text})") for name, text in texts.items()},
     }

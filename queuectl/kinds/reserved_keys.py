@@ -44,5 +44,9 @@ GROUP_LABEL: Final = "queuectl.dev/pod-group-name"
 """On a pod, written by its user: it starts together with all pods of its namespace that have this value."""
 GROUP_SIZE: Final = "queuectl.dev/pod-group-total-count"
 """On such a pod, an annotation of its user: the number of pods of its group."""
-POD_LABELS: Final = (QUEUE_LABEL, WORKLOAD_LABEL)
+CLUSTER_QUEUE_LABEL: Final = "queuectl.dev/cluster-queue"
+"""On pods, the name of the ClusterQueue that admitted them; empty where that is too long for a label."""
+PODSET_LABEL: Final = "queuectl.dev/podset"
+"""On pods, the name of their podset."""
+POD_LABELS: Final = (QUEUE_LABEL, WORKLOAD_LABEL, CLUSTER_QUEUE_LABEL, PODSET_LABEL)
 """Labels on pod templates, written at each start. On an object itself its user writes the first."""

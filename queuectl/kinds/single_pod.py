@@ -12,8 +12,8 @@ from queuectl.core.model.workload import Effect, WorkloadOutcome
 from queuectl.kinds.jobs import Ending, JobKind, Sign, Status, SuspensionSeen, conditions, value_at
 from queuectl.kinds.json_fields import BadField, Json, mapping
 from queuectl.kinds.podsets import STEERED, Computed, Operation, Own, Path, Pods
-from queuectl.kinds.reserved_keys import GATED_LABEL, SCHEDULING_GATE, WORKLOAD_LABEL
-from queuectl.kinds.start_patch import STARTED, add, directives, pointer
+from queuectl.kinds.reserved_keys import CLUSTER_QUEUE_LABEL, GATED_LABEL, SCHEDULING_GATE, WORKLOAD_LABEL
+from queuectl.kinds.start_patch import STARTED, add, cluster_queue_label, directives, pointer
 
 _GATES: Final = ("spec", "schedulingGates")
 _PHASE: Final = ("status", "phase")
@@ -32,6 +32,7 @@ def _steer(effect: Effect) -> list[Operation]:
     for pod_set in effect.attempt.assignment.steered():
         patch += directives(pod_set, ("spec",), effect)
     patch.append(add(("metadata", "labels", WORKLOAD_LABEL), effect.workload.id))
+    patch.append(add(("metadata", "labels", CLUSTER_QUEUE_LABEL), cluster_queue_label(effect)))
     place = effect.observation.own_entry
     if place is not None and place >= 0:
         gate: Path = (*_GATES, place)

@@ -9,7 +9,10 @@ from queuectl.kinds.admission import additions
 from queuectl.kinds.jobs import QUEUE_LABEL, PodLabel
 from queuectl.kinds.node_constraints import NodeConstraints, toleration_json
 from queuectl.kinds.podsets import Operation, Path
-from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
+from queuectl.kinds.reserved_keys import CLUSTER_QUEUE_LABEL, PODSET_LABEL, WORKLOAD_LABEL
+
+_MAX_LABEL: Final = 63
+"""Characters of the value of a label."""
 
 LABELLED: Final = PodLabel(WORKLOAD_LABEL, uid=True)
 """Of the pods of every start. The gate lets no user take it off, so it counts without any other label."""
@@ -26,9 +29,19 @@ def add(path: Path, value: object) -> Operation:
     return {"op": "add", "path": pointer(path), "value": value}
 
 
-def pod_labels(effect: Effect) -> dict[str, str]:
-    """Of every pod."""
-    return {QUEUE_LABEL: effect.workload.queue, WORKLOAD_LABEL: effect.workload.id}
+def pod_labels(effect: Effect, pod_set: str) -> dict[str, str]:
+    """Of every pod of a podset."""
+    return {
+        QUEUE_LABEL: effect.workload.queue,
+        WORKLOAD_LABEL: effect.workload.id,
+        CLUSTER_QUEUE_LABEL: cluster_queue_label(effect),
+        PODSET_LABEL: pod_set,
+    }
+
+
+def cluster_queue_label(effect: Effect) -> str:
+    name = effect.attempt.assignment.cluster_queue
+    return name if len(name) <= _MAX_LABEL else ""
 
 
 def directives(pod_set: PodSetAssignment, holder: Path, effect: Effect) -> list[Operation]:
@@ -53,7 +66,7 @@ def labelling(pod_set: PodSetAssignment, metadata: Path, effect: Effect) -> list
 
     Those of a former attempt are replaced.
     """
-    labels = pod_labels(effect)
+    labels = pod_labels(effect, pod_set.name)
     unlabelled = dict(effect.observation.unlabelled)
     if pod_set.name not in unlabelled:
         return [add((*metadata, "labels", name), value) for name, value in labels.items()]

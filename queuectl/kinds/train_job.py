@@ -84,9 +84,11 @@ def _template(job: Json, path: str) -> Json:
 
 def _steer(effect: Effect) -> list[Operation]:
     """Our entry, in the place of that of a former start."""
-    labels = pod_labels(effect)
     jobs = [
-        {"name": pod_set.name, **_nested(_TEMPLATE, {"metadata": {"labels": labels}} | patch)}
+        {
+            "name": pod_set.name,
+            **_nested(_TEMPLATE, {"metadata": {"labels": pod_labels(effect, pod_set.name)}} | patch),
+        }
         for pod_set in effect.attempt.assignment.steered()
         for patch in (_patch(pod_set, effect),)
     ]

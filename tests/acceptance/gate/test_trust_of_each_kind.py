@@ -17,6 +17,7 @@ from queuectl.core.model.workload import Effect
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.podsets import Templates
+from queuectl.kinds.reserved_keys import POD_LABELS
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import JSON_PATCH, MERGE_PATCH
 from tests.acceptance.gate.kinds import Objects
@@ -53,8 +54,7 @@ TEMPLATES: Final[dict[str, FieldPath]] = {
 """Where computed kinds have what others have in the spec of a pod template."""
 OWN: Final[dict[tuple[str, str], Change | None]] = {
     ("TrainJob", "pod template: spec"): Change(lambda _: ("spec", "trainer", "image"), "mine:1"),
-    ("TrainJob", "pod template: label `queuectl.dev/queue-name`"): None,
-    ("TrainJob", "pod template: label `queuectl.dev/workload`"): None,
+    **{("TrainJob", f"pod template: label `{label}`"): None for label in POD_LABELS},
 }
 """Rows for which a kind has another field; None: it has none."""
 

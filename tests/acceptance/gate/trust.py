@@ -75,6 +75,8 @@ CHANGES: Final[Mapping[str, Change]] = {
     "pod template: spec": Change(lambda places: (*places.template, "nodeSelector"), {"pool": "mine"}),
     "pod template: label `queuectl.dev/queue-name`": _pod_label(QUEUE, "another"),
     "pod template: label `queuectl.dev/workload`": _pod_label(written.WORKLOAD_LABEL, "another"),
+    "pod template: label `queuectl.dev/cluster-queue`": _pod_label(written.CLUSTER_QUEUE_LABEL, "another"),
+    "pod template: label `queuectl.dev/podset`": _pod_label(written.PODSET_LABEL, "another"),
 }
 
 

@@ -235,11 +235,17 @@ def test_a_start_that_adds_nothing_touches_no_scheduling_field() -> None:
     assert not any(path.startswith("/spec/template/spec") for path in paths)
 
 
-OURS = {"queuectl.dev/queue-name": "main", "queuectl.dev/workload": UID}
+def ours(pod_set: str = "main") -> dict[str, str]:
+    return {
+        "queuectl.dev/queue-name": "main",
+        "queuectl.dev/workload": UID,
+        "queuectl.dev/cluster-queue": "gpus",
+        "queuectl.dev/podset": pod_set,
+    }
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"annotations": {"a": "b"}}, {"labels": {"app": "x"}}])
-def test_a_start_labels_the_pods_with_queue_and_workload(metadata: dict[str, Any] | None) -> None:
+def test_a_start_labels_the_pods_with_queue_workload_and_podset(metadata: dict[str, Any] | None) -> None:
     """Whatever metadata the pod templates have: a JSON patch cannot create parents."""
     kinds = {"Job": job(), "PyTorchJob": pytorch_job(Master=1, Worker=3)}
     pods = {"Job": [_pod_set()], "PyTorchJob": [_pod_set("master", count=1), _pod_set("worker", count=3)]}
@@ -248,16 +254,26 @@ def test_a_start_labels_the_pods_with_queue_and_workload(metadata: dict[str, Any
             if metadata is not None:
                 template["metadata"] = deepcopy(metadata)
         after = applied(obj, start(JOB_KINDS[name], _effect(obj, name, _attempt(*pods[name]))))
-        for template in _templates(after):
-            found = template["metadata"]
-            assert found == {**(metadata or {}), "labels": {**(metadata or {}).get("labels", {}), **OURS}}
+        for template, pod_set in zip(_templates(after), pods[name], strict=True):
+            labels = {**(metadata or {}).get("labels", {}), **ours(pod_set.name)}
+            assert template["metadata"] == {**(metadata or {}), "labels": labels}
 
 
 def test_the_next_start_replaces_the_labels_of_the_pods() -> None:
     obj = job()
-    obj["spec"]["template"]["metadata"] = {"labels": {**OURS, "queuectl.dev/queue-name": "before"}}
+    obj["spec"]["template"]["metadata"] = {"labels": {**ours("other"), "queuectl.dev/queue-name": "before"}}
     after = applied(obj, start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt())))
-    assert after["spec"]["template"]["metadata"]["labels"] == OURS
+    assert after["spec"]["template"]["metadata"]["labels"] == ours()
+
+
+def test_a_label_has_no_name_of_a_cluster_queue_that_is_too_long_for_it() -> None:
+    for name in ("q" * 63, "q" * 64):
+        attempt = _attempt()
+        attempt = replace(attempt, assignment=replace(attempt.assignment, cluster_queue=name))
+        after = applied(job(), start(JOB_KINDS["Job"], _effect(job(), "Job", attempt)))
+        (template,) = _templates(after)
+        expected = name if len(name) == 63 else ""
+        assert template["metadata"]["labels"]["queuectl.dev/cluster-queue"] == expected
 
 
 def _templates(obj: dict[str, Any]) -> list[dict[str, Any]]:
