@@ -80,8 +80,8 @@ def _idle_text(use: DeviceUse) -> str:
     since = utc(use.idle_since or use.since)
     text = f"{found.idle_devices} of {found.devices} are {found.verdict} since {since}"
     if notice is not None and notice.hold_at is not None:
-        return f"{text}; IdlePolicy/{notice.policy} holds it at {utc(notice.hold_at)} unless they work before"
-    return text
+        text += f"; IdlePolicy/{notice.policy} holds it at {utc(notice.hold_at)} unless they work before"
+    return text if notice is None else f"{text}; preemption chooses it first"
 
 
 def _idle(use: DeviceUse) -> dict[str, Any]:

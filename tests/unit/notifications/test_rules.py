@@ -177,7 +177,7 @@ def test_a_notice_says_what_is_idle_and_when_it_is_held() -> None:
     since, hold = utc(NOW - timedelta(hours=1)), utc(noticed().now + timedelta(hours=1))
     assert message.text == (
         f"Job team-a/train leaves GPUs idle, LocalQueue main: 8 of 8 are Idle since {since}; "
-        f"IdlePolicy/p holds it at {hold} unless they work before"
+        f"IdlePolicy/p holds it at {hold} unless they work before; preemption chooses it first"
     )
     assert message.document["idle"] == {
         "verdict": "Idle",

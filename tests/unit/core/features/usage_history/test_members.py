@@ -33,6 +33,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles.engine_state import state
 
 SETTINGS = SchedulingConfiguration(usage_sharing=AdmissionFairSharing(half_life=3600, sampling_interval=300))
 BY_USAGE = FairSharing(by_past_usage=True)
@@ -70,9 +71,9 @@ def order(world: World, users: Mapping[str, str]) -> list[str]:
 
 def positions(world: World) -> list[str]:
     """Return the names of the workloads of `cq` by position."""
-    state = world.engine._state
+    known = state(world.engine)
     builder = ReportBuilder(
-        state.directory, state.members, state.holders, state.pending, state.features, world.now
+        known.directory, known.members, known.holders, known.pending, known.features, world.now
     )
     return [one.removeprefix("uid-") for one in builder.cluster_queue("cq").line or ()]
 
