@@ -58,18 +58,6 @@ class Rolled(NamedTuple):
         return ZoneInfo(self.zone if when >= self.zone_since else "UTC")
 
 
-class HeldInPiece(NamedTuple):
-    """`amount`: base units times microseconds."""
-
-    begins: datetime
-    ends: datetime
-    cluster_queue: str
-    attribution: str
-    flavor: str
-    resource: str
-    amount: int
-
-
 _LINES: Final = (
     f"SELECT * FROM {SCHEMA}.hold_line WHERE cluster_id = :cluster AND open AND from_at < :until "
     f"UNION ALL SELECT * FROM {SCHEMA}.hold_line WHERE cluster_id = :cluster AND NOT open "
