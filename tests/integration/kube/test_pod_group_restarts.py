@@ -186,6 +186,7 @@ def _admissions(store: MemoryStore) -> list[str]:
     return [str(row.ref.kind) for row in store.decisions if row.verdict == "Admitted" and row.ref]
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("writes", range(EIGHT + 1))
 async def test_a_controller_that_is_killed_between_the_writes_of_a_start_starts_all_pods_once(
     site: Site, writes: int
@@ -212,6 +213,7 @@ async def test_a_controller_that_is_killed_between_the_writes_of_a_start_starts_
     assert stored.attempt.assignment.pods == EIGHT
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("writes", range(1, 2 * EIGHT + 1))
 async def test_a_controller_that_is_killed_between_the_writes_of_a_stop_deletes_all_pods(
     site: Site, writes: int

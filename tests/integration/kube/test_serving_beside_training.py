@@ -168,6 +168,7 @@ class Day:
         return sum(held) == sum(running.values()) and not self._store.effects
 
 
+@pytest.mark.acceptance
 async def test_servers_and_trainings_share_a_queue_for_a_day_and_nothing_is_stuck(site: Site) -> None:
     store = MemoryStore()
     day = Day(site, store)
