@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from queuectl.answers.state import CommittedState
@@ -35,6 +35,8 @@ class MemberUsage(NamedTuple):
     """Decayed, in cores, bytes and devices by their weights (U2)."""
     ordered: bool
     """Whether past usage orders it among those beside it."""
+    part: float = 0.0
+    """Of the usage of all beside it, from 0 to 1."""
 
 
 class PastUsageTree:
@@ -66,53 +68,49 @@ class PastUsageTree:
         for one in reversed([*node.below()]):
             own = self._used.get((one.name,), 0.0) if one.kind == "ClusterQueue" else 0.0
             used[one] = own + sum(used[member] for member in one.children.values())
-        left = [(MemberUsage(0, node.kind, None, node.name, node.weight, used[node], False), node)]
+        nodes = {(one.kind, one.name): one for one in used}
+        (root,) = _siblings([MemberUsage(0, node.kind, None, node.name, node.weight, used[node], False)])
+        left = [root]
         while left:
-            row, node = left.pop()
+            row = left.pop()
             yield row
-            level = row.level + 1
-            if node.kind == "ClusterQueue":
-                yield from self._local_queues(node.name, level)
-            members = [
-                (MemberUsage(level, one.kind, None, one.name, one.weight, used[one], by_past_usage), one)
-                for one in node.children.values()
-            ]
-            left += sorted(members, key=lambda member: _place(member[0]), reverse=True)
+            level, children = row.level + 1, nodes[row.kind, row.name].children.values()
+            if row.kind == "ClusterQueue":
+                yield from self._local_queues(row.name, level)
+            members = (
+                MemberUsage(level, one.kind, None, one.name, one.weight, used[one], by_past_usage)
+                for one in children
+            )
+            left += reversed(_siblings(members))
 
     def _local_queues(self, cluster_queue: str, level: int) -> Iterator[MemberUsage]:
         queue = self._queues[cluster_queue].queue if cluster_queue in self._queues else None
         ordered = queue is not None and queue.usage_based
-        members = [
+        by_user = ordered and queue is not None and queue.users_by_usage
+        members = (
             MemberUsage(level, "LocalQueue", *one.name, one.weight, self._used.get(one.name, 0.0), ordered)
             for one in self._locals[cluster_queue]
-        ]
-        for one in sorted(members, key=_place):
+        )
+        for one in _siblings(members):
             yield one
             assert one.namespace is not None
             name = (one.namespace, one.name)
-            by_user = ordered and queue is not None and queue.users_by_usage
-            users = [
-                MemberUsage(level + 1, "User", *user, NORMAL_WEIGHT, self._used[*name, user[1]], by_user)
-                for user in ((one.namespace, user) for user in self._users.get(name, ()))
-            ]
-            yield from sorted(users, key=_place)
+            yield from _siblings(
+                MemberUsage(
+                    level + 1, "User", one.namespace, user, NORMAL_WEIGHT, self._used[*name, user], by_user
+                )
+                for user in self._users.get(name, ())
+            )
+
+
+def _siblings(members: Iterable[MemberUsage]) -> list[MemberUsage]:
+    """Return members of one parent in their order, each with its part."""
+    found = sorted(members, key=_place)
+    whole = sum(one.used for one in found) or 1
+    return [one._replace(part=one.used / whole) for one in found]
 
 
 def _place(one: MemberUsage) -> tuple[bool, float, str, str]:
     if not one.ordered:
         return False, 0.0, one.namespace or "", one.name
     return not one.weight, one.used / (one.weight or 1), one.namespace or "", one.name
-
-
-def parts_of_siblings(members: Iterable[MemberUsage]) -> Mapping[int, float]:
-    """Return by place among `members` which part of the usage of those beside it each has, from 0 to 1."""
-    rows = list(members)
-    above: list[int] = []
-    parents: dict[int, int] = {}
-    sums: defaultdict[int, float] = defaultdict(float)
-    for place, one in enumerate(rows):
-        del above[one.level :]
-        parents[place] = above[-1] if above else -1
-        sums[parents[place]] += one.used
-        above.append(place)
-    return {place: one.used / (sums[parents[place]] or 1) for place, one in enumerate(rows)}

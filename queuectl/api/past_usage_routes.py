@@ -6,7 +6,7 @@ import asyncio
 
 from pydantic import Field
 
-from queuectl.answers.past_usage import MemberUsage, PastUsageTree, parts_of_siblings
+from queuectl.answers.past_usage import MemberUsage, PastUsageTree
 from queuectl.api import schemas
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, WORKLOADS, Endpoint, Question
@@ -103,13 +103,12 @@ class PastUsageRoutes:
         }
         namespaces = {one.namespace for one in members if one.namespace is not None}
         listed = await caller.namespaces("list", WORKLOADS, namespaces)
-        parts = parts_of_siblings(members)
         return PastUsageReport(
             name=name,
             half_life_seconds=sharing.half_life,
             items=tuple(
-                PastUsageItem(**one._asdict(), part=parts[place])
-                for place, one in enumerate(members)
+                PastUsageItem(**one._asdict())
+                for one in members
                 if (one.namespace in listed if one.namespace is not None else one.name in readable[one.kind])
             ),
             **committed(sight),

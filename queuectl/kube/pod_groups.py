@@ -133,8 +133,9 @@ class PodGroups:
         return events
 
     def _events(self, key: _Key, group: _Group) -> list[Event]:
-        for id in {one.workload for one in group.members.values()} & self._ledger.past.keys():
-            group.past[id] = {**self._ledger.past[id], **group.past.get(id, {})}
+        started = {one.workload for one in group.members.values()} - group.shown.keys()
+        for workload in started & self._ledger.past.keys():
+            group.past[workload] = {**self._ledger.past[workload], **group.past.get(workload, {})}
         known = group.shown.keys() | {uid for uid in group.members if uid in self._ledger.past}
         found = units(group.members.values(), group.past, known)
         there: list[Event] = []

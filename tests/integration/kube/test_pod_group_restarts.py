@@ -182,6 +182,11 @@ async def _all_start(site: Site, count: int = EIGHT) -> None:
     await _until(started)
 
 
+def _held(store: MemoryStore) -> int:
+    """Return the number of pods for which quota is held."""
+    return sum(one.attempt.assignment.pods for one in store.workloads.values() if one.attempt)
+
+
 def _admissions(store: MemoryStore) -> list[str]:
     return [str(row.ref.kind) for row in store.decisions if row.verdict == "Admitted" and row.ref]
 
@@ -252,11 +257,8 @@ async def test_a_controller_that_is_killed_forgets_no_success_that_the_ledger_ha
     store = MemoryStore()
     await _create(site, range(EIGHT))
 
-    def held() -> int:
-        return sum(one.attempt.assignment.pods for one in store.workloads.values() if one.attempt)
-
     async def six() -> bool:
-        return held() == EIGHT - 2
+        return _held(store) == EIGHT - 2
 
     async with leading(site, store):
         await _all_start(site)
@@ -275,7 +277,7 @@ async def test_a_controller_that_is_killed_forgets_no_success_that_the_ledger_ha
             return f"train-{EIGHT + 1}" in _started(await _pods(site))
 
         await _until(probed)
-        assert held() == EIGHT - 1
+        assert _held(store) == EIGHT - 1
         assert len(_started(await _pods(site))) == EIGHT - 1
 
 
@@ -286,9 +288,7 @@ async def test_a_group_whose_pods_succeeded_before_and_after_a_restart_has_succe
     await _create(site, range(EIGHT))
 
     async def six() -> bool:
-        return (
-            sum(one.attempt.assignment.pods for one in store.workloads.values() if one.attempt) == EIGHT - 2
-        )
+        return _held(store) == EIGHT - 2
 
     async def over() -> bool:
         return not store.workloads

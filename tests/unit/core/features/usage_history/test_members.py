@@ -202,7 +202,7 @@ def test_the_usage_of_a_local_queue_counts_before_that_of_its_users() -> None:
 
 
 def queues_of_no_weight(gpus: int) -> World:
-    """Usage of both is equal; `ann` of `a` has some, and of `b` anyone whom its tenant acts as has none."""
+    """Usage of both is equal; user `ann` of `a` has some, and what the tenant of `b` makes up has none."""
     within = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
     w = world(
         queue("cq", gpus, usage_based=True, users_by_usage=True, preemption=within),
