@@ -61,4 +61,5 @@ def judged_by(settings: IdleSettings) -> Judged:
         hang_watts_below=hang.watts_below,
     )
     lasts = timedelta(seconds=_CHECKS * settings.check_seconds)
-    return Judged(settings.resources, frozenset(settings.exempt_classes), rules, lasts)
+    selector = settings.prometheus.selector if settings.prometheus is not None else ""
+    return Judged(settings.resources, frozenset(settings.exempt_classes), rules, lasts, selector)

@@ -21,8 +21,6 @@ from queuectl.ports.idle import DeviceHolder, UseRecords
 
 log = logging.getLogger(__name__)
 
-PodName = tuple[str, str]
-"""Namespace and name."""
 _ENGINE: Final = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 _HANG_METRICS: Final = {
     "hang_engine": _ENGINE,
@@ -31,6 +29,11 @@ _HANG_METRICS: Final = {
     "memory": "DCGM_FI_PROF_DRAM_ACTIVE",
     "watts": "DCGM_FI_DEV_POWER_USAGE",
 }
+
+
+class PodName(NamedTuple):
+    namespace: str
+    name: str
 
 
 class Queries(Protocol):
@@ -47,6 +50,8 @@ class Judged(NamedTuple):
     rules: UseRules = UseRules()
     lasts: timedelta = timedelta(minutes=15)
     """How long a finding says something, where no check follows."""
+    selector: str = ""
+    """Matchers of PromQL that choose the series of the exporter; empty: all series of its metrics."""
 
 
 async def check(
@@ -61,7 +66,7 @@ async def check(
     pods: Mapping[WorkloadId, list[PodName]] = {}
     try:
         if holders:
-            samples = await device_samples(prometheus, judged.rules)
+            samples = await device_samples(prometheus, judged.rules, judged.selector)
             pods = await pods_by_workload(session)
     except (PrometheusFailed, ApiError, ClusterUnavailable) as error:
         problem = f"{'Prometheus' if isinstance(error, PrometheusFailed) else 'the API server'}: {error}"
@@ -83,12 +88,14 @@ def _finding(
 ) -> UseFinding:
     if holder.priority_class in judged.exempt:
         return UseFinding(UseVerdict.EXEMPT, holder.devices)
-    found = [device for pod in pods for device in samples.get(pod, ())]
+    # Templates of objects that do not queue put the label on pods of other namespaces.
+    own = (pod for pod in pods if pod.namespace == holder.namespace)
+    found = [device for pod in own for device in samples.get(pod, ())]
     return finding_of(holder.devices, found, judged.rules)
 
 
 async def pods_by_workload(session: Session) -> dict[WorkloadId, list[PodName]]:
-    """The pods of each workload, by the label that its start puts on them. Raises ApiError."""
+    """The pods with the label of each workload, which its start puts on its own. Raises ApiError."""
     found = defaultdict[WorkloadId, list[PodName]](list)
     async for page in session.pages(
         "/api/v1/pods", query={"labelSelector": WORKLOAD_LABEL}, accept=METADATA_OF_LIST
@@ -96,13 +103,16 @@ async def pods_by_workload(session: Session) -> dict[WorkloadId, list[PodName]]:
         for pod in page.get("items") or ():
             metadata = pod["metadata"]
             workload = WorkloadId(metadata["labels"][WORKLOAD_LABEL])
-            found[workload].append((metadata["namespace"], metadata["name"]))
+            found[workload].append(PodName(metadata["namespace"], metadata["name"]))
     return found
 
 
-async def device_samples(prometheus: Queries, rules: UseRules) -> dict[PodName, list[DeviceSamples]]:
+async def device_samples(
+    prometheus: Queries, rules: UseRules, selector: str = ""
+) -> dict[PodName, list[DeviceSamples]]:
     """What each pod's devices did, in eight queries about all devices. Raises PrometheusFailed."""
-    window, hang = f"[{rules.window_seconds}s]", f"[{rules.hang_seconds}s]"
+    chosen = f"{{{selector}}}" if selector else ""
+    window, hang = f"{chosen}[{rules.window_seconds}s]", f"{chosen}[{rules.hang_seconds}s]"
     expressions = {
         "engine": f"avg_over_time({_ENGINE}{window})",
         "samples": f"count_over_time({_ENGINE}{window})",
@@ -132,7 +142,7 @@ def pod_of(labels: Mapping[str, str]) -> PodName | None:
     place of the device's, which are `exported_` then."""
     prefix = "exported_" if labels.get("exported_pod") else ""
     name, namespace = labels.get(f"{prefix}pod"), labels.get(f"{prefix}namespace")
-    return (namespace, name) if name and namespace else None
+    return PodName(namespace, name) if name and namespace else None
 
 
 def _device(labels: Mapping[str, str]) -> Device:

@@ -12,6 +12,7 @@ from queuectl.core.model.workload import WorkloadId
 class DeviceHolder(NamedTuple):
     """An admitted attempt that holds quota for devices."""
 
+    namespace: str
     workload: WorkloadId
     attempt: int
     cluster_queue: str

@@ -13,6 +13,7 @@ from queuectl.kinds.invalid import Section
 MAX_RESOURCES: Final = 32
 MAX_CLASSES: Final = 100
 _RESOURCE: Final = r"^[a-z0-9.-]{1,253}/[A-Za-z0-9]?[-A-Za-z0-9_.]{0,61}\*?$"
+_MATCHER: Final = r"[a-zA-Z_]\w*(=|!=|=~|!~)\"[^\"\\\n]*\""
 _OBJECT: Final = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 
 
@@ -23,6 +24,10 @@ class PrometheusSettings(Section):
     """A bearer token, read for each query."""
     ca_file: Path | None = Field(default=None, strict=False)
     """PEM: the CA certificates to trust; none: those of the system."""
+
+    selector: str = Field(default="", max_length=1024, pattern=rf"^({_MATCHER}(, ?{_MATCHER})*)?$")
+    """Matchers of PromQL, such as `job="dcgm-exporter"`, for the series of the exporter; empty: all series of
+    its metrics, also those that pods of tenants export."""
 
     @field_validator("url")
     @classmethod

@@ -26,7 +26,7 @@ class LedgerDeviceUse:
 
     @ledger_call
     async def holders(self, resources: Sequence[str]) -> list[DeviceHolder]:
-        line, attempt, booked = t.hold_line.c, t.attempt.c, t.attribution.c
+        line, attempt, booked, workload = t.hold_line.c, t.attempt.c, t.attribution.c, t.workload_open.c
         named = or_(
             *(
                 func.starts_with(line.resource, name[:-1]) if name.endswith("*") else line.resource == name
@@ -35,6 +35,7 @@ class LedgerDeviceUse:
         )
         query = (
             select(
+                workload.namespace,
                 line.workload,
                 line.attempt,
                 line.cluster_queue,
@@ -48,6 +49,10 @@ class LedgerDeviceUse:
                 & (attempt.number == line.attempt)
                 & attempt.open,
             )
+            .join(
+                t.workload_open,
+                (workload.cluster_id == line.cluster_id) & (workload.id == line.workload),
+            )
             .outerjoin(
                 t.attribution, (booked.cluster_id == line.cluster_id) & (booked.id == line.attribution)
             )
@@ -59,12 +64,12 @@ class LedgerDeviceUse:
                 attempt.state == AttemptState.ADMITTED,
                 named,
             )
-            .group_by(line.workload, line.attempt, line.cluster_queue)
+            .group_by(workload.namespace, line.workload, line.attempt, line.cluster_queue)
             .order_by(line.workload)
         )
         async with reading(self._pool) as connection:
             rows = await connection.execute(query)
-            return [DeviceHolder(WorkloadId(row[0]), *row[1:]) for row in rows]
+            return [DeviceHolder(row[0], WorkloadId(row[1]), *row[2:]) for row in rows]
 
     @ledger_call
     async def store_check(self, problem: str | None) -> datetime:

@@ -51,7 +51,7 @@ class Cluster:
 
     async def holders(self, resources: Sequence[str]) -> list[DeviceHolder]:
         running = [name for name in NAMES.values() if name not in self.held]
-        return [DeviceHolder(WorkloadId(f"uid-{name}"), 1, "cq", 1, None) for name in running]
+        return [DeviceHolder("ns", WorkloadId(f"uid-{name}"), 1, "cq", 1, None) for name in running]
 
     async def store_check(self, problem: str | None) -> datetime:
         assert problem is None

@@ -114,3 +114,9 @@ async def test_a_query_that_the_server_refuses_is_an_error(url: str) -> None:
         await Prometheus(url).query("avg_over_time(")
     with pytest.raises(PrometheusFailed, match="HTTP 422"):
         await Prometheus(url).query('label_replace(up, "!", "", "", "")')
+
+
+async def test_the_selector_chooses_series(url: str, samples: dict[str, list[DeviceSamples]]) -> None:
+    selectors = ('UUID=""', 'UUID!="", UUID=~".+"')
+    found = [await device_samples(Prometheus(url), RULES, one) for one in selectors]
+    assert [len(pods) for pods in found] == [0, len(samples)]

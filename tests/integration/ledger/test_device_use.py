@@ -133,7 +133,10 @@ async def test_admitted_attempts_that_hold_devices_are_judged(site: Site, world:
     ]
     await world.ledger.commit(plan(*decisions, now=now), (), epoch=world.epoch, batch="1")
     held = {"runs": 8, "shrinks": 4}
-    expected = [DeviceHolder(wid(name), 1, "team-a", devices, None) for name, devices in sorted(held.items())]
+    expected = [
+        DeviceHolder(ref(name).namespace, wid(name), 1, "team-a", devices, None)
+        for name, devices in sorted(held.items())
+    ]
     for names in ([GPU], ["nvidia.com/*"], ["amd.com/gpu", "nvidia.com/g*"], [GPU, "nvidia.com/*"]):
         assert await site.records.holders(names) == expected
     for names in (["nvidia.com/gp"], ["nvidia.com/mig-*"], ["%"], ["amd.com/*"]):

@@ -355,7 +355,8 @@ def test_the_section_idle_has_the_defaults_of_what_judges() -> None:
 def test_the_section_idle_is_passed_to_what_judges(write: Write) -> None:
     path = write(
         "idle:\n"
-        "  prometheus: {url: 'http://prometheus:9090/prefix', tokenFile: /run/token}\n"
+        "  prometheus: {url: 'http://prometheus:9090/prefix', tokenFile: /run/token,\n"
+        '    selector: \'job="dcgm", cluster=~"a|b"\'}\n'
         "  resources: [amd.com/gpu]\n"
         "  exemptClasses: [serving]\n"
         "  windowSeconds: 3600\n"
@@ -367,7 +368,8 @@ def test_the_section_idle_is_passed_to_what_judges(write: Write) -> None:
         "    wattsBelow: 90}\n"
     )
     rules = UseRules(3600, 15, 0.8, 0.001, 0.02, 900, 0.8, 0.04, 0.02, 90)
-    expected = Judged(("amd.com/gpu",), frozenset({"serving"}), rules)
+    selector = 'job="dcgm", cluster=~"a|b"'
+    expected = Judged(("amd.com/gpu",), frozenset({"serving"}), rules, selector=selector)
     assert judged_by(load(path, environ={}).idle) == expected
 
 
@@ -379,6 +381,8 @@ def test_the_section_idle_is_passed_to_what_judges(write: Write) -> None:
         ("prometheus: {url: 'http://[::1'}", "idle.prometheus.url: must be http://HOST:PORT"),
         ("prometheus: {url: 'http://me:secret@prometheus'}", "idle.prometheus.url: must have no user"),
         ("prometheus: {url: 'http://prometheus/?query=up'}", "idle.prometheus.url: must have no query"),
+        ("prometheus: {url: 'http://p', selector: 'job=dcgm'}", "idle.prometheus.selector"),
+        ("prometheus: {url: 'http://p', selector: 'a=\"b\"} or vector(0'}", "idle.prometheus.selector"),
         ("idleBelow: 0.5", "idle: sparseBelow must be at least idleBelow"),
         ("resources: [gpu]", "idle.resources.0"),
         ("windowSeconds: 60", "idle.windowSeconds"),

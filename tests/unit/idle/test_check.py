@@ -10,7 +10,7 @@ import pytest
 
 from queuectl.core.model.device_use import UseVerdict
 from queuectl.core.model.workload import WorkloadId
-from queuectl.idle.check import Judged, check, device_samples, pod_of
+from queuectl.idle.check import Judged, PodName, check, device_samples, pod_of
 from queuectl.idle.prometheus import PrometheusFailed, Sample
 from queuectl.idle.verdicts import UseRules
 from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
@@ -73,8 +73,10 @@ class Records:
         return NOW
 
 
-def holder(workload: str, devices: int = 1, priority_class: str | None = None) -> DeviceHolder:
-    return DeviceHolder(WorkloadId(workload), 2, "team-a", devices, priority_class)
+def holder(
+    workload: str, devices: int = 1, priority_class: str | None = None, namespace: str = "team-a"
+) -> DeviceHolder:
+    return DeviceHolder(namespace, WorkloadId(workload), 2, "team-a", devices, priority_class)
 
 
 def gpu(pod: str, uuid: str, **more: str) -> dict[str, str]:
@@ -104,13 +106,28 @@ async def test_samples_are_joined_to_workloads_by_their_pods() -> None:
     pods = Pods(
         {("team-a", "a-0"): "a", ("team-a", "a-1"): "a", ("team-a", "b-0"): "b", ("team-b", "c-0"): "c"}
     )
-    records = Records(holder("a", 2), holder("b"), holder("c"))
+    records = Records(holder("a", 2), holder("b"), holder("c", namespace="team-b"))
     assert await verdicts(records, server, pods) == {
         "a": (UseVerdict.IDLE, 2),
         "b": (UseVerdict.BUSY, 0),
         "c": (UseVerdict.UNKNOWN, 0),
     }
     assert records.problem is None
+
+
+async def test_pods_of_another_namespace_with_the_label_of_a_workload_say_nothing_of_it() -> None:
+    """The template of a Job that does not queue has any label: else it would hold others' workloads."""
+    server = Server(
+        ({"namespace": "evil", "pod": "idle", "UUID": "GPU-1"}, 0.0),
+        ({"namespace": "evil", "pod": "busy", "UUID": "GPU-2"}, 0.9),
+        (gpu("b-0", "GPU-3"), 0.0),
+    )
+    pods = Pods({("evil", "idle"): "a", ("evil", "busy"): "b", ("team-a", "b-0"): "b"})
+    records = Records(holder("a"), holder("b"))
+    assert await verdicts(records, server, pods) == {
+        "a": (UseVerdict.UNKNOWN, 0),
+        "b": (UseVerdict.IDLE, 1),
+    }
 
 
 async def test_a_class_that_is_exempt_is_not_judged() -> None:
@@ -157,6 +174,19 @@ def test_the_pod_is_in_exported_labels_without_honor_labels(
     assert pod_of(labels) == expected
 
 
+async def test_series_are_those_that_the_selector_chooses() -> None:
+    """Any pod that Prometheus scrapes may export these metrics, with the labels of other pods."""
+    server = Server()
+    await check(
+        Records(holder("a")),
+        Pods({}),  # type: ignore[arg-type]
+        server,
+        Judged(selector='job="dcgm-exporter"'),
+    )
+    assert len(server.asked) == 8
+    assert all('{job="dcgm-exporter"}[' in expression for expression in server.asked)
+
+
 async def test_instances_of_a_gpu_are_devices_of_their_own_and_copies_are_one() -> None:
     mig = {"GPU_I_PROFILE": "1g.10gb"}
     server = Server(
@@ -166,6 +196,6 @@ async def test_instances_of_a_gpu_are_devices_of_their_own_and_copies_are_one() 
         (gpu("b-0", "GPU-2", prometheus_replica="two"), 0.3),
     )
     found = await device_samples(server, UseRules())
-    assert sorted(one.engine or 0 for one in found["team-a", "a-0"]) == [0.0, 0.5]
-    assert [one.engine for one in found["team-a", "b-0"]] == [0.3]
+    assert sorted(one.engine or 0 for one in found[PodName("team-a", "a-0")]) == [0.0, 0.5]
+    assert [one.engine for one in found[PodName("team-a", "b-0")]] == [0.3]
     assert len(server.asked) == 8
