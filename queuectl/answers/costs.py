@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from queuectl.answers.queue_states import nominal_quota
 from queuectl.answers.usage import axis_value
+from queuectl.core.model.device_use import IDLE_OF
 from queuectl.core.model.resources import FlavorResource
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.periods import Piece
@@ -209,6 +210,6 @@ def unpriced(rows: Iterable[StatementLine]) -> list[FlavorResource]:
         {
             FlavorResource(row.flavor, row.resource)
             for row in rows
-            if row.kind is ChargeKind.USAGE and row.price is None
+            if row.kind is ChargeKind.USAGE and row.price is None and not row.resource.startswith(IDLE_OF)
         }
     )

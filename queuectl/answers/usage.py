@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from queuectl.core.model.device_use import IDLE_OF
 from queuectl.ports.reader import BookedOn, UsageSumOf
 
 Read = Callable[[BookedOn], str | None]
+_Line = tuple[bool, tuple[str | None, ...], str]
 _OF_BOOKING: Final[dict[str, Read]] = {
     "user": lambda one: one.user,
     "submitter": lambda one: one.submitter,
@@ -39,6 +41,8 @@ class UsageLine(NamedTuple):
     resource: str
     amount: int
     """Base units times microseconds."""
+    idle: int
+    """Of these, what was idle or hung (B19)."""
 
 
 def usage_by(
@@ -48,12 +52,16 @@ def usage_by(
 
     The lines of a resource add up to all that was held of it.
     """
-    sums: defaultdict[tuple[bool, tuple[str | None, ...], str], int] = defaultdict(int)
+    sums, idle = defaultdict[_Line, int](int), defaultdict[_Line, int](int)
     for row in rows:
         shown = visible(row.booked.namespace if row.booked is not None else None)
         keys = tuple(axis_value(row, axis) for axis in by) if shown else (None,) * len(by)
-        sums[not shown, keys, row.resource] += row.amount
-    lines = [UsageLine(keys, others, resource, n) for (others, keys, resource), n in sums.items()]
+        resource = row.resource.removeprefix(IDLE_OF)
+        (sums if resource == row.resource else idle)[not shown, keys, resource] += row.amount
+    lines = [
+        UsageLine(keys, others, resource, amount, idle[others, keys, resource])
+        for (others, keys, resource), amount in sums.items()
+    ]
     return sorted(
         lines, key=lambda one: (one.resource, one.others, -one.amount, [key or "" for key in one.keys])
     )

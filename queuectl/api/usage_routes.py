@@ -17,6 +17,7 @@ from queuectl.api.http import bad_request
 from queuectl.api.requests import FLAVORS, WORKLOADS, Endpoint, Parameter, Question
 from queuectl.api.schemas import Committed, Document
 from queuectl.api.view import AnswerSource, committed, now
+from queuectl.core.model.device_use import IDLE_OF
 from queuectl.ports.periods import HOUR, MONTH_PATTERN, Piece, month_bounds, zone_named
 from queuectl.ports.reader import (
     CAPACITY_AMOUNTS,
@@ -78,6 +79,7 @@ class UsageItem(Document):
     resource: str
     amount: float = Field(description="Base units times hours: GPU-hours, milli-cpu-hours, byte-hours.")
     exact: str = Field(description="The same in base units times microseconds, as a whole number.")
+    idle: float = Field(description="Of `amount`: while the devices were known to be idle or to hang.")
 
 
 class UsageTotal(Document):
@@ -218,6 +220,7 @@ def _item(line: UsageLine, by: Sequence[str]) -> UsageItem:
         resource=line.resource,
         amount=line.amount / _MICROSECONDS,
         exact=str(line.amount),
+        idle=line.idle / _MICROSECONDS,
     )
 
 
@@ -225,7 +228,8 @@ def _used(rows: Iterable[UsageSumOf]) -> Mapping[tuple[str, str], int]:
     """What was held, by flavor and resource. Base units times microseconds."""
     used: defaultdict[tuple[str, str], int] = defaultdict(int)
     for row in rows:
-        used[row.flavor, row.resource] += row.amount
+        if not row.resource.startswith(IDLE_OF):
+            used[row.flavor, row.resource] += row.amount
     return used
 
 

@@ -49,7 +49,8 @@ def usage(options: Options, by: str, month: str | None, since: When, until: When
     """Show who held how much over a time, in resource-hours, and what the nodes had.
 
     Held is from the admission until the pods are gone. The rows of a resource add up to all that was held of
-    it: what you may not read is one row. With -o csv cores, GiB or devices times hours, without rounding.
+    it: what you may not read is one row. IDLE is what of it was idle or hung. With -o csv cores, GiB or
+    devices times hours, without rounding.
     """
     if month is not None and (since is not None or until is not None):
         raise click.UsageError("--month goes without --since and --until")
@@ -77,6 +78,8 @@ def _tables(found: Document, *, wide: bool) -> None:
     else:
         click.echo()
         columns = (*(Column(name.upper()) for name in found["by"]), Column("RESOURCE"))
+        figures = [Column("USED", right=True), Column("SHARE", right=True)]
+        idle = any(item["idle"] for item in found["items"])
         whole: defaultdict[str, float] = defaultdict(float)
         for item in found["items"]:
             whole[item["resource"]] += item["amount"]
@@ -86,10 +89,12 @@ def _tables(found: Document, *, wide: bool) -> None:
                 item["resource"],
                 _hours(item["resource"], item["amount"]),
                 f"{100 * item['amount'] / whole[item['resource']]:.1f}%",
+                *([_hours(item["resource"], item["idle"]) if item["idle"] else NOTHING] if idle else ()),
             )
             for item in found["items"]
         ]
-        printing.table((*columns, Column("USED", right=True), Column("SHARE", right=True)), rows)
+        figures += [Column("IDLE", right=True)] if idle else []
+        printing.table((*columns, *figures), rows)
     if found["totals"]:
         click.echo()
         printing.table(_TOTALS, [_total(one) for one in found["totals"]], wide=wide)
@@ -112,7 +117,7 @@ def _names(by: Sequence[str], item: Document) -> Iterator[str]:
 
 def _csv(found: Document) -> None:
     rows = csv.writer(sys.stdout, lineterminator="\n")
-    rows.writerow(("since", "until", *found["by"], "others", "resource", "unit", "amount"))
+    rows.writerow(("since", "until", *found["by"], "others", "resource", "unit", "amount", "idle"))
     for item in found["items"]:
         unit, size = hour_unit(item["resource"])
         rows.writerow(
@@ -120,7 +125,7 @@ def _csv(found: Document) -> None:
                 *(found["since"], found["until"]),
                 *(csv_cell(item["keys"][name] or "") for name in found["by"]),
                 *("true" if item["others"] else "false", item["resource"], unit),
-                f"{item['amount'] / size:.6f}",
+                *(f"{item[name] / size:.6f}" for name in ("amount", "idle")),
             )
         )
 

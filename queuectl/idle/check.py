@@ -73,7 +73,7 @@ async def check(
         log.warning("the use of devices is not known: %s", problem)
         samples = {}
     findings = [_finding(one, pods.get(one.workload, ()), samples, judged) for one in holders]
-    at = await records.store_check(problem)
+    at = await records.store_check(problem, judged.resources)
     return [
         (one.cluster_queue, DeviceUseFound(one.workload, one.attempt, finding, at, at + judged.lasts))
         for one, finding in zip(holders, findings, strict=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     Boolean,
     Column,
@@ -335,6 +336,17 @@ idle_check = _table(
     "idle_check",
     Column("checked_at", _Time, nullable=False),  # the last one
     Column("problem", Text),
+    Column("resources", ARRAY(Text), nullable=False),  # one that ends with * stands for all beginning so
+)
+
+idle_time = _table(
+    "idle_time",
+    Column("workload", Text, primary_key=True),
+    Column("attempt", BigInteger, primary_key=True),
+    Column("from_seq", BigInteger, primary_key=True),  # until the next row of the attempt, or its end
+    Column("from_at", _Time, nullable=False),
+    Column("devices", BigInteger, nullable=False),
+    Column("idle_devices", BigInteger, nullable=False),
 )
 
 capacity_hour = _table(

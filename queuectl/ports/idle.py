@@ -40,5 +40,5 @@ class UseRecords(Protocol):
     async def holders(self, resources: Sequence[str]) -> list[DeviceHolder]:
         """Admitted attempts that hold any of these; a name that ends with `*` stands for all beginning so."""
 
-    async def store_check(self, problem: str | None) -> datetime:
-        """Store that all were checked, and return the time of the ledger, UTC."""
+    async def store_check(self, problem: str | None, resources: Sequence[str]) -> datetime:
+        """Store that all that hold these were checked, and return the time of the ledger, UTC."""

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, field_validator, model_validator
 
 from queuectl.core.model import policy
+from queuectl.core.model.device_use import IDLE_OF
 from queuectl.kinds.invalid import Section
 from queuectl.ports.periods import day_begins, zone_named
 from queuectl.ports.rates import FreePayer, LostPayer, Rate, RateCard, decimal
@@ -59,7 +60,8 @@ class AccountKeySettings(Section):
 class RateSettings(Section):
     """From when on a resource costs what. An hour of a unit: a device, a core, a GiB."""
 
-    resource: str = Field(pattern=_QUALIFIED)
+    resource: str = Field(pattern=_QUALIFIED.replace("^", f"^({IDLE_OF})?"))
+    """`idle:` before its name: what of it was held and idle, beside the price of what was held."""
     flavor: str | None = Field(default=None, pattern=_OBJECT, max_length=253)
     """None: every flavor without a rate of its own."""
     class_: str | None = Field(default=None, alias="class", pattern=_OBJECT, max_length=253)

@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 from queuectl.core.model.values import value
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
+IDLE_OF: Final = "idle:"
+"""Before the name of a resource in usage and rates: what of it was held, and idle or hung (B19)."""
 
 
 class UseVerdict(StrEnum):

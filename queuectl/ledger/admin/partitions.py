@@ -78,6 +78,8 @@ async def drop_history(pool: AsyncEngine, keep_months: int) -> list[str]:
             await connection.execute(_UNUSED_SHAPES, {"before": _begins(oldest)})
         async with pool.begin() as connection:
             await connection.execute(_ENDED_BUDGETS, {"before": _begins(oldest)})
+        async with pool.begin() as connection:
+            await connection.execute(_ENDED_IDLE_TIMES)
     return dropped
 
 
@@ -120,6 +122,13 @@ _ENDED_BUDGETS: Final = text(
 )
 """Rows of attempts that ended before the months that are kept, in periods that ended before: all rows of an
 attempt or none, as `verify` compares them. No balance of a later time has them."""
+
+_ENDED_IDLE_TIMES: Final = text(
+    f"DELETE FROM {SCHEMA}.idle_time one WHERE NOT EXISTS ("
+    f"SELECT FROM {SCHEMA}.attempt WHERE attempt.cluster_id = one.cluster_id "
+    "AND attempt.workload = one.workload AND attempt.number = one.attempt)"
+)
+"""Of attempts that are not kept."""
 
 
 async def used_defaults(connection: AsyncConnection) -> list[str]:

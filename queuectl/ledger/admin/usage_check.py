@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuectl.core.model.device_use import IDLE_OF
 from queuectl.ledger.history.replay import LedgerFinding
 from queuectl.ledger.history.usage_hours import (
     HELD,
@@ -26,6 +27,8 @@ from queuectl.ports.periods import border_to, pieces
 _UTC: Final = ZoneInfo("UTC")
 _MOST: Final = 100
 """Findings."""
+_ROUNDED: Final = 2
+"""Shares of idle devices are rounded in each piece of an hour."""
 _DIFFERENCES: Final = text(
     "WITH held (begins, ends, cluster_queue, attribution, flavor, resource, amount) AS ("
     f"{HELD.text}), found (begins, cluster_queue, attribution, flavor, resource, amount) AS ("
@@ -34,7 +37,8 @@ _DIFFERENCES: Final = text(
     "GROUP BY 1, 2, 3, 4, 5) "
     "SELECT begins, cluster_queue, attribution, flavor, resource, found.amount, held.amount "
     "FROM held FULL JOIN found USING (begins, cluster_queue, attribution, flavor, resource) "
-    "WHERE found.amount IS DISTINCT FROM held.amount ORDER BY 1, 2, 3, 4, 5 LIMIT 100"
+    "WHERE abs(coalesce(found.amount, 0) - coalesce(held.amount, 0)) > CASE "
+    f"WHEN starts_with(resource, '{IDLE_OF}') THEN {_ROUNDED} ELSE 0 END ORDER BY 1, 2, 3, 4, 5 LIMIT 100"
 )
 
 

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.features.nodes.inventory import NodeState
 from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity
+from queuectl.core.model.device_use import IDLE_OF
 from queuectl.core.model.resources import FlavorResource
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLUSTER
@@ -63,21 +64,45 @@ _LINES: Final = (
     f"UNION ALL SELECT * FROM {SCHEMA}.hold_line WHERE cluster_id = :cluster AND NOT open "
     "AND to_seq > :after AND closed_at > :since AND from_at < :until"
 )
-_HELD: Final = (
-    "SELECT piece.begins, piece.ends, line.cluster_queue, coalesce(line.attribution, ''), line.flavor, "
-    "line.resource, sum(CAST(line.count AS numeric) * line.amount * CAST(1000000 * extract(epoch FROM "
-    "least(coalesce(line.closed_at, piece.ends), piece.ends) - greatest(line.from_at, piece.begins)) "
-    f"AS bigint)) AS amount FROM ({_LINES}) line "
-    "CROSS JOIN LATERAL (SELECT (CAST(:begins AS timestamptz[]))[n] AS begins, "
-    "(CAST(:ends AS timestamptz[]))[n] AS ends FROM generate_series("
-    "greatest(1, width_bucket(line.from_at, CAST(:begins AS timestamptz[]))), "
-    "width_bucket(coalesce(line.closed_at, :until) - interval '1 microsecond', "
-    "CAST(:begins AS timestamptz[]))) n) piece "
-    "WHERE line.count > 0 AND line.amount > 0 AND coalesce(line.closed_at, :until) > line.from_at "
-    "GROUP BY 1, 2, 3, 4, 5, 6"
+
+
+def _in_pieces(lines: str, resource: str, share: str = "") -> str:
+    """What `lines` held in each piece, as amounts of `resource`. `share`: what a line is multiplied by."""
+    return (
+        "SELECT piece.begins, piece.ends, line.cluster_queue, coalesce(line.attribution, ''), line.flavor, "
+        f"{resource}, round(sum(CAST(line.count AS numeric) * line.amount * CAST(1000000 * extract(epoch "
+        "FROM least(coalesce(line.closed_at, piece.ends), piece.ends) - greatest(line.from_at, piece.begins"
+        f")) AS bigint){share})) AS amount FROM ({lines}) line "
+        "CROSS JOIN LATERAL (SELECT (CAST(:begins AS timestamptz[]))[n] AS begins, "
+        "(CAST(:ends AS timestamptz[]))[n] AS ends FROM generate_series("
+        "greatest(1, width_bucket(line.from_at, CAST(:begins AS timestamptz[]))), "
+        "width_bucket(coalesce(line.closed_at, :until) - interval '1 microsecond', "
+        "CAST(:begins AS timestamptz[]))) n) piece "
+        "WHERE line.count > 0 AND line.amount > 0 AND coalesce(line.closed_at, :until) > line.from_at "
+        "GROUP BY 1, 2, 3, 4, 5, 6"
+    )
+
+
+_IDLE_LINES: Final = (
+    "SELECT line.cluster_queue, line.attribution, line.flavor, line.resource, line.count, line.amount, "
+    "span.devices, span.idle_devices, greatest(line.from_at, span.from_at) AS from_at, "
+    f"least(line.closed_at, span.to_at, :until) AS closed_at FROM ({_LINES}) line CROSS JOIN LATERAL ("
+    "SELECT devices, idle_devices, from_at, lead(from_at) OVER (ORDER BY from_seq) AS to_at "
+    f"FROM {SCHEMA}.idle_time WHERE cluster_id = :cluster AND workload = line.workload "
+    "AND attempt = line.attempt) span WHERE span.idle_devices > 0 AND EXISTS (SELECT "
+    f"FROM {SCHEMA}.idle_check, unnest(resources) name WHERE cluster_id = :cluster AND (name = line.resource "
+    "OR right(name, 1) = '*' AND starts_with(line.resource, left(name, -1))))"
 )
+"""Hold lines of devices while some of these were idle, as far as that is known."""
+_IDLE: Final = _in_pieces(
+    f"SELECT * FROM ({_IDLE_LINES}) idle WHERE closed_at > :since AND from_at < :until",
+    f"'{IDLE_OF}' || line.resource",
+    " * line.idle_devices / line.devices",
+)
+_HELD: Final = _in_pieces(_LINES, "line.resource") + f" UNION ALL {_IDLE}"
 HELD: Final = text(_HELD)
-"""What was held in each piece. Exact: whole base units times whole microseconds."""
+"""What was held in each piece, and what of that was idle, in base units times microseconds: exact, the latter
+where all devices of an attempt have one flavor."""
 _CLOSED: Final = select(
     func.greatest(
         func.clock_timestamp() - timedelta(days=1),

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import ARRAY, ColumnElement, Double, Table, Text, cast, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuectl.core.model.device_use import IDLE_OF
 from queuectl.core.model.resources import FlavorResource
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
@@ -84,7 +85,7 @@ async def usage(connection: AsyncConnection, cluster: str, since: datetime, unti
 async def decayed(connection: AsyncConnection, cluster: str, until: datetime, half_life: int) -> UsageOfTime:
     """What was held up to `until`, or to now: each hour or day counts by the age of its middle.
 
-    Of the last _HALF_LIVES. Raises TooMuchHistory.
+    Of the last _HALF_LIVES. What was idle is not told apart. Raises TooMuchHistory.
     """
     now: datetime = (await connection.execute(CLOCK, {"p_cluster": cluster})).scalar_one() or until
     state = await rolled(connection, cluster)
@@ -97,7 +98,9 @@ async def decayed(connection: AsyncConnection, cluster: str, until: datetime, ha
     closed, edges = _parts(state, since, until)
     sums = defaultdict[Key, int](int)
     for table, part in _by_table(state, closed, SUMS[: half_life >= _DAYS_COUNT]):
-        query = _stored(table, cluster, part, _weight(table, until, half_life))
+        query = _stored(table, cluster, part, _weight(table, until, half_life)).where(
+            ~table.c.resource.startswith(IDLE_OF)
+        )
         async for *key, amount in stream(connection, query, at_once=FEW_ROWS):
             sums[key[0], key[1], key[2], key[3]] += int(amount)
     for edge in edges:
@@ -106,6 +109,8 @@ async def decayed(connection: AsyncConnection, cluster: str, until: datetime, ha
         after = await decided_before(connection, cluster, edge.begins)
         held = stream(connection, HELD, parameters(cluster, _by_hour(edge), after), FEW_ROWS)
         async for begins, ends, queue, attribution, flavor, resource, amount in held:
+            if resource.startswith(IDLE_OF):
+                continue
             age = (until - begins) - (ends - begins) / 2
             sums[queue, attribution, flavor, resource] += int(
                 int(amount) * 2.0 ** (-age.total_seconds() / half_life)

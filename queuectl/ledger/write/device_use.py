@@ -72,8 +72,12 @@ class LedgerDeviceUse:
             return [DeviceHolder(row[0], WorkloadId(row[1]), *row[2:]) for row in rows]
 
     @ledger_call
-    async def store_check(self, problem: str | None) -> datetime:
-        row = {"checked_at": func.clock_timestamp(), "problem": None if problem is None else cleaned(problem)}
+    async def store_check(self, problem: str | None, resources: Sequence[str]) -> datetime:
+        row = {
+            "checked_at": func.clock_timestamp(),
+            "problem": None if problem is None else cleaned(problem),
+            "resources": list(resources),
+        }
         statement = insert(t.idle_check).values(cluster_id=self._cluster, **row)
         stored = statement.on_conflict_do_update(index_elements=[t.idle_check.c.cluster_id], set_=row)
         async with self._pool.begin() as connection:

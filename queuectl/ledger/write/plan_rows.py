@@ -265,6 +265,9 @@ class Fold:
         line.payload = {"priority": priority, **_past(decision.past)}
         change = segment.change(workload, line.sequence)
         change.held, change.priority, change.past = True, priority, decision.past
+        use = None if decision.past is None else decision.past.use
+        if use is not None and (use.finding.idle_devices or use.wasted_ms):
+            segment.idle.append(IdleTime(workload, use.attempt, line.sequence, *use.finding[1:3]))
 
     def _shrink(self, segment: Segment, line: NewDecision, decision: Shrink) -> None:
         workload, number, assignment = decision.workload, decision.attempt, decision.assignment
@@ -448,6 +451,16 @@ class ResizedAttempt:
     """All hold lines after the change; lines of unchanged podsets stay open."""
 
 
+class IdleTime(NamedTuple):
+    """So many devices of an attempt are idle or hang from this decision on."""
+
+    workload: WorkloadId
+    attempt: int
+    sequence: int
+    devices: int
+    idle_devices: int
+
+
 class NewConfig(NamedTuple):
     """A spec that comes into force."""
 
@@ -472,6 +485,7 @@ class Segment:
     effects: list[tuple[int, EffectKey]] = field(default_factory=list)
     budget: list[tuple[int, int, str, BudgetEntry]] = field(default_factory=list)
     """With the sequence of its decision, its number among the rows of that, and the namespace."""
+    idle: list[IdleTime] = field(default_factory=list)
 
     def change(self, workload: WorkloadId, sequence: int) -> WorkloadChange:
         found = self.changes.setdefault(workload, WorkloadChange(workload, sequence))

@@ -236,6 +236,9 @@ BUDGET_ROWS: Final = TableRows(
 )
 BUDGET_ENTRIES: Final = BUDGET_ROWS.insert(cluster_id=CLUSTER)
 
+IDLE_ROWS: Final = TableRows(t.idle_time, "workload", "attempt", "from_seq", "devices", "idle_devices")
+IDLE_TIMES: Final = IDLE_ROWS.insert(cluster_id=CLUSTER, from_at=NOW)
+
 MOVE_ROWS: Final = Columns(
     ("workload", _TEXT), ("number", _INT), ("state", _TEXT), ("seq", _INT), ("closes", _BOOL)
 )

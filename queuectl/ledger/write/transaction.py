@@ -193,6 +193,8 @@ class Writing:
             await self._bulk(s.EFFECTS, s.EFFECT_ROWS, [(seq, *key) for seq, key in segment.effects])
         if segment.budget:
             await self._bulk(s.BUDGET_ENTRIES, s.BUDGET_ROWS, map(_budget_row, segment.budget))
+        if segment.idle:
+            await self._bulk(s.IDLE_TIMES, s.IDLE_ROWS, segment.idle)
 
     async def _resize(self, resized: list[ResizedAttempt]) -> None:
         lines = [_hold_row(line) for one in resized for line in one.lines]

@@ -26,18 +26,19 @@ function Held({ found, by, range, params }) {
   const resource = resources.includes(params.get("resource")) ? params.get("resource") : resources[0];
   const rows = found.items.filter((one) => one.resource === resource);
   const whole = rows.reduce((sum, one) => sum + one.amount, 0);
+  const idle = rows.reduce((sum, one) => sum + one.idle, 0);
   const most = Math.max(...rows.map((one) => one.amount));
   const label = BY.find(([name]) => name === by)?.[1];
   const name = (one) => (one.others ? OTHERS : (one.keys[by] ?? "–"));
   const pick = (title, values, value, field) => html`<label class="field">${title} <select value=${value} onChange=${(event) => change({ [field]: event.target.value }, { replace: true })}>
     ${values.map(([each, text]) => html`<option value=${each} selected=${each === value}>${text}</option>`)}</select></label>`;
   return html`<${Panel} title="Held" note=${`resource-hours from ${timestamp(found.since)} to ${timestamp(found.until)}`}
-      aside=${html`<${Download} name=${`usage-by-${by}.csv`} head=${[by, "resource", "hours"]} rows=${found.items.map((one) => [name(one), one.resource, hours(one.resource, one.amount).replaceAll(",", "")])} /><${Choice} label="Time" values=${SINCE} value=${range} onChange=${(each) => change({ range: each || null }, { replace: true })} />`}>
+      aside=${html`<${Download} name=${`usage-by-${by}.csv`} head=${[by, "resource", "hours", "idle"]} rows=${found.items.map((one) => [name(one), one.resource, ...[one.amount, one.idle].map((amount) => hours(one.resource, amount).replaceAll(",", ""))])} /><${Choice} label="Time" values=${SINCE} value=${range} onChange=${(each) => change({ range: each || null }, { replace: true })} />`}>
     <div class="fields">${pick("By", BY, by, "by")}${resources.length > 1 && pick("Resource", resources.map((each) => [each, each]), resource, "resource")}</div>
-    ${rows.length ? html`<${Table} cards label="Usage" columns=${[[label, ""], [html`<span class="hidden">Of the most</span>`, "grow"], [`${unit(resource)}-hours`, "number"], ["Share", "number"]]}>
+    ${rows.length ? html`<${Table} cards label="Usage" columns=${[[label, ""], [html`<span class="hidden">Of the most</span>`, "grow"], [`${unit(resource)}-hours`, "number"], ["Share", "number"], ...(idle ? [["Idle", "number"]] : [])]}>
       ${rows.slice(0, MOST).map((one) => html`<tr><th scope="row">${name(one)}</th><td class="grow"><span class="meter"><i style=${{ width: `${(100 * one.amount) / most}%` }}></i></span></td>
-        <td class="number">${hours(resource, one.amount)}</td><td class="number soft">${percent(one.amount, whole)}</td></tr>`)}
-      <tr class="total"><th scope="row">Total</th><td class="grow"></td><td class="number">${hours(resource, whole)}</td><td class="number soft">100%</td></tr>
+        <td class="number">${hours(resource, one.amount)}</td><td class="number soft">${percent(one.amount, whole)}</td>${idle > 0 && html`<td class="number" data-label="Idle">${hours(resource, one.idle)}</td>`}</tr>`)}
+      <tr class="total"><th scope="row">Total</th><td class="grow"></td><td class="number">${hours(resource, whole)}</td><td class="number soft">100%</td>${idle > 0 && html`<td class="number" data-label="Idle">${hours(resource, idle)}</td>`}</tr>
     <//>` : html`<${Empty}>Nothing was held in this time.<//>`}
     ${rows.length > MOST && html`<p class="soft">and ${grouped(rows.length - MOST)} more in the CSV</p>`}
   <//>

@@ -53,7 +53,7 @@ class Cluster:
         running = [name for name in NAMES.values() if name not in self.held]
         return [DeviceHolder("ns", WorkloadId(f"uid-{name}"), 1, "cq", 1, None) for name in running]
 
-    async def store_check(self, problem: str | None) -> datetime:
+    async def store_check(self, problem: str | None, resources: Sequence[str]) -> datetime:
         assert problem is None
         return self.world.now
 

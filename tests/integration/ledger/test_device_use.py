@@ -93,9 +93,9 @@ async def test_before_the_first_check_nothing_is_known(site: Site) -> None:
 
 
 async def test_the_last_check_is_stored_with_the_time_of_the_ledger(site: Site) -> None:
-    first = await site.records.store_check("Prometheus: HTTP 503")
+    first = await site.records.store_check("Prometheus: HTTP 503", [GPU])
     assert await site.found() == DeviceCheck(first, "Prometheus: HTTP 503")
-    second = await site.records.store_check(None)
+    second = await site.records.store_check(None, [GPU])
     assert second > first
     assert await site.found() == DeviceCheck(second, None)
 

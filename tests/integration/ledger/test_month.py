@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from queuectl.core.decisions import Admit, Amend, Decision, Evict, Keep, Plan
+from queuectl.core.decisions import Admit, Decision, Evict, Keep, Plan
 from queuectl.core.model.budgets import HOUR as BUDGET_HOUR
 from queuectl.core.model.budgets import Budget, BudgetMode, BudgetPeriods, Period, PeriodKind
-from queuectl.core.model.device_use import DeviceUse, UseFinding, UseVerdict
+from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.events import DeviceUseFound, PodsCounted, WorkloadGone
 from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import Cohort, Policy, Preemption, PreemptionPolicy
@@ -20,6 +20,7 @@ from queuectl.core.model.workload import Workload, WorkloadId
 from queuectl.ledger.history.usage_hours import roll_up
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.read.budgets import LedgerBudgetReadings
+from queuectl.ledger.write.device_use import LedgerDeviceUse
 from queuectl.ports.rates import money
 from queuectl.ports.statements import ChargeKind
 from tests.builders import GPU, T0, World, local_queue, observed, queue, workload
@@ -72,13 +73,9 @@ class Lab(World):
         """By name: the attempt, and when it was admitted."""
         self.hangs: set[str] = set()
         self.generation = 0
-        self.uses: dict[str, DeviceUse] = {}
-        """The last verdict about each."""
         self.story: list[str] = []
         """What users are told, with the time."""
         self.started: dict[str, datetime] = {}
-        self.wasted: dict[str, int] = {}
-        """GPU-hours that evicted attempts left idle."""
 
     def commit(self, plan: Plan) -> None:
         super().commit(plan)
@@ -116,9 +113,7 @@ class Lab(World):
             self.settle(generation=self.generation)
             self._observe(name, suspended=False)
         elif isinstance(decision, Evict):
-            attempt, since = self.running.pop(name)
-            if (use := self.uses.get(name)) is not None and use.attempt == attempt:
-                self._note_waste(name, use.wasted_at(self.now) // 3_600_000)
+            _, since = self.running.pop(name)
             self.left[name] -= self.now - since
             self.story.append(f"{self.now:%d %b %H:%M} {name}: {decision.reason.message}")
             self.generation += 2
@@ -126,14 +121,8 @@ class Lab(World):
             self._observe(name, suspended=True, quiet=True)
         elif isinstance(decision, Keep) and decision.reason.code is Code.BUDGET_EXHAUSTED:
             self.story.append(f"{self.now:%d %b %H:%M} {decision.ref.name}: {decision.reason.message}")
-        elif isinstance(decision, Amend) and decision.past.use is not None:
-            self.uses[decision.ref.name] = decision.past.use
         for alarm in self.engine.take_alarms():
             self.story.append(f"{self.now:%d %b %H:%M} {alarm.ref.name}: {alarm.message}")
-
-    def _note_waste(self, name: str, hours: int) -> None:
-        if hours:
-            self.wasted[name] = hours
 
     def _observe(self, name: str, **state: object) -> None:
         self.tell(observed(self.jobs[name], generation=self.generation, **state))
@@ -176,6 +165,7 @@ async def store(lab: Lab, books: Books) -> None:
     for plan in lab.plans:
         if plan.decisions:
             await books.commit(plan.now, *plan.decisions)
+    await LedgerDeviceUse(books.pool, books.cluster).store_check(None, ["nvidia.com/*"])
     await roll_up(books.pool, books.cluster, "UTC")
     await books.close("2030-01")
 
@@ -183,20 +173,21 @@ async def store(lab: Lab, books: Books) -> None:
 async def finance(books: Books) -> list[str]:
     """The statement, and its total."""
     found = [f"{'finance':<10}{'user':<7}{'kind':<6}{'GPU-hours':>10}{'EUR':>10}"]
-    lines = [one for one in await books.statements.lines("2030-01") if one.resource == GPU]
+    lines = [one for one in await books.statements.lines("2030-01") if one.resource.endswith(GPU)]
     for line in lines:
         assert line.booked is not None
         hours, cost = money(line.amount * 10**6 // BUDGET_HOUR, 1), money(line.cost, 2)
         sign = "-" if line.kind is ChargeKind.LOST else ""
-        cells = f"{line.cluster_queue:<10}{line.booked.user:<7}{line.kind.value:<6}"
+        kind = line.kind.value if line.resource == GPU else "idle"
+        cells = f"{line.cluster_queue:<10}{line.booked.user:<7}{kind:<6}"
         found.append(f"{cells}{sign + hours:>10}{cost:>10}")
     (closed,) = await books.statements.statements()
     assert closed.total == sum(one.cost for one in lines)
     return [*found, f"{'total':<33}{money(closed.total, 2):>10}"]
 
 
-async def admin(books: Books, lab: Lab) -> list[str]:
-    """Balances at the end of January, and what was idle."""
+async def admin(books: Books) -> list[str]:
+    """Balances at the end of January."""
     at = FEBRUARY - timedelta(hours=1)
     found = [f"{'admin':<10}{'hours':>7}{'used':>7}{'reserved':>10}{'left':>7}"]
     periods = {team: Period(T0, FEBRUARY) for team in TEAMS}
@@ -206,7 +197,7 @@ async def admin(books: Books, lab: Lab) -> list[str]:
         used = sum(one.used for one in mine) // BUDGET_HOUR
         reserved = sum(one.reserved for one in mine) // BUDGET_HOUR
         found.append(f"{team:<10}{3000:>7}{used:>7}{reserved:>10}{3000 - used - reserved:>7}")
-    return [*found, *(f"{name} left {hours} GPU-hours idle" for name, hours in lab.wasted.items())]
+    return found
 
 
 def users(lab: Lab) -> list[str]:
@@ -224,6 +215,6 @@ async def test_a_month_of_a_lab(migrated: str, cluster: str) -> None:
         await store(lab, books)
         assert await findings(books.url, books.cluster) == []
         shown = "\n\n".join(
-            "\n".join(part) for part in (await finance(books), await admin(books, lab), users(lab))
+            "\n".join(part) for part in (await finance(books), await admin(books), users(lab))
         )
     assert f"```text\n{shown}\n```" in DOCS.read_text(), shown

@@ -13,15 +13,29 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuectl.core.decisions import Amend
+from queuectl.core.model.device_use import IDLE_OF, DeviceUse, UseFinding, UseVerdict
+from queuectl.core.model.workload import PastAttempts
 from queuectl.ledger.admin.partitions import drop_history
 from queuectl.ledger.history.usage_hours import roll_up, rolled
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.read.queries import LedgerReadings
+from queuectl.ledger.write.device_use import LedgerDeviceUse
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.reader import TooMuchHistory, UsageOfTime
 from tests.doubles.readers import ReadableLedger
 from tests.integration.ledger.accounting import HOUR, Cluster, Story, booked, capacity, findings
-from tests.integration.ledger.plans import GPU, configure, enqueue, month_before, plan, release, retire
+from tests.integration.ledger.plans import (
+    GPU,
+    configure,
+    enqueue,
+    month_before,
+    plan,
+    ref,
+    release,
+    retire,
+    wid,
+)
 from tests.unit.core import profiles
 
 BERLIN_SPRING = datetime(2027, 3, 27, 12, tzinfo=UTC)
@@ -116,6 +130,44 @@ def gpu_hours(found: UsageOfTime) -> dict[str | None, float]:
     }
 
 
+def judged(name: str, idle: int) -> Amend:
+    """A finding about the first attempt, of 8 devices."""
+    finding = UseFinding(UseVerdict.IDLE if idle else UseVerdict.BUSY, 8, idle)
+    use = DeviceUse(attempt=1, since=BERLIN_SPRING, finding=finding, wasted_ms=1)
+    return Amend(wid(name), ref(name), 1, 0, PastAttempts(use=use))
+
+
+async def test_what_was_idle_is_rolled_up_from_its_decision_to_the_next_or_to_the_end_of_the_hold(
+    one: Cluster, migrated: str
+) -> None:
+    start, minutes = BERLIN_SPRING, timedelta(minutes=1)
+    until = start + 5 * HOUR
+    await one.commit(start, configure("team-a", 1000), enqueue("x"), booked("x", 1, start, "ada"))
+    await one.commit(start, enqueue("y"), booked("y", 1, start, "bob"))
+    await one.commit(start + 30 * minutes, judged("x", 3))
+    await one.commit(start + 60 * minutes, judged("y", 8))
+    await one.commit(start + 150 * minutes, judged("x", 0))
+    await one.commit(start + 180 * minutes, retire("y", 1))
+    await one.commit(until + HOUR, release("x"))
+
+    async def idle() -> dict[str | None, float]:
+        found = await one.readings.usage(since=start, until=until)
+        assert {row.resource for row in found.rows} <= {GPU, f"{IDLE_OF}{GPU}", "cpu"}
+        rows = [row._replace(resource=GPU) for row in found.rows if row.resource == f"{IDLE_OF}{GPU}"]
+        return gpu_hours(found._replace(rows=rows))
+
+    assert await idle() == {}  # no resource is checked
+    await LedgerDeviceUse(one.pool, one.cluster).store_check(None, [GPU[:-1] + "*"])
+    expected = {"ada": 3 * 2.0, "bob": 8 * 2.0}
+    assert await idle() == expected
+    await roll_up(one.pool, one.cluster, "Asia/Kathmandu")
+    assert await findings(migrated, one.cluster) == []
+    await one.rows("DELETE FROM queuectl.hold_line WHERE cluster_id = :c")
+    assert await idle() == expected
+    decayed = await one.readings.decayed_usage(until=until, half_life=10**9)
+    assert {row.resource for row in decayed.rows} == {GPU, "cpu"}
+
+
 @pytest.mark.parametrize(
     ("zone", "begins", "ends", "hours"),
     [
@@ -147,17 +199,22 @@ async def test_usage_stays_when_the_months_of_its_holds_are_dropped(one: Cluster
     ((today,),) = await one.rows("SELECT now()")
     first, second = month_before(today, 3), month_before(today, 2)
     start = first + timedelta(days=9, hours=10, minutes=30)
-    partition = f"hold_line_closed_{first:%Y_%m}"
-    await one.rows(
-        f"CREATE TABLE queuectl.{partition} PARTITION OF queuectl.hold_line_closed "
-        f"FOR VALUES FROM ('{first:%Y-%m-%d}Z') TO ('{second:%Y-%m-%d}Z')"
-    )
+    partitions = [f"{table}_closed_{first:%Y_%m}" for table in ("attempt", "hold_line")]
+    for partition in partitions:
+        await one.rows(
+            f"CREATE TABLE queuectl.{partition} PARTITION OF queuectl.{partition[:-8]} "
+            f"FOR VALUES FROM ('{first:%Y-%m-%d}Z') TO ('{second:%Y-%m-%d}Z')"
+        )
     await one.commit(start, configure("team-a", 1000), enqueue("x"), booked("x", 1, start, "ada"))
+    await one.commit(start + 39 * HOUR, judged("x", 8))
     await one.commit(start + 40 * HOUR, retire("x", 1))
-    assert partition in await drop_history(one.pool, keep_months=1)
-    assert await one.rows("SELECT 1 FROM queuectl.hold_line WHERE cluster_id = :c") == []
+    await LedgerDeviceUse(one.pool, one.cluster).store_check(None, [GPU])
+    assert {*partitions} <= {*await drop_history(one.pool, keep_months=1)}
+    for table in ("hold_line", "idle_time"):
+        assert await one.rows(f"SELECT 1 FROM queuectl.{table} WHERE cluster_id = :c") == []
     found = await one.readings.usage(since=start - HOUR, until=start + 100 * HOUR)
     assert gpu_hours(found) == {"ada": 8.0 * 40}
+    assert sum(row.amount for row in found.rows if row.resource == f"{IDLE_OF}{GPU}") == 8 * 3_600_000_000
 
 
 async def test_a_time_whose_edges_are_dropped_must_begin_at_an_hour(one: Cluster) -> None:

@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from queuectl.core.model.device_use import IDLE_OF
 from queuectl.ports.reader import BookedOn, CapacitySum, UsageSumOf
 from tests.unit.api.canned import GPU, CannedReadings
 from tests.unit.cli.conftest import Run
@@ -26,6 +27,7 @@ def _usage(readings: CannedReadings, monkeypatch: pytest.MonkeyPatch) -> None:
     readings.booked = [
         held(90 * HOUR, "ada"),
         held(30 * HOUR + HOUR // 2, "bob"),
+        held(12 * HOUR, "ada", f"{IDLE_OF}{GPU}"),
         held(1500 * HOUR, "ada", "cpu"),
         held(3 * HOUR << 30, "ada", "memory"),
     ]
@@ -39,10 +41,11 @@ def test_a_table_has_the_hours_and_the_share_of_each_user_and_what_was_free(run:
     assert result.stdout.startswith(
         "From 2026-11-01 00:00:00 +0000 to 2026-12-01 00:00:00 +0000, in resource-hours"
     )
-    assert ["ada", GPU, "90.00", "74.7%"] in lines
-    assert ["bob", GPU, "30.50", "25.3%"] in lines
-    assert ["ada", "cpu", "1.50", "100.0%"] in lines
-    assert ["ada", "memory", "3.00Gi", "100.0%"] in lines
+    assert ["USER", "RESOURCE", "USED", "SHARE", "IDLE"] in lines
+    assert ["ada", GPU, "90.00", "74.7%", "12.00"] in lines
+    assert ["bob", GPU, "30.50", "25.3%", "-"] in lines
+    assert ["ada", "cpu", "1.50", "100.0%", "-"] in lines
+    assert ["ada", "memory", "3.00Gi", "100.0%", "-"] in lines
     assert ["a100", GPU, "120.50", "76.00", "4.00", "10.00", "210.00"] in lines
     assert ["a100", "cpu", "1.50", *["<none>"] * 4] in lines or ["a100", "cpu", "1.50", *["-"] * 4] in lines
 
@@ -51,11 +54,11 @@ def test_csv_has_units_and_no_formulas(run: Run, server: str) -> None:
     result = run("usage", "--by", "user,project", "--since", "7d", "-o", "csv", "--server", server)
     assert result.exit_code == 0, result.output
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
-    assert [(row["user"], row["project"], row["unit"], row["amount"]) for row in rows] == [
-        ("ada", "'=cmd()", "core-hours", "1.500000"),
-        ("ada", "'=cmd()", "GiB-hours", "3.000000"),
-        ("ada", "'=cmd()", "device-hours", "90.000000"),
-        ("bob", "'=cmd()", "device-hours", "30.500000"),
+    assert [(row["user"], row["project"], row["unit"], row["amount"], row["idle"]) for row in rows] == [
+        ("ada", "'=cmd()", "core-hours", "1.500000", "0.000000"),
+        ("ada", "'=cmd()", "GiB-hours", "3.000000", "0.000000"),
+        ("ada", "'=cmd()", "device-hours", "90.000000", "12.000000"),
+        ("bob", "'=cmd()", "device-hours", "30.500000", "0.000000"),
     ]
 
 

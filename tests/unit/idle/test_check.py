@@ -68,7 +68,7 @@ class Records:
         assert resources == ("nvidia.com/*",)
         return list(self._holders)
 
-    async def store_check(self, problem: str | None) -> datetime:
+    async def store_check(self, problem: str | None, resources: Sequence[str]) -> datetime:
         self.problem = problem
         return NOW
 
