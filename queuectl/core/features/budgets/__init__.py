@@ -16,7 +16,7 @@ from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel, Number
 from queuectl.core.features.budgets.balances import STEP, Balances, SubjectsKey, reserve, settle
-from queuectl.core.features.budgets.waiters import BudgetWaiter, BudgetWaiters, BudgetWant, Needs
+from queuectl.core.features.budgets.waiters import BudgetWaiters, BudgetWant, Needs
 from queuectl.core.model.budgets import HOUR, Budget, BudgetEntry, BudgetMode, Period
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import LocalQueueName
@@ -32,6 +32,7 @@ from queuectl.core.model.workload import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.subject_waiters import Waiter
 from queuectl.core.subjects import Place, SubjectRules, subject_of
 
 KIND: Final = "Budget"
@@ -148,14 +149,14 @@ class Budgets(Feature):
             offers = PlannedBudgets(self, self._present)
             for place in places:
                 if place.limit in self._rules.limits:
-                    to_route |= {one.id: one for one in self._waiting.called(place, offers)}
+                    to_route |= {one.id: one for one in self._waiting.offer(place, offers)}
             entries, to_route = to_route, {}
             for workload, entry in entries.items():
                 if self._kernel.entries.get(workload) is entry:
                     self._kernel.route(entry)
                     self._kernel.refresh(entry)
 
-    def _applies(self, waiter: BudgetWaiter) -> bool:
+    def _applies(self, waiter: Waiter[BudgetWant]) -> bool:
         entry, place, want = waiter.entry, waiter.place, waiter.want
         if entry.workload is None or entry.cluster_queue is None:
             return False
@@ -373,7 +374,7 @@ class Budgets(Feature):
         place = next((one for one in places if one.limit == name), None)
         if place is not None:
             want = self._want(entry, place, self._requested(entry.workload, place))
-            self._waiting.wait(BudgetWaiter(entry, place, want, reason))
+            self._waiting.wait(Waiter(entry, place, want, reason))
 
     def _answered(self, workload: WorkloadId) -> None:
         place = self._waiting.answered(workload)

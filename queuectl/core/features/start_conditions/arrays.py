@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from typing import NamedTuple
 
 from queuectl.core.entries import Entry
@@ -26,12 +27,28 @@ class _Array:
         """Those that wait for nothing else, in order."""
         self.most: dict[WorkloadId, int] = {}
         """As each says."""
+        self._said: Counter[int] = Counter()
+        """How many say so: at most `MOST_RUNNING` numbers, however many workloads there are."""
         self.let: frozenset[WorkloadId] = frozenset()
         """Those of the line that may queue."""
 
+    @property
+    def least(self) -> int:
+        return min(self._said, default=0)
+
+    def say(self, workload: WorkloadId, most: int | None) -> None:
+        """None: it says nothing any more."""
+        if (before := self.most.pop(workload, None)) is not None:
+            self._said[before] -= 1
+            if not self._said[before]:
+                del self._said[before]
+        if most is not None:
+            self.most[workload] = most
+            self._said[most] += 1
+
     def first(self) -> frozenset[WorkloadId]:
         """Return those of the line that may queue: the least of what its workloads say counts."""
-        left = max(0, min(self.most.values(), default=0) - len(self.holders))
+        left = max(0, self.least - len(self.holders))
         return frozenset(item[-1] for item in self.line[:left])
 
 
@@ -60,8 +77,7 @@ class RunningArrays:
         self._changed.pop(entry.id, None)
         if entry.id in array.let:
             return None
-        least = min(array.most.values())
-        detail = f"{MAX_RUNNING} lets {least} of its workloads queue or run at a time"
+        detail = f"{MAX_RUNNING} lets {array.least} of its workloads queue or run at a time"
         return Reason(code=Code.WAITING_FOR_ARRAY, node=f"Array/{name}", detail=detail)
 
     def _put(self, entry: Entry, name: str, most: int, item: _Item | None) -> _Array:
@@ -74,7 +90,7 @@ class RunningArrays:
         self._take_out(entry.id)
         array = self._arrays.setdefault(key, _Array())
         self._items[entry.id] = key, item
-        array.most[entry.id] = most
+        array.say(entry.id, most)
         if item is None:
             array.holders.add(entry.id)
         else:
@@ -97,7 +113,7 @@ class RunningArrays:
             return None
         array = self._arrays[key]
         array.holders.discard(workload)
-        del array.most[workload]
+        array.say(workload, None)
         if item is not None:
             del array.line[bisect_left(array.line, item)]
         return key

@@ -90,8 +90,10 @@ class Dependencies:
     def waits(self, entry: Entry, after: tuple[AfterWorkload, ...]) -> Reason | None:
         """Return what it waits for: first what can never come, then in the order of its user."""
         namespace = entry.ref.namespace
-        self._set(entry.id, tuple(NamedWorkload(namespace, one.kind, one.name) for one in after))
-        cycle = self._cycle(entry.id) if after else None
+        names = tuple(NamedWorkload(namespace, one.kind, one.name) for one in after)
+        closes = self._waiting.get(entry.id, ()) != names
+        self._set(entry.id, names)
+        cycle = self._cycle(entry.id) if closes or self._may_be_in_cycle(entry.id) else None
         self._note_cycle(entry.id, found=cycle is not None)
         if cycle is not None:
             path = [str(self._names[one]) for one in cycle]
@@ -155,6 +157,11 @@ class Dependencies:
                     came_from[other] = one
                     todo.append(other)
         return None
+
+    def _may_be_in_cycle(self, workload: WorkloadId) -> bool:
+        """Return whether it was in one, or waits for one that is. The last workload of a cycle that begins to
+        wait closes it, and finds it then."""
+        return workload in self._in_cycle or any(one in self._in_cycle for one in self._awaited(workload))
 
     def _awaited(self, workload: WorkloadId) -> Iterator[WorkloadId]:
         """Yield the workloads that are waited for, as far as they have not started."""

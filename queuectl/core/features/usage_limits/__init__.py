@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 from queuectl.core.decisions import Admit, Decision, Keep
@@ -23,7 +24,7 @@ from queuectl.core.features.usage_limits.usage import (
     demand_for,
     demand_of,
 )
-from queuectl.core.features.usage_limits.waiters import LimitWaiters, PendingCounts, Waiter
+from queuectl.core.features.usage_limits.waiters import LimitWaiters, PendingCounts, Want
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName
 from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
@@ -37,6 +38,7 @@ from queuectl.core.model.workload import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.subject_waiters import Waiter
 from queuectl.core.subjects import Place, subject_of
 
 KIND = "UsageLimit"
@@ -182,8 +184,8 @@ class UsageLimits(Feature):
         while self._to_route or self.held.changed:
             places, self.held.changed = sorted(self.held.changed), set()
             for place in places:
-                for entry in self._waiting.called(place, self.held.left):
-                    self._to_route[entry.id] = entry
+                left = partial(self.held.left, place)
+                self._to_route |= {one.id: one for one in self._waiting.called(place, _amount, left)}
             entries, self._to_route = self._to_route, {}
             for workload, entry in entries.items():
                 if self._kernel.entries.get(workload) is entry:
@@ -200,8 +202,7 @@ class UsageLimits(Feature):
         self._parents |= {("Cohort", one.name): one.parent for one in directory.cohorts.values()}
         self.held.clear()
         self._demands.clear()
-        for entry in self._waiting.all():
-            self._to_route[entry.id] = entry
+        self._to_route |= {entry.id: entry for entry in self._waiting.clear()}
         entries = self._kernel.entries
         known = self._attributions.items()
         self._attributions = {one: kept for one, kept in known if one in entries}
@@ -362,6 +363,10 @@ class UsageLimits(Feature):
             node=f"{KIND}/{limit.name}",
             detail=f"{subject_of(limit, place)}, at most {most}",
         )
+
+
+def _amount(want: Want) -> tuple[Want]:
+    return (want,)
 
 
 class _Booking(NamedTuple):

@@ -1,118 +1,38 @@
-"""Workloads that wait for UsageLimits, and which of them are queued again when one has room (X5, X6)."""
+"""Workloads that wait for UsageLimits (X5, X6)."""
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left, insort
-from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable
 
 from queuectl.core.entries import Entry
-from queuectl.core.model.reasons import Reason
 from queuectl.core.model.usage_limits import Dimension
 from queuectl.core.model.workload import WorkloadId
+from queuectl.core.subject_waiters import SubjectWaiters, Waiter
 from queuectl.core.subjects import Place
 
 Want = tuple[Dimension, int]
 """What a workload lacks: it is queued again when so much is left."""
 
 
-class Waiter(NamedTuple):
-    entry: Entry
-    place: Place
-    want: Want
-    reason: Reason
-
-
-class LimitWaiters:
-    """Workloads that a limit kept from being admitted. Each waits for the limit that it was refused by."""
-
+class LimitWaiters(SubjectWaiters[Want]):
     def __init__(self) -> None:
-        self._waiting: dict[WorkloadId, Waiter] = {}
-        self._lines: dict[Place, dict[Want, list[tuple[object, WorkloadId]]]] = {}
-        """By place and want: heaps of (order, workload) pairs; those that wait no more are skipped."""
-        self.of_flavors: dict[WorkloadId, Waiter] = {}
+        super().__init__()
+        self.of_flavors: dict[WorkloadId, Waiter[Want]] = {}
         """Those that wait for a limit of a flavor."""
-        self._called: dict[WorkloadId, Waiter] = {}
-        """Queued again, and not nominated since: what they want is not offered to others meanwhile."""
 
-    def of(self, workload: WorkloadId) -> Waiter | None:
-        """Return what it waits for; None: nothing."""
-        return self._waiting.get(workload)
-
-    def wait(self, waiter: Waiter) -> None:
-        workload = waiter.entry.id
-        self._waiting[workload] = waiter
+    def wait(self, waiter: Waiter[Want]) -> None:
+        super().wait(waiter)
         if waiter.want[0].flavor is not None:
-            self.of_flavors[workload] = waiter
-        line = self._lines.setdefault(waiter.place, {}).setdefault(waiter.want, [])
-        if len(line) > 2 * len(self._waiting) + 16:  # churn must not make it grow
-            line[:] = [item for item in line if self._waits_in(item[1], waiter)]
-            heapq.heapify(line)
-        heapq.heappush(line, (waiter.entry.order, workload))
-
-    def _waits_in(self, workload: WorkloadId, waiter: Waiter) -> bool:
-        known = self._waiting.get(workload)
-        return known is not None and (known.place, known.want) == (waiter.place, waiter.want)
+            self.of_flavors[waiter.entry.id] = waiter
 
     def leave(self, workload: WorkloadId) -> None:
-        """It does not wait for a limit any more."""
-        self._waiting.pop(workload, None)
+        super().leave(workload)
         self.of_flavors.pop(workload, None)
 
-    def answered(self, workload: WorkloadId) -> Place | None:
-        """It was nominated, or left. Return the place that may be offered to others now."""
-        waiter = self._called.pop(workload, None)
-        return waiter.place if waiter is not None else None
-
-    def all(self) -> list[Entry]:
-        """Let none wait any more. Return those that did."""
-        entries = [waiter.entry for waiter in self._waiting.values()]
-        for known in (self._waiting, self.of_flavors, self._lines, self._called):
-            known.clear()
-        return entries
-
-    def called(self, place: Place, left: Callable[[Place, Dimension], int]) -> Iterator[Entry]:
-        """Yield those that may be nominated now, with what is left at `place`, the first in order first."""
-        lines = self._lines.get(place)
-        if lines is None:
-            return
-        offered: Counter[Dimension] = Counter()
-        for waiter in self._called.values():
-            if waiter.place == place:
-                offered[waiter.want[0]] += waiter.want[1]
-        while (found := self._first(lines, place, left, offered)) is not None:
-            self.leave(found.entry.id)
-            self._called[found.entry.id] = found
-            offered[found.want[0]] += found.want[1]
-            yield found.entry
-        if not lines:
-            del self._lines[place]
-
-    def _first(
-        self,
-        lines: dict[Want, list[tuple[object, WorkloadId]]],
-        place: Place,
-        left: Callable[[Place, Dimension], int],
-        offered: Counter[Dimension],
-    ) -> Waiter | None:
-        """Return the first in order that what is left is enough for."""
-        first: tuple[object, Waiter] | None = None
-        for want, line in list(lines.items()):
-            while line and (
-                (waiter := self._waiting.get(line[0][1])) is None
-                or (waiter.place, waiter.want) != (place, want)
-            ):
-                heapq.heappop(line)
-            if not line:
-                del lines[want]
-                continue
-            dimension, amount = want
-            enough = amount + offered[dimension] <= left(place, dimension)
-            if enough and (first is None or line[0] < (first[0], first[1].entry.id)):
-                first = (line[0][0], self._waiting[line[0][1]])
-        return first[1] if first is not None else None
+    def clear(self) -> list[Entry]:
+        self.of_flavors.clear()
+        return super().clear()
 
 
 class PendingCounts:

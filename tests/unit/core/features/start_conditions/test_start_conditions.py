@@ -168,6 +168,32 @@ def test_a_workload_that_waits_for_itself_is_told() -> None:
     assert reason(world, "a").code is Code.DEPENDENCY_NEVER_SATISFIED
 
 
+def test_the_end_of_a_workload_searches_no_cycles_for_those_that_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its name is a tenant's, as are all that wait for it: it may come and go many times."""
+    searched: list[WorkloadId] = []
+    cycle = Dependencies._cycle
+
+    def counted(self: Dependencies, workload: WorkloadId) -> list[WorkloadId] | None:
+        searched.append(workload)
+        return cycle(self, workload)
+
+    monkeypatch.setattr(Dependencies, "_cycle", counted)
+    world = strict()
+    first = workload("first", gpus=99)
+    world.submit(first, *(workload(f"then-{n}", created=1, start=after("first")) for n in range(20)))
+    world.run()
+    assert len(searched) == 20
+    for _ in range(2):
+        world.tell(WorkloadGone(first.id))
+        world.run()
+        world.submit(first)
+        world.run()
+    assert len(searched) == 20
+    assert reason(world, "then-7").code is Code.WAITING_FOR_DEPENDENCY
+
+
 def test_a_begin_time_wakes_the_engine_by_its_timer() -> None:
     world = strict()
     begin = T0 + timedelta(hours=1)

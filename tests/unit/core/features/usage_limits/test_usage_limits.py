@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from queuectl.core.decisions import Admit, Evict, Keep, Release
 from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.features.usage_limits.rules import LimitRules
+from queuectl.core.features.usage_limits.usage import LimitUsage
 from queuectl.core.model.events import PodsCounted, PolicyGone, WorkloadGone
 from queuectl.core.model.policy import (
     AccountKey,
@@ -272,3 +275,28 @@ def test_what_runs_below_a_cycle_of_cohorts_counts_once_at_each_of_them() -> Non
     rules = LimitRules(directory)
     rules.set("x", running(1, ALL, LimitTarget("Cohort", "one")))
     assert rules.places(Attribution(namespace="ns", queue="lq"), "cq") == (Place("x", ""),)
+
+
+def test_the_work_to_queue_workloads_again_grows_with_their_number_whatever_each_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tenants choose what they request: no two may wait for the same amount."""
+    asked: list[Dimension] = []
+    left = LimitUsage.left
+
+    def counted(use: LimitUsage, place: Place, dimension: Dimension) -> int:
+        asked.append(dimension)
+        return left(use, place, dimension)
+
+    monkeypatch.setattr(LimitUsage, "left", counted)
+    most = sum(range(41))
+    world = World(queue("cq", 2 * most), LQ, gpus(most))
+    world.submit(of("ann", "all", gpus=most))
+    world.run()
+    world.submit(*(of("ann", f"job-{n}", gpus=n, created=n) for n in range(1, 41)))
+    world.run()
+    asked.clear()
+    end(world, "all")
+    world.run()
+    assert len(admitted(world.decided)) == 41
+    assert 40 <= len(asked) <= 160
