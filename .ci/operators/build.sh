@@ -30,6 +30,7 @@ make_from training-operator github.com/kubeflow/training-operator /cmd/training-
 make_from jobset sigs.k8s.io/jobset "" config/components/crd/bases config/components/webhook/manifests.yaml
 make_from mpi-operator github.com/kubeflow/mpi-operator /cmd/mpi-operator manifests/base/kubeflow.org_mpijobs.yaml
 make_from kuberay github.com/ray-project/kuberay/ray-operator "" config/crd/bases
+make_from lws sigs.k8s.io/lws /cmd config/crd/bases config/webhook/manifests.yaml
 for name in trainer trainer-2.3; do
   make_from "$name" github.com/kubeflow/trainer/v2 /cmd/trainer-controller-manager manifests/base/crds \
     manifests/base/webhook/manifests.yaml manifests/base/runtimes

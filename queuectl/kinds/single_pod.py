@@ -11,8 +11,16 @@ from typing import Final
 from queuectl.core.model.workload import Effect, WorkloadOutcome
 from queuectl.kinds.jobs import Ending, JobKind, Sign, Status, SuspensionSeen, conditions, value_at
 from queuectl.kinds.json_fields import BadField, Json, mapping
+from queuectl.kinds.leader_worker_set import group_of
 from queuectl.kinds.podsets import STEERED, Computed, Operation, Own, Path, Pods
-from queuectl.kinds.reserved_keys import CLUSTER_QUEUE_LABEL, GATED_LABEL, SCHEDULING_GATE, WORKLOAD_LABEL
+from queuectl.kinds.reserved_keys import (
+    CLUSTER_QUEUE_LABEL,
+    GATED_LABEL,
+    GROUP_LABEL,
+    GROUP_SIZE,
+    SCHEDULING_GATE,
+    WORKLOAD_LABEL,
+)
 from queuectl.kinds.start_patch import STARTED, add, cluster_queue_label, directives, pointer
 
 _GATES: Final = ("spec", "schedulingGates")
@@ -51,7 +59,8 @@ def _status(obj: Json) -> Status:
 
 
 def gate_operations(obj: Json) -> list[Operation]:
-    """What a webhook adds to a pod that is created: the scheduling gate, and the label. Raises BadField.
+    """What a webhook adds to a pod that is created: the scheduling gate, the label, and to one of a
+    LeaderWorkerSet its group. Raises BadField.
 
     Nothing to one that is bound already: the API server accepts no gate on it.
     """
@@ -64,6 +73,10 @@ def gate_operations(obj: Json) -> list[Operation]:
         patch.append(add((*_GATES, "-"), gate) if spec.get("schedulingGates") else add(_GATES, [gate]))
     if mapping(metadata, "labels", "metadata").get(GATED_LABEL) != "true":
         patch.append(add(("metadata", "labels", GATED_LABEL), "true"))
+    group = group_of(metadata)
+    if group is not None and GROUP_LABEL not in metadata["labels"]:
+        patch.append(add(("metadata", "labels", GROUP_LABEL), group[0]))
+        patch.append(add(("metadata", "annotations", GROUP_SIZE), group[1]))
     return patch
 
 

@@ -176,7 +176,7 @@ async def test_a_group_whose_pods_differ_says_which_and_how(world: World) -> Non
 
 
 async def test_the_group_of_the_page_on_serving_runs(world: World) -> None:
-    _, text, _ = test_single_pods._of_page("yaml")
+    _, text, *_ = test_single_pods._of_page("yaml")
     size = int(yaml.safe_load(text)["metadata"]["annotations"]["queuectl.dev/pod-group-total-count"])
     for number in range(size):
         await test_single_pods._created(world, yaml.safe_load(text.replace("train-0", f"train-{number}")))

@@ -481,7 +481,7 @@ async def test_the_manifests_of_the_page_on_serving_and_notebooks_run(world: Wor
     body = {"apiVersion": "queuectl.dev/v1beta1", "kind": "WorkloadPriorityClass", "value": 100}
     path = "/apis/queuectl.dev/v1beta1/workloadpriorityclasses"
     await world.api.request("POST", path, {**body, "metadata": {"name": "serving"}})
-    server, _, notebook = (yaml.safe_load(text) for text in _of_page("yaml"))
+    server, *_, notebook = (yaml.safe_load(text) for text in _of_page("yaml"))
     config = str(world.site.data.parent / "queuectl.yaml")
     file = world.site.data.parent / "server.yaml"
     file.write_text(_of_page("yaml")[0])

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
 from queuectl.kube.errors import ApiError
-from queuectl.sandbox.control_plane import ControlPlane, write_kubeconfig
+from queuectl.sandbox.control_plane import write_kubeconfig
 from queuectl.sandbox.endpoints import choose_ports
 from queuectl.sandbox.install import Installer
 from queuectl.sandbox.players.api import Client
@@ -65,6 +65,8 @@ class Program:
     name: str
     arguments: Callable[[Place], list[str]]
     webhooks: bool = False
+    pods: str = "jobset.sigs.k8s.io/jobset-name"
+    """The label of pods for which its webhook is called."""
 
 
 def _training_operator(place: Place) -> list[str]:
@@ -102,6 +104,9 @@ def _kuberay(place: Place) -> list[str]:
     ]
 
 
+_OF_SIGS = ("jobset.x-k8s.io", "lws.x-k8s.io")
+
+
 def _configured(group: str) -> Callable[[Place], list[str]]:
     def arguments(place: Place) -> list[str]:
         file = place.folder / "config.yaml"
@@ -125,11 +130,11 @@ def _configured(group: str) -> Callable[[Place], list[str]]:
 
 
 def _certificates(group: str, place: Place) -> Json:
-    return {"certDir": str(place.folder)} if group == "jobset.x-k8s.io" else {}
+    return {"certDir": str(place.folder)} if group in _OF_SIGS else {}
 
 
 def _without_certificate_management(group: str) -> Json:
-    name = "internalCertManagement" if group == "jobset.x-k8s.io" else "certManagement"
+    name = "internalCertManagement" if group in _OF_SIGS else "certManagement"
     return {name: {"enable": False}}
 
 
@@ -139,12 +144,24 @@ JOBSET = Program("jobset", _configured("jobset.x-k8s.io"), webhooks=True)
 TRAINER = Program("trainer", _configured("trainer.kubeflow.org"), webhooks=True)
 TRAINER_2_3 = Program("trainer-2.3", _configured("trainer.kubeflow.org"), webhooks=True)
 KUBERAY = Program("kuberay", _kuberay)
+LWS = Program("lws", _configured("lws.x-k8s.io"), webhooks=True, pods="leaderworkerset.sigs.k8s.io/name")
+
+
+class Served(Protocol):
+    """The API server that an operator is run on."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def ca_file(self) -> Path: ...
 
 
 class Operator:
     """One operator on a control plane. `async with` installs its definitions and runs it."""
 
-    def __init__(self, program: Program, binaries: Path, plane: ControlPlane, admin: Client) -> None:
+    def __init__(self, program: Program, binaries: Path, plane: Served, admin: Client) -> None:
         self.program = program
         self._binary = binaries / program.name
         self._parts = binaries / f"{program.name}.d"
@@ -193,7 +210,7 @@ class Operator:
                 webhook["clientConfig"] = {"url": url, "caBundle": authority}
                 if path.endswith("-pod"):
                     # Other pods do without.
-                    there = {"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}
+                    there = {"key": self.program.pods, "operator": "Exists"}
                     webhook["objectSelector"] = {"matchExpressions": [there]}
             yield one
 

@@ -216,6 +216,24 @@ def test_the_webhook_gates_a_pod_beside_other_gates_and_leaves_one_that_is_gated
     assert gate_operations({**bare, "spec": {**bare["spec"], "nodeName": "n"}}) == []
 
 
+def test_the_webhook_makes_leader_and_workers_of_a_leader_worker_set_a_group() -> None:
+    key = "leaderworkerset.sigs.k8s.io/"
+    added = {}
+    for name, leader in (("server-0", {}), ("server-0-1", {f"{key}leader-name": "server-0"})):
+        made = pod(gates=(), name=name, annotations={f"{key}size": "3", **leader})
+        made["metadata"]["labels"] |= {f"{key}name": "server"}
+        added[name] = gate_operations(made)[1:]
+        made["metadata"]["labels"]["queuectl.dev/pod-group-name"] = "of-its-user"
+        assert len(gate_operations(made)) == 1
+        del made["metadata"]["labels"][f"{key}name"]
+        assert len(gate_operations(made)) == 1
+    (name,) = {json.dumps(one) for one in added.values()}
+    assert [(one["path"], one["value"]) for one in json.loads(name)] == [
+        ("/metadata/labels/queuectl.dev~1pod-group-name", "server-0"),
+        ("/metadata/annotations/queuectl.dev~1pod-group-total-count", "3"),
+    ]
+
+
 def test_manifests_have_rules_for_pods_only_where_pods_queue() -> None:
     plain, with_pods = manifests(BUILT_IN), manifests(KINDS)
     assert plain.keys() == with_pods.keys()

@@ -1,0 +1,229 @@
+"""LeaderWorkerSets by their real controller: each replica, a leader and its workers, is a pod group."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.install import Installer
+from tests.acceptance.e2e import test_single_pods
+from tests.acceptance.e2e.cohort import priority
+from tests.acceptance.e2e.conftest import TODAY
+from tests.acceptance.e2e.site import Json, Site, eventually
+from tests.acceptance.e2e.test_single_pods import GATE, pod
+from tests.acceptance.e2e.world import World
+from tests.acceptance.operators.programs import LWS, NAMESPACE, Operator, find_operators, rights
+
+BINARIES = find_operators()
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(TODAY == "small", reason="the small API has no controllers of apps/v1"),
+    pytest.mark.skipif(BINARIES is None, reason="QUEUECTL_OPERATORS is not set: there is no LWS"),
+]
+world = test_single_pods.world
+sandbox = test_single_pods.stand
+GROUP = "queuectl.dev/pod-group-name"
+
+
+@dataclass
+class _Plane:
+    folder: Path
+    url: str
+    ca_file: Path
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stand(sandbox: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """Where LeaderWorkerSets are served, and their controller runs."""
+    assert BINARIES is not None
+    folder = tmp_path_factory.mktemp("lws")
+    cluster = yaml.safe_load(sandbox.kubeconfig.read_text())["clusters"][0]["cluster"]
+    authority = folder / "ca.crt"
+    if "certificate-authority" in cluster:
+        authority = sandbox.data / cluster["certificate-authority"]
+    else:
+        authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+    async with sandbox.client() as admin:
+        operator = Operator(LWS, BINARIES, _Plane(folder, cluster["server"], authority), admin)
+        namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        await Installer(admin).apply([namespace, rights(), *operator.definitions()])
+        await operator.install()
+        await operator.start()
+        try:
+            yield sandbox
+        finally:
+            await operator.stop()
+
+
+@dataclass
+class Replicas:
+    """A LeaderWorkerSet."""
+
+    world: World
+    path: str
+    name: str
+
+    async def merge(self, spec: Json) -> None:
+        await self.world.api.request("PATCH", self.path, {"spec": spec}, content_type=MERGE_PATCH)
+
+    async def pods(self, group: int | None = None) -> list[Json]:
+        """Those that are not being deleted."""
+        key = f"leaderworkerset.sigs.k8s.io/name={self.name}"
+        if group is not None:
+            key += f",{GROUP}={self.name}-{group}"
+        listed = await self.world.api.request("GET", self.world.path("Pod"), query={"labelSelector": key})
+        return [one for one in listed["items"] if not one["metadata"].get("deletionTimestamp")]
+
+    async def are(self, group: int | None = None, *, running: int, gated: int) -> list[Json]:
+        """Wait for these numbers of pods; returns them."""
+
+        async def look() -> tuple[list[Json]] | None:
+            found = await self.pods(group)
+            runs = sum((one.get("status") or {}).get("phase") == "Running" for one in found)
+            waits = sum(GATE in (one["spec"].get("schedulingGates") or ()) for one in found)
+            as_wanted = (runs, waits, len(found)) == (running, gated, running + gated)
+            return (found,) if as_wanted else None
+
+        what = f"{running} pods of {self.name} run and {gated} wait"
+        try:
+            (found,) = await eventually(what, look)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {[_facts(one) for one in await self.pods()]}") from None
+        listed: list[Json] = found
+        return listed
+
+
+def _facts(one: Json) -> tuple[str, str, bool, str]:
+    gates = bool(one["spec"].get("schedulingGates"))
+    return (
+        one["metadata"]["name"],
+        one["metadata"]["labels"].get(GROUP, ""),
+        gates,
+        one["status"].get("phase"),
+    )
+
+
+def server(*, replicas: int, size: int, gpus: int = 1, **spec: object) -> Json:
+    """With a GPU for each leader, and `gpus` for each worker."""
+
+    def template(gpus: int) -> Json:
+        return {
+            "metadata": {"labels": {"queuectl.dev/queue-name": "main"}},
+            "spec": {**pod("unused", gpus=gpus)["spec"], "restartPolicy": "Always"},
+        }
+
+    templates = {"leaderTemplate": template(1), "workerTemplate": template(gpus)}
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "server"},
+        "spec": {"replicas": replicas, "leaderWorkerTemplate": {"size": size, **templates}, **spec},
+    }
+
+
+@asynccontextmanager
+async def made(world: World, body: Json) -> AsyncIterator[Replicas]:
+    collection = f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{world.namespace}/leaderworkersets"
+
+    async def create() -> bool:
+        try:
+            await world.api.request("POST", collection, body)
+        except ApiError as error:
+            if error.status not in (404, 500, 503):  # not served yet, or not its webhook
+                raise
+            return False
+        return True
+
+    await eventually("the LeaderWorkerSet is created", create)
+    name = body["metadata"]["name"]
+    found = Replicas(world, f"{collection}/{name}", name)
+    yield found
+    await world.api.request("DELETE", found.path, {"propagationPolicy": "Background"})
+    await found.are(running=0, gated=0)
+    await world.nothing_used(world.namespace)
+
+
+async def test_each_replica_of_the_page_on_serving_starts_as_a_whole(world: World) -> None:
+    body = {"apiVersion": "queuectl.dev/v1beta1", "kind": "WorkloadPriorityClass", "value": 100}
+    classes = "/apis/queuectl.dev/v1beta1/workloadpriorityclasses"
+    await world.api.request("POST", classes, {**body, "metadata": {"name": "serving"}})
+    (text,) = (one for one in test_single_pods._of_page("yaml") if "LeaderWorkerSet" in one)
+    async with made(world, yaml.safe_load(text)) as found:
+        await found.are(running=8, gated=0)
+        await found.merge({"replicas": 3})
+        await found.are(running=8, gated=4)
+        listed = (await world.site.queuectl("get", "workloads", "-n", world.namespace, "-o", "json")).json
+        assert sorted((one["kind"], one["name"]) for one in listed["items"]) == [
+            ("PodGroup", f"server-{index}") for index in range(3)
+        ]
+        reason = await world.reason_is("server-2", "WaitingForQuota", "PodGroup")
+        assert reason["shortBy"] == 4
+        await found.merge({"replicas": 1})
+        await found.are(running=4, gated=0)
+
+
+async def test_a_preempted_replica_goes_as_a_whole_and_comes_again(world: World) -> None:
+    high = await priority(world, "high", 1000)
+    async with made(world, server(replicas=1, size=3, gpus=3)) as found:
+        first = {one["metadata"]["uid"] for one in await found.are(running=3, gated=0)}
+        await world.submit(pod("high", gpus=2, labels={"queuectl.dev/priority-class": high}))
+        again = await found.are(running=0, gated=3)
+        assert first.isdisjoint(one["metadata"]["uid"] for one in again)
+        await world.delete("high", "Pod")
+        await found.are(running=3, gated=0)
+
+
+async def test_a_replica_of_which_a_worker_is_lost_is_made_again_by_its_controller(world: World) -> None:
+    async with made(world, server(replicas=2, size=2)) as found:
+        first = await found.are(0, running=2, gated=0)
+        await world.delete("server-0-1", "Pod")
+
+        async def new() -> bool:
+            pods = await found.are(0, running=2, gated=0)
+            return {one["metadata"]["uid"] for one in pods}.isdisjoint(
+                one["metadata"]["uid"] for one in first
+            )
+
+        await eventually("leader and worker are new", new)
+        await found.are(running=4, gated=0)
+
+
+@pytest.mark.parametrize("surge", [0, 1])
+async def test_a_rollout_ends_within_the_quota(world: World, surge: int) -> None:
+    """Without surge in a full queue."""
+    rolling = {"maxSurge": surge, "maxUnavailable": 1}
+    strategy = {"type": "RollingUpdate", "rollingUpdateConfiguration": rolling}
+    size = 4 - 2 * surge
+    async with made(world, server(replicas=2, size=size, rolloutStrategy=strategy)) as found:
+        await found.are(running=2 * size, gated=0)
+        template = {"metadata": {"annotations": {"example.com/edit": "1"}}}
+        await found.merge({"leaderWorkerTemplate": {"leaderTemplate": template, "workerTemplate": template}})
+
+        async def new() -> bool:
+            pods = await found.pods()
+            edited = ["example.com/edit" in one["metadata"].get("annotations", {}) for one in pods]
+            return len(pods) == 2 * size and all(edited)
+
+        await eventually("all pods are of the new revision", new)
+        await found.are(running=2 * size, gated=0)
+
+
+async def test_a_pod_that_names_a_set_that_is_not_there_is_charged_as_a_group_of_its_own(
+    world: World,
+) -> None:
+    body = pod("forged-0", gpus=9, labels={"leaderworkerset.sigs.k8s.io/name": "none"})
+    body["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/size"] = "1"
+    body["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/worker-index"] = "0"
+    await test_single_pods._created(world, body)
+    reason = await world.reason_is("forged-0", "ExceedsMaxQuota", "PodGroup")
+    assert "9" in reason["message"]
+    assert GATE in (await world.get("forged-0", "Pod"))["spec"]["schedulingGates"]
