@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -75,10 +76,14 @@ def ago(stamp: str | None, now: datetime | None) -> str:
 
 
 def local(stamp: str | None) -> str:
-    """A time of a document (UTC) in the zone of this machine, with its offset."""
+    """A time of a document (UTC) in the zone of this machine, with its offset; in UTC where the zone has no
+    such time: tenants choose deadlines up to the end of the year 9999."""
     if stamp is None:
         return NOTHING
-    return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+    time = datetime.fromisoformat(stamp)
+    with suppress(OverflowError):
+        time = time.astimezone()
+    return time.strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 class TableField(NamedTuple):

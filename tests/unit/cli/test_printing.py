@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -42,6 +43,20 @@ NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 )
 def test_amounts_are_short(resource: str | None, value: int | None, text: str) -> None:
     assert printing.amount(resource, value) == text
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/Los_Angeles"])
+def test_the_last_and_the_first_time_are_shown_in_each_zone(
+    zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert printing.local("9999-12-31T23:59:59.999999Z").startswith("9999-12-31 ")
+        assert printing.local("0001-01-01T00:00:00Z").startswith("1-01-01 00:")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

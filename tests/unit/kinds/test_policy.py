@@ -487,11 +487,11 @@ def test_the_budget_of_the_docs_is_read() -> None:
         ({"period": BUDGET["period"] | {"ends": "2020-01-01T00:00:00Z"}}, "spec.period.ends: must be later"),
         (
             {"period": BUDGET["period"] | {"begins": "0001-01-01T00:00:00+14:00"}},
-            "spec.period: begins and ends must be in the years 1 to 9999",
+            "spec.period: begins and ends must be in the years 1970 to 9000",
         ),
         (
-            {"period": BUDGET["period"] | {"ends": "9999-12-31T23:59:59-14:00"}},
-            "spec.period: begins and ends must be in the years 1 to 9999",
+            {"period": BUDGET["period"] | {"ends": "9999-12-31T23:59:59Z"}},
+            "spec.period: begins and ends must be in the years 1970 to 9000",
         ),
         ({"mode": "Free"}, "spec.mode"),
         ({"refunds": {"preempted": 101}}, "spec.refunds.preempted"),
