@@ -27,11 +27,8 @@ from queuectl.answers.queue_states import (
     queue_states,
     quota_tree,
 )
-from queuectl.core.entries import Shape
-from queuectl.core.features.feature_set import directory_with
 from queuectl.core.features.nodes.capacity import told_capacities
 from queuectl.core.model.capacity import (
-    ClusterQueueDemand,
     FlavorCapacity,
     NodeFacts,
     PodDemand,
@@ -52,17 +49,13 @@ from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import (
     ConfigKey,
     Phase,
-    PodSet,
     PodsReady,
     StoredWorkload,
-    Workload,
     WorkloadId,
 )
-from queuectl.core.queues.demand import PendingRequest, demand
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.shortage import share_out, shares_out
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.kinds.context import is_kept, kept_context
 from queuectl.ports.reader import Reading
 
 OVER: Final = frozenset({Phase.FINISHED, Phase.DELETED})
@@ -555,44 +548,3 @@ async def in_parts(items: Iterable[Item], size: int = SCANNED) -> AsyncIterator[
         if number % size == 0:
             await asyncio.sleep(0)
         yield one
-
-
-def demands_of(state: CommittedState) -> Iterator[ClusterQueueDemand]:
-    """Yield the demand of each ClusterQueue, as the controller tells it (core/queues/demand).
-
-    What pods request follows from the context that the state has: without ResourceClaims, which the ledger
-    does not keep (docs/decisions/0039-answers-from-copies-of-the-engine.md).
-    """
-    shapes = _Shapes(state)
-    for queue in state.cluster_queues():
-        pending = (state.workloads[WorkloadId(one[1][-1])] for one in queue.workloads.order)
-        yield ClusterQueueDemand(
-            queue.name, demand(PendingRequest(shapes.of(one), one.reason) for one in pending if one.reason)
-        )
-
-
-class _Shapes:
-    """What workloads request, computed once for those of a namespace with the same podsets."""
-
-    def __init__(self, state: CommittedState) -> None:
-        context = []
-        for key, spec in state.specs.items():
-            if is_kept(key.kind):
-                with contextlib.suppress(ValueError):  # of another version
-                    context.append(kept_context(key, spec))
-        self._directory = directory_with(context, state.configuration)
-        self._known: dict[tuple[str, tuple[PodSet, ...]], Shape] = {}
-
-    def of(self, stored: StoredWorkload) -> Shape:
-        key = (stored.ref.namespace, stored.pod_sets)
-        found = self._known.get(key)
-        if found is None:
-            workload = Workload(
-                id=stored.id,
-                ref=stored.ref,
-                queue=stored.queue,
-                created_at=stored.created_at,
-                pod_sets=stored.pod_sets,
-            )
-            found = self._known[key] = self._directory.charges(workload)
-        return found

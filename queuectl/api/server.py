@@ -36,6 +36,7 @@ from queuectl.api.http import (
     unavailable,
 )
 from queuectl.api.idle_routes import IdleRoutes
+from queuectl.api.limit_routes import LimitRoutes
 from queuectl.api.limits import RequestLimits
 from queuectl.api.node_routes import NodeRoutes
 from queuectl.api.page import add_page
@@ -157,6 +158,7 @@ def application(
         StatementRoutes(source, parts.get("statements"), parts.get("card_of")),
         IdleRoutes(source, parts.get("device_use")),
         BudgetRoutes(source, parts.get("budgets")),
+        LimitRoutes(source),
         PreemptionRoutes(source, workloads),
         WhatIfRoutes(source, workloads, parts["what_ifs"], parts.get("budgets")),
         ForecastRoutes(source, workloads, parts.get("forecasts")),

@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from queuectl.answers.state import CommittedState, Configure, Parse, demands_of
+from queuectl.answers.charged_pods import demands_of
+from queuectl.answers.state import CommittedState, Configure, Parse
 from queuectl.api import schemas
 from queuectl.api.http import Refusal, bad_request, not_found, unavailable
 from queuectl.api.limits import Turns

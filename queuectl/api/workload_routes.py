@@ -227,7 +227,7 @@ class WorkloadRoutes:
 
     async def workloads(self, question: Question) -> schemas.Committed:
         after = await self._source.after(question)
-        question = _of_caller(question)
+        question = of_caller(question)
         namespace = question.values.get("namespace")
         order = question.values.get("order", "arrival")
         in_line = order == "position"
@@ -535,7 +535,7 @@ _ORDERS: Final[Mapping[str, Callable[[StoredWorkload], Any]]] = {
 """By value of `order`: what is compared first, and is part of a cursor."""
 
 
-def _of_caller(question: Question) -> Question:
+def of_caller(question: Question) -> Question:
     """With the caller's name for CALLER. Raises a 400."""
     if question.values.get("submitter") != requests.CALLER:
         return question

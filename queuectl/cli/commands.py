@@ -44,6 +44,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "statement": ("statement", "Show what months cost, close a month, correct a closed one."),
         "usage": ("usage", "Show who held how much over a time."),
         "budget": ("budget", "Show what is left of GPU hours, and why."),
+        "limits": ("limits", "Show what users and accounts use of UsageLimits."),
         "idle": ("idle", "Show which workloads leave their GPUs idle."),
         "stop": ("changing", "Stop a queue."),
         "resume": ("changing", "Let a stopped queue admit again."),

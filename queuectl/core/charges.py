@@ -82,6 +82,14 @@ class PodCharges:
         """Return these requests in the form that is charged (H8)."""
         return self._charging.of(_cut(requests))
 
+    def total(self, workload: Workload) -> dict[str, int]:
+        """Return what all pods request together, in the form that is charged, in base units."""
+        total: dict[str, int] = {}
+        for pod_set, requests in self.requests(workload):
+            for resource, amount in self.form(requests):
+                total[resource] = total.get(resource, 0) + amount * pod_set.count
+        return total
+
     def requests(self, workload: Workload) -> list[PodRequests]:
         """Return what each pod requests with all that is added to it."""
         namespace = workload.ref.namespace

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, Directory
-from queuectl.core.model.policy import cohorts_above
+from queuectl.core.directory import DEFAULT_PRIORITY_CLASS
+from queuectl.core.model.policy import ClusterQueue, Cohort, cohorts_above
 from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind
 from queuectl.core.model.workload import Attribution
 
@@ -15,6 +15,15 @@ _EACH_USER: Final = LimitSubject(SubjectKind.EACH_USER)
 _ALL: Final = LimitSubject(SubjectKind.ALL)
 _Target = tuple[str, str, str | None, str]
 """Namespace, LocalQueue, class and ClusterQueue."""
+
+
+class QueuesAndCohorts(Protocol):
+    """The policy that decides which Cohorts are above a ClusterQueue, by name."""
+
+    @property
+    def queues(self) -> Mapping[str, ClusterQueue]: ...
+    @property
+    def cohorts(self) -> Mapping[str, Cohort]: ...
 
 
 class SubjectRule(Protocol):
@@ -60,8 +69,8 @@ class _Subjects(NamedTuple):
 class SubjectRules(Generic[R]):
     """The policy objects of one kind in force, by target and subject."""
 
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
+    def __init__(self, policy: QueuesAndCohorts) -> None:
+        self._policy = policy
         self.limits: dict[str, R] = {}
         self._known: dict[tuple[Attribution, str], tuple[Place, ...]] = {}
         """Places by what is booked and ClusterQueue, as long as no policy changes; at most _KEPT."""
@@ -110,7 +119,7 @@ class SubjectRules(Generic[R]):
             if len(self._targets) >= _KEPT:
                 self._targets.clear()
             named = targets_of(
-                self._directory, cluster_queue, booked.namespace, booked.queue, booked.priority_class
+                self._policy, cluster_queue, booked.namespace, booked.queue, booked.priority_class
             )
             targets = [_Subjects.of(self._by_target[one]) for one in named if one in self._by_target]
             self._targets[key] = targets
@@ -119,7 +128,7 @@ class SubjectRules(Generic[R]):
 
 
 def targets_of(
-    directory: Directory, cluster_queue: str, namespace: str, local_queue: str, priority_class: str | None
+    policy: QueuesAndCohorts, cluster_queue: str, namespace: str, local_queue: str, priority_class: str | None
 ) -> Iterator[LimitTarget]:
     """Yield what a policy may name to reach a workload: its class, its queues, and the Cohorts above them."""
     yield LimitTarget("WorkloadPriorityClass", priority_class or DEFAULT_PRIORITY_CLASS)
@@ -127,10 +136,10 @@ def targets_of(
     yield LimitTarget("ClusterQueue", cluster_queue)
 
     def parent(cohort: str) -> str | None:
-        known = directory.cohorts.get(cohort)
+        known = policy.cohorts.get(cohort)
         return known.parent if known is not None else None
 
-    queue = directory.queues.get(cluster_queue)
+    queue = policy.queues.get(cluster_queue)
     for name in cohorts_above(queue.cohort, parent) if queue is not None else ():
         yield LimitTarget("Cohort", name)
 

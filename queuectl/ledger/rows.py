@@ -133,8 +133,18 @@ async def open_workloads(connection: AsyncConnection, cluster: str) -> Sequence[
         .where(t.workload.c.cluster_id == cluster, t.workload.c.open)
         .order_by(t.workload.c.arrival, t.workload.c.id)
     )
-    booked = await booked_on(connection, cluster, t.hold_line.c.open)
     workloads = await stored_workloads(connection, query, Shapes(cluster))
+    return await with_attributions(connection, cluster, workloads, t.hold_line.c.open)
+
+
+async def with_attributions(
+    connection: AsyncConnection,
+    cluster: str,
+    workloads: Sequence[StoredWorkload],
+    held: ColumnElement[bool],
+) -> Sequence[StoredWorkload]:
+    """Return `workloads` with what their open attempts are booked on. `held`: see `booked_on`."""
+    booked = await booked_on(connection, cluster, held)
     return [replace(one, attribution=booked.get(one.id)) if one.attempt else one for one in workloads]
 
 

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Final
 
 from queuectl.core.engine import Engine
-from queuectl.core.features.feature_set import directory_with
+from queuectl.core.features.feature_set import kernel_with
 from queuectl.core.model.events import ContextObserved, PolicyObserved
 from queuectl.core.model.policy import ClusterQueue, Cohort, Node, OfNamespace, ResourceFlavor
 from queuectl.core.model.resources import amounts
@@ -151,7 +151,7 @@ def cluster_of(scenario: Scenario, document: Simulation) -> SimulatedCluster | N
         return None
     context = (event for event in scenario.policy if isinstance(event, ContextObserved))
     of_namespaces = [event for event in context if isinstance(event.value, OfNamespace)]
-    directory = directory_with(of_namespaces, settings(document.config))
+    directory, _ = kernel_with(of_namespaces, settings(document.config))
     policies = (event.value for event in scenario.policy if isinstance(event, PolicyObserved))
     flavors = (value for value in policies if isinstance(value, ResourceFlavor))
     return SimulatedCluster(nodes, flavors, directory, document.config.now)

@@ -84,10 +84,11 @@ def new_state(
     return state, features
 
 
-def directory_with(
+def kernel_with(
     context: Iterable[ContextObserved], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
-) -> Directory:
-    """Return the directory of an engine that has observed this context: what it charges workloads."""
-    state, _ = new_state(frozenset(), configuration)
+) -> tuple[Directory, FeatureSet]:
+    """Return the directory of an engine that has observed this context, which says what it charges
+    workloads, and its features."""
+    state, features = new_state(frozenset(), configuration)
     fold(state, context)
-    return state.directory
+    return state.directory, features

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, func, or_, select
+from sqlalchemy import ARRAY, Select, Text, and_, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Verdict
@@ -25,6 +25,7 @@ from queuectl.ledger.rows import (
     effect_row,
     stored_workload,
     stored_workloads,
+    with_attributions,
     workload_columns,
     workloads_with_attempts,
 )
@@ -84,7 +85,13 @@ class LedgerReadings:
         row = t.workload.c
         query = workloads_with_attempts().where(row.cluster_id == self._cluster)
         query = query.where(row.updated_seq > after) if after else query.where(row.open)
-        return await stored_workloads(connection, query.order_by(row.updated_seq), self._shapes)
+        found = await stored_workloads(connection, query.order_by(row.updated_seq), self._shapes)
+        ids = [one.id for one in found if one.attempt is not None]
+        if not ids:
+            return found
+        line = t.hold_line.c
+        held = and_(line.open, line.workload == func.any(literal(ids, ARRAY(Text)))) if after else line.open
+        return await with_attributions(connection, self._cluster, found, held)
 
     async def _configs(
         self, connection: AsyncConnection, after: int

@@ -1,7 +1,7 @@
 // Who held what over a time, and what is left of budgets.
-import { grouped, hours, isDevice, percent, timestamp, unit } from "../format.js";
-import { html, useMemo } from "../lib.js";
-import { Asked, Badge, Choice, Download, Empty, Heading, Panel, Table } from "../parts.js";
+import { amount, grouped, hours, isDevice, percent, timestamp, unit } from "../format.js";
+import { html, useMemo, useState } from "../lib.js";
+import { Asked, Badge, Choice, Download, Empty, Failure, Heading, Panel, Table } from "../parts.js";
 import { hoursAgo, useRest } from "../rest.js";
 import { change } from "../route.js";
 
@@ -18,6 +18,7 @@ export function Usage({ params }) {
   const asked = useRest("usage", { by, since });
   return html`<${Heading} title="Usage" />
     <${Asked} of=${asked} rows=${8}>${(found) => html`<${Held} found=${found} by=${by} range=${range} params=${params} />`}<//>
+    <${Limits} />
     <${Budgets} />`;
 }
 
@@ -45,6 +46,23 @@ function Held({ found, by, range, params }) {
   ${found.totals.length > 0 && html`<${Panel} title="What the nodes had" note="resource-hours"><${Table} cards label="What the nodes had" columns=${[["Flavor", ""], ["Resource", ""], ["Used", "number"], ["Free", "number"], ["Unmanaged", "number"], ["Not usable", "number"]]}>
     ${found.totals.map((one) => html`<tr><th scope="row">${one.flavor}</th><td>${unit(one.resource)}</td>${[["Used", "used"], ["Free", "free"], ["Unmanaged", "unmanaged"], ["Not usable", "unusable"]].map(([text, field]) => html`<td class="number" data-label=${text}>${hours(one.resource, one[field])}</td>`)}</tr>`)}
   <//><//>`}`;
+}
+
+/** Nothing where there are no UsageLimits that count what the caller may read. */
+function Limits() {
+  const { data } = useRest("usagelimits", { limit: MOST }, { every: 60_000 });
+  const [mine, setMine] = useState(false);
+  const own = useRest(mine ? "usagelimits" : null, { limit: MOST, submitter: "@me" });
+  if (!data?.items.length) return null;
+  const items = mine ? (own.data?.items ?? []) : data.items;
+  return html`<${Panel} title="Limits" note="what subjects use now of UsageLimits" aside=${html`<label class="check"><input type="checkbox" checked=${mine} onChange=${() => setMine(!mine)} /> Mine</label>`}>
+    ${mine && own.problem ? html`<${Failure} problem=${own.problem} />` : html`<${Table} cards label="Limits" columns=${[["Limit", ""], ["Subject", ""], ["Of", ""], ["Resource", ""], ["Used", "number"], ["Most", "number"], ["Left", "number"], ["Waiting", "number"], ["Binds", ""]]}>
+    ${items.map((one) => html`<tr><th scope="row">${one.usageLimit}</th><td>${one.subject || "all"}</td><td class="fold">${one.target}</td><td>${unit(one.resource)}${one.flavor && html` <span class="soft">of ${one.flavor}</span>`}</td>
+      ${[["Used", one.used], ["Most", one.limit]].map(([text, value]) => html`<td class="number" data-label=${text}>${amount(one.resource, value)}</td>`)}
+      <td class=${`number ${one.left < 0 ? "refusal" : ""}`} data-label="Left">${amount(one.resource, one.left)}</td><td class="number" data-label="Waiting">${grouped(one.waiting)}</td>
+      <td>${one.binding && html`<${Badge} tone=${one.left > 0 ? "calm" : "wait"} title="Of the limits on this resource that apply to some workload, it has the least left">binds<//>`}</td></tr>`)}
+  <//>`}
+  ${(mine ? own.data?.next : data.next) && html`<p class="soft">and more in <code>queuectl limits</code></p>`}<//>`;
 }
 
 /** Nothing where there are no Budgets that the caller may read. */

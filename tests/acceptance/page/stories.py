@@ -135,6 +135,9 @@ def busy_on_nodes() -> CannedReadings:
         NodeFacts(name="gpu-2", node=Node("gpu-2", allocatable=there, taints=taints, cordoned=True))
     )
     with_budgets(readings)
+    each = {"target": {"kind": "Cohort", "name": "research"}, "subject": {"kind": "EachUser"}}
+    limit = each | {"resources": {GPU: 20}, "running": 20}
+    readings.commit(configs={ConfigKey("UsageLimit", "", "each-user"): json.dumps(limit)})
     readings.links = {"Logs": "https://grafana.example.com/explore?q={namespace}/{name}"}
     readings.booked = [
         UsageSumOf(BookedOn(team, "main", team, user, None, {}), team, "a100", GPU, hours * HOUR)

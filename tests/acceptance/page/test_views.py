@@ -93,7 +93,7 @@ def test_capacity_shows_each_node_with_what_is_free_and_who_is_on_it(site: Site,
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_usage_shows_gpu_hours_of_users_and_what_is_left_of_budgets(
+def test_usage_shows_gpu_hours_of_users_their_limits_and_what_is_left_of_budgets(
     site: Site, open_page: Open, size: str
 ) -> None:
     page = open_page(f"{site.url}#/usage", size=size)
@@ -112,6 +112,11 @@ def test_usage_shows_gpu_hours_of_users_and_what_is_left_of_budgets(
     )
     budgets = page.get_by_role("region", name="Budgets").locator("tbody tr")
     expect(budgets.filter(has_text="alice")).to_contain_text("75.0")
+    limits = page.get_by_role("region", name="Limits").locator("tbody tr")
+    assert [" ".join(row.split()) for row in limits.all_inner_texts()] == [
+        "each-user alice Cohort/research gpu 16 20 4 0 binds",
+        "each-user alice Cohort/research workloads 2 20 18 0 binds",
+    ]
     page.get_by_label("By").select_option("namespace")
     expect(rows.first).to_contain_text("team-a")
     expect(rows.first).to_contain_text("32.0")

@@ -10,7 +10,8 @@ from sqlalchemy import text
 
 from queuectl.core.decisions import Admit, Decision
 from queuectl.core.model.policy import AccountSource
-from queuectl.core.model.workload import AccountValue, Attribution
+from queuectl.core.model.workload import AccountValue, Attribution, WorkloadId
+from queuectl.ledger.read.queries import LedgerReadings
 from tests.integration.ledger.edits import World
 from tests.integration.ledger.plans import admit, configure, enqueue, plan, release, shrink
 
@@ -66,6 +67,19 @@ async def test_all_lines_of_an_attempt_are_booked_on_one_row_which_others_share(
         ("uid-one", "ada"),
         ("uid-two", "ada"),
     }
+
+
+async def test_readers_have_what_open_attempts_are_booked_on(world: World) -> None:
+    """Both a reader that begins, and one that reads what is new."""
+    await commit(world, 1, configure("team-a", 1000), enqueue("one"), enqueue("two"))
+    readings = LedgerReadings(world.pool, world.cluster)
+    known = (await readings.since(0)).sequence
+    await commit(world, 2, booked("one", ADA))
+    stored = replace(ADA, user="ada", account=ADA.account[:1])
+    for sequence in (0, known):
+        found = {one.id: one.attribution for one in (await readings.since(sequence)).workloads}
+        assert found.get(WorkloadId("uid-one")) == stored
+        assert found.get(WorkloadId("uid-two")) is None
 
 
 async def test_a_hold_that_shrinks_stays_booked_and_the_next_attempt_is_booked_anew(world: World) -> None:

@@ -10,7 +10,7 @@ from queuectl.ports.cluster import ClusterUnavailable
 
 READS = ("get", "list")
 NAMESPACED = ("workloads", "localqueues")
-CLUSTER_WIDE = ("budgets", "clusterqueues", "cohorts", "resourceflavors")
+CLUSTER_WIDE = ("budgets", "clusterqueues", "cohorts", "resourceflavors", "usagelimits")
 
 
 class CannedReviews:

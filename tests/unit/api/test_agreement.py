@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from queuectl.answers.charged_pods import demands_of
 from queuectl.answers.explanation import as_of
-from queuectl.answers.state import CommittedState, demands_of
+from queuectl.answers.state import CommittedState
 from queuectl.api.view import View
 from queuectl.core.model.capacity import AwaitedLimit
 from queuectl.core.model.events import PolicyGone, PolicyObserved, WorkloadObserved

@@ -193,6 +193,7 @@ LISTS = {
     "/api/v1/cohorts": "cohorts",
     "/api/v1/resourceflavors": "resourceflavors",
     "/api/v1/capacity": "resourceflavors",
+    "/api/v1/usagelimits": "workloads",
 }
 ONES = {
     "workloads": Access("list", "workloads", "other"),

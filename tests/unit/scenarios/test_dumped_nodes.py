@@ -14,7 +14,7 @@ import pytest
 
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
-from queuectl.core.features.feature_set import directory_with
+from queuectl.core.features.feature_set import kernel_with
 from queuectl.core.model.capacity import NodeFacts, PodsOnNode
 from queuectl.core.model.events import ContextObserved, Event, PodObserved, PolicyObserved, TimeCame
 from queuectl.core.model.policy import Node, ResourceFlavor
@@ -60,7 +60,7 @@ class OnNodes(Hour):
         super().__init__(11, [START + timedelta(seconds=dice.uniform(60, SECONDS)) for _ in range(40)])
         self.now_stored: dict[datetime, LedgerSnapshot] = {}
         self._room = RoomUse()
-        directory = directory_with((), self.settings)
+        directory, _ = kernel_with((), self.settings)
         specs = ({"nodeLabels": {"pool": name}} for name in ("a100", "spot"))
         found = [
             policy_event(manifest("ResourceFlavor", spec["nodeLabels"]["pool"], spec=spec)) for spec in specs

@@ -57,7 +57,7 @@ class UsageLimits(Feature):
         self._rules = LimitRules(kernel.directory)
         self.held = LimitUsage(self._rules)
         self._waiting = LimitWaiters()
-        self._pending = PendingCounts()
+        self.pending = PendingCounts()
         self._demands: dict[WorkloadId, tuple[Assignment, Demand]] = {}
         """What assignments of the plan under way take."""
         self._bookings: dict[WorkloadId, _Booking] = {}
@@ -152,7 +152,9 @@ class UsageLimits(Feature):
         if entry.workload is None or entry.cluster_queue is None:
             return None
         places = self._places(entry, entry.cluster_queue)
-        return Holder(places, demand_for(self._requests(entry.workload))) if places else None
+        return (
+            Holder(places, demand_for(self._kernel.directory.pods.total(entry.workload))) if places else None
+        )
 
     def revised(self, workload: WorkloadId) -> None:
         self._waiting.leave(workload)
@@ -206,8 +208,8 @@ class UsageLimits(Feature):
         entries = self._kernel.entries
         known = self._attributions.items()
         self._attributions = {one: kept for one, kept in known if one in entries}
-        self._to_route |= {one: entries[one] for one in self._pending.all() if one in entries}
-        self._pending.clear()
+        self._to_route |= {one: entries[one] for one in self.pending.all() if one in entries}
+        self.pending.clear()
         for entry in entries.values():
             if entry.attempt is not None:
                 self._hold(entry, entry.attempt)
@@ -246,15 +248,6 @@ class UsageLimits(Feature):
         self._demands[entry.id] = assignment, demand
         return demand
 
-    def _requests(self, workload: Workload) -> dict[str, int]:
-        """Return what all pods of a workload request, also where it may start with fewer (F9)."""
-        total: dict[str, int] = {}
-        pods = self._kernel.directory.pods
-        for pod_set, requests in pods.requests(workload):
-            for resource, amount in pods.form(requests):
-                total[resource] = total.get(resource, 0) + amount * pod_set.count
-        return total
-
     # --- what waits
 
     def problem(self, workload: Workload) -> Reason | None:
@@ -266,7 +259,8 @@ class UsageLimits(Feature):
         places = self._would_count(workload, local.cluster_queue)
         if not places:
             return None
-        requests = {**self._requests(workload), WORKLOADS: 1}
+        # All pods, also where it may start with fewer (F9).
+        requests = {**self._kernel.directory.pods.total(workload), WORKLOADS: 1}
         for place in places:
             limit = self._rules.limits[place.limit]
             for dimension, most in limit.most:
@@ -324,7 +318,7 @@ class UsageLimits(Feature):
         if not eligible or entry.cluster_queue is None or finished:
             self._answered(entry.id)
             self._waiting.leave(entry.id)
-            self._note(self._pending.leave(entry.id, self._most_pending))
+            self._note(self.pending.leave(entry.id, self._most_pending))
             return None
         waiter = self._waiting.of(entry.id)
         if waiter is None and not self._rules.count_pending:
@@ -334,8 +328,8 @@ class UsageLimits(Feature):
             self._waiting.leave(entry.id)  # it waits for another limit, or in another place
             waiter = None
         counted = tuple(one for one in places if self._rules.limits[one.limit].pending is not None)
-        self._note(self._pending.enter(entry, counted, self._most_pending))
-        above = self._pending.above(entry.id, self._most_pending)
+        self._note(self.pending.enter(entry, counted, self._most_pending))
+        above = self.pending.above(entry.id, self._most_pending)
         if above is not None:
             return self._above(above)
         return waiter.reason if waiter is not None else None

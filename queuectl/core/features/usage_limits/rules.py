@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from queuectl.core.directory import Directory
 from queuectl.core.model.usage_limits import Dimension, UsageLimit
-from queuectl.core.subjects import SubjectRules
+from queuectl.core.subjects import QueuesAndCohorts, SubjectRules
 
 
 class LimitRules(SubjectRules[UsageLimit]):
     """The UsageLimits in force, by target and subject."""
 
-    def __init__(self, directory: Directory) -> None:
-        super().__init__(directory)
+    def __init__(self, policy: QueuesAndCohorts) -> None:
+        super().__init__(policy)
         self._dimensions: dict[tuple[str, str], tuple[Dimension, ...]] = {}
         """By flavor and resource, as far as any of them limits it."""
         self.count_pending = False

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from hypothesis import given
 
+from queuectl.answers.state import CommittedState
+from queuectl.answers.usage_limits import PENDING, limit_use
 from queuectl.core.decisions import Admit
-from queuectl.core.model.policy import LocalQueueName
+from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName, Policy
 from queuectl.core.model.reasons import Code, Limit
 from queuectl.core.model.usage_limits import (
     WORKLOADS,
@@ -19,11 +21,12 @@ from queuectl.core.model.usage_limits import (
     SubjectKind,
     UsageLimit,
 )
-from queuectl.core.model.workload import StoredWorkload, Workload
+from queuectl.core.model.workload import ConfigKey, StoredWorkload, Workload
+from queuectl.core.subjects import Place
 from tests.builders import GPU
 from tests.unit.core import actions, laws, profiles
 from tests.unit.core.actions import JOBS, ON_QUOTA, SCRIPT_ON_NODES, SETUP, any_of
-from tests.unit.core.driver import Driver
+from tests.unit.core.driver import Driver, wait_for
 from tests.unit.core.plans import Law, PlanContext, When, law
 from tests.unit.core.trees import Dice, random_setup
 
@@ -180,7 +183,54 @@ def nothing_waits_for_a_limit_that_has_room(driver: Driver) -> None:
         assert total > dict(limit.most)[dimension], f"{row.ref} fits: {reason}"
 
 
-LAWS = (no_admission_exceeds_a_limit, nothing_waits_for_a_limit_that_has_room)
+def committed_state(driver: Driver) -> CommittedState:
+    """Return what readers have of the driver's ledger."""
+    policy = driver.policy
+    known: list[ClusterQueue | Cohort | UsageLimit] = [
+        *policy.queues.values(),
+        *policy.cohorts.values(),
+        *policy.limits.values(),
+    ]
+    policies = {ConfigKey(type(one).__name__, "", one.name): one for one in known}
+
+    def parse(key: ConfigKey, spec: str) -> Policy:
+        if key not in policies:
+            raise ValueError(key)
+        return policies[key]
+
+    return CommittedState().advance(wait_for(driver.ledger.since(0)), parse)
+
+
+@law(When.COMMIT)
+def readers_see_the_use_that_the_engine_counts(context: PlanContext) -> None:
+    driver = context.driver
+    if driver.watch:
+        return
+    rows = limit_use(committed_state(driver))
+    seen = {(row.limit.name, row.subject, row.dimension): row.used for row in rows if row.used}
+    held = driver.engine.features.usage_limits.held
+    counted = {
+        (place.limit, place.subject, dimension): used
+        for place, demand in held.by_subject().items()
+        for dimension, used in demand.items()
+        if used and dimension in dict(driver.policy.limits[place.limit].most)
+    }
+    assert {key: used for key, used in seen.items() if key[2] != PENDING} == counted
+
+
+@law(When.REST)
+def readers_count_pending_workloads_as_the_engine_does(driver: Driver) -> None:
+    counts = driver.engine.features.usage_limits.pending
+    for row in limit_use(committed_state(driver)):
+        if row.dimension == PENDING:
+            assert row.used == counts.count(Place(row.limit.name, row.subject)), row
+
+
+LAWS = (
+    no_admission_exceeds_a_limit,
+    nothing_waits_for_a_limit_that_has_room,
+    readers_see_the_use_that_the_engine_counts,
+)
 
 
 @profiles.sequences(150)
