@@ -8,11 +8,14 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Final
 
+from queuectl.answers.queue_states import queue_of
 from queuectl.answers.state import CommittedState
 from queuectl.core.context_records import namespace_of
+from queuectl.core.directory import DEFAULT_PRIORITY_CLASS
 from queuectl.core.features.nodes.facts import with_unmanaged
 from queuectl.core.model.policy import ClusterQueue, LocalQueue, Policy
 from queuectl.core.model.reasons import Family
+from queuectl.core.model.usage_limits import UsageLimit
 from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     ConfigKey,
@@ -43,10 +46,12 @@ def everything(state: CommittedState, now: datetime) -> Basis:
 def of_namespace(
     state: CommittedState, now: datetime, namespace: str, cluster_queue: str | None = None
 ) -> Basis:
-    """The trees that LocalQueues of a namespace point to, and that of ClusterQueue `cluster_queue`."""
+    """The trees that LocalQueues of a namespace point to, and that of ClusterQueue `cluster_queue`; and those
+    with workloads that count under the UsageLimit of a class."""
     named = {one.cluster_queue for one in _local_queues(state) if one.name.namespace == namespace}
     if cluster_queue is not None:
         named.add(cluster_queue)
+    named |= _queues_of_limited_classes(state)
     queues = _trees_of(state, named)
     return Basis(
         namespace=namespace,
@@ -94,6 +99,17 @@ def _trees_of(state: CommittedState, names: Iterable[str]) -> frozenset[str]:
     return frozenset((*named, *(one.name for name in named for one in state.in_tree_of(name))))
 
 
+def _queues_of_limited_classes(state: CommittedState) -> set[str]:
+    """The ClusterQueues with workloads of the WorkloadPriorityClasses that UsageLimits are about (X1)."""
+    targets = (one.target for one in state.policies.values() if isinstance(one, UsageLimit))
+    classes = {target.name for target in targets if target.kind == "WorkloadPriorityClass"}
+    if not classes:
+        return set()
+    workloads = state.workloads.values()
+    counted = (one for one in workloads if (one.options.priority_class or DEFAULT_PRIORITY_CLASS) in classes)
+    return {queue for one in counted if (queue := queue_of(one)) is not None}
+
+
 def _local_queues(state: CommittedState) -> Iterator[LocalQueue]:
     return (one for one in state.policies.values() if isinstance(one, LocalQueue))
 
@@ -113,13 +129,14 @@ def _counts(
 
 
 def without_alike(
-    workloads: Iterable[StoredWorkload], namespace: str, asked: WorkloadId | None
+    workloads: Iterable[StoredWorkload], namespace: str, asked: WorkloadId | None, *, by_user: bool = False
 ) -> tuple[tuple[StoredWorkload, ...], frozenset[WorkloadId]]:
     """Return `workloads` without most of those that are alike, and the last ones that stand for these.
 
     In an engine, pending workloads of a queue with the same shape and priority are one equivalence group:
     none behind its head starts before the head does. So as long as no last one starts, an engine without
     those behind it decides what one with all would decide. `asked`, of `namespace`, stays in any case.
+    `by_user`: something limits users, so those of two users are not alike.
     """
     groups: defaultdict[Hashable, list[StoredWorkload]] = defaultdict(list)
     numbers: dict[Hashable, int] = {}
@@ -132,7 +149,7 @@ def without_alike(
             if shape is None:
                 shape = known[id(pods)] = numbers.setdefault(pods, len(numbers))
             refused = one.reason is not None and is_refusal(one.reason)  # its group is judged first (C12)
-            queue = (one.cluster_queue, one.queue, one.ref.namespace, one.ref.kind)
+            queue = (one.cluster_queue, one.queue, one.ref.namespace, one.ref.kind, by_user and one.submitter)
             groups[(*queue, one.priority, shape, one.options, one.labels, refused)].append(one)
     absent: set[WorkloadId] = set()
     last: set[WorkloadId] = set()

@@ -391,7 +391,7 @@ class WhatIfRoutes:
         workload = await self._asked(question)
         sight = self._source.sight()
         state, present = sight.state, now(sight)
-        workload = replace(workload, created_at=present)
+        workload = replace(workload, created_at=present, submitter=question.caller.user)
         of = await self._with_budgets(basis.of_namespace(state, present, workload.ref.namespace), sight)
         tried = await self._tried(question, lambda: self._what_ifs.quote(of, workload))
         reason = tried.now.reason

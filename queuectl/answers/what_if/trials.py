@@ -12,10 +12,12 @@ from queuectl.core.copies import dissolve
 from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.features.nodes.facts import pods_of_facts
+from queuectl.core.model.budgets import Budget
 from queuectl.core.model.events import Event, PolicyObserved, WorkloadGone, WorkloadObserved
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Policy, SchedulingConfiguration
 from queuectl.core.model.reasons import Family, Reason, waits_for_victims
+from queuectl.core.model.usage_limits import UsageLimit
 from queuectl.core.model.what_if import DisplacedWorkload, Start, Tried
 from queuectl.core.model.workload import (
     Assignment,
@@ -242,10 +244,13 @@ def trials_of(
         raise ValueError("the ledger has no decision yet")
     events = rules(snapshot)
     workloads, last = snapshot.workloads, frozenset[WorkloadId]()
-    if namespace is not None:
-        workloads, last = without_alike(snapshot.workloads, namespace, asked)
+    policies = [event for event in events if isinstance(event, PolicyObserved)]
+    limits = [one.value for one in policies if isinstance(one.value, UsageLimit | Budget)]
+    # A limit of pending workloads counts each of those that are alike (X6).
+    counted = any(isinstance(one, UsageLimit) and one.pending is not None for one in limits)
+    if namespace is not None and not counted:
+        workloads, last = without_alike(snapshot.workloads, namespace, asked, by_user=bool(limits))
     engine = engine_of(replace(snapshot, workloads=workloads), configuration, events)
-    policies = (event for event in events if isinstance(event, PolicyObserved))
     pods = (pod for one in snapshot.nodes for pod in pods_of_facts(one))
     return Trials(engine, snapshot.workloads, policies, snapshot.now, snapshot.sequence, pods, last)
 

@@ -18,7 +18,7 @@ from queuectl.core.model.budgets import HOUR, BudgetPeriods, BudgetSum, PeriodKi
 from queuectl.core.model.capacity import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import Node
 from queuectl.core.model.what_if import Change, ChangeKind, Start, Tried
-from queuectl.core.model.workload import ConfigKey, Phase, PodSet
+from queuectl.core.model.workload import ConfigKey, Phase, PodSet, UserOptions
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.budgets import BudgetBalances
@@ -152,6 +152,90 @@ async def test_a_quote_knows_what_budgets_have_left(serve: Serve) -> None:
     await rest.view.refresh()
     found = await quoted(rest, manifest())
     assert (found["now"]["starts"], found["reason"]["code"]) == ("NotYet", "BudgetExhausted")
+
+
+def limit(target: dict[str, str], subject: str = "EachUser", **amounts: Any) -> str:
+    return json.dumps({"target": target, "subject": {"kind": subject}, **amounts})
+
+
+async def test_a_quote_counts_for_the_user_that_asks(serve: Serve) -> None:
+    """`runs` is of alice, who may run one workload in team-a."""
+    readings = ledger()
+    each = limit({"kind": "ClusterQueue", "name": "team-a"}, running=1)
+    readings.commit(configs={ConfigKey("UsageLimit", "", "each"): each})
+    reviews = CannedReviews()
+    for user in ("alice", "bob"):
+        reviews.tenant(user, "default")
+    rest = await serve(readings, reviews)
+    found = await quoted(rest, manifest(), "alice")
+    assert (found["now"]["starts"], found["reason"]["code"]) == ("NotYet", "WaitingForUsageLimit")
+    assert found["reason"]["detail"].startswith("user alice at ClusterQueue/team-a")
+    assert (await quoted(rest, manifest(), "bob"))["now"]["starts"] == "Now"
+
+
+async def test_a_quote_counts_workloads_of_a_limited_class_in_every_tree(serve: Serve) -> None:
+    readings = ledger()
+    of_class = UserOptions(priority_class="high")
+    running = workload("elsewhere", 4, namespace="far", cluster_queue="team-c", phase=Phase.ADMITTED, gpus=1)
+    readings.commit(
+        replace(running, options=of_class, priority=50),
+        configs={
+            ConfigKey("ClusterQueue", "", "team-c"): queue_spec(2),
+            ConfigKey("LocalQueue", "far", "main"): local_spec("team-c"),
+            ConfigKey("Namespace", "", "far"): json.dumps({"labels": {}}),
+            ConfigKey("UsageLimit", "", "high"): limit(
+                {"kind": "WorkloadPriorityClass", "name": "high"}, "All", running=1
+            ),
+        },
+    )
+    rest = await serve(readings)
+    assert (await quoted(rest, manifest()))["now"]["starts"] == "Now"
+    labels = {QUEUE_LABEL: "main", PRIORITY_LABEL: "high"}
+    found = await quoted(rest, manifest(labels=labels))
+    assert (found["now"]["starts"], found["reason"]["code"]) == ("NotYet", "WaitingForUsageLimit")
+
+
+async def test_a_quote_counts_all_that_wait_for_a_limit_of_pending_workloads(serve: Serve) -> None:
+    """Those that are alike count too: three of team-b wait, and three may."""
+    readings = ledger()
+    alike = [workload(f"w{n}", n, namespace="other", cluster_queue="team-b", reason=WAITS) for n in (4, 5, 6)]
+    readings.commit(
+        *(replace(one, pod_sets=(PodSet(name="main", count=3, requests=((GPU, 1),)),)) for one in alike),
+        configs={
+            ConfigKey("UsageLimit", "", "few"): limit(
+                {"kind": "ClusterQueue", "name": "team-b"}, "All", pending=3
+            )
+        },
+    )
+    found = await quoted(await serve(readings), manifest(labels={QUEUE_LABEL: "small"}))
+    assert found["reason"]["code"] == "WaitingForUsageLimit"
+
+
+async def test_the_next_user_takes_what_would_start_the_workload(serve: Serve) -> None:
+    """`a0` to `a2` of ann and `b` of bob are alike, and ann may run no more: a GPU more starts `b`."""
+    readings = ledger()
+    users = (("ann", "a0"), ("ann", "a1"), ("ann", "a2"), ("bob", "b"))
+    ahead = [
+        replace(workload(name, n, namespace="other", reason=WAITS), submitter=user)
+        for n, (user, name) in enumerate(users, start=10)
+    ]
+    one = (PodSet(name="main", count=1, requests=((GPU, 1),)),)
+    held = replace(workload("held", 9, phase=Phase.ADMITTED, gpus=2), submitter="ann")
+    last = replace(workload("last", 20, reason=WAITS), pod_sets=one, submitter="carl")
+    readings.commit(
+        *(replace(each, pod_sets=one) for each in ahead),
+        held,
+        last,
+        replace(readings.stored("waits"), phase=Phase.DELETED),
+        configs={
+            ConfigKey("ClusterQueue", "", "team-a"): queue_spec(8),
+            ConfigKey("LocalQueue", "other", "main"): local_spec("team-a"),
+            ConfigKey("UsageLimit", "", "each"): limit({"kind": "ClusterQueue", "name": "team-a"}, running=1),
+        },
+    )
+    found = await (await serve(readings)).get("/api/v1/workloads/default/job/last/counterfactuals")
+    more = next(one for one in found["items"] if one["kind"] == "MoreQuota")
+    assert (more["before"], more["after"]) == (8, 10)
 
 
 async def test_counterfactuals_know_what_budgets_have_left(serve: Serve) -> None:
