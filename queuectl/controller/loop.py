@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,9 +18,21 @@ from queuectl.controller.reports import LoopObserver, Reports
 from queuectl.core.decisions import Plan, Release, Retire, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.inbox import Inbox
-from queuectl.core.model.events import EffectSettled, Event, Result, TimeCame, WorkloadGone, WorkloadObserved
-from queuectl.core.model.workload import EffectKey, LedgerSnapshot
+from queuectl.core.model.events import (
+    EffectSettled,
+    Event,
+    PolicyGone,
+    PolicyInvalid,
+    PolicyObserved,
+    Result,
+    TimeCame,
+    WorkloadGone,
+    WorkloadObserved,
+)
+from queuectl.core.model.workload import ConfigKey, EffectKey, LedgerSnapshot
 from queuectl.core.transitions import IllegalTransition
+from queuectl.kinds.policy import parse_policy
+from queuectl.kinds.policy_amounts import BadPolicy
 from queuectl.ports.cluster import Cluster
 from queuectl.ports.ledger import Ledger, LedgerRefused, PlanFailed
 
@@ -76,6 +89,8 @@ class Controller:
         self._holder = holder
         self._options = options
         self._restored = restored
+        self._specs_before: dict[ConfigKey, str] = {}
+        """Of the ledger at the beginning, those of policy objects that were not observed yet."""
         self._notices = Notices(options.event_seconds)
         self.stepped_down = False
         """`run` has returned because the ledger was unavailable for too long."""
@@ -138,6 +153,7 @@ class Controller:
     async def _lead(self) -> None:
         snapshot = await self._commits.lead(self._holder)
         self._engine.restore(snapshot)
+        self._specs_before = dict(snapshot.configs)
         if self._restored is not None:
             self._restored(snapshot)
         log.info("leading with epoch %d from sequence %d", self._commits.epoch, snapshot.sequence)
@@ -205,7 +221,7 @@ class Controller:
                     self._lanes.changed(id)
         self._commits.acknowledge(acknowledged)
         if events:
-            self._engine.handle(events)
+            self._engine.handle([*last_valid(events, self._specs_before), *events])
 
     async def _read_outcomes(self) -> None:
         """Read how workloads ended that others wait for."""
@@ -315,3 +331,17 @@ class Controller:
             self._observer.predicted(predicted.admissions, predicted.misses)
             self._lanes.add_notices(map(warning, self._engine.take_alarms()))
             self._lanes.add_notices(self._notices.due(asyncio.get_running_loop().time(), _MOST_SAID))
+
+
+def last_valid(events: Iterable[Event], stored: dict[ConfigKey, str]) -> Iterator[PolicyObserved]:
+    """Yield the specs that stay in force of objects that could be read before this process began (Q1).
+
+    `stored`: specs of the ledger; those of objects that were observed are removed.
+    """
+    for event in events:
+        match event:
+            case PolicyObserved(key) | PolicyGone(key):
+                stored.pop(key, None)
+            case PolicyInvalid(key) if (spec := stored.pop(key, None)) is not None:
+                with suppress(BadPolicy):  # another version has stored it, and this one cannot read it
+                    yield PolicyObserved(key, parse_policy(key, spec), spec)

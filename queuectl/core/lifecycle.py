@@ -109,6 +109,8 @@ def step(entry: Entry, directory: Directory, features: Features, now: datetime) 
         return other
     if entry.phase is Phase.EVICTING:
         return _evicting(entry)
+    if _outcome(entry) is not None:
+        return _ended(entry) or _changed(entry, directory, features, now)
     return (
         _admitted(entry, directory, features)
         or features.step(entry, now)
@@ -308,8 +310,6 @@ def _by_another_attempt(entry: Entry) -> Adopt | Evict | None:
 def _admitted(entry: Entry, directory: Directory, features: Features) -> Step | None:
     attempt, seen = entry.attempt, entry.observation
     assert attempt is not None
-    if (ended := _ended(entry)) is not None:
-        return ended
     if entry.start_denied is not None and entry.unacknowledged is None:  # L7
         return Release(entry.id, entry.ref, attempt.number, f"its start was denied: {entry.start_denied}")
     if entry.start_refused and seen is not None:
@@ -461,20 +461,21 @@ def _runs_again(entry: Entry) -> bool:
 
 def _ended(entry: Entry) -> Step | None:
     """It is finished or deleted: the attempt is closed once nothing of it is alive (L5, L6)."""
-    attempt, seen = entry.attempt, entry.observation
+    attempt, seen, outcome = entry.attempt, entry.observation, _outcome(entry)
     assert attempt is not None
-    outcome: WorkloadOutcome | None = None
-    if seen is not None and seen.finished:
-        outcome = seen.finished
-        if seen.quiet and not entry.loose_pods:
-            return Retire(entry.id, entry.ref, attempt.number, outcome)
-    elif entry.gone:
-        outcome = WorkloadOutcome.DELETED
     if outcome is None:
         return None
-    if entry.pods_gone:
+    quiet = seen is not None and seen.finished and seen.quiet and not entry.loose_pods
+    if quiet or entry.pods_gone:
         return Retire(entry.id, entry.ref, attempt.number, outcome)
     return _while_pods_exist(entry, attempt)
+
+
+def _outcome(entry: Entry) -> WorkloadOutcome | None:
+    """Return how it ended, whatever of it is still alive; None: it is neither finished nor deleted."""
+    if entry.observation is not None and entry.observation.finished:
+        return entry.observation.finished
+    return WorkloadOutcome.DELETED if entry.gone else None
 
 
 def _while_pods_exist(entry: Entry, attempt: Attempt) -> Release | Probe | None:

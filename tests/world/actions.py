@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
-from queuectl.kube.errors import ApiError, NotFound
+from queuectl.kube.errors import ApiError, Conflict, NotFound
 from queuectl.kube.session import MERGE_PATCH, Session, api_path
 from queuectl.sandbox.kubernetes.wire import StatusError
 from queuectl.sandbox.players.api import Object
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 HOLD = "queuectl.dev/hold"
+_AS_AT_FIRST: Object = {
+    **{"stopPolicy": "None", "stopReason": None},
+    **{"queueingStrategy": None, "headCanNeverRun": None},
+}
+"""Fields of queues that admins have edited."""
 _CRDS = api_path("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 
 
@@ -49,7 +54,12 @@ class Actions:
             "delete local queue": self._delete_local_queue,
             "delete queue": self._delete_queue,
             "leave cohort": self._cohort,
+            "strict order": self._strict_order,
             "delete pods": self._delete_pods,
+            "budget": lambda *args: self._policy(objects.budget(*args)),
+            "delete budget": lambda name: self._delete_policy("budgets", name),
+            "usage limit": lambda *args: self._policy(objects.usage_limit(*args)),
+            "delete usage limit": lambda name: self._delete_policy("usagelimits", name),
             "kill": self._kill,
             "terminate": self._terminate,
             "pause": self._pause,
@@ -164,10 +174,26 @@ class Actions:
         await self._edit("clusterqueues", team, {"resourceGroups": groups})
 
     async def _stop_queue(self, team: str, policy: str) -> None:
-        await self._edit("clusterqueues", team, {"stopPolicy": policy})
+        await self._edit("clusterqueues", team, {"stopPolicy": policy, "stopReason": _reason(policy)})
 
     async def _stop_local_queue(self, team: str, policy: str) -> None:
-        await self._edit("localqueues", "main", {"stopPolicy": policy}, team)
+        await self._edit("localqueues", "main", {"stopPolicy": policy, "stopReason": _reason(policy)}, team)
+
+    async def _strict_order(self, team: str, head: str) -> None:
+        await self._edit("clusterqueues", team, {"queueingStrategy": "StrictFIFO", "headCanNeverRun": head})
+
+    async def _policy(self, body: Object) -> None:
+        """Create it, or replace what has its name."""
+        path = objects.path_of(body)
+        try:
+            await self._world.admin.create(path, body)
+        except Conflict:
+            name = body["metadata"]["name"]
+            found = await self._world.admin.get(f"{path}/{name}")
+            await self._world.admin.request("PUT", f"{path}/{name}", {**found, "spec": body["spec"]})
+
+    async def _delete_policy(self, plural: str, name: str) -> None:
+        await self._world.admin.delete(f"{objects.POLICY}/{plural}/{name}")
 
     async def _cohort(self, team: str, cohort: str) -> None:
         await self._edit("clusterqueues", team, {"cohortName": cohort or None})
@@ -291,7 +317,7 @@ class Actions:
                 try:
                     await world.admin.create(path, thing)
                 except ApiError:
-                    spec = {"stopPolicy": "None", **thing["spec"]}
+                    spec = {**_AS_AT_FIRST, **thing["spec"]}
                     name = thing["metadata"]["name"]
                     await world.admin.patch(f"{path}/{name}", {"spec": spec}, content_type=MERGE_PATCH)
         for namespace, name in self.manifests:
@@ -301,7 +327,11 @@ class Actions:
                 continue
 
     async def end_the_long(self) -> None:
-        """Delete all workloads: some would run on for hours."""
+        """Delete all workloads: some would run on for hours. And what limits them beside quota."""
+        for plural in ("budgets", "usagelimits"):
+            collection = f"{objects.POLICY}/{plural}"
+            for obj in (await self._world.admin.get(collection))["items"]:
+                await self._delete_object(f"{collection}/{obj['metadata']['name']}")
         for kind in objects.KINDS:
             for team in TEAMS:
                 collection = objects.workload_path(kind, team)
@@ -313,3 +343,7 @@ class Actions:
             await self._world.admin.delete(path, {"propagationPolicy": "Background"})
         except NotFound:
             return
+
+
+def _reason(policy: str) -> str | None:
+    return None if policy == "None" else "maintenance"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from queuectl.core.decisions import Verdict
+from queuectl.controller.loop import last_valid
+from queuectl.core.decisions import Keep, Verdict
 from queuectl.core.engine import Engine
-from queuectl.core.model.events import ConfigurationObserved, Event
+from queuectl.core.model.events import ConfigurationObserved, Event, OutcomesRead
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import AttemptState, EffectKey
+from queuectl.core.model.workload import AttemptState, EffectKey, WorkloadOutcome
 from queuectl.kinds import patches
 from queuectl.kinds.labels import MAX_RUN_LABEL
 from queuectl.kinds.workloads import finished
@@ -33,6 +35,8 @@ _STILL, _STILL_AFTER_FAULTS = 15.0, 40.0
 _AFTER_SILENCE: Final = 120.0
 """Seconds after a watch fell silent or a request was left without an answer: longer than until a silent
 watch is found, and than a page of a list is waited for."""
+_MOST_READ: Final = 100
+"""Names of workloads in one query about outcomes."""
 _MAX_RUN: Final = 4
 _PROMPT: Final = (
     ("p0", "team-a", "Job", 1, 8, 4),
@@ -107,14 +111,24 @@ class Judge:
             self._violated(f"set aside: {', '.join(sorted(live.frozen))}")
         store = self._world.memory.store
         plan = fresh.decide(await self._world.memory.now())
-        if plan.recorded:
-            told = "; ".join(map(self._told, plan.recorded[:5]))
+        if wrong := [one for one in plan.recorded if not self._waits_alike(one)]:
+            told = "; ".join(map(self._told, wrong[:5]))
             self._violated(f"a restart decides what the leader does not: {told}")
         if store.effects:
             self._violated(f"writes are not acknowledged: {sorted(map(str, store.effects))[:3]}")
         self._compare(live, fresh)
         self._cluster()
-        self._statuses(fresh)
+        if not plan.recorded:
+            fresh.commit(plan, 0)  # who waits outside of the queues is found by nomination
+            self._statuses(fresh)
+
+    def _waits_alike(self, decision: Any) -> bool:
+        """It waits for what it waits for until that changes; quota that is used up meanwhile is not told."""
+        if not isinstance(decision, Keep):
+            return False
+        stored = self._world.memory.store.workloads.get(decision.workload)
+        codes = (Code.WAITING_FOR_USAGE_LIMIT, Code.BUDGET_EXHAUSTED)
+        return stored is not None and stored.reason is not None and stored.reason.code in codes
 
     def _told(self, decision: Any) -> str:
         of = getattr(decision, "workload", None)
@@ -133,7 +147,9 @@ class Judge:
         scheduling = SETTINGS.configuration()
         watched = sources(KINDS.registry)
         engine = Engine(frozenset(source.name for source in watched), scheduling)
-        engine.restore(await world.memory.load())
+        snapshot = await world.memory.load()
+        engine.restore(snapshot)
+        specs = dict(snapshot.configs)
         for spec in [text for key, text in world.memory._in_force() if key.kind == "Configuration"]:
             engine.handle([ConfigurationObserved(spec)])
         events: list[Event] = []
@@ -142,12 +158,20 @@ class Judge:
         )
         for _ in range(200):
             await asyncio.sleep(0.2)
-            engine.handle(events)
+            engine.handle([*last_valid(events, specs), *events])
             events.clear()
-            if engine.synced:
+            if engine.synced and not await self._outcomes(engine):
                 break
         reading.cancel()
         return engine
+
+    async def _outcomes(self, engine: Engine) -> bool:
+        """Read how workloads ended that others come after. Returns whether any were unread."""
+        read = False
+        while names := engine.features.start_conditions.unread(_MOST_READ):
+            engine.handle([OutcomesRead(tuple(await self._world.memory.outcomes(names)))])
+            read = True
+        return read
 
     def _compare(self, live: Engine, fresh: Engine) -> None:
         mine, theirs = engine_state.entries(live), engine_state.entries(fresh)
@@ -179,18 +203,32 @@ class Judge:
                 self._violated(f"{stored.ref} is still being evicted")
             elif stored.attempt is not None and JOB_KINDS[stored.ref.kind].suspended(obj):
                 self._violated(f"{stored.ref} is admitted, and suspended")
+        self._known(cluster)
+
+    def _known(self, cluster: Mapping[str, Object]) -> None:
+        ledger, over = self._world.memory.store.workloads, self._timed_out()
         for uid, obj in cluster.items():
             kind = JOB_KINDS[obj["kind"]]
             known = ledger.get(uid)  # type: ignore[call-overload]
             if finished(kind, obj) is not None:
                 if known is not None:
                     self._violated(f"{known.ref} is over, and open in the ledger")
+            elif known is None and uid in over and kind.suspended(obj):
+                continue
             elif known is None:
                 self._violated(f"{obj['kind']} {obj['metadata']['name']} is not in the ledger")
             elif not kind.suspended(obj) and (
                 known.attempt is None or known.attempt.number != attempt_on(obj)
             ):
                 self._violated(f"{known.ref} runs, and the ledger has {known.attempt}")
+
+    def _timed_out(self) -> set[str]:
+        """UIDs of workloads that their run time has ended: their objects stay suspended."""
+        return {
+            str(row.workload)
+            for row in self._world.memory.store.decisions
+            if row.verdict == Verdict.RETIRED and row.payload["outcome"] == WorkloadOutcome.TIMED_OUT
+        }
 
     def _statuses(self, fresh: Engine) -> None:
         """The status of each queue is what a restart would write."""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Final
 
+from queuectl.core.model.start_conditions import AFTER, BEGIN, MAX_RUNNING
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kinds.labels import ARRAY_LABEL, MAX_RUN_LABEL
 from queuectl.kube.session import api_path
 from queuectl.sandbox.example import fake_node, pytorchjob_crd
 from queuectl.sandbox.install import read_kustomization
-from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.api import Object, stamp
 from queuectl.sandbox.players.kubelet import RUN_SECONDS, TERMINATE_SECONDS
 from queuectl.shipped import shipped
 from tests.acceptance.e2e.site import GPU, cluster_queue, flavor, job, local_queue, pod_template, pytorchjob
 from tests.world.schedule import TEAMS
 
+T0: Final = datetime(2026, 11, 21, 10, tzinfo=UTC)
+"""When a schedule begins."""
 PRIORITIES: Final = {"low": 1, "mid": 50, "high": 100}
 POLICY: Final = "/apis/queuectl.dev/v1beta1"
 TRAINING_CRD: Final = "pytorchjobs.kubeflow.org"
@@ -26,6 +31,8 @@ _PLURALS: Final = {
     "LocalQueue": "localqueues",
     "ResourceFlavor": "resourceflavors",
     "WorkloadPriorityClass": "workloadpriorityclasses",
+    "Budget": "budgets",
+    "UsageLimit": "usagelimits",
 }
 
 
@@ -75,9 +82,19 @@ def workload_path(kind: str, namespace: str, name: str | None = None) -> str:
 
 
 def workload(
-    namespace: str, name: str, kind: str, pods: int, gpus: int, seconds: float, ends: float, priority: str
+    namespace: str,
+    name: str,
+    kind: str,
+    pods: int,
+    gpus: int,
+    seconds: float,
+    ends: float,
+    priority: str,
+    limit: int = 0,
+    condition: str = "",
 ) -> Object:
-    """As its owner writes it. `seconds`: how long a pod runs; `ends`: how long it takes to be deleted."""
+    """As its owner writes it. `seconds`: how long a pod runs; `ends`: how long it takes to be deleted;
+    `limit`: how long the workload may run, 0: any time."""
     template = pod_template(gpus, seconds)
     template["metadata"]["annotations"] = {RUN_SECONDS: str(seconds), TERMINATE_SECONDS: str(ends)}
     if kind == "PyTorchJob":
@@ -86,7 +103,48 @@ def workload(
         body = job(name, template=template, parallelism=pods, completions=pods)
     body["metadata"]["namespace"] = namespace
     body["metadata"]["labels"] = {QUEUE_LABEL: "main", PRIORITY_LABEL: priority}
+    if limit:
+        body["metadata"]["labels"][MAX_RUN_LABEL] = str(limit)
+    what, _, value = condition.partition(" ")
+    if what == "array":
+        body["metadata"]["labels"][ARRAY_LABEL] = "array"
+        body["metadata"]["annotations"] = {MAX_RUNNING: value}
+    elif what == "begin":
+        body["metadata"]["annotations"] = {BEGIN: stamp(T0 + timedelta(seconds=int(value)))}
+    elif what == "after":
+        body["metadata"]["annotations"] = {AFTER: value}
     return body
+
+
+def budget(
+    name: str, kind: str, target: str, subject: str, hours: str, mode: str, period: str, refund: int
+) -> Object:
+    """A period of kind Dates is a part of a schedule."""
+    when: Object = {"kind": period}
+    if period == "Dates":
+        when |= {"begins": stamp(T0 + timedelta(seconds=15)), "ends": stamp(T0 + timedelta(seconds=100))}
+    spec = {"resource": GPU, "hours": hours, "mode": mode, "period": when, "refunds": {"preempted": refund}}
+    return _about("Budget", name, kind, target, subject, spec)
+
+
+def usage_limit(
+    name: str, kind: str, target: str, subject: str, running: int, gpus: int, pending: int, least: int
+) -> Object:
+    spec: Object = {
+        "running": running or None,
+        "pending": pending or None,
+        "resources": {GPU: gpus} if gpus else {},
+        "minRequest": {GPU: least} if least else {},
+    }
+    return _about("UsageLimit", name, kind, target, subject, spec)
+
+
+def _about(kind: str, name: str, target: str, of: str, subject: str, spec: Object) -> Object:
+    """A policy object about the workloads of a target."""
+    place = {"name": "main", "namespace": of} if target == "LocalQueue" else {"name": of}
+    spec = {"target": {"kind": target, **place}, "subject": {"kind": subject}, **spec}
+    head = {"apiVersion": "queuectl.dev/v1beta1", "kind": kind, "metadata": {"name": name}}
+    return {**head, "spec": {key: value for key, value in spec.items() if value is not None}}
 
 
 def gpus_of(pod: Object) -> int:

@@ -20,6 +20,7 @@ from tests.acceptance.chaos.witness import attempt as attempt_on
 from tests.acceptance.e2e.site import GPU
 from tests.doubles.ledger import MemoryStore
 from tests.job_kinds import JOB_KINDS
+from tests.world.limit_oracles import Limits
 from tests.world.objects import gpus_of
 from tests.world.schedule import REPLICAS
 
@@ -47,6 +48,7 @@ class Safety:
         self.replay = Replay()
         self.starts: Counter[tuple[str, int]] = Counter()
         self._ledger = ledger
+        self._limits = Limits(ledger, self.violated)
         self._objects = objects
         self._say = say
         self._evicted: set[tuple[str, int]] = set()
@@ -160,6 +162,7 @@ class Safety:
         for finding in self.replay.findings[found:]:
             self.violated(f"ledger: {finding}")
         self._within_quota(rows)
+        self._limits.committed(rows)
 
     def _decided(self, row: DecisionRow) -> None:
         if row.workload is None or row.attempt is None:

@@ -37,12 +37,13 @@ OPERATORS: Final = "operators"
 SECONDS: Final = 60.0
 """Of virtual time in which steps happen."""
 _AIMED: Final = 6
-_AIMED_WORKLOAD: Final = ("Job", 1, 1, 1000, 12, "high")
+_AIMED_WORKLOAD: Final = ("Job", 1, 1, 1000, 12, "high", 0, "")
 """It starts, and is there for long."""
 _GROUPS, _NEAR = 6, 3.0
 """How often a schedule has the steps that it is to have, and within how many seconds."""
 _NAMES: Final = 6
 """Names of workloads in a namespace: few, so that names are taken again."""
+_COHORT: Final = "research"
 
 
 class Step(NamedTuple):
@@ -138,13 +139,52 @@ def _name(random: Random) -> tuple[Any, ...]:
 
 
 def _submit(random: Random) -> tuple[Any, ...]:
-    """Namespace, name, kind, pods, GPUs of each, seconds that it runs and that it takes to end, priority."""
+    """Namespace, name, kind, pods, GPUs of each, seconds that it runs and that it takes to end, priority,
+    most seconds that it may run (0: any), and a condition of its start."""
     kind = random.choice(("Job", "Job", "Job", "PyTorchJob"))
     pods = random.choice((1, 1, 2, 2)) if kind == "Job" else 2
     return (
         *_name(random),
         *(kind, pods, random.choice((1, 1, 2, 2)), random.choice((5, 10, 20, 1000, 1000))),
         *(random.choice((0, 0, 1, 5, 12)), random.choice(("low", "low", "mid", "high"))),
+        *(random.choice((0, 0, 6, 30, 400)), random.choice(("", "", "", "", *_conditions(random)))),
+    )
+
+
+def _conditions(random: Random) -> tuple[str, ...]:
+    """After another workload, at a time, and one of an array at a time."""
+    outcome = random.choice(("ok", "failed", "any"))
+    return f"after {outcome}:Job/w{random.randrange(_NAMES)}", f"begin {random.randrange(60)}", "array 1"
+
+
+def _target(random: Random) -> tuple[str, str]:
+    """Kind and name of what a policy applies to; of a LocalQueue, its namespace."""
+    team = random.choice(list(TEAMS))
+    targets = (
+        ("Cohort", _COHORT),
+        ("ClusterQueue", team),
+        ("LocalQueue", team),
+        ("WorkloadPriorityClass", random.choice(("low", "mid"))),
+    )
+    return random.choice(targets)
+
+
+def _budget(random: Random) -> tuple[Any, ...]:
+    """Name, target, subject, hours (no part of one can be read), mode, period, and percent that is refunded
+    of what was preempted."""
+    return (
+        *(f"b{random.randrange(2)}", *_target(random), random.choice(("All", "EachUser"))),
+        *(random.choice(("0", "0.5", "1", "3", "6")), random.choice(("Safe", "Metered"))),
+        *(random.choice(("Month", "Month", "Week", "Dates")), random.choice((0, 0, 50))),
+    )
+
+
+def _usage_limit(random: Random) -> tuple[Any, ...]:
+    """Name, target, subject; workloads that run, GPUs, workloads that wait, and least request; 0: any."""
+    return (
+        *(f"u{random.randrange(2)}", *_target(random), random.choice(("All", "EachUser"))),
+        *(random.choice((0, 1, 2)), random.choice((0, 2, 4))),
+        *(random.choice((0, 0, 1)), random.choice((0, 0, 0, 2))),
     )
 
 
@@ -170,8 +210,13 @@ _ACTIONS: Final[dict[str, tuple[int, Make]]] = {
     "stop local queue": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("Hold", "HoldAndDrain", "None")))),
     "delete local queue": (1, lambda r: (r.choice(list(TEAMS)),)),
     "delete queue": (1, lambda r: (r.choice(list(TEAMS)),)),
-    "leave cohort": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("", "research")))),
+    "leave cohort": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("", _COHORT)))),
+    "strict order": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("Block", "PassOver")))),
     "delete pods": (1, _name),
+    "budget": (3, _budget),
+    "delete budget": (1, lambda r: (f"b{r.randrange(2)}",)),
+    "usage limit": (3, _usage_limit),
+    "delete usage limit": (1, lambda r: (f"u{r.randrange(2)}",)),
 }
 
 

@@ -8,7 +8,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from random import Random
 from typing import Any, Final
@@ -35,11 +35,11 @@ from tests.world.faults import answer_with
 from tests.world.judge import Judge
 from tests.world.loop import Stuck, virtual_loop
 from tests.world.network import Network, WorldTransport
+from tests.world.objects import T0
 from tests.world.oracles import Safety, phases
 from tests.world.replica import KINDS, Replica
 from tests.world.schedule import OPERATORS, REPLICAS, SECONDS, Schedule, Step
 
-T0: Final = datetime(2026, 11, 21, 10, tzinfo=UTC)
 _STARTS_AGAIN: Final = (1.0, 5.0)
 """Seconds from the end of a replica to its next start."""
 _UNSEEN: Final = ("leases.coordination.k8s.io", "events.events.k8s.io", "events", "nodes")

@@ -52,6 +52,8 @@ class Site:
         self.memory = MemoryLedger(self._clock, self.store)
         self.ledger = CrashingLedger(self.memory, self.crashes)
         self.policies: list[Policy] = [flavor("default"), queue("cq", 2), local_queue("lq", "cq")]
+        self.extra: list[Event] = []
+        """Of policies that are read beside these."""
 
     def _clock(self) -> datetime:
         self.ticks += 1
@@ -64,7 +66,13 @@ class Site:
 
     def listed(self) -> list[Event]:
         given = [policy(value) for value in self.policies]
-        return [ContextObserved(Namespace("ns")), *given, Listed("policies"), *self.cluster.listed()]
+        return [
+            ContextObserved(Namespace("ns")),
+            *given,
+            *self.extra,
+            Listed("policies"),
+            *self.cluster.listed(),
+        ]
 
     def controller(self) -> Controller:
         controller = Controller(

@@ -10,12 +10,20 @@ import pytest
 
 from queuectl.controller import commits, effects, loop
 from queuectl.core.model.capacity import NO_FLAVOR, AwaitedLimit, PodDemand
-from queuectl.core.model.events import ContextGone, ContextObserved, PodObserved, WorkloadGone
+from queuectl.core.model.events import (
+    ContextGone,
+    ContextObserved,
+    PodObserved,
+    PolicyInvalid,
+    PolicyObserved,
+    WorkloadGone,
+)
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Node, RequeuingStrategy, SchedulingConfiguration
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.start_conditions import AfterOutcome, AfterWorkload, StartConditions
 from queuectl.core.model.workload import AttemptState, WorkloadId, WorkloadOutcome
+from queuectl.kinds.policy import policy_event
 from queuectl.ports.ledger import LostLeadership
 from tests.builders import GPU, local_queue, observed, queue, workload
 from tests.unit.controller.fakes import PATIENCE, Crash, opened
@@ -579,3 +587,24 @@ async def test_a_dependent_starts_by_the_outcome_in_the_ledger_when_the_object_i
     reason = site.store.workloads[WorkloadId("uid-after-bad")].reason
     assert reason is not None
     assert reason.code is Code.DEPENDENCY_NEVER_SATISFIED
+
+
+async def test_the_last_valid_spec_of_a_policy_object_stays_in_force_for_the_next_leader() -> None:
+    def limit(running: object) -> PolicyObserved | PolicyInvalid:
+        target, subject = {"kind": "ClusterQueue", "name": "cq"}, {"kind": "All"}
+        spec = {"target": target, "subject": subject, "running": running}
+        return policy_event({"kind": "UsageLimit", "metadata": {"name": "one"}, "spec": spec})
+
+    site = Site()
+    site.extra = [limit(1)]
+    async with site.leading():
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+    site.extra = [limit("many")]
+    assert isinstance(site.extra[0], PolicyInvalid)
+    async with site.leading():
+        site.cluster.submit(workload("b", created=1))
+        await site.until(lambda: len(site.store.workloads) == 2)
+        await site.until(lambda: all(one.attempt or one.reason for one in site.store.workloads.values()))
+    reasons = [one.reason.code for one in site.store.workloads.values() if one.reason is not None]
+    assert reasons == [Code.WAITING_FOR_USAGE_LIMIT]

@@ -892,6 +892,24 @@ def test_a_controller_that_starts_does_not_queue_what_its_run_time_limit_has_end
     assert ID not in entries(world.engine)
 
 
+@pytest.mark.parametrize("also", ["suspended", "held", "stopped queue", "too late"])
+def test_a_workload_that_is_over_is_not_evicted_while_its_pods_are_counted(also: str) -> None:
+    """Else it was told that another client had suspended it, for a stop that came when it was over."""
+    life = Life().admitted()
+    over = {"suspended": also == "suspended", "finished": WorkloadOutcome.SUCCEEDED, "quiet": False}
+    life.generation += 1
+    assert life.see(**over) == [], "its pods are counted"
+    if also == "held":
+        life.one = replace(life.one, hold=True)
+    if also == "stopped queue":
+        stop("LocalQueue", StopPolicy.HOLD_AND_DRAIN)(life)
+    if also == "too late":
+        life.world.pass_time(LIMIT)
+    assert life.see(**over) == []
+    (retire,) = life.count_pods()
+    assert retire == Retire(ID, life.one.ref, 1, WorkloadOutcome.SUCCEEDED)
+
+
 def test_a_run_time_limit_whose_stop_is_not_recorded_deactivates() -> None:
     """Its annotations have no room for the record: what is not remembered on the object would be queued."""
     life = Life().admitted()
