@@ -21,6 +21,7 @@ from queuectl.api.authorization import Reviewer, given_token
 from queuectl.api.budget_routes import BudgetRoutes
 from queuectl.api.capacity_routes import CapacityRoutes
 from queuectl.api.change_routes import ChangeRoutes
+from queuectl.api.count_routes import CountRoutes
 from queuectl.api.forecast_routes import ForecastRoutes
 from queuectl.api.http import (
     CANDID,
@@ -152,6 +153,7 @@ def application(
         CapacityRoutes(source),
         NodeRoutes(source),
         workloads,
+        CountRoutes(source),
         AnswerRoutes(source, workloads),
         UsageRoutes(source),
         PastUsageRoutes(source),

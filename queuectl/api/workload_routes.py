@@ -15,6 +15,7 @@ from queuectl.answers.explanation import Explanation, Visibility, as_of, explain
 from queuectl.answers.outcomes import WorkloadEnd, end_of
 from queuectl.answers.state import OVER, CommittedState, in_parts
 from queuectl.answers.story import STORY_LIMIT, remarks
+from queuectl.answers.workload_filters import passes
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.page import links_of
@@ -268,7 +269,7 @@ class WorkloadRoutes:
         rows: list[StoredWorkload] = []
         began = (after[0], WorkloadId(after[1])) if after else None
         async for workload in in_parts(state.in_order(namespaces, began)):
-            if _passes(question.values, workload, since):
+            if passes(question.values, workload, since):
                 rows.append(workload)
                 if len(rows) > question.limit:
                     break
@@ -282,7 +283,7 @@ class WorkloadRoutes:
         keyed = [
             ([key(one), one.arrival, one.id], one)
             async for one in in_parts(sight.state.in_order(namespaces, None))
-            if _passes(question.values, one, since)
+            if passes(question.values, one, since)
         ]
         passing = (row for row in keyed if after is None or row[0] > after)  # 50,000 may take 0.1 s
         rows = await asyncio.to_thread(lambda: heapq.nsmallest(question.limit + 1, passing, itemgetter(0)))
@@ -301,7 +302,7 @@ class WorkloadRoutes:
         since = _since(question, sight)
         rows: list[tuple[int, StoredWorkload]] = []
         async for position, one in in_parts(sight.state.line(queue, after[0] if after else 0)):
-            if one.ref.namespace in namespaces and _passes(question.values, one, since):
+            if one.ref.namespace in namespaces and passes(question.values, one, since):
                 rows.append((position, one))
                 if len(rows) > question.limit:
                     break
@@ -317,7 +318,7 @@ class WorkloadRoutes:
             scanned = await self._source.ask(
                 self._source.readings.finished(before=before, since=since, limit=SCAN_ROWS)
             )
-            passing = {workload.id for _, workload in scanned if _passes(question.values, workload)}
+            passing = {workload.id for _, workload in scanned if passes(question.values, workload)}
             namespaces = {workload.ref.namespace for _, workload in scanned if workload.id in passing}
             allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
             for ended, workload in scanned:
@@ -542,23 +543,6 @@ def of_caller(question: Question) -> Question:
     if question.caller.user is None:
         raise bad_request("parameter submitter: this server authenticates no caller: name the user")
     return replace(question, values={**question.values, "submitter": question.caller.user})
-
-
-def _passes(values: Mapping[str, Any], workload: StoredWorkload, since: datetime | None = None) -> bool:
-    """`since`: created from then on only."""
-    code = workload.reason.code if workload.reason else None
-    return bool(
-        (since is None or workload.created_at >= since)
-        and values.get("namespace", workload.ref.namespace) == workload.ref.namespace
-        and values.get("queue", workload.queue) == workload.queue
-        and values.get("clusterqueue", workload.cluster_queue) == workload.cluster_queue
-        and values.get("phase", workload.phase) == workload.phase
-        and values.get("kind", workload.ref.kind) == workload.ref.kind
-        and values.get("name", "") in workload.ref.name
-        and values.get("reason", code) == code
-        and values.get("submitter", workload.submitter) == workload.submitter
-        and ("labelSelector" not in values or values["labelSelector"](dict(workload.labels)))
-    )
 
 
 PAGE: Final = 1000

@@ -8,13 +8,12 @@ import { change, to } from "../route.js";
 import { Filters } from "./filters.js";
 
 const EVERY = 4000;
+const COUNTED_EVERY = 15_000;
 const PAGE = 100;
 const PHASES = [["", "Not over"], ["Pending", "Pending"], ["Admitted", "Admitted"], ["Evicting", "Evicting"], ["Finished", "Finished"], ["Deleted", "Deleted"]];
 const FIELDS = ["namespace", "clusterqueue", "name", "queue", "kind", "submitter", "reason", "labelSelector"];
 const ORDERS = [["", "Oldest first"], ["newest", "Newest first"], ["devices", "Most GPUs"], ["priority", "Highest priority"], ["name", "Name"], ["submitter", "User"]];
 const OVER = ["Finished", "Deleted"];
-/** A filter with more values than this is a field to type in. */
-const MOST_CHOICES = 200;
 
 /** A page of workloads as a table. `line`: with positions in the pending queue. `brief`: all are pending. `starts`: forecasts by UID.
  * `sort`: see Table. `selection`: {uids, toggle} where rows can be selected.
@@ -63,36 +62,43 @@ function What({ of }) {
 }
 
 export function Workloads({ params, asOf }) {
-  const queues = useRest("localqueues", { limit: 1000, asOf }).data?.items ?? [];
   const over = OVER.includes(params.get("phase"));
-  const filter = Object.fromEntries([...FIELDS, "phase", ...(over ? [] : ["order"])].map((name) => [name, params.get(name)]));
-  const [space, clusterQueue, queue] = ["namespace", "clusterqueue", "queue"].map((name) => withChoices(name, over ? [] : queues, params));
+  const chosen = Object.fromEntries(FIELDS.map((name) => [name, params.get(name)]));
+  const counts = useRest("workloadcounts", { ...chosen, phase: over ? null : params.get("phase"), asOf }, { every: asOf ? 0 : COUNTED_EVERY }).data;
+  const filter = { ...chosen, phase: params.get("phase"), ...(over ? {} : { order: params.get("order") }) };
+  const choices = (name) => (over ? name : withCounts(name, counts, chosen[name]));
   const mine = params.get("submitter") === "@me";
   return html`<${Heading} title="Workloads" />
-    <${Filters} fields=${[["phase", PHASES], space, clusterQueue, queue, "name", ...(over ? [] : [["order", ORDERS]])]} more=${["kind", "submitter", "reason", "labelSelector"]} params=${params}>
+    <${Filters} fields=${[phases(counts), ...["namespace", "clusterqueue", "queue"].map(choices), "name", ...(over ? [] : [["order", ORDERS]])]} more=${[...["kind", "submitter", "reason"].map(choices), "labelSelector"]} params=${params}>
       <label class="check"><input type="checkbox" checked=${mine} onChange=${() => change({ submitter: mine ? null : "@me" })} /> Mine</label>
     <//>
-    <${WorkloadPages} filter=${filter} title=${filter.phase || "Not over"} empty="No workload that you may read passes these filters." asOf=${asOf} />`;
+    <${WorkloadPages} filter=${filter} title=${filter.phase || "Not over"} whole=${over ? undefined : counts?.workloads} empty="No workload that you may read passes these filters." asOf=${asOf} />`;
 }
 
-/** A filter with its values in LocalQueues that pass the other filters, and how many workloads are pending or admitted there.
- * @param {string} field
- * @param {any[]} queues
- * @param {URLSearchParams} params
+const valuesOf = (counts, name) => counts?.items.find((one) => one.filter === name);
+
+/** A filter with its values, and how many workloads each would leave.
+ * @param {string} name
+ * @param {any} counts the answer of REST, once it is there
+ * @param {string | null} value the chosen one
  * @returns {import("./filters.js").Field} */
-function withChoices(field, queues, params) {
-  const value = (of, name) => ({ namespace: of.namespace, clusterqueue: of.clusterQueue, queue: of.name })[name];
-  const passing = queues.filter((one) => ["namespace", "clusterqueue", "queue"].every((name) => name === field || !params.get(name) || params.get(name) === value(one, name)));
-  const chosen = params.get(field);
-  const counts = new Map(chosen ? [[chosen, 0]] : []);
-  for (const one of passing) counts.set(value(one, field), (counts.get(value(one, field)) ?? 0) + one.pending + one.admitted);
-  if (!queues.length || counts.size > MOST_CHOICES) return field;
-  return [field, [["", "All"], ...[...counts].sort().map(([name, count]) => [name, `${name} (${grouped(count)})`])]];
+function withCounts(name, counts, value) {
+  const found = valuesOf(counts, name);
+  if (!counts || found?.more) return name;
+  const values = (found?.values ?? []).map((one) => [one.value, `${one.value} (${grouped(one.workloads)})`]);
+  if (value && !values.some(([known]) => known === value)) values.push([value, value]);
+  return [name, [["", "All"], ...values.sort(([one], [other]) => (one < other ? -1 : 1))]];
+}
+
+/** @returns {import("./filters.js").Field} */
+function phases(counts) {
+  const known = new Map((valuesOf(counts, "phase")?.values ?? []).map((one) => [one.value, one.workloads]));
+  return ["phase", PHASES.map(([value, text]) => [value, known.has(value) ? `${text} (${grouped(known.get(value))})` : text])];
 }
 
 /** The workloads that pass a filter, as parameters of REST.
- * @param {{filter: Record<string, string | null>, title: string, empty: string, asOf: string | null}} props */
-export function WorkloadPages({ filter, title, empty, asOf }) {
+ * @param {{filter: Record<string, string | null>, title: string, whole?: number, empty: string, asOf: string | null}} props */
+export function WorkloadPages({ filter, title, whole, empty, asOf }) {
   const pages = usePages(JSON.stringify([filter, asOf]));
   const asked = useRest("workloads", { ...filter, asOf, limit: PAGE, next: pages.next }, { every: asOf ? 0 : EVERY });
   const [uids, setUids] = useState(/** @type {Set<string>} */ (new Set()));
@@ -107,7 +113,7 @@ export function WorkloadPages({ filter, title, empty, asOf }) {
     <${Asked} of=${asked} rows=${8}>${(page) => html`
       ${!over && !asOf && page.items.length > 0 && html`<${Selected} items=${page.items} uids=${uids} toggle=${toggle} done=${() => (setUids(new Set()), asked.reload())} />`}
       ${page.items.length ? html`<${WorkloadTable} items=${page.items} label="Workloads" asOf=${asOf} sort=${sort} selection=${!over && !asOf && { uids, toggle }} />` : html`<${Empty}>${empty}<//>`}
-      <${Pager} pages=${pages} next=${page.next} count=${page.items.length} noun="workload" />`}<//>
+      <${Pager} pages=${pages} next=${page.next} count=${page.items.length} whole=${whole} noun="workload" />`}<//>
   <//>`;
 }
 

@@ -162,6 +162,7 @@ def test_of_50_000_pending_workloads_the_page_has_100_at_a_time(
     page.get_by_role("button", name="Next").click()
     expect(rows.first).to_contain_text(f"job-{LARGE - 100}")
     expect(page.get_by_label("ClusterQueue")).to_contain_text(f"queue-000 ({LARGE:,})")
+    expect(page.locator("main")).to_contain_text(f"of {LARGE:,}")
     assert violations(page) == []
 
 

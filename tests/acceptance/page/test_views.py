@@ -466,12 +466,20 @@ def test_workloads_are_sorted_by_the_heads_of_columns_and_filtered_by_choices_wi
     assert page.get_by_label("Order").input_value() == "devices"
     assert violations(page) == []
     expect(page.get_by_label("ClusterQueue").get_by_role("option")).to_have_text(
-        ["All", "team-a (3)", "team-b (1)", "team-c (0)"]
+        ["All", "team-a (3)", "team-b (1)"]
     )
+    expect(page.get_by_label("Phase").get_by_role("option").first).to_have_text("Not over")
+    expect(page.get_by_label("Phase").get_by_role("option").nth(1)).to_have_text("Pending (2)")
+    expect(page.locator("main")).to_contain_text("4 workloads")
     page.get_by_label("ClusterQueue").select_option("team-b")
     expect(table.locator("tbody tr")).to_have_count(1)
     expect(page.get_by_label("Namespace").get_by_role("option")).to_have_text(["All", "team-b (1)"])
     page.get_by_label("ClusterQueue").select_option("")
+    page.get_by_text("More filters").click()
+    page.get_by_label("Reason").select_option("ExceedsMaxQuota")
+    expect(table.locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_label("Kind").get_by_role("option")).to_have_text(["All", "Job (1)"])
+    page.get_by_label("Reason").select_option("")
     table.get_by_role("link", name="alice").first.click()
     assert "submitter=alice" in page.url
 

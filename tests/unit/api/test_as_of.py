@@ -194,6 +194,7 @@ LISTS = {
     "/api/v1/resourceflavors": "resourceflavors",
     "/api/v1/capacity": "resourceflavors",
     "/api/v1/usagelimits": "workloads",
+    "/api/v1/workloadcounts": "workloads",
 }
 ONES = {
     "workloads": Access("list", "workloads", "other"),

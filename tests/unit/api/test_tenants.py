@@ -179,10 +179,11 @@ async def test_the_tables_of_this_module_have_every_path(rest: Rest) -> None:
     paths = set((await rest.get("/openapi.json"))["paths"]) - {"/healthz", "/readyz"}
     # For a quote and a plan: tests/unit/api/test_what_ifs.py; for usage: test_usage.py; for statements:
     # test_monthly_statements.py; for idle devices: test_idle.py; for budgets: test_budgets.py; for nodes:
-    # test_nodes.py; for past usage: test_past_usage.py; for UsageLimits: test_usage_limits.py.
+    # test_nodes.py; for past usage: test_past_usage.py; for UsageLimits: test_usage_limits.py; for counts:
+    # test_workload_counts.py.
     of_money = {f"/api/v1/statements{rest}" for rest in ("", "/{month}", "/{month}/focus")}
     others = {"/api/v1/quote", "/api/v1/plan", "/api/v1/usage", "/api/v1/idle", "/api/v1/budgets"}
-    others |= {"/api/v1/usagelimits", "/api/v1/nodes", "/api/v1/nodes/{name}"}
+    others |= {"/api/v1/workloadcounts", "/api/v1/usagelimits", "/api/v1/nodes", "/api/v1/nodes/{name}"}
     others |= {f"/api/v1/{kinds}/{{name}}/pastusage" for kinds in ("cohorts", "clusterqueues")}
     assert paths == {*LISTS, *ONES, *CHANGES, *others, *of_money}
 
