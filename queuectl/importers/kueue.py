@@ -36,9 +36,14 @@ NO_SUCH_FIELD: Final = "there is no such field here"
 LEFT_OUT: Final = "left out: "
 _ABOVE: Final = {"ClusterQueue": "cohortName", "Cohort": "parentName"}
 _OF_SERVERS: Final = frozenset(
-    ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
+    (
+        *("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"),
+        "deletionGracePeriodSeconds",
+    )
 )
 """Fields of metadata that a server writes: a new object gets its own."""
+_DELETED: Final = "it is being deleted, and is converted: remove it if it is to go"
+_TWICE: Final = "is given twice: the last one counts"
 _NO_CONFIGURATION: Final = (
     "not given: fair sharing is off, and no weight counts. Add the ConfigMap kueue-manager-config of "
     "kueue-system, or set spec.fairSharing.enabled of the root Cohorts"
@@ -53,46 +58,56 @@ def import_kueue(documents: Iterable[tuple[str, Any]], kinds: KindRegistry) -> I
     replaced. Raises nothing: a problem becomes a note.
     """
     objects: list[dict[str, Any]] = []
-    policies: list[dict[str, Any]] = []
+    policies: dict[str, dict[str, Any]] = {}
     notes: list[Note] = []
-    configuration: tuple[str, Mapping[str, Any]] | None = None
-    for where, document in _items(documents):
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for where, document in _items(documents, notes):
         problem = _no_object(document)
         if problem is not None:
             notes.append(Note(where, "", problem))
             continue
-        group, kind = document["apiVersion"].partition("/")[0], document["kind"]
-        given, others = configurations(document, _name(document))
-        if given:
-            notes += others
-            for name, content in given:
-                if configuration is None:
-                    configuration = name, content
-                else:
-                    notes.append(Note(name, "", f"left out: {configuration[0]} is used"))
-        elif group != KUEUE and not group.endswith(f".{KUEUE}"):
+        group, kind, name = document["apiVersion"].partition("/")[0], document["kind"], _name(document)
+        given, others = configurations(document, name)
+        found += given
+        notes += others
+        if given or others:
+            continue
+        if group != KUEUE and not group.endswith(f".{KUEUE}"):
             objects.append(_carried(document, kinds, notes))
-        elif kind in POLICY_KINDS and group == KUEUE:
-            made = list(_policy(document, notes))
-            policies += made
-            objects += made
-        else:
-            notes.append(Note(_name(document), "", NOT_THERE.get(kind, "there is no such kind here")))
-    if configuration is not None:
-        notes += notes_of(*configuration, kinds)
-        fair = fair_sharing(configuration[1])
-        objects += _share_fairly(policies, fair) if fair is not None else []
-    elif any(policy["kind"] in _ABOVE for policy in policies):
+        elif kind not in POLICY_KINDS or group != KUEUE:
+            notes.append(Note(name, "", NOT_THERE.get(kind, "there is no such kind here")))
+        elif made := _policy(document, notes):
+            if before := policies.get(name):
+                notes.append(Note(name, "", _TWICE, left_out=before != made))
+                objects.remove(before)
+            policies[name] = made
+            objects.append(made)
+    notes += [Note(name, "", f"left out: {found[0][0]} is used") for name, _ in found[1:]]
+    if found:
+        notes += notes_of(*found[0], kinds)
+        fair, told = fair_sharing(*found[0])
+        notes += told
+        objects += _share_fairly(list(policies.values()), fair) if fair is not None else []
+    elif any(policy["kind"] in _ABOVE for policy in policies.values()):
         notes.append(Note("Configuration", "fairSharing", _NO_CONFIGURATION, left_out=False))
     return Imported(tuple(objects), tuple(notes))
 
 
-def _items(documents: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _items(documents: Iterable[tuple[str, Any]], notes: list[Note]) -> Iterator[tuple[str, Any]]:
+    """The objects, those of lists and of lists in lists too."""
     for where, document in documents:
-        if isinstance(document, Mapping) and isinstance(document.get("items"), list):
-            yield from ((f"{where}: items[{number}]", item) for number, item in enumerate(document["items"]))
-        else:
+        kind = document.get("kind") if isinstance(document, Mapping) else None
+        if not isinstance(kind, str) or not kind.endswith("List"):
             yield where, document
+            continue
+        items, metadata = document.get("items"), document.get("metadata")
+        if isinstance(metadata, Mapping) and metadata.get("continue"):
+            notes.append(Note(where, "metadata.continue", "a part of a longer list: the rest is missing"))
+        if isinstance(items, list):
+            inner = ((f"{where}: items[{number}]", item) for number, item in enumerate(items))
+            yield from _items(inner, notes)
+        elif items is not None:
+            notes.append(Note(where, "items", f"a list is expected, this is {_kind_of(items)}"))
 
 
 def _no_object(document: Any) -> str | None:
@@ -104,10 +119,13 @@ def _no_object(document: Any) -> str | None:
             return f"a Kubernetes object is expected: {field} is {_kind_of(document.get(field))}"
     metadata = document.get("metadata")
     names = metadata if isinstance(metadata, Mapping) else {}
+    namespace = names.get("namespace")
+    if namespace is not None and not isinstance(namespace, str):
+        return f"metadata.namespace is {_kind_of(namespace)}: it must be text"
     # A job may have generateName; policy objects are referred to by name.
     fields = ("name",) if document["apiVersion"].startswith(_PREFIX) else ("name", "generateName")
     named = document["kind"] == "Configuration" or any(isinstance(names.get(f), str) for f in fields)
-    return None if named else "metadata.name is missing"
+    return None if named else f"metadata.name is {_kind_of(names.get('name'))}: it must be text"
 
 
 def _kind_of(value: Any) -> str:
@@ -124,8 +142,8 @@ def _name(document: Mapping[str, Any]) -> str:
 # --- policy ---------------------------------------------------------------------------------------------
 
 
-def _policy(document: Mapping[str, Any], notes: list[Note]) -> Iterator[dict[str, Any]]:
-    """The converted object, unless it breaks a rule of queuectl's kinds."""
+def _policy(document: Mapping[str, Any], notes: list[Note]) -> dict[str, Any] | None:
+    """The converted object; None: it breaks a rule of queuectl's kinds."""
     kind, name = document["kind"], _name(document)
     metadata = _metadata(document["metadata"], name, notes)
     made: dict[str, Any] = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
@@ -144,11 +162,11 @@ def _policy(document: Mapping[str, Any], notes: list[Note]) -> Iterator[dict[str
     event = policy_event(made)
     if isinstance(event, PolicyInvalid):
         notes.append(Note(name, "", f"{LEFT_OUT}{event.detail}"))
-        return
+        return None
     notes += [Note(name, clean(path, _MAX_NOTE), NO_SUCH_FIELD) for path in drop_unknown(made)]
     if kind == "ClusterQueue" and (made.get("spec") or {}).get("namespaceSelector") is None:
         notes.append(Note(name, "spec.namespaceSelector", _NO_NAMESPACES, left_out=False))
-    yield made
+    return made
 
 
 def _metadata(metadata: Mapping[str, Any], name: str, notes: list[Note]) -> dict[str, Any]:
@@ -163,6 +181,8 @@ def _metadata(metadata: Mapping[str, Any], name: str, notes: list[Note]) -> dict
             found |= {field: kept} if kept else {}
         elif field == "finalizers" and isinstance(value, list) and all(map(is_kueues, value)):
             pass  # Kueue would take its own off
+        elif field == "deletionTimestamp":
+            notes.append(Note(name, "metadata.deletionTimestamp", _DELETED))
         elif field not in _OF_SERVERS and value not in (None, [], {}):
             notes.append(
                 Note(name, clean(f"metadata.{field}", _MAX_NOTE), "is not carried over: set it yourself")
@@ -229,7 +249,16 @@ def _share_fairly(policies: list[dict[str, Any]], fair: dict[str, Any]) -> list[
 
 
 def _carried(document: Mapping[str, Any], kinds: KindRegistry, notes: list[Note]) -> dict[str, Any]:
-    """The same object with queuectl's marks instead of Kueue's, in its templates too."""
-    made: dict[str, Any] = copy.deepcopy(dict(document))
+    """The same object with queuectl's marks instead of Kueue's, in its templates too.
+
+    What a server writes is left out: `kubectl apply` creates no object that has it.
+    """
+    made: dict[str, Any] = copy.deepcopy({key: document[key] for key in document if key != "status"})
+    metadata = made.get("metadata")
+    if isinstance(metadata, dict):
+        if metadata.pop("deletionTimestamp", None) is not None:
+            notes.append(Note(_name(document), "metadata.deletionTimestamp", _DELETED))
+        for field in _OF_SERVERS & metadata.keys():
+            del metadata[field]
     remark(made, _name(document), kinds, notes)
     return made

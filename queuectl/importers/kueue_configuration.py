@@ -8,9 +8,12 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
+from queuectl.core.model.events import PolicyInvalid
 from queuectl.importers.kueue_marks import KUEUE, ONLY_PODS
 from queuectl.importers.result import Note
 from queuectl.kinds.json_fields import clean
+from queuectl.kinds.policy import policy_event
+from queuectl.kinds.policy_objects import API_VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kubernetes_yaml import BadYaml, load
 
@@ -60,7 +63,9 @@ _OTHERWISE: Final = {
     "objectRetentionPolicies": "set `database.keepMonths` for the ledger; there are no Workload objects, and "
     "queuectl deletes no object of a user: set ttlSecondsAfterFinished on jobs",
 }
+_NOT_IT: Final = "is not Kueue's Configuration: left out"
 _FRAMEWORKS: Final = "integrations.frameworks"
+_WITH_ENABLE: Final = ("fairSharing", "waitForPodsReady")
 _PODS: Final = frozenset({"pod", "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
 """Frameworks whose pods queue here each by itself."""
 
@@ -70,7 +75,8 @@ def configurations(
 ) -> tuple[list[tuple[str, Mapping[str, Any]]], list[Note]]:
     """Each Configuration in the object with its name: the object itself, or in the data of a ConfigMap.
 
-    With notes on what else is in that ConfigMap. Empty: there is none.
+    With notes on what else is in that ConfigMap, and on a Configuration that cannot be read. Both are empty
+    where there is none.
     """
     if _is_configuration(document):
         return [("Configuration", document)], []
@@ -79,24 +85,29 @@ def configurations(
         return [], []
     found: list[tuple[str, Mapping[str, Any]]] = []
     notes: list[Note] = []
+    others: list[Note] = []
     for key, text in data.items():
-        inner = list(_inside(text))
-        if inner:
-            found += (("Configuration", content) for content in inner)
-        else:
-            notes.append(Note(name, clean(f"data.{key}", 200), "is not Kueue's Configuration: left out"))
-    return found, notes if found else []
+        place = clean(f"data.{key}", 200)
+        try:
+            inner = list(_inside(text))
+        except BadYaml as bad:
+            notes.append(Note(name, place, clean(f"cannot be read: line {bad.line}: {bad}", 300)))
+            continue
+        found += (("Configuration", content) for content in inner)
+        if not inner:
+            others.append(Note(name, place, _NOT_IT))
+    binary = document.get("binaryData")
+    if isinstance(binary, Mapping):
+        others += [Note(name, clean(f"binaryData.{key}", 200), _NOT_IT) for key in binary]
+    return found, [*notes, *others] if found or notes else []
 
 
 def _inside(text: Any) -> Iterator[Mapping[str, Any]]:
-    if not isinstance(text, str) or _GROUP not in text:
-        return
-    try:
+    """Raises BadYaml."""
+    if isinstance(text, str) and _GROUP in text:
         for content, _ in load(text.encode("utf-8", "replace")):
             if _is_configuration(content):
                 yield content
-    except BadYaml:
-        return
 
 
 def _is_configuration(content: Any) -> bool:
@@ -105,21 +116,43 @@ def _is_configuration(content: Any) -> bool:
     return str(content.get("apiVersion")).partition("/")[0] == _GROUP
 
 
-def fair_sharing(document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Fair sharing as a root Cohort says it; None: it is off."""
+def fair_sharing(name: str, document: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[Note]]:
+    """Fair sharing as a root Cohort says it, None where it is off; with a note on strategies that are not."""
     sharing = document.get("fairSharing")
-    if not isinstance(sharing, Mapping) or sharing.get("enable") is False:
-        return None
+    if not isinstance(sharing, Mapping) or not _is_on(document, sharing):
+        return None, []
     fair: dict[str, Any] = {"enabled": True}
+    notes: list[Note] = []
     if strategies := sharing.get("preemptionStrategies"):
-        fair["preemptionStrategies"] = strategies
-    return fair
+        root = {"apiVersion": API_VERSION, "kind": "Cohort", "metadata": {"name": "root"}}
+        made = policy_event({**root, "spec": {"fairSharing": {**fair, "preemptionStrategies": strategies}}})
+        if isinstance(made, PolicyInvalid):
+            told = made.detail.removeprefix("spec.fairSharing.preemptionStrategies")
+            text = clean(f"left out{told}", 300)
+            notes.append(Note(name, "fairSharing.preemptionStrategies", text))
+        else:
+            fair["preemptionStrategies"] = strategies
+    return fair, notes
+
+
+def _is_on(document: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    """Whether a part of the Configuration applies: in v1beta1 it is off unless `enable` is true."""
+    if "enable" in setting:
+        return setting["enable"] is True
+    return document.get("apiVersion") != f"{_GROUP}/v1beta1"
 
 
 def notes_of(name: str, document: Mapping[str, Any], kinds: KindRegistry) -> Iterator[Note]:
     """A note on each setting, with the one of queuectl that does the same."""
     for field in sorted(map(str, document.keys() - {"apiVersion", "kind", "metadata"})):
         value = document[field]
+        if field in _WITH_ENABLE and isinstance(value, Mapping):
+            enable = value.get("enable", False)
+            if not isinstance(enable, bool):
+                yield Note(name, f"{field}.enable", f"{_shown(enable)} is not true or false: it is off")
+            if not _is_on(document, value):
+                yield Note(name, field, "it is off with Kueue: nothing is set here", left_out=False)
+                continue
         if field == "fairSharing":
             yield from _sharing(name, value)
             continue
@@ -139,6 +172,10 @@ def _sharing(name: str, value: Any) -> Iterator[Note]:
     yield Note(name, "fairSharing", text, left_out=False)
     for field in sorted(map(str, value.keys() - known)):
         yield Note(name, clean(f"fairSharing.{field}", 200), "there is no such setting here")
+
+
+def _shown(value: Any) -> str:
+    return clean(json.dumps(value, ensure_ascii=False), 60)
 
 
 def _settings(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -424,3 +424,132 @@ def test_a_configuration_with_metadata_that_are_no_mapping_is_named_by_its_kind(
 def test_no_document_raises(kind: str, group: str, rest: Any) -> None:
     rest = rest if isinstance(rest, dict) else {"spec": rest}
     imported(rest, {**rest, "kind": kind, "apiVersion": group}, rest.get("spec"))
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        (
+            {**kueue("ClusterQueue", "a", {"namespaceSelector": {}}), "items": []},
+            ("ClusterQueue/a", "items", "there is no such field here"),
+        ),
+        (
+            {"apiVersion": "v1", "kind": "List", "metadata": {"continue": "x"}, "items": []},
+            ("file: line 1", "metadata.continue", "a part of a longer list: the rest is missing"),
+        ),
+        (
+            {"apiVersion": "v1", "kind": "List", "items": {"a": 1}},
+            ("file: line 1", "items", "a list is expected, this is an object"),
+        ),
+        (
+            kueue("ClusterQueue", "a", {"namespaceSelector": {}}, deletionTimestamp="2026-11-28T00:00:00Z"),
+            (
+                "ClusterQueue/a",
+                "metadata.deletionTimestamp",
+                "it is being deleted, and is converted: remove it if it is to go",
+            ),
+        ),
+        (
+            kueue("LocalQueue", "a", {"clusterQueue": "a"}, namespace=False),
+            ("file: line 1", "", "metadata.namespace is a boolean: it must be text"),
+        ),
+        (
+            {**kueue("LocalQueue", "a", {}), "metadata": {"name": 3}},
+            ("file: line 1", "", "metadata.name is a number: it must be text"),
+        ),
+    ],
+)
+def test_what_is_no_usual_object_is_noted(document: Json, told: tuple[str, str, str]) -> None:
+    assert [tuple(note)[:3] for note in imported(document).notes if note.left_out] == [told]
+
+
+def test_lists_in_lists_are_split() -> None:
+    queue = kueue("ClusterQueue", "a", {"namespaceSelector": {}})
+    inner = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueueList", "items": [queue]}
+    found = imported({"apiVersion": "v1", "kind": "List", "items": [inner]})
+    assert [made["metadata"]["name"] for made in found.objects] == ["a"]
+
+
+def test_of_an_object_that_is_given_twice_the_last_one_counts() -> None:
+    first, last = (kueue("ClusterQueue", "a", {"cohortName": name, "namespaceSelector": {}}) for name in "xy")
+    same = kueue("ClusterQueue", "a", {"cohort": "y", "namespaceSelector": {}}, version="v1beta1")
+    found = imported(first, last)
+    assert [made["spec"]["cohortName"] for made in found.objects] == ["y"]
+    assert notes(found) == {("ClusterQueue/a", ""): "is given twice: the last one counts"}
+    assert notes(imported(same, last)) == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "sharing", "on"),
+    [
+        ("v1beta1", {}, False),
+        ("v1beta1", {"enable": True}, True),
+        ("v1beta1", {"enable": "true"}, False),
+        ("v1beta2", {}, True),
+        ("v1beta2", {"enable": False}, False),
+    ],
+)
+def test_fair_sharing_is_on_as_with_kueue(version: str, sharing: Json, on: bool) -> None:
+    configuration = {
+        "apiVersion": f"config.kueue.x-k8s.io/{version}",
+        "kind": "Configuration",
+        "fairSharing": sharing,
+    }
+    found = imported(configuration, kueue("Cohort", "root", {}))
+    assert found.objects[0]["spec"] == ({"fairSharing": {"enabled": True}} if on else {})
+    assert ("it is off with Kueue" in advice(found)["Configuration", "fairSharing"]) is not on
+
+
+@pytest.mark.parametrize("strategies", [["Unheard"], "LessThanInitialShare", {"a": 1}])
+def test_strategies_that_are_none_are_left_out(strategies: object) -> None:
+    configuration = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "fairSharing": {"preemptionStrategies": strategies},
+    }
+    found = imported(configuration, kueue("Cohort", "root", {}))
+    assert found.objects[0]["spec"] == {"fairSharing": {"enabled": True}}
+    assert "must be" in notes(found)["Configuration", "fairSharing.preemptionStrategies"]
+
+
+def test_timeouts_of_pods_that_kueue_does_not_wait_for_are_not_advised() -> None:
+    configuration = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta1",
+        "kind": "Configuration",
+        "waitForPodsReady": {"enable": False, "timeout": "5m"},
+    }
+    found = imported(configuration)
+    assert notes(found) == {}
+    assert list(advice(found)) == [("Configuration", "waitForPodsReady")]
+
+
+def test_a_configuration_that_cannot_be_read_is_noted() -> None:
+    manager = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kueue-manager-config"},
+        "data": {"a": "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: [\n"},
+        "binaryData": {"b": "YQ=="},
+    }
+    found = imported(manager)
+    assert found.objects == ()
+    told = notes(found)
+    assert told["ConfigMap/kueue-manager-config", "data.a"].startswith("cannot be read: line 3: ")
+    assert told["ConfigMap/kueue-manager-config", "binaryData.b"] == "is not Kueue's Configuration: left out"
+
+
+def test_what_a_server_writes_into_work_is_removed() -> None:
+    job: Json = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "a", "uid": "x", "resourceVersion": "1", "labels": {"team": "a"}},
+        "spec": {"parallelism": 1},
+        "status": {"active": 1},
+    }
+    (made,) = imported(job).objects
+    assert made == {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "a", "labels": {"team": "a"}},
+        "spec": {"parallelism": 1},
+    }
