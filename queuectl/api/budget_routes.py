@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Final
@@ -13,7 +14,7 @@ from queuectl.api import schemas
 from queuectl.api.http import unavailable
 from queuectl.api.requests import WORKLOADS, Allowed, Endpoint, Parameter, Question
 from queuectl.api.schemas import Committed, Document
-from queuectl.api.view import AnswerSource, committed, now
+from queuectl.api.view import AnswerSource, always, committed, now
 from queuectl.core.model.budgets import HOUR, Budget, Period
 from queuectl.core.model.usage_limits import SubjectKind
 from queuectl.ports.budgets import BudgetReadings, BudgetRow, BudgetUse
@@ -21,6 +22,8 @@ from queuectl.ports.budgets import BudgetReadings, BudgetRow, BudgetUse
 BUDGETS: Final = "budgets"
 MOST_ROWS: Final = 1000
 """Rows of one answer."""
+MOST_SUBJECTS: Final = 10_000
+"""Of one answer: users may be made up."""
 BUDGET: Final = Parameter(
     "budget",
     Annotated[str, Field(max_length=253)],
@@ -64,7 +67,7 @@ class BudgetReport(Committed):
 
     items: tuple[BudgetBalance, ...] = Field(
         description="Of Budgets that the caller may get, and of subjects with workloads in namespaces "
-        "where it may list them."
+        f"where it may list them. Of more than {MOST_SUBJECTS}, those that have used and reserved most."
     )
     rows: tuple[BudgetChange, ...] | None = Field(
         description=f"Of the present period, the newest first, at most {MOST_ROWS}. Null: not asked for."
@@ -85,6 +88,7 @@ class BudgetRoutes:
                 self.budgets,
                 BudgetReport,
                 (BUDGET,),
+                heavy=always,
             ),
         )
 
@@ -109,9 +113,12 @@ class BudgetRoutes:
         allowed = await question.caller.namespaces("list", WORKLOADS, {one for one in namespaces if one})
         readable = await question.caller.names(BUDGETS, known)
         items = await asyncio.to_thread(_items, known, use, periods, allowed, readable)
+        subjects = {one.subject for one in items}
         return BudgetReport(
             items=items,
-            rows=None if rows is None else tuple(_row(one, allowed) for one in rows if _of(one, items)),
+            rows=None
+            if rows is None
+            else tuple(_row(one, allowed) for one in rows if one.entry.subject in subjects),
             **committed(sight),
         )
 
@@ -136,11 +143,9 @@ def _items(
                 total[1] += one.used
             if one.namespace is not None and one.namespace in allowed:
                 visible.add((one.budget, one.subject))
-    return tuple(
-        _item(known[name], subject, period, *both)
-        for (name, subject), both in sorted(sums.items())
-        if (period := periods.get(name)) is not None and (name in readable or (name, subject) in visible)
-    )
+    shown = [key for key in sums if key[0] in periods and (key[0] in readable or key in visible)]
+    shown = heapq.nlargest(MOST_SUBJECTS, shown, key=lambda key: sum(sums[key]))
+    return tuple(_item(known[key[0]], key[1], periods[key[0]], *sums[key]) for key in sorted(shown))
 
 
 def _item(budget: Budget, subject: str, period: Period, reserved: int, used: int) -> BudgetBalance:
@@ -157,10 +162,6 @@ def _item(budget: Budget, subject: str, period: Period, reserved: int, used: int
         reserved=reserved / HOUR,
         left=(budget.amount - reserved - used) / HOUR,
     )
-
-
-def _of(row: BudgetRow, items: Iterable[BudgetBalance]) -> bool:
-    return any(row.entry.subject == one.subject for one in items)
 
 
 def _row(row: BudgetRow, allowed: Allowed) -> BudgetChange:

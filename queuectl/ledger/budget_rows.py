@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuectl.core.model.budgets import BudgetEntry, BudgetSum, EntryKind, Period
 from queuectl.core.model.workload import StoredWorkload, WorkloadId
 from queuectl.ledger import tables as t
+from queuectl.ledger.pool import FEW_ROWS, stream
 from queuectl.ports.budgets import BudgetBalances
 
 _TEXTS: Final = ARRAY(Text)
@@ -33,7 +34,7 @@ async def budget_sums(connection: AsyncConnection, cluster: str, at: datetime) -
 async def open_budget_entries(connection: AsyncConnection, cluster: str) -> tuple[BudgetEntry, ...]:
     """Return the rows of open attempts, in the order of their decisions."""
     query = _entries(cluster).where(OF_OPEN_ATTEMPT)
-    return tuple(map(budget_entry, await connection.execute(query)))
+    return tuple([budget_entry(row) async for row in stream(connection, query, at_once=FEW_ROWS)])
 
 
 async def budgets_at(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
@@ -9,11 +10,11 @@ from sqlalchemy import and_, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.features.budgets.balances import Balances
-from queuectl.core.model.budgets import Period
+from queuectl.core.model.budgets import BudgetEntry, Period
 from queuectl.core.model.workload import ObjectRef, StoredWorkload
 from queuectl.ledger import tables as t
 from queuectl.ledger.budget_rows import OF_OPEN_ATTEMPT, budget_entry, budgets_at, open_budget_entries
-from queuectl.ledger.pool import ledger_call, reading
+from queuectl.ledger.pool import FEW_ROWS, ledger_call, reading, stream
 from queuectl.ports.budgets import BudgetBalances, BudgetRow, BudgetUse
 
 _ROW, _DECISION = t.budget_entry.c, t.decision.c
@@ -37,7 +38,7 @@ class LedgerBudgetReadings:
     @ledger_call
     async def budget_use(self, at: datetime, periods: Mapping[str, Period]) -> list[BudgetUse]:
         key = (_ROW.budget, _ROW.subject, _ROW.resource, _ROW.begins_at, _ROW.ends_at, _ROW.namespace)
-        of_all = _ROW.cluster_id == self._cluster
+        of_all = and_(_ROW.cluster_id == self._cluster, _ROW.budget.in_(periods))
         present = and_(_ROW.begins_at <= at, _ROW.ends_at > at)
         running = select(*key, func.sum(_ROW.reserved), func.sum(_ROW.used)).where(of_all, OF_OPEN_ATTEMPT)
         # What is over has reserved nothing: rows without use are not read.
@@ -49,18 +50,12 @@ class LedgerBudgetReadings:
                     budget, subject, resource, Period(begins, ends), namespace, int(reserved), int(used)
                 )
                 for query in queries
-                for budget, subject, resource, begins, ends, namespace, reserved, used in (
-                    await connection.execute(query)
+                async for budget, subject, resource, begins, ends, namespace, reserved, used in stream(
+                    connection, query, at_once=FEW_ROWS
                 )
             ]
-            balances = Balances()
-            balances.restore((), await open_budget_entries(connection, self._cluster))
-        for charges in balances.charges.values():
-            for place, charge in charges.items():
-                if charge.until is None and (period := periods.get(place.limit)) is not None:
-                    used = charge.used(period, at)
-                    found.append(BudgetUse(*place, charge.resource, period, None, 0, used))
-        return found
+            entries = await open_budget_entries(connection, self._cluster)
+        return [*found, *await asyncio.to_thread(_running, entries, at, periods)]
 
     @ledger_call
     async def budget_rows(self, budget: str, at: datetime, most: int) -> list[BudgetRow]:
@@ -92,3 +87,15 @@ class LedgerBudgetReadings:
     ) -> BudgetBalances:
         async with reading(self._pool) as connection:
             return await budgets_at(connection, self._cluster, sequence, workloads, at)
+
+
+def _running(entries: Iterable[BudgetEntry], at: datetime, periods: Mapping[str, Period]) -> list[BudgetUse]:
+    """Return what attempts that run on Metered budgets have used in their present period."""
+    balances = Balances()
+    balances.restore((), entries)
+    return [
+        BudgetUse(*place, charge.resource, period, None, 0, charge.used(period, at))
+        for charges in balances.charges.values()
+        for place, charge in charges.items()
+        if charge.until is None and (period := periods.get(place.limit)) is not None
+    ]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from queuectl.api import budget_routes
 from queuectl.core.model.budgets import HOUR, BudgetEntry, BudgetPeriods, EntryKind, Period, PeriodKind
 from queuectl.core.model.workload import ConfigKey, ObjectRef
 from queuectl.ports.budgets import BudgetRow, BudgetUse
@@ -110,3 +111,15 @@ async def test_a_tenant_sees_subjects_of_its_own_namespaces_alone(
 async def test_a_budget_that_does_not_exist_has_no_rows(serve: Serve, readings: CannedReadings) -> None:
     found = await (await serve(readings)).get(PATH, budget="missing")
     assert (found["items"], found["rows"]) == ([], [])
+
+
+async def test_of_more_subjects_than_an_answer_has_those_that_use_most_are_told(
+    serve: Serve, readings: CannedReadings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each user has a balance, and the service accounts of a namespace are users."""
+    monkeypatch.setattr(budget_routes, "MOST_SUBJECTS", 2)
+    (alice, *_, bob), rest = readings.budgets.use, await serve(readings)
+    readings.budgets.use += [bob._replace(subject=f"made-up-{n}", reserved=n) for n in range(9)]
+    found = await rest.get(PATH, budget="users")
+    assert [one["subject"] for one in found["items"]] == [alice.subject, bob.subject]
+    assert [one["subject"] for one in found["rows"]] == [bob.subject, alice.subject]
