@@ -1,8 +1,9 @@
 """A pod group: pods of a namespace with one value of the label queuectl.dev/pod-group-name, as one workload.
 
-It has no object of its own. What stands for it is composed of its pods as they are read, and depends on
-nothing else, so that each reader finds the same: `units` tells which pods are one workload, and `composed`
-makes an object of them. A podset is the pods of one shape: what they request and where they may run.
+It has no object of its own. What stands for it is composed of its pods as they are read, and of the workers
+that their LeaderWorkerSet is to create, and depends on nothing else, so that each reader finds the same:
+`units` tells which pods are one workload, and `composed` makes an object of them. A podset is the pods of one
+shape: what they request and where they may run.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from queuectl.core.model.resources import BadQuantity, parse_quantity
 from queuectl.core.model.workload import (
     Effect,
     ObjectRef,
@@ -30,6 +32,7 @@ from queuectl.kinds.admission import AdmissionAnnotation, parse
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind, Status, conditions, value_at
 from queuectl.kinds.json_fields import BadField, Json, mapping, shown
 from queuectl.kinds.labels import MAX_RUN_LABEL
+from queuectl.kinds.leader_worker_set import TOPOLOGY_ANNOTATION, LaterWorkers, is_leader
 from queuectl.kinds.podsets import Computed, NotYet, Operation, Pods
 from queuectl.kinds.reserved_keys import (
     ADMISSION_ANNOTATION,
@@ -63,13 +66,10 @@ _SHAPE: Final = (
     "tolerations",
     "runtimeClassName",
     "priorityClassName",
-    "priority",
     "topologySpreadConstraints",
-    "overhead",
-    "resources",
     "resourceClaims",
 )
-_OF_CONTAINERS: Final = ("resources", "ports", "restartPolicy")
+_EVERY_POD_TOLERATES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _OURS: Final = (ADMISSION_ANNOTATION, STOPPED_ANNOTATION)
 
 
@@ -140,7 +140,7 @@ def member(obj: Json) -> Member:
         phase=str(status.get("phase") or ""),
         terminating=bool(metadata.get("deletionTimestamp")),
         ready=conditions(obj).get("Ready") == "True",
-        shape=started if workload else _shape(spec),
+        shape=started if workload else _shape(spec, annotations.get(TOPOLOGY_ANNOTATION)),
         admission=found,
         stopped_in=stop.attempt if stop is not None else 0,
         agreed=(*map(labels.get, _AGREED_LABELS), *map(annotations.get, _AGREED_ANNOTATIONS)),
@@ -154,16 +154,59 @@ def version_of(obj: Json) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
-def _shape(spec: Json) -> str:
+def _shape(spec: Json, topology: object) -> str:
+    """The same for a pod and for its template: without what the API server adds to all pods, and without the
+    node selector for the label `topology`, which workers of a LeaderWorkerSet get."""
     shape: dict[str, Any] = {key: spec[key] for key in _SHAPE if spec.get(key)}
-    for key in ("containers", "initContainers"):
-        listed = spec.get(key)
-        shape[key] = [
-            {name: one[name] for name in _OF_CONTAINERS if one.get(name)}
-            for one in (listed if isinstance(listed, list) else ())
-            if isinstance(one, Mapping)
-        ]
+    containers = {
+        key: [_of_container(one) for one in _objects(spec, key)] for key in ("containers", "initContainers")
+    }
+    requested = {name for listed in containers.values() for one in listed for name in one["requests"]}
+    added = (*_EVERY_POD_TOLERATES, *requested)
+    shape |= {
+        **containers,
+        "nodeSelector": {key: one for key, one in _fields(spec, "nodeSelector").items() if key != topology},
+        "tolerations": [one for one in _objects(spec, "tolerations") if one.get("key") not in added],
+        "resources": _requests(spec),
+        "overhead": _amounts(_fields(spec, "overhead")),
+    }
     return hashlib.sha256(orjson.dumps(shape, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _of_container(obj: Json) -> dict[str, Any]:
+    ports = [(one.get("hostPort"), one.get("protocol") or "TCP") for one in _objects(obj, "ports")]
+    return {
+        "requests": _requests(obj),
+        "claims": _fields(obj, "resources").get("claims") or [],
+        "ports": [one for one in ports if one[0]],
+        "restartPolicy": obj.get("restartPolicy"),
+    }
+
+
+def _requests(obj: Json) -> dict[str, Any]:
+    """Those of a container or a pod: its limits where it says none."""
+    resources = _fields(obj, "resources")
+    return _amounts({**_fields(resources, "limits"), **_fields(resources, "requests")})
+
+
+def _amounts(quantities: Json) -> dict[str, Any]:
+    """In base units; as they are where they are no quantities."""
+    found: dict[str, Any] = {}
+    for name, value in quantities.items():
+        found[name] = value
+        with suppress(BadQuantity):
+            found[name] = parse_quantity(value, name) if isinstance(value, str | int) else value
+    return found
+
+
+def _fields(obj: Json, key: str) -> Json:
+    value = obj.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _objects(obj: Json, key: str) -> list[Json]:
+    listed = obj.get(key)
+    return [one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, Mapping)]
 
 
 @dataclass(frozen=True)
@@ -180,6 +223,8 @@ class Unit:
     failed: bool = False
     beside: bool = False
     """Another workload of the group has its places."""
+    to_come: tuple[Member, ...] = ()
+    """Workers that are created after its start."""
 
     @property
     def first(self) -> Member:
@@ -198,13 +243,15 @@ class Unit:
     def counts(self) -> Mapping[str, int]:
         """Number of pods by podset: those of its admission, or those that are there."""
         if self.admission is None:
-            return Counter(one.pod_set for one in (*self.started, *self.held))
+            return Counter(one.pod_set for one in (*self.started, *self.held, *self.to_come))
         pod_sets = self.admission.attempt.assignment.pod_sets
         return {one.name: one.count for one in pod_sets if not names_claim(one.name)}
 
     @property
     def size(self) -> int:
         """Raises BadField."""
+        if self.to_come:
+            return len(self.held) + len(self.to_come)
         value = _annotations(self.first.obj).get(GROUP_SIZE)
         if isinstance(value, str) and _NUMBER.fullmatch(value) and 1 <= int(value) <= MAX_PODS:
             return int(value)
@@ -217,19 +264,24 @@ class Unit:
         return {name: most - alive[name] for name, most in alive_at_most.items()}
 
     @property
+    def shapes(self) -> tuple[str, ...]:
+        """Of the pods that its start is for."""
+        return tuple(dict.fromkeys(one.shape for one in (*self.held, *self.to_come)))
+
+    @property
     def ended(self) -> int:
         return sum(map(len, self.succeeded.values()))
 
     def check(self) -> None:
         """Whether it can be queued. Raises BadField, and NotYet."""
         first, size = self.first, self.size
-        for one in self.held:
+        for one in (*self.held, *self.to_come):
             if one.agreed != first.agreed:
                 raise _differs(one, first)
             if one.annotation_bytes > MAX_ANNOTATIONS:
                 problem = f"{one.annotation_bytes} bytes leave no room for {ADMISSION_ANNOTATION}"
                 raise BadField(f"pod {one.name}: metadata.annotations", problem)
-        shapes = {one.shape for one in self.held}
+        shapes = set(self.shapes)
         if len(shapes) > MAX_SHAPES or len({pod_set_of(one) for one in shapes}) < len(shapes):
             problem = (
                 f"the pods of the group have {len(shapes)} different specs, at most {MAX_SHAPES} are queued"
@@ -238,7 +290,7 @@ class Unit:
         if self.beside:
             places = f"another workload of the group has its {size} places until it has ended"
             raise NotYet(f"{places}: {_listed(self.held)} wait")
-        if len(self.held) < size:
+        if len(self.held) + len(self.to_come) < size:
             there = f"{len(self.held)} of {size} pods of the group exist ({_listed(self.held)})"
             missing = size - len(self.held)
             raise NotYet(f"{there}: {missing} {'is' if missing == 1 else 'are'} missing")
@@ -281,7 +333,12 @@ def recorded_past(stored: Iterable[StoredWorkload]) -> Past:
     }
 
 
-def units(members: Iterable[Member], past: Past = NO_PAST, known: Container[str] = ()) -> list[Unit]:
+def units(
+    members: Iterable[Member],
+    past: Past = NO_PAST,
+    known: Container[str] = (),
+    workers: LaterWorkers | None = None,
+) -> list[Unit]:
     """The workloads of the pods of one group; the pods that no start has reached are the last one.
 
     A workload that runs takes in pods that are held back, in the place of those that have failed or are gone,
@@ -289,7 +346,7 @@ def units(members: Iterable[Member], past: Past = NO_PAST, known: Container[str]
     not after a stop, nor once none of its pods runs. `past`: ended pods, also those that are gone.
 
     `known`: ids that workloads of the group have. They do not change while the pod of that UID is there: one
-    that is created in the same second may come before it.
+    that is created in the same second may come before it. `workers`: of the LeaderWorkerSet of the pods.
     """
     ordered = sorted(members, key=lambda one: (one.created, one.name, one.uid))
     started: dict[str, list[Member]] = {}
@@ -310,7 +367,8 @@ def units(members: Iterable[Member], past: Past = NO_PAST, known: Container[str]
     if waiting:
         runs = any(one.active for one in found)
         held, excess = _first(waiting)
-        found.append(Unit(_unused(held, started, known), (), held, beside=runs))
+        to_come = _to_come(held, workers) if workers is not None else ()
+        found.append(Unit(_unused(held, started, known), (), held, beside=runs, to_come=to_come))
         if excess:
             found.append(Unit(_unused(excess, started, known), (), excess, beside=True))
     return found
@@ -371,6 +429,16 @@ def _first(waiting: Sequence[Member]) -> tuple[tuple[Member, ...], tuple[Member,
     except BadField:
         size = len(waiting)
     return tuple(waiting[:size]), tuple(waiting[size:])
+
+
+def _to_come(held: Sequence[Member], workers: LaterWorkers) -> tuple[Member, ...]:
+    """Those that a replica lacks while its leader waits."""
+    leader = next((one for one in held if is_leader(one.obj)), None)
+    if leader is None:
+        return ()
+    with suppress(BadField):
+        return (member(workers.pod(leader.obj)),) * (workers.size - len(held))
+    return ()
 
 
 def _unused(members: Sequence[Member], started: Mapping[str, object], known: Container[str]) -> str:
@@ -449,7 +517,7 @@ def _find(obj: Json, child: Json | None) -> list[Pods]:
     if not unit.started:
         unit.check()
     there: dict[str, Member] = {}
-    for one in (*unit.started, *unit.held):
+    for one in (*unit.started, *unit.held, *unit.to_come):
         there.setdefault(one.pod_set, one)
     return [
         Pods(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from queuectl.core.model.events import WorkloadObserved
 from queuectl.kinds.labels import OWN, QueueLabels, selection
+from queuectl.kinds.leader_worker_set import LEADER_WORKER_SETS
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
@@ -47,6 +49,8 @@ async def labelled(
         path = api_path(kind.group, kind.version, kind.plural)
         groups = PodGroups(kind, owners, ledger) if kind.composed_of else None
         try:
+            if groups is not None:
+                await _observe_sets(session, groups)
             async for page in session.pages(path, query=selection(kind, honoured)):
                 if groups is not None:
                     for item in page["items"]:
@@ -59,3 +63,10 @@ async def labelled(
         while groups is not None and (events := groups.take(GROUPS_AT_ONCE)):
             found += [event for event in events if isinstance(event, WorkloadObserved)]
     return found
+
+
+async def _observe_sets(session: Session, groups: PodGroups) -> None:
+    with suppress(NotFound):  # it is not installed
+        async for page in session.pages(api_path(*LEADER_WORKER_SETS)):
+            for item in page["items"]:
+                groups.observe_set(item)

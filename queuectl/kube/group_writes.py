@@ -88,7 +88,7 @@ class GroupWrites:
         """The resourceVersions of those that it has started, and why another one was denied. `invalid`: gets
         those that have changed, or would not be valid, by UID and resourceVersion."""
         admission = unit.admission
-        shapes = admission.shapes if admission else tuple(dict.fromkeys(one.shape for one in unit.held))
+        shapes = admission.shapes if admission else unit.shapes
         if admission is not None:
             effect = replace(effect, attempt=admission.attempt)
         started: list[int] = []

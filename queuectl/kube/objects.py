@@ -12,13 +12,14 @@ from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.labels import QueueLabels, selection
+from queuectl.kinds.leader_worker_set import LEADER_WORKER_SETS, LaterWorkers, later_workers, set_of
 from queuectl.kinds.owners import controlling, controls
-from queuectl.kinds.pod_group import Unit, composed, member, units, version_of
+from queuectl.kinds.pod_group import Member, Unit, composed, member, units, version_of
 from queuectl.kinds.podsets import Computed
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL
 from queuectl.kinds.workloads import identity, is_queued, observe
-from queuectl.kube.errors import NotFound
+from queuectl.kube.errors import Forbidden, NotFound
 from queuectl.kube.session import Object, Session, api_path
 
 
@@ -52,7 +53,18 @@ async def read_units(session: Session, kind: JobKind, ref: ObjectRef) -> list[tu
             with suppress(BadField):
                 members.append(member(item))
     version = max((version, *(one.version for one in members)))
-    return [(unit, composed(unit, version)) for unit in units(members, known={ref.uid})]
+    workers = await _later_workers(session, ref, members)
+    return [(unit, composed(unit, version)) for unit in units(members, known={ref.uid}, workers=workers)]
+
+
+async def _later_workers(session: Session, ref: ObjectRef, members: list[Member]) -> LaterWorkers | None:
+    """Those of the LeaderWorkerSet of a group that waits. Raises ApiError."""
+    with suppress(BadField, NotFound, Forbidden):
+        if (
+            name := next((found for one in members if one.gated and (found := set_of(one.obj))), None)
+        ) is not None:
+            return later_workers(await session.get(api_path(*LEADER_WORKER_SETS, ref.namespace, name)))
+    return None
 
 
 def child_row(kinds: KindRegistry, kind: JobKind) -> JobKind | None:

@@ -12,6 +12,7 @@ from queuectl.core.model.events import Event, WorkloadGone
 from queuectl.core.model.workload import LedgerSnapshot, WorkloadId
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, Json
+from queuectl.kinds.leader_worker_set import LaterWorkers, later_workers, set_of
 from queuectl.kinds.pod_group import (
     NO_PAST,
     Member,
@@ -23,6 +24,7 @@ from queuectl.kinds.pod_group import (
     short_uid,
     succeeded_of,
     units,
+    version_of,
 )
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.reserved_keys import GROUP_LABEL
@@ -84,6 +86,9 @@ class PodGroups:
         self._group_of: dict[str, _Key] = {}
         """By UID of a pod."""
         self._changed: dict[_Key, None] = {}
+        self._workers: dict[_Key, LaterWorkers] = {}
+        """By namespace and name of a LeaderWorkerSet."""
+        self._listed = False
 
     def present(self) -> frozenset[WorkloadId]:
         """The workloads whose events were taken."""
@@ -115,12 +120,46 @@ class PodGroups:
         if key is not None:
             group = self._groups[key]
             del group.members[uid]
-            group.version = max(group.version, int(version) if version.isascii() and version.isdigit() else 0)
+            group.version = max(group.version, _number(version))
             self._changed[key] = None
         return _NO_EVENTS
 
+    def observe_set(self, obj: Json) -> list[Event]:
+        """A LeaderWorkerSet. It says nothing before `take`."""
+        try:
+            found = later_workers(obj)
+        except BadField:
+            found = None
+        return self._set(set_key(obj), found, version_of(obj))
+
+    def forget_set(self, key: object, version: str) -> list[Event]:
+        """The LeaderWorkerSet of this `set_key` is gone."""
+        for one in [one for one in self._workers if one == key]:
+            self._set(one, None, _number(version))
+        return _NO_EVENTS
+
+    def _set(self, key: tuple[str, str], found: LaterWorkers | None, version: int) -> list[Event]:
+        if found != self._workers.get(key):
+            if found is None:
+                del self._workers[key]
+            else:
+                self._workers[key] = found
+            for place, group in self._groups.items():
+                if place[0] == key[0] and _set_of(group) == key[1]:
+                    group.version = max(group.version, version)
+                    self._changed[place] = None
+        return _NO_EVENTS
+
+    def take_listed(self, most: int) -> list[Event]:
+        """As `take`; none before its first call."""
+        return self.take(most) if self._listed else []
+
     def take(self, most: int) -> list[Event]:
-        """The events of up to so many groups that have changed; of more, where those have none."""
+        """The events of up to so many groups that have changed; of more, where those have none.
+
+        Called when all pods are listed.
+        """
+        self._listed = True
         events: list[Event] = []
         while self._changed and not events:
             for key in list(islice(self._changed, most)):
@@ -137,7 +176,8 @@ class PodGroups:
         for workload in started & self._ledger.past.keys():
             group.past[workload] = {**self._ledger.past[workload], **group.past.get(workload, {})}
         known = group.shown.keys() | {uid for uid in group.members if uid in self._ledger.past}
-        found = units(group.members.values(), group.past, known)
+        workers = self._workers.get((key[0], _set_of(group))) if self._workers else None
+        found = units(group.members.values(), group.past, known, workers)
         there: list[Event] = []
         shown: dict[WorkloadId, Unit] = {}
         for unit in found:
@@ -167,6 +207,21 @@ class PodGroups:
         ended = composed(replace(unit, started=started, succeeded=succeeded_of(past)), group.version)
         seen = observe(self._kind, ended, owners=self._kinds)
         return [seen] if seen is not None else []
+
+
+def _set_of(group: _Group) -> str:
+    """The LeaderWorkerSet of its pods; empty: they are of none."""
+    return next((name for one in group.members.values() if (name := set_of(one.obj))), "")
+
+
+def set_key(obj: Json) -> tuple[str, str]:
+    """Namespace and name of a LeaderWorkerSet."""
+    metadata = obj["metadata"]
+    return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isascii() and version.isdigit() else 0
 
 
 def _key(obj: Json) -> _Key:

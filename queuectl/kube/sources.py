@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from queuectl.core.model.devices import DeviceTaintRule
@@ -18,6 +19,7 @@ from queuectl.kinds.gate import BINDING, GATE_LABEL, POLICY, GateWatch
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.labels import OWN, QueueLabels, selection
+from queuectl.kinds.leader_worker_set import LEADER_WORKER_SETS
 from queuectl.kinds.pods import POD_QUERY, pod_event
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.policy_objects import GROUP as POLICY_GROUP
@@ -25,7 +27,7 @@ from queuectl.kinds.policy_objects import VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.objects import child_row, read_child
-from queuectl.kube.pod_groups import LedgerGroups, PodGroups
+from queuectl.kube.pod_groups import LedgerGroups, PodGroups, set_key
 from queuectl.kube.session import Session, api_path
 from queuectl.kube.statuses import QueueStatuses
 
@@ -108,8 +110,8 @@ def sources(
         *_gate(GateWatch(kinds, honoured)),
         *((_pods(),) if nodes else ()),
         *(device_sources(devices) if nodes and devices else ()),
-        *(
-            _groups(kind, kinds, ledger) if kind.composed_of else _jobs(kind, kinds, honoured, spoken)
+        *chain.from_iterable(
+            _groups(kind, kinds, ledger) if kind.composed_of else (_jobs(kind, kinds, honoured, spoken),)
             for kind in kinds
         ),
     )
@@ -193,9 +195,10 @@ def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels, heard: set[
     )
 
 
-def _groups(kind: JobKind, kinds: KindRegistry, ledger: LedgerGroups | None) -> Source[Event]:
+def _groups(kind: JobKind, kinds: KindRegistry, ledger: LedgerGroups | None) -> Iterator[Source[Event]]:
     groups = PodGroups(kind, kinds, ledger)
-    return Source(
+    ready = ledger.restored if ledger is not None else None
+    yield Source(
         name=kind.name,
         path=api_path(kind.group, kind.version, kind.plural),
         query=selection(kind, OWN),
@@ -203,10 +206,21 @@ def _groups(kind: JobKind, kinds: KindRegistry, ledger: LedgerGroups | None) -> 
         seen=groups.observe,
         gone=lambda uid, version: groups.forget(str(uid), version),
         others=groups.take,
-        ready=ledger.restored if ledger is not None else None,
+        ready=ready,
         workloads=True,
         present=groups.present,
         optional=True,
+    )
+    yield Source(
+        name="LeaderWorkerSet",
+        path=api_path(*LEADER_WORKER_SETS),
+        key=set_key,
+        seen=groups.observe_set,
+        gone=groups.forget_set,
+        others=groups.take_listed,
+        ready=ready,
+        optional=True,
+        defined=Resource(*LEADER_WORKER_SETS),
     )
 
 

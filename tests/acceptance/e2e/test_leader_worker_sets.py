@@ -19,7 +19,7 @@ from tests.acceptance.e2e import test_single_pods
 from tests.acceptance.e2e.cohort import priority
 from tests.acceptance.e2e.conftest import TODAY
 from tests.acceptance.e2e.site import Json, Site, eventually
-from tests.acceptance.e2e.test_single_pods import GATE, pod
+from tests.acceptance.e2e.test_single_pods import GATE, LABEL, pod
 from tests.acceptance.e2e.world import World
 from tests.acceptance.operators.programs import LWS, NAMESPACE, Operator, find_operators, rights
 
@@ -195,6 +195,41 @@ async def test_a_replica_of_which_a_worker_is_lost_is_made_again_by_its_controll
 
         await eventually("leader and worker are new", new)
         await found.are(running=4, gated=0)
+
+
+LATER: dict[str, Json] = {
+    "leader ready": {"spec": {"startupPolicy": "LeaderReady"}},
+    "exclusive topology": {
+        "metadata": {"annotations": {"leaderworkerset.sigs.k8s.io/exclusive-topology": LABEL}}
+    },
+}
+
+
+@pytest.mark.parametrize("later", LATER)
+async def test_workers_that_are_created_after_the_start_of_their_leader_have_their_places(
+    world: World, later: str
+) -> None:
+    body = server(replicas=2, size=3, gpus=2)
+    for part, fields in LATER[later].items():
+        body[part] |= fields
+    async with made(world, body) as found:
+        runs, waits = await found.are(0, running=3, gated=0), await found.are(1, running=0, gated=1)
+        assert len(runs) + len(waits) == 4
+        reason = await world.reason_is("server-1", "WaitingForQuota", "PodGroup")
+        assert reason["shortBy"] == 2
+        (row,) = await _admissions(world, "server-0")
+        assert sum(row.values()) == 3
+        await found.merge({"replicas": 1})
+        await found.are(running=3, gated=0)
+        await found.merge({"leaderWorkerTemplate": {"size": 4}})  # every pod is made again
+        await found.are(running=4, gated=0)
+
+
+async def _admissions(world: World, name: str) -> list[dict[str, int]]:
+    """Number of pods by podset, of each admission."""
+    told = await world.site.rest(f"/workloads/{world.namespace}/PodGroup/{name}/history")
+    rows = [row for row in told["items"] if row["verdict"] == "Admitted"]
+    return [{one["name"]: one["count"] for one in row["details"]["podSets"]} for row in rows]
 
 
 @pytest.mark.parametrize("surge", [0, 1])

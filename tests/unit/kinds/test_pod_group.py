@@ -79,13 +79,14 @@ def seen(pods: Sequence[Json], place: int = 0) -> WorkloadObserved:
     return event
 
 
-def started(pods: Sequence[Json], *, count: int | None = None, phase: str = "Running") -> list[Json]:
+def started(
+    pods: Sequence[Json], *, count: int | None = None, phase: str = "Running", unit: Unit | None = None
+) -> list[Json]:
     """The pods as a start leaves them, the first `count` of them."""
-    (unit, *_) = found(pods)
+    unit = unit or found(pods)[0]
     start = effect(composed(unit, 9), "PodGroup", kinds=KINDS)
-    shapes = tuple(dict.fromkeys(one.shape for one in unit.held))
     for one in unit.held[:count]:
-        own = (one.shape, *(shape for shape in shapes if shape != one.shape))
+        own = (one.shape, *(shape for shape in unit.shapes if shape != one.shape))
         written = {item["path"]: item for item in patches.start(POD, _of(start, one), one.pod_set, own)}
         obj: Any = one.obj
         key = "queuectl.dev~1reserved-admission"
