@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page
 from docs.pictures.drawing import ROOT, SUBJECT, NotMade
 from tests.acceptance.page.chromium import find_program, launched
 from tests.acceptance.page.serving import Site, serving
-from tests.acceptance.page.stories import busy, crowded
+from tests.acceptance.page.stories import busy, busy_on_nodes, crowded
 from tests.unit.api.canned import AWAY, CannedReadings
 
 HERE: Final = Path(__file__).resolve().parent
@@ -94,6 +94,7 @@ STATES: Final = {
     "page-empty": Shot("#/", _PHONE, "light", "main .empty"),
     "page-large": Shot("#/clusterqueues/queue-000", _DESKTOP, "light", "main tbody tr"),
     "page-stale": Shot("#/", _DESKTOP, "dark", ".notice"),
+    "page-usage": Shot("#/usage", (1360, 1100), "light", "main section:nth-of-type(4) tbody tr"),
 }
 
 
@@ -116,6 +117,13 @@ def draw(rest: str) -> None:
 def draw_states() -> None:
     """Write all of `STATES`. Raises NotMade."""
     ledgers = {"page-empty": CannedReadings(), "page-large": crowded(), "page-stale": busy()}
+    ledgers["page-usage"] = used = busy_on_nodes()
+    names = {"=cmd()": "carol", "bob, ben": "bob"}  # tests need names that a spreadsheet would take for more
+    used.booked = [
+        one._replace(booked=one.booked._replace(user=names.get(str(one.booked.user), one.booked.user)))
+        for one in used.booked
+        if one.booked is not None
+    ]
     with launched(browser()) as opened, ExitStack() as stack:
         for name, shot in STATES.items():
             site: Site = stack.enter_context(serving(ledgers[name]))

@@ -33,8 +33,8 @@ class MemberUsage(NamedTuple):
     """In thousandths."""
     used: float
     """Decayed, in cores, bytes and devices by their weights (U2)."""
-    ordered: bool
-    """Whether past usage orders it among those beside it."""
+    order: int | None
+    """Its place among those beside it, from 1; None: past usage does not order them."""
     part: float = 0.0
     """Of the usage of all beside it, from 0 to 1."""
 
@@ -69,8 +69,8 @@ class PastUsageTree:
             own = self._used.get((one.name,), 0.0) if one.kind == "ClusterQueue" else 0.0
             used[one] = own + sum(used[member] for member in one.children.values())
         nodes = {(one.kind, one.name): one for one in used}
-        (root,) = _siblings([MemberUsage(0, node.kind, None, node.name, node.weight, used[node], False)])
-        left = [root]
+        (root,) = _siblings([MemberUsage(0, node.kind, None, node.name, node.weight, used[node], None)])
+        left, first = [root], 1 if by_past_usage else None
         while left:
             row = left.pop()
             yield row
@@ -78,17 +78,24 @@ class PastUsageTree:
             if row.kind == "ClusterQueue":
                 yield from self._local_queues(row.name, level)
             members = (
-                MemberUsage(level, one.kind, None, one.name, one.weight, used[one], by_past_usage)
-                for one in children
+                MemberUsage(level, one.kind, None, one.name, one.weight, used[one], first) for one in children
             )
             left += reversed(_siblings(members))
 
     def _local_queues(self, cluster_queue: str, level: int) -> Iterator[MemberUsage]:
         queue = self._queues[cluster_queue].queue if cluster_queue in self._queues else None
         ordered = queue is not None and queue.usage_based
-        by_user = ordered and queue is not None and queue.users_by_usage
+        first = 1 if ordered else None
+        by_user = 1 if ordered and queue is not None and queue.users_by_usage else None
         members = (
-            MemberUsage(level, "LocalQueue", *one.name, one.weight, self._used.get(one.name, 0.0), ordered)
+            MemberUsage(
+                level,
+                "LocalQueue",
+                *one.name,
+                one.weight,
+                self._used.get(one.name, 0.0),
+                first,
+            )
             for one in self._locals[cluster_queue]
         )
         for one in _siblings(members):
@@ -107,10 +114,13 @@ def _siblings(members: Iterable[MemberUsage]) -> list[MemberUsage]:
     """Return members of one parent in their order, each with its part."""
     found = sorted(members, key=_place)
     whole = sum(one.used for one in found) or 1
-    return [one._replace(part=one.used / whole) for one in found]
+    return [
+        one._replace(part=one.used / whole, order=one.order and place)
+        for place, one in enumerate(found, start=1)
+    ]
 
 
 def _place(one: MemberUsage) -> tuple[bool, float, str, str]:
-    if not one.ordered:
+    if one.order is None:
         return False, 0.0, one.namespace or "", one.name
     return not one.weight, one.used / (one.weight or 1), one.namespace or "", one.name

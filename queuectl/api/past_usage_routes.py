@@ -27,7 +27,9 @@ class PastUsageItem(Document):
     weight: int = Field(description="In thousandths.")
     used: float = Field(description="Decayed, in cores, bytes and devices times their resourceWeights (U2).")
     part: float = Field(description="Of the usage of all beside it, from 0 to 1.")
-    ordered: bool = Field(description="Whether past usage orders it among those beside it.")
+    order: int | None = Field(
+        description="Its place among those beside it, from 1; null: past usage does not order it."
+    )
 
 
 class PastUsageReport(Committed):

@@ -151,19 +151,15 @@ def _past_usage(options: Options, found: Document) -> None:
     if found["halfLifeSeconds"] is None:
         click.echo("Past usage does not count: scheduling.admissionFairSharing is not configured")
         return
-    places: dict[int, int] = {}
     rows = []
     for item in found["items"]:
-        level = item["level"]
-        places = {at: place for at, place in places.items() if at <= level}
-        places[level] = places.get(level, 0) + 1
         name = item["name"] or "(unknown)"
         if item["kind"] == "LocalQueue":
             name = f"{item['namespace']}/{name}"
-        order = str(places[level]) if item["ordered"] else printing.NOTHING
+        order = printing.NOTHING if item["order"] is None else str(item["order"])
         weight, part = f"{item['weight'] / 1000:g}", f"{100 * item['part']:.0f}%"
         of_all = (f"{item['used']:.4g}", part)
-        rows.append(("  " * level + printable(name), item["kind"], order, weight, *of_all))
+        rows.append(("  " * item["level"] + printable(name), item["kind"], order, weight, *of_all))
     click.echo(f"Past usage, with a half-life of {figure(found['halfLifeSeconds'])}")
     click.echo()
     printing.table(_PAST_USAGE, rows)

@@ -1,8 +1,8 @@
-// Who held what over a time, and what is left of budgets.
-import { amount, grouped, hours, isDevice, percent, timestamp, unit } from "../format.js";
+// Who held what over a time, what is left of limits and budgets, and past usage.
+import { amount, duration, grouped, hours, isDevice, percent, timestamp, unit } from "../format.js";
 import { html, useMemo, useState } from "../lib.js";
 import { Asked, Badge, Choice, Download, Empty, Failure, Heading, Panel, Table } from "../parts.js";
-import { hoursAgo, useRest } from "../rest.js";
+import { hoursAgo, path, useRest } from "../rest.js";
 import { change } from "../route.js";
 
 const BY = [["user", "User"], ["namespace", "Namespace"], ["clusterqueue", "ClusterQueue"], ["localqueue", "LocalQueue"], ["class", "Priority class"], ["flavor", "Flavor"]];
@@ -19,7 +19,8 @@ export function Usage({ params }) {
   return html`<${Heading} title="Usage" />
     <${Asked} of=${asked} rows=${8}>${(found) => html`<${Held} found=${found} by=${by} range=${range} params=${params} />`}<//>
     <${Limits} />
-    <${Budgets} />`;
+    <${Budgets} />
+    <${PastUsage} params=${params} />`;
 }
 
 function Held({ found, by, range, params }) {
@@ -76,4 +77,23 @@ function Budgets() {
       <td class="soft" data-label="Ends">${timestamp(one.ends)}</td></tr>`)}
   <//>
   ${data.items.length > MOST && html`<p class="soft">and ${grouped(data.items.length - MOST)} more in <code>queuectl budget</code></p>`}<//>`;
+}
+
+/** Decayed usage, which orders what waits. Nothing where it counts nowhere, or no Cohort or ClusterQueue may be read. */
+function PastUsage({ params }) {
+  const cohorts = useRest("cohorts", { limit: 1000 }).data?.items;
+  const queues = useRest("clusterqueues", { limit: 1000 }).data?.items;
+  const nodes = cohorts && queues ? [...cohorts.filter((one) => !one.parent), ...cohorts.filter((one) => one.parent)].map((one) => `cohorts/${one.name}`).concat(queues.map((one) => `clusterqueues/${one.name}`)) : [];
+  const node = nodes.includes(params.get("of")) ? params.get("of") : nodes[0];
+  const asked = useRest(node ? path(...node.split("/"), "pastusage") : null);
+  if (!node || asked.data?.halfLifeSeconds === null) return null;
+  const title = (each) => each.replace("cohorts/", "Cohort ").replace("clusterqueues/", "ClusterQueue ");
+  return html`<${Panel} title="Past usage" note=${asked.data ? `half as much each ${duration(asked.data.halfLifeSeconds)}; what waits comes in this order, all else being equal` : ""}>
+    <label class="field">At or below <select value=${node} onChange=${(event) => change({ of: event.target.value }, { replace: true })}>${nodes.map((each) => html`<option value=${each} selected=${each === node}>${title(each)}</option>`)}</select></label>
+    <${Asked} of=${asked}>${(found) => html`<${Table} cards label="Past usage" columns=${[["Name", "grow"], ["Kind", ""], ["Order", "number"], ["Weight", "number"], ["Past usage", "number"], ["Part", "number"]]}>
+      ${found.items.slice(0, MOST).map((one) => html`<tr><th scope="row" class="grow"><span style=${{ paddingLeft: `${one.level}rem` }}>${one.namespace && one.kind === "LocalQueue" ? `${one.namespace}/` : ""}${one.name || "unknown"}</span></th><td class="soft">${one.kind}</td>
+        <td class="number" data-label="Order">${one.order ?? "–"}</td><td class="number soft" data-label="Weight">${one.weight / 1000}</td><td class="number" data-label="Past usage">${Number(one.used.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 })}</td><td class="number soft" data-label="Part">${percent(one.part, 1)}</td></tr>`)}
+    <//>
+    ${found.items.length > MOST && html`<p class="soft">and ${grouped(found.items.length - MOST)} more in <code>queuectl share --past-usage</code></p>`}`}<//>
+  <//>`;
 }

@@ -17,6 +17,7 @@ from tests.acceptance.page.conftest import SIZES, Open
 from tests.acceptance.page.serving import Site, serving
 from tests.acceptance.page.stories import busy, of
 from tests.unit.api.canned import GPU, decision
+from tests.unit.api.past_usage import configured, fair_tree
 from tests.unit.api.reviews import CannedReviews
 from tests.unit.api.test_capacity import GPUS
 
@@ -108,7 +109,8 @@ def test_usage_shows_gpu_hours_of_users_their_limits_and_what_is_left_of_budgets
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV").click()
     assert download.value.path().read_text() == (
-        f'user,resource,hours\nalice,{GPU},30.0\n\'=cmd(),{GPU},10.0\n"bob, ben",{GPU},2.0\n'
+        f"user,resource,hours,idle\nalice,{GPU},30.0,0.00\n'=cmd(),{GPU},10.0,0.00\n"
+        f'"bob, ben",{GPU},2.0,0.00\n'
     )
     budgets = page.get_by_role("region", name="Budgets").locator("tbody tr")
     expect(budgets.filter(has_text="alice")).to_contain_text("75.0")
@@ -124,6 +126,25 @@ def test_usage_shows_gpu_hours_of_users_their_limits_and_what_is_left_of_budgets
         page.get_by_role("radiogroup", name="Time").get_by_text("7 days").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
     assert violations(page) == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_past_usage_is_shown_in_the_order_that_it_gives(
+    open_page: Open, size: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(monkeypatch)
+    with serving(fair_tree()) as site:
+        page = open_page(f"{site.url}#/usage", size=size)
+        rows = page.get_by_role("region", name="Past usage").locator("tbody tr")
+        expect(rows).to_have_count(16)
+        page.get_by_label("At or below").select_option("cohorts/a")
+        expect(rows).to_have_count(8)
+        assert [row.split()[:6] for row in rows.all_inner_texts()][1:3] == [
+            ["b", "ClusterQueue", "1", "30", "0.2", "44%"],
+            ["ns-b/main", "LocalQueue", "1", "1", "0.2", "100%"],
+        ]
+        assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+        assert violations(page) == []
 
 
 def test_lending_and_capacity_have_totals_and_exports(open_page: Open) -> None:

@@ -35,7 +35,8 @@ async def test_users_come_in_the_order_of_fair_tree_with_what_each_level_has_use
     parts = {item["name"]: item["part"] for item in found["items"] if item["kind"] == "Cohort"}
     assert parts == pytest.approx({"root": 1, "a": 0.45 / 0.7, "d": 0.25 / 0.7})
     assert {item["level"] for item in found["items"]} == {0, 1, 2, 3, 4}
-    assert {item["ordered"] for item in found["items"] if item["level"]} == {True}
+    assert all(item["order"] for item in found["items"] if item["level"])
+    assert found["items"][0]["order"] is None
 
 
 async def test_a_cluster_queue_has_its_local_queues_and_users(serve: Serve) -> None:
