@@ -46,7 +46,11 @@ _GROUP: Final = "not carried over: take its flavors out of the ClusterQueues of 
 
 # Beside the values that Slurm prints for "not set" and "no limit" (slurm_values.unset).
 _NONE: Final[frozenset[str]] = frozenset()
-_OFF: Final = frozenset({"NO", "0", "1", "ALL", "00:00:00"})
+_NO: Final = frozenset({"NO"})
+_ZERO: Final = frozenset({"0", "00:00:00"})
+_ONE: Final = frozenset({"0", "1"})
+_EVERYBODY: Final = frozenset({"ALL"})
+_FACTOR_ONE: Final = frozenset({"1", "1.0", "1.000000"})
 
 
 class _Setting(NamedTuple):
@@ -56,36 +60,36 @@ class _Setting(NamedTuple):
 
 
 _PARTITION: Final[Mapping[str, _Setting]] = {
-    "AllowGroups": _Setting(_GROUP, _OFF),
-    "AllowQos": _Setting(_ANY_PRIORITY, _OFF),
+    "AllowGroups": _Setting(_GROUP, _EVERYBODY),
+    "AllowQos": _Setting(_ANY_PRIORITY, _EVERYBODY),
     "DenyQos": _Setting(_ANY_PRIORITY),
-    "AllocNodes": _Setting(_RBAC, _OFF),
+    "AllocNodes": _Setting(_RBAC, _EVERYBODY),
     "QoS": _Setting(
         "a partition has no limits of its own: set borrowingLimit of its flavors, or flavors of UsageLimits"
     ),
     "DefaultTime": _Setting(_RUN_TIME),
     "MaxTime": _Setting(_RUN_TIME),
-    "GraceTime": _Setting("set terminationGracePeriodSeconds of the pods", _OFF),
+    "GraceTime": _Setting("set terminationGracePeriodSeconds of the pods", _ZERO),
     "MaxNodes": _Setting(_PER_JOB),
-    "MinNodes": _Setting(_PER_JOB, _OFF),
+    "MinNodes": _Setting(_PER_JOB, _ONE),
     "MaxCPUsPerNode": _Setting(_NODES),
     "MaxCPUsPerSocket": _Setting(_NODES),
-    "ExclusiveUser": _Setting(_NODES, _OFF),
-    "ExclusiveTopo": _Setting(_NODES, _OFF),
-    "LLN": _Setting(_NODES, _OFF),
-    "OverSubscribe": _Setting(_NODES, _OFF),
-    "DisableRootJobs": _Setting(_RBAC, _OFF),
-    "Hidden": _Setting("flavors and ClusterQueues are seen by all that may read them", _OFF),
-    "RootOnly": _Setting(_GROUP, _OFF),
-    "Exclusive": _Setting(_NODES, _OFF),
-    "PowerDownOnIdle": _Setting(_NODES, _OFF),
+    "ExclusiveUser": _Setting(_NODES, _NO),
+    "ExclusiveTopo": _Setting(_NODES, _NO),
+    "LLN": _Setting(_NODES, _NO),
+    "OverSubscribe": _Setting(_NODES, _NO),
+    "DisableRootJobs": _Setting(_RBAC, _NO),
+    "Hidden": _Setting("flavors and ClusterQueues are seen by all that may read them", _NO),
+    "RootOnly": _Setting(_GROUP, _NO),
+    "Exclusive": _Setting(_NODES, _NO),
+    "PowerDownOnIdle": _Setting(_NODES, _NO),
     "CpuBind": _Setting(_NODES),
     "ResumeTimeout": _Setting(_NODES, frozenset({"GLOBAL"})),
     "SuspendTimeout": _Setting(_NODES, frozenset({"GLOBAL"})),
     "SuspendTime": _Setting(_NODES, frozenset({"GLOBAL"})),
     "SelectTypeParameters": _Setting(_NODES),
-    "ReqResv": _Setting("there are no reservations", _OFF),
-    "PriorityJobFactor": _Setting(_ORDER, _OFF),
+    "ReqResv": _Setting("there are no reservations", _NO),
+    "PriorityJobFactor": _Setting(_ORDER, _ONE),
     "OverTimeLimit": _Setting(_RUN_TIME),
     "State": _Setting("a flavor is not stopped: `queuectl stop` stops queues", frozenset({"UP"})),
     "JobDefaults": _Setting(_MEMORY),
@@ -97,12 +101,19 @@ _PARTITION: Final[Mapping[str, _Setting]] = {
     "TRESBillingWeights": _Setting(_WEIGHTS),
 }
 _QOS: Final[Mapping[str, _Setting]] = {
-    "GraceTime": _Setting("set terminationGracePeriodSeconds of the pods", _NONE | {"00:00:00"}),
-    "PreemptExemptTime": _Setting("set spec.preemption.minRunTime of ClusterQueues", _NONE | {"00:00:00"}),
+    "GraceTime": _Setting("set terminationGracePeriodSeconds of the pods", _ZERO),
+    "PreemptExemptTime": _Setting("set spec.preemption.minRunTime of ClusterQueues", _ZERO),
     "PreemptMode": _Setting(
-        "victims are suspended and pending again", _NONE | {"cluster", "REQUEUE", "requeue"}
+        "victims are suspended and pending again", frozenset({"cluster", "REQUEUE", "requeue"})
     ),
-    "UsageFactor": _Setting("all workloads count alike", _NONE | {"1.000000", "1", "1.0"}),
+    "UsageFactor": _Setting("all workloads count alike", _FACTOR_ONE),
+    "LimitFactor": _Setting("a limit is the same for all classes", _FACTOR_ONE),
+    "MinPrioThresh": _Setting(_ORDER),
+    "GrpJobsAccrue": _Setting(_ORDER),
+    "MaxJobsAccruePA": _Setting(_ORDER),
+    "MaxJobsAccruePU": _Setting(_ORDER),
+    "MaxTRESRunMinsPA": _Setting(_RUN_MINUTES),
+    "MaxTRESRunMinsPU": _Setting(_RUN_MINUTES),
     "UsageThres": _Setting("a low share orders workloads, it stops none"),
     "Flags": _Setting("a WorkloadPriorityClass has no flags: what does not fit waits, with a reason"),
     "MaxWall": _Setting(_RUN_TIME),
@@ -130,8 +141,8 @@ _QOS: Final[Mapping[str, _Setting]] = {
     "MaxSubmitPA": _Setting(_limit(_CLASS, _OF_ACCOUNT, _PENDING)),
 }
 _ASSOCIATION: Final[Mapping[str, _Setting]] = {
-    "QOS": _Setting(_ANY_PRIORITY, _NONE | {"normal"}),
-    "DefaultQOS": _Setting("workloads without the label have priority 0", _NONE | {"normal"}),
+    "QOS": _Setting(_ANY_PRIORITY, frozenset({"normal"})),
+    "DefaultQOS": _Setting("workloads without the label have priority 0", frozenset({"normal"})),
     "AdminLevel": _Setting(_RBAC),
     "DefaultWCKey": _Setting(_WCKEYS),
     "WCKeys": _Setting(_WCKEYS),
@@ -159,8 +170,8 @@ _ASSOCIATION: Final[Mapping[str, _Setting]] = {
     "MaxTRESMinsPerJob": _Setting(_PER_JOB),
 }
 _NODE: Final[Mapping[str, _Setting]] = {
-    "CoreSpecCount": _Setting("quota includes these cores: what nodes reserve is set for the kubelet", _OFF),
-    "MemSpecLimit": _Setting("quota includes this memory: what nodes reserve is set for the kubelet", _OFF),
+    "CoreSpecCount": _Setting("quota includes these cores: what nodes reserve is set for the kubelet", _ZERO),
+    "MemSpecLimit": _Setting("quota includes this memory: what nodes reserve is set for the kubelet", _ZERO),
     "AvailableFeatures": _Setting("label the nodes with the features that pods select"),
     "Owner": _Setting(_RBAC),
     "MCS_label": _Setting(_RBAC),
@@ -172,10 +183,11 @@ _SETTINGS: Final[Mapping[SlurmKind, Mapping[str, _Setting]]] = {
     SlurmKind.QOS: _QOS,
     SlurmKind.CLUSTER: {
         **_ASSOCIATION,
-        "Fairshare": _Setting("the root Cohort has no share", _OFF),
+        "Fairshare": _Setting("the root Cohort has no share", _ONE),
         "GrpTRES": _Setting("set nominalQuota of the root Cohort"),
     },
     SlurmKind.ACCOUNT: _ASSOCIATION,
+    SlurmKind.DESCRIPTION: {"Coord": _Setting(_RBAC), "Coordinators": _Setting(_RBAC)},
     SlurmKind.USER: {**_ASSOCIATION, "GrpTRES": _Setting(_limit("LocalQueue", _ALL, _RESOURCES))},
 }
 _PARTITION_USED: Final = frozenset(
@@ -191,6 +203,7 @@ _USED: Final[Mapping[SlurmKind, frozenset[str]]] = {
     SlurmKind.QOS: frozenset({"Name", "Priority", "Preempt", "Description", "Descr", "ID"}),
     SlurmKind.CLUSTER: frozenset(),
     SlurmKind.ACCOUNT: frozenset({"Fairshare", "GrpTRES", "Description", "Organization"}),
+    SlurmKind.DESCRIPTION: frozenset({"Description", "Organization"}),
     SlurmKind.USER: frozenset({"Fairshare", "DefaultAccount"}),
 }
 
@@ -227,7 +240,7 @@ class Notes:
                     continue
                 if (record.file, record.line, record.name, name) in self._carried:
                     continue
-                setting = _SETTINGS[record.kind].get(name, _Setting(_NOTHING, _OFF))
+                setting = _SETTINGS[record.kind].get(name, _Setting(_NOTHING))
                 if record.kind is SlurmKind.NODE and name not in _NODE:
                     continue
                 if field.value not in setting.neutral and not unset(field.value):

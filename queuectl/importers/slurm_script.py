@@ -74,8 +74,8 @@ def _options(text: str, name: str) -> Iterator[tuple[int, str, str]]:
             )
         try:
             words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
-        except ValueError as problem:
-            raise BadValue(f"{name}: line {number}: {problem}") from None
+        except ValueError:
+            raise BadValue(f"{name}: line {number}: a quote is not closed, or nothing follows a \\") from None
         while words:
             word = words.pop(0)
             if word.startswith("--"):
@@ -100,8 +100,7 @@ def _value(option: str, value: str) -> Mapping[str, object] | None:
         case "gpus" | "gpus-per-task" | "gpus-per-node":
             return {"gpus": _gpus(value)}
         case "gres":
-            kind, _, rest = value.partition(":")
-            return {"gpus": _gpus(rest)} if kind == "gpu" else None
+            return _gres(value)
         case "cpus-per-task":
             return {"cpus": str(whole(value))}
         case "mem":
@@ -113,6 +112,15 @@ def _value(option: str, value: str) -> Mapping[str, object] | None:
             return {"tasks": tasks(indices)} | ({"max_running": whole(most)} if percent else {})
         case _:
             return None
+
+
+def _gres(text: str) -> Mapping[str, object] | None:
+    names = {part.partition(":")[0] for part in text.split(",")}
+    if "gpu" not in names:
+        return None
+    if more := names - {"gpu"}:
+        raise BadValue(f"{text!r}: {', '.join(sorted(more))} cannot be requested, only gpu")
+    return {"gpus": _gpus(text.partition(":")[2])}
 
 
 def _gpus(text: str) -> tuple[str, int]:

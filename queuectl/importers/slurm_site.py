@@ -144,7 +144,11 @@ class SlurmSite:
     # --- partitions and nodes
 
     def _cluster(self) -> str:
-        return next(iter(self._once(SlurmKind.CLUSTER)), "slurm")
+        given = list(self._once(SlurmKind.CLUSTER).values())
+        for record in given[1:]:
+            what = f"Cluster {record.name}: one cluster is imported at a time"
+            self._problems.append(problem(record.file, record.line, record.name, what))
+        return given[0].name if given else "slurm"
 
     def _partitions(self) -> dict[str, Partition]:
         return {name: self._partition(record) for name, record in self._once(SlurmKind.PARTITION).items()}
@@ -162,17 +166,24 @@ class SlurmSite:
 
     def _pools(self) -> list[Pool]:
         found: dict[tuple[object, ...], Pool] = {}
-        used: set[str] = set()
+        used: Counter[str] = Counter()
         for record in self._once(SlurmKind.NODE).values():
-            inside = frozenset(name for name in _list(record.value("Partitions")) if name in self.partitions)
+            given = _list(record.value("Partitions"))
+            inside = frozenset(name for name in given if name in self.partitions)
             if not inside:
                 self.notes.add(record, "Partitions", "the node is in none of these partitions: left out")
                 continue
-            used |= inside
+            if others := [name for name in given if name not in inside]:
+                text = f"{', '.join(others)}: no such partition is in the input"
+                self.notes.add(record, "Partitions", text)
+            used.update(inside)
             self._add(record, inside, found)
         for name, partition in self.partitions.items():
+            total = self._read(partition.record, "TotalNodes", values.whole, used[name])
             if name not in used:
                 self.notes.add(partition.record, "", "no node is in the partition: left out")
+            elif total != used[name]:
+                self.notes.add(partition.record, "TotalNodes", f"nodes in the input: {used[name]}")
             self._unknown(partition)
             self._order(partition, found.values())
             self._shared(partition, found.values())
@@ -252,11 +263,11 @@ class SlurmSite:
     def _node(self, record: Record) -> tuple[dict[str, int], dict[str, int]]:
         """Amounts by resource, and GPUs by type."""
         nothing: dict[str, int] = {}
-        configured = self._read(record, "CfgTRES", values.tres, nothing)
+        configured = self._read(record, "CfgTRES", values.quota, nothing)
         types = self._gpus(record, configured)
         amounts = {
             CPU: configured.get("cpu") or self._read(record, "CPUTot", values.whole, 0),
-            MEMORY: configured.get("mem") or self._read(record, "RealMemory", values.mebibytes, 0),
+            MEMORY: configured.get("mem") or self._read(record, "RealMemory", _memory, 0),
         }
         for name, amount in types.items():
             resource = values.resource_of(name)
@@ -271,14 +282,15 @@ class SlurmSite:
         if others:
             text = f"{', '.join(sorted(others))}: only cpu, memory and GPUs become quota"
             self.notes.add(record, "CfgTRES", text)
-        gres = {part.partition(":")[0] for part in record.value("Gres").split(",") if not values.unset(part)}
+        gres = values.gres(record.value("Gres")).keys()
         if more := gres - {"gpu"} - {name.removeprefix("gres/") for name in others}:
             self.notes.add(record, "Gres", f"{', '.join(sorted(more))}: only GPUs become quota")
         return amounts, types
 
     def _gpus(self, record: Record, configured: dict[str, int]) -> dict[str, int]:
         """GPUs by type: those of CfgTRES, with the types of Gres where CfgTRES has none."""
-        types, gres = values.gpu_types(configured), values.gres_gpus(record.value("Gres"))
+        nothing: dict[str, int] = {}
+        types, gres = values.gpu_types(configured), self._read(record, "Gres", values.gres_gpus, nothing)
         same_number = sum(types.values()) == sum(gres.values())
         if not types or (same_number and types.keys() == {""}):
             return gres or types
@@ -297,7 +309,7 @@ class SlurmSite:
                 name,
                 record,
                 share=self._share(record),
-                limits=self._read(record, "GrpTRES", values.tres, {}),
+                limits=self._read(record, "GrpTRES", values.quota, {}),
             )
         for account in list(found.values()):
             if account.record is None:
@@ -313,6 +325,12 @@ class SlurmSite:
             above.children.append(account)
         for record in self._of(SlurmKind.USER):
             self._user(record, found)
+        for record in self._of(SlurmKind.DESCRIPTION):
+            described = found[record.name].record if record.name in found else None
+            if described is not None:
+                described.fields.update({**record.fields, **described.fields})
+            elif record.name != ROOT:
+                self.notes.add(record, "", "no association of the account is in the input: left out")
         return found
 
     def _user(self, record: Record, accounts: dict[str, SlurmAccount]) -> None:
@@ -345,6 +363,10 @@ class SlurmSite:
             name: (record, self._read(record, "Priority", values.whole, 0))
             for name, record in self._once(SlurmKind.QOS).items()
         }
+
+
+def _memory(text: str) -> int:
+    return values.quota_memory(values.mebibytes(text))
 
 
 def _list(text: str) -> tuple[str, ...]:

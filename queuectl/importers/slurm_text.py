@@ -17,12 +17,15 @@ MOST_PROBLEMS: Final = 20
 _SHOWN: Final = 80
 
 _RECORD: Final = re.compile(r"(PartitionName|NodeName)=\S")
+_OF_FILE: Final = re.compile(r"DEFAULT(?:\s|$)|[^\s\[]*\[|\S*,")
+"""A name of slurm.conf alone: several hosts, or defaults."""
 _KEY: Final = re.compile(r"(?:^|(?<=\s))([A-Z][A-Za-z_]*)=")
 _FREE_TEXT: Final = frozenset({"Reason", "Comment", "Extra"})
 """Fields whose value is the rest of the line, whatever is in it."""
 _DUMPED: Final = re.compile(r"(Cluster|Parent|Account|User|QOS) - '([^']*)'(.*)")
 # A value ends before the next `:Word=`: `GrpTRES=gres/gpu:a100=8` and `MaxWall=2-00:00:00` are values.
-_OPTION: Final = re.compile(r":([A-Z][A-Za-z]*)\+?=('[^']*'|(?:(?!:[A-Z][A-Za-z]*\+?=)[^'])*)")
+# Text between quotes is printed as it is: `Description='it's text'`.
+_OPTION: Final = re.compile(r":([A-Z][A-Za-z]*)\+?=('.*?'(?=:[A-Z]|:?$)|(?:(?!:[A-Z][A-Za-z]*\+?=)[^'])*)")
 
 
 class BadSlurm(ValueError):
@@ -41,6 +44,8 @@ class SlurmKind(StrEnum):
     ACCOUNT = "Account"
     USER = "User"
     QOS = "QOS"
+    DESCRIPTION = "Account description"
+    """Of an account: a row of `sacctmgr show accounts`."""
 
 
 class Field(NamedTuple):
@@ -127,6 +132,11 @@ class _Reader:
     def _begin(self, text: str, number: int) -> None:
         key, _, rest = text.partition("=")
         kind = SlurmKind.PARTITION if key == "PartitionName" else SlurmKind.NODE
+        self._open = None
+        if _OF_FILE.match(rest):
+            command = f"scontrol show {kind.lower()}"
+            self._bad(text, number, f"is a line of slurm.conf: add the output of `{command}` instead")
+            return
         self._open = Record(kind, rest.split(maxsplit=1)[0], self._name, number, {})
         self.records.append(self._open)
         self._fields(self._open, text, number)
@@ -200,6 +210,8 @@ _AS_DUMPED: Final = {
     "MaxWall": "MaxWallDurationPerJob",
 }
 """Columns of associations that `sacctmgr dump` calls otherwise."""
+_DESCRIBED: Final = {"Descr": "Description", "Org": "Organization"}
+"""Columns of accounts that `sacctmgr dump` calls otherwise."""
 _ABOVE: Final = {"ParentName", "Par Name"}
 _IDENTITY: Final = {"Account", "User", "Cluster", *_ABOVE}
 
@@ -214,8 +226,12 @@ def _of_row(head: set[str] | None, row: dict[str, Field], file: str, number: int
     if head is _QOS_HEAD:
         name = row.pop("Name", Field("", number)).value
         return Record(SlurmKind.QOS, name, file, number, row)
+    if head is _ACCOUNT_HEAD:
+        name = row.pop("Account", Field("", number)).value
+        fields = {_DESCRIBED.get(key, key): field for key, field in row.items()}
+        return Record(SlurmKind.DESCRIPTION, name, file, number, fields)
     if head is not _ASSOCIATION_HEAD:
-        return None  # accounts without associations have no shares and no limits
+        return None
     account = row.get("Account", Field("", number)).value
     user = row.get("User", Field("", number)).value
     above = (row.get("ParentName") or row.get("Par Name") or Field("root", number)).value

@@ -32,7 +32,11 @@ MOST_SHARES: Final = 999_999_999
 _MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)B?")
 _MEBIBYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 _AMD_TYPE: Final = re.compile(r"mi[0-9]|instinct|radeon", re.IGNORECASE)
-_GRES: Final = re.compile(r"gpu(?::([^:(),]+))?:([0-9]+)(?:\([^)]*\))?")
+_GRES: Final = re.compile(r"(?:[^,(]|\([^)]*\))+")
+"""An item of a list such as `gpu:a100:8(S:0,1),mps:100`."""
+_GPUS: Final = re.compile(r"gpu(?::((?![0-9]+[KMGTP]?(?:[:(]|$))[^:(),]+))?(?::([0-9]{1,9}))?(?:\([^)]*\))?")
+MOST_MEBIBYTES: Final = 2**40
+"""Of memory that becomes quota: 1 EiB."""
 _MOST: Final = 2**31 - 1
 
 
@@ -80,12 +84,39 @@ def mebibytes(text: str) -> int:
     return round(float(found[1]) * _MEBIBYTES[found[2]])
 
 
-def gres_gpus(text: str) -> dict[str, int]:
-    """GPUs by type of a node's `Gres=gpu:a100:8(S:0-1),gpu:4`; an empty type: not named."""
-    found: dict[str, int] = {}
-    for kind, count in _GRES.findall(text):
-        found[kind] = found.get(kind, 0) + int(count)
+def gres(text: str) -> dict[str, list[str]]:
+    """The items of `Gres=gpu:a100:8(S:0,1),mps:100` by their names, which are `gpu` and `mps`."""
+    found: dict[str, list[str]] = {}
+    for part in _GRES.findall(text):
+        if not unset(part):
+            found.setdefault(part.partition(":")[0].partition("(")[0], []).append(part)
     return found
+
+
+def gres_gpus(text: str) -> dict[str, int]:
+    """GPUs by type of a node's `Gres=gpu:a100:8(S:0-1),gpu:4`; an empty type: not named. Raises BadValue."""
+    found: dict[str, int] = {}
+    for part in gres(text).get("gpu", ()):
+        match = _GPUS.fullmatch(part)
+        if match is None:
+            raise BadValue(f"{part!r} is not GPUs such as gpu:8 or gpu:a100:8")
+        kind, count = match.groups()
+        found[kind or ""] = found.get(kind or "", 0) + int(count or 1)
+    return found
+
+
+def quota(text: str) -> dict[str, int]:
+    """The same as `tres`, where the memory becomes quota. Raises BadValue."""
+    found = tres(text)
+    quota_memory(found.get("mem", 0))
+    return found
+
+
+def quota_memory(amount: int) -> int:
+    """Raises BadValue."""
+    if amount > MOST_MEBIBYTES:
+        raise BadValue(f"{amount}M of memory are more than {MOST_MEBIBYTES}M (1 EiB)")
+    return amount
 
 
 def gpu_types(amounts: dict[str, int]) -> dict[str, int]:

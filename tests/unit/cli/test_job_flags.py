@@ -269,7 +269,11 @@ def test_flags_that_are_not_valid_are_named(submit: Run, cluster: Cluster, line:
         ("#SBATCH -n 8", "line 2: --ntasks: '8': one pod is submitted"),
         ("#SBATCH --mem=much", "line 2: --mem: 'much' is not memory"),
         ("#SBATCH --time=soon", "line 2: --time: 'soon' is not a time limit"),
-        ('#SBATCH --gpus="1', "line 2: No closing quotation"),
+        ('#SBATCH --gpus="1', "line 2: a quote is not closed"),
+        (
+            "#SBATCH --gres=gpu:1,nvme:10",
+            "line 2: --gres: 'gpu:1,nvme:10': nvme cannot be requested, only gpu",
+        ),
         ("#SBATCH --gpus=1", "no image: --image or #SBATCH --container-image"),
     ],
 )

@@ -484,6 +484,69 @@ def test_nodes_that_are_down_or_in_no_partition_are_noted() -> None:
     ]
 
 
+def test_nodes_and_partitions_that_are_not_in_the_input_are_noted() -> None:
+    node = NODE.replace("Partitions=gpu", "Partitions=gpu,big")
+    partition = PARTITION.replace("PreemptMode=OFF", "PreemptMode=OFF TotalNodes=4")
+    assert notes(imported(partition + node)) == [
+        "slurm.txt: line 2: Partition gpu TotalNodes=4: nodes in the input: 1",
+        "slurm.txt: line 5: Node n1 Partitions=gpu,big: big: no such partition is in the input",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("vgpu:4", 0),
+        ("shard:gpu:8,gpu:a100:2(S:0,1)", 2),
+        ("gpu:a100", 1),
+        ("gpu,mps:100", 1),
+        ("gpu:a100:2,gpu:v100:3", 5),
+    ],
+)
+def test_of_gres_only_gpus_are_quota(gres: str, gpus: int) -> None:
+    node = NODE.replace(",gres/gpu=4,gres/gpu:a100=4", "").replace("Weight=1", f"Gres={gres}")
+    (quota,) = quotas(named(imported(PARTITION + node), "Cohort", "slurm")).values()
+    assert quota.get("nvidia.com/gpu", 0) == gpus
+
+
+@pytest.mark.parametrize(
+    ("value", "record"),
+    [
+        ("MaxJobsAccruePU=1", "QOS - 'q':{}"),
+        ("MinPrioThresh=0", "QOS - 'q':{}"),
+        ("LimitFactor=2.000000", "QOS - 'q':{}"),
+        ("NewOption=ALL", "QOS - 'q':{}"),
+        ("GraceTime=1", "PartitionName=gpu {}"),
+        ("AllowGroups=1", "PartitionName=gpu {}"),
+        ("CoreSpecCount=1", "NodeName=n1 {}"),
+        ("NewOption=1", "PartitionName=gpu {}"),
+    ],
+)
+def test_a_value_is_neutral_only_for_its_field(value: str, record: str) -> None:
+    line = record.format(value)
+    text = BASE.replace(line.split()[0], line) if "Name=" in line else f"{BASE}{line}\n"
+    (told,) = notes(imported(text))
+    assert value in told
+
+
+def test_descriptions_of_accounts_are_read_from_their_table() -> None:
+    accounts = "Account|Descr|Org\nml|it's text|lab\ngone|x|y\nroot|root|root\n"
+    found = imported(BASE + ACCOUNTS + accounts)
+    assert named(found, "ClusterQueue", "ml")["metadata"]["annotations"] == {
+        "queuectl.dev/slurm-description": "it's text",
+        "queuectl.dev/slurm-organization": "lab",
+    }
+    (told,) = notes(found)
+    assert told.endswith("Account description gone: no association of the account is in the input: left out")
+
+
+def test_text_between_quotes_is_as_it_is_printed() -> None:
+    found = imported(BASE + "Account - 'x':Description='it's ours':Fairshare=5\n")
+    queue = named(found, "ClusterQueue", "x")
+    assert queue["metadata"]["annotations"] == {"queuectl.dev/slurm-description": "it's ours"}
+    assert queue["spec"]["fairSharing"] == {"weight": 5}
+
+
 def test_accounts_that_a_partition_names_and_that_do_not_exist_are_noted() -> None:
     text = (BASE + ACCOUNTS).replace("AllowAccounts=ALL", "AllowAccounts=ml,gone DenyAccounts=lost")
     assert notes(imported(text)) == [
@@ -526,6 +589,14 @@ def test_the_root_cohort_has_a_name_of_its_own() -> None:
         (BASE + "Name|Priority\nhigh|soon\n", "line 9: 'soon': QOS high: Priority: "),
         (BASE + "Account|User|Share\nx||1\n", "line 8: 'Account|User|Share': has no column"),
         (BASE + "JobID|State\n1|R\n", "line 8: 'JobID|State': is no head of sacctmgr show"),
+        ("NodeName=g[1-4] CPUs=4\n", "line 1: 'NodeName=g[1-4] CPUs=4': is a line of slurm.conf"),
+        ("NodeName=a,b CPUs=4\n", "is a line of slurm.conf: add the output of `scontrol show node`"),
+        ("PartitionName=DEFAULT\n", "is a line of slurm.conf: add the output of `scontrol show partition`"),
+        (BASE + "Cluster - 'c'\nCluster - 'd'\n", "line 9: 'd': Cluster d: one cluster is imported"),
+        (PARTITION + NODE.replace("16G", "2E"), "'2E' is not memory"),
+        (PARTITION + NODE.replace("16G", "9999999P"), "are more than"),
+        (PARTITION + NODE.replace("Weight=1", "Gres=gpu:a100:-1"), "Gres: 'gpu:a100:-1' is not GPUs such as"),
+        (PARTITION + NODE.replace("Weight=1", "Gres=gpu:4K"), "Gres: 'gpu:4K' is not GPUs such as"),
         (NODE, "there is no partition: add the output of `scontrol show partition`"),
         (PARTITION, "there is no node in a partition: add the output of `scontrol show node`"),
     ],
