@@ -16,7 +16,7 @@ from typing import Final
 from benchmarks.following import follow
 from benchmarks.load import over
 from benchmarks.machine import child_named, cpu_seconds, scratch
-from benchmarks.objects import GPU, QUEUE, rights, training_job
+from benchmarks.objects import QUEUE, rights, training_job
 from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report
 from benchmarks.site import until
@@ -234,7 +234,7 @@ def _attempt(workload: Workload) -> Attempt:
         workload=workload.id,
         number=1,
         state=AttemptState.ADMITTED,
-        assignment=Assignment(cluster_queue=GPU, pod_sets=pod_sets),
+        assignment=Assignment(cluster_queue="research", pod_sets=pod_sets),
         admitted_at=workload.created_at,
         sequence=1,
     )

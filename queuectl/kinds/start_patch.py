@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from queuectl.core.model.workload import Effect, PodSetAssignment
@@ -11,8 +12,8 @@ from queuectl.kinds.node_constraints import NodeConstraints, toleration_json
 from queuectl.kinds.podsets import Operation, Path
 from queuectl.kinds.reserved_keys import CLUSTER_QUEUE_LABEL, PODSET_LABEL, WORKLOAD_LABEL
 
-_MAX_LABEL: Final = 63
-"""Characters of the value of a label."""
+_VALUE: Final = re.compile("[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""Of a label."""
 
 LABELLED: Final = PodLabel(WORKLOAD_LABEL, uid=True)
 """Of the pods of every start. The gate lets no user take it off, so it counts without any other label."""
@@ -35,13 +36,18 @@ def pod_labels(effect: Effect, pod_set: str) -> dict[str, str]:
         QUEUE_LABEL: effect.workload.queue,
         WORKLOAD_LABEL: effect.workload.id,
         CLUSTER_QUEUE_LABEL: cluster_queue_label(effect),
-        PODSET_LABEL: pod_set,
+        PODSET_LABEL: _value(pod_set),
     }
 
 
 def cluster_queue_label(effect: Effect) -> str:
-    name = effect.attempt.assignment.cluster_queue
-    return name if len(name) <= _MAX_LABEL else ""
+    return _value(effect.attempt.assignment.cluster_queue)
+
+
+def _value(name: str) -> str:
+    """Empty, if it can be no value: the API server checks no labels in templates of a custom resource, and
+    its controller could make no pod."""
+    return name if _VALUE.fullmatch(name) else ""
 
 
 def directives(pod_set: PodSetAssignment, holder: Path, effect: Effect) -> list[Operation]:

@@ -276,6 +276,23 @@ def test_a_label_has_no_name_of_a_cluster_queue_that_is_too_long_for_it() -> Non
         assert template["metadata"]["labels"]["queuectl.dev/cluster-queue"] == expected
 
 
+@pytest.mark.parametrize("name", ["w" * 64, "GPU workers", "-a", "a/b", "é"])
+def test_a_label_has_no_name_of_a_podset_that_it_cannot_have(name: str) -> None:
+    """Nothing checks the name of a worker group of Ray, and its pods could not be created."""
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    group = {"groupName": name, "replicas": 1, "template": template}
+    obj = job() | {"kind": "RayCluster", "apiVersion": "ray.io/v1"}
+    obj["spec"] = {
+        "suspend": True,
+        "headGroupSpec": {"template": deepcopy(template)},
+        "workerGroupSpecs": [group],
+    }
+    attempt = _attempt(_pod_set("head", count=1), _pod_set(name, count=1))
+    after = applied(obj, start(JOB_KINDS["RayCluster"], _effect(obj, "RayCluster", attempt)))
+    labels = after["spec"]["workerGroupSpecs"][0]["template"]["metadata"]["labels"]
+    assert labels["queuectl.dev/podset"] == ""
+
+
 def _templates(obj: dict[str, Any]) -> list[dict[str, Any]]:
     replicas = obj["spec"].get("pytorchReplicaSpecs", {"": obj["spec"]})
     return [replica["template"] for replica in replicas.values()]
