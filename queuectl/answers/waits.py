@@ -242,7 +242,7 @@ _WORDS: Final[Mapping[Cause, str]] = {
     Cause.BACKOFF: "pause after a failed start",
     Cause.HELD: "held by its user",
     Cause.STOPPED: "queue stopped{at}",
-    Cause.DEACTIVATED: "deactivated after its last attempt",
+    Cause.DEACTIVATED: "deactivated until its user acts",
     Cause.NEVER: "not admissible ({code}){what}{at}",
     Cause.LEDGER_MISMATCH: "set aside because memory and ledger disagreed",
 }

@@ -161,11 +161,19 @@ class DeviceVerdict(Document):
     idle_devices: int = Field(description="Of these, how many are idle or hang.")
 
 
+class LoweredBy(Document):
+    """A policy has lowered the priority of a workload (docs/scheduling.md, O8)."""
+
+    policy: str = Field(description="Such as `Budget/lab`.")
+    priority_class: str = Field(description="The WorkloadPriorityClass that it has the priority of.")
+
+
 class Workload(NamedDocument):
     queue: str = Field(description="LocalQueue in the workload's namespace.")
     cluster_queue: str | None
     phase: Phase
-    priority: int
+    priority: int = Field(description="That counts: of its class, or lower.")
+    lowered: tuple[LoweredBy, ...] = Field(description="What lowers its priority now.")
     position: int | None = Field(
         description="From 1, in its ClusterQueue, as workloads are admitted when quota becomes available. "
         "Null outside the pending queue. Where past usage orders the LocalQueues, the first 1,000 workloads "

@@ -23,6 +23,7 @@ from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller, Cu
 from queuectl.api.view import HEARTBEAT_SECONDS, AnswerSource, Sight, always, committed, now, page, shallow
 from queuectl.core.features.nodes.inventory import is_device
 from queuectl.core.model.device_use import DeviceUse
+from queuectl.core.model.priorities import lowered_in
 from queuectl.core.model.reasons import Reason, named_in
 from queuectl.core.model.workload import ObjectRef, Phase, StoredWorkload, WorkloadId
 from queuectl.ports.history import history_of
@@ -87,6 +88,10 @@ def _workload(value: StoredWorkload, state: CommittedState) -> dict[str, Any]:
         "cluster_queue": value.cluster_queue,
         "phase": value.phase,
         "priority": value.priority,
+        "lowered": [
+            schemas.LoweredBy(policy=one.policy, priority_class=one.priority_class)
+            for one in lowered_in(value.past.lowered, attempt.number if attempt else None)
+        ],
         "created_at": value.created_at,
         "submitter": value.submitter,
         "requests": _requests(value),

@@ -166,6 +166,8 @@ def headline(workload: Document) -> str:
 
 def _lines(workload: Document, around: Surroundings, now: datetime | None) -> Iterator[tuple[str, str]]:
     yield "Queue", f"{workload['namespace']}/{workload['queue']}, priority {workload['priority']}"
+    for one in workload.get("lowered", ()):  # absent: of an older server
+        yield "Lowered", f"by {one['policy']} to the priority of WorkloadPriorityClass {one['priorityClass']}"
     by = f" by {workload['submitter']}" if workload["submitter"] else ""
     yield "Created", _when(workload["createdAt"], now) + by
     yield from _pods(workload, now)

@@ -253,6 +253,7 @@ def _keep(state: EngineState, entry: Entry, decision: Keep) -> None:
     if decision.evaluation is not None and decision.evaluation.must_wait:
         group.nominated()
         state.features.must_wait(entry, decision.reason)
+        state.leave(entry)  # it is queued anew where it need not wait, also in the same group
         state.route(entry)
         return
     queue, evaluation = state.pending[group.cluster_queue], decision.evaluation

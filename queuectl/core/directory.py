@@ -401,6 +401,11 @@ class Directory:
         labels = self.namespaces.get(namespace)
         return selector is not None and labels is not None and selects(selector, labels)
 
+    def priority_of_class(self, name: str) -> int | None:
+        """Return the value of a WorkloadPriorityClass; None: there is none of that name."""
+        named = self._priorities.get(name)
+        return named.value if named is not None else None
+
     def priority(self, workload: Workload) -> int | Reason:
         """Return the priority of a workload, or the reason why its priority class is unknown (O3)."""
         name = workload.priority_class

@@ -78,6 +78,9 @@ class StartCheck(Protocol):
     def preempt(self, entry: Entry, assignment: Assignment) -> None:
         """The plan evicts the victims of `entry`, which is to be admitted once they are gone."""
 
+    def release(self, entry: Entry) -> None:
+        """The plan ends the open attempt of `entry`."""
+
 
 def lacking(
     checks: Iterable[StartCheck],

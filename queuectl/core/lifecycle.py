@@ -27,6 +27,7 @@ from queuectl.core.entries import Entry
 from queuectl.core.feature import Features
 from queuectl.core.flavors.queue_flavors import mismatch
 from queuectl.core.model.policy import StopPolicy
+from queuectl.core.model.priorities import counting_priority
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import PODS, amounts
 from queuectl.core.model.values import value
@@ -413,6 +414,8 @@ def _changed(
     priority, past = directory.priority(workload), features.noted(entry.past, entry, now)
     if isinstance(priority, Reason):
         priority = entry.priority
+    if past.lowered:
+        priority = counting_priority(priority, past.lowered, attempt.number)
     if (priority, past) == (entry.priority, entry.past):
         return None
     return Amend(entry.id, entry.ref, attempt.number, priority, past)

@@ -24,6 +24,7 @@ from queuectl.core.model.policy import (
     LocalQueueName,
     QueueingStrategy,
 )
+from queuectl.core.model.priorities import counting_priority
 from queuectl.core.model.reasons import Code, Family, Reason, passed_over
 from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
@@ -223,11 +224,9 @@ class EngineState:
             entry.queue = workload.queue
             self.enter(entry)
         route = self.directory.route(workload)
-        entry.cluster_queue, entry.priority, entry.ineligible = (
-            route.cluster_queue,
-            route.priority,
-            route.gate,
-        )
+        lowered, priority = entry.past.lowered, route.priority
+        entry.priority = counting_priority(priority, lowered, None) if lowered else priority
+        entry.cluster_queue, entry.ineligible = route.cluster_queue, route.gate
         kept = self.features.bars(entry) or kept_out(entry.past, self.clock)
         if kept is not None and workload.hold:  # L20
             entry.past, kept = NO_PAST_ATTEMPTS, None

@@ -25,6 +25,8 @@ class Waiter(NamedTuple, Generic[W]):
     place: Place
     want: W
     reason: Reason
+    order: tuple[object, ...]
+    """The first is queued again first."""
 
 
 class SubjectWaiters(Generic[W]):
@@ -58,15 +60,11 @@ class SubjectWaiters(Generic[W]):
         if len(line) > 2 * len(self._waiting) + 16:  # churn must not make it grow
             line[:] = [item for item in line if self._waits_in(item, waiter.place, waiter.want)]
             heapq.heapify(line)
-        heapq.heappush(line, (waiter.entry.order, workload))
+        heapq.heappush(line, (waiter.order, workload))
 
     def _waits_in(self, item: _Item, place: Place, want: W) -> bool:
         waiter = self._waiting.get(item[1])
-        return waiter is not None and (waiter.entry.order, waiter.place, waiter.want) == (
-            item[0],
-            place,
-            want,
-        )
+        return waiter is not None and (waiter.order, waiter.place, waiter.want) == (item[0], place, want)
 
     def leave(self, workload: WorkloadId) -> None:
         """It does not wait any more."""

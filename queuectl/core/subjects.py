@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from queuectl.core.directory import DEFAULT_PRIORITY_CLASS
@@ -93,7 +95,8 @@ class SubjectRules(Generic[R]):
                 del self._by_target[before.target]
         if limit is not None:
             self.limits[name] = limit
-            self._by_target.setdefault(limit.target, {}).setdefault(limit.subject, []).append(limit)
+            rules = self._by_target.setdefault(limit.target, {}).setdefault(limit.subject, [])
+            insort(rules, limit, key=attrgetter("name"))
         self.by_account = any(one.subject.key for one in self.limits.values())
         return limit != before
 
@@ -103,7 +106,7 @@ class SubjectRules(Generic[R]):
         self._targets.clear()
 
     def places(self, booked: Attribution, cluster_queue: str) -> tuple[Place, ...]:
-        """Return where the use of a workload counts, the narrowest target first."""
+        """Return where the use of a workload counts, the narrowest target first, then by name."""
         key = (booked, cluster_queue)
         found = self._known.get(key)
         if found is None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, WithJsonSchema
 
-from queuectl.kinds.policy_schema import ObjectPart, Quantity, ResourceName, rule, rules
+from queuectl.kinds.policy_schema import Name, ObjectPart, Quantity, ResourceName, rule, rules
 from queuectl.kinds.usage_limit_objects import LimitSubjectSpec, LimitTargetSpec
 
 Time = Annotated[AwareDatetime, WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 64})]
@@ -61,6 +61,16 @@ class BudgetRefundSpec(ObjectPart):
 class BudgetSpec(ObjectPart):
     """What a budget applies to, and how much it allows."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "(self.onExhausted == 'LowerClass') == has(self.lowerClass)",
+                "is required for onExhausted LowerClass, and not allowed with others",
+                fieldPath=".lowerClass",
+            )
+        )
+    )
+
     target: LimitTargetSpec
     """The object whose workloads count."""
     subject: LimitSubjectSpec
@@ -77,11 +87,18 @@ class BudgetSpec(ObjectPart):
     exceeded. Metered: it needs one hour in advance; what runs goes on when no hours are left."""
     refunds: BudgetRefundSpec = Field(default_factory=BudgetRefundSpec)
     """What is given back of an attempt that did not end by itself."""
+    on_exhausted: Literal["Wait", "LowerClass", "Refuse"] = "Wait"
+    """What is done with a workload for which too few hours are left. Wait: it waits until enough are left.
+    LowerClass: until then it is queued, admitted and preempted at the priority of lowerClass, and what is
+    admitted so is not charged. Refuse: if too few were left when it was created, it is not queued until its
+    user holds and releases it; others wait."""
+    lower_class: Name | None = None
+    """Of LowerClass: name of a WorkloadPriorityClass. Without it workloads wait; it raises no priority."""
 
 
 class BudgetObject(ObjectPart):
     """How many hours of a resource each user or account, or all together, may use in a period. A workload for
-    which too few are left waits, and others are admitted before it; nothing is preempted."""
+    which too few are left waits, unless onExhausted says otherwise; nothing is preempted."""
 
     spec: BudgetSpec
     """What it applies to, and how much it allows."""

@@ -94,6 +94,7 @@ _COLUMNS: Final[Mapping[str, tuple[Printed, ...]]] = {
         Printed("Hours", "string", ".spec.hours"),
         Printed("Period", "string", ".spec.period.kind"),
         Printed("Mode", "string", ".spec.mode"),
+        Printed("Exhausted", "string", ".spec.onExhausted"),
     ),
     "LocalQueue": (Printed("ClusterQueue", "string", ".spec.clusterQueue"), *_QUEUE),
 }

@@ -145,6 +145,8 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.mode": "Y3",
         "spec.refunds.preempted": "Y5",
         "spec.refunds.nodeFailures": "Y5",
+        "spec.onExhausted": "Y8",
+        "spec.lowerClass": "Y8",
     },
 }
 """By kind and path, the rule of docs/scheduling.md that obeys the field."""

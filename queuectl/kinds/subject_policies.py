@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from datetime import UTC
 from zoneinfo import ZoneInfo
 
-from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, Period, PeriodKind
+from queuectl.core.model.budgets import (
+    HOUR,
+    Budget,
+    BudgetMode,
+    BudgetPeriods,
+    OnExhausted,
+    Period,
+    PeriodKind,
+)
 from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.usage_limits import (
     WORKLOADS,
@@ -46,6 +54,10 @@ def budget(key: ConfigKey, model: BudgetObject) -> Budget:
         dates = Period(period.begins.astimezone(UTC), period.ends.astimezone(UTC))
         if dates.begins >= dates.ends:
             raise BadPolicy("spec.period.ends: must be later than begins")
+    if (spec.on_exhausted == "LowerClass") != (spec.lower_class is not None):
+        raise BadPolicy(
+            "spec.lowerClass: is required for onExhausted LowerClass, and not allowed with others"
+        )
     try:
         ZoneInfo(zone or "UTC")
     except (KeyError, ValueError, OSError):
@@ -60,6 +72,8 @@ def budget(key: ConfigKey, model: BudgetObject) -> Budget:
         mode=BudgetMode(spec.mode),
         refund_preempted=spec.refunds.preempted,
         refund_node_failures=spec.refunds.node_failures,
+        on_exhausted=OnExhausted(spec.on_exhausted),
+        lower_class=spec.lower_class,
     )
 
 

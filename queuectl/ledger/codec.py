@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from queuectl.core.model.device_use import DeviceUse, IdleNotice, UseFinding, UseVerdict
+from queuectl.core.model.priorities import LoweredPriority
 from queuectl.core.model.reasons import (
     Code,
     ExcludedNodes,
@@ -170,6 +171,8 @@ def past_to_json(past: PastAttempts) -> Json | None:
         found["missed"] = list(past.missed)
     if past.use is not None:
         found["use"] = _use_to_json(past.use)
+    if past.lowered:
+        found["lowered"] = [one._asdict() for one in past.lowered]
     times = {
         "until": past.until,
         "boundAt": past.bound_at,
@@ -196,6 +199,7 @@ def past_from_json(value: Json | None) -> PastAttempts:
         missed=tuple(value.get("missed", ())),
         missed_at=_time(value, "missedAt"),
         use=_use_from_json(value["use"]) if "use" in value else None,
+        lowered=tuple(LoweredPriority(**one) for one in value.get("lowered", ())),
     )
 
 

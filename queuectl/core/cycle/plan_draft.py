@@ -129,6 +129,8 @@ class PlanDraft:
             self.moved.add(entry.id)
         if entry.attempt is None:
             return
+        for check in self.checks:
+            check.release(entry)
         tree = self._state.tree
         node = tree.queue(entry.attempt.assignment.cluster_queue)
         self.trial.release(Hold(node, entry.cells, entry.id, ended=True))

@@ -22,6 +22,14 @@ class BudgetMode(StrEnum):
     METERED = "Metered"  # one hour, and one more hour as long as it runs
 
 
+class OnExhausted(StrEnum):
+    """What is done with a workload for which too little is left (Y4, Y8, Y9)."""
+
+    WAIT = "Wait"  # it waits until enough is left
+    LOWER_CLASS = "LowerClass"  # it may run meanwhile, at the priority of a lower class
+    REFUSE = "Refuse"  # one that arrives then is not queued; one that waits already goes on waiting
+
+
 class PeriodKind(StrEnum):
     MONTH = "Month"
     WEEK = "Week"  # from Monday
@@ -88,6 +96,9 @@ class Budget:
     """Percent of what a preempted attempt has used that is refunded."""
     refund_node_failures: int = 0
     """The same of an attempt that was evicted because its pods failed with a node."""
+    on_exhausted: OnExhausted = OnExhausted.WAIT
+    lower_class: str | None = None
+    """Of LowerClass: name of the WorkloadPriorityClass whose priority has what it does not cover."""
 
 
 class EntryKind(StrEnum):

@@ -21,6 +21,7 @@ from queuectl.core.model.policy import (
     ResourceFlavor,
     Toleration,
 )
+from queuectl.core.model.priorities import LoweredPriority
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.resources import Amounts, FlavorResource, PodResources, Usage
 from queuectl.core.model.start_conditions import StartConditions
@@ -74,12 +75,11 @@ class PastAttempts:
     """When that attempt was evicted for it."""
     use: DeviceUse | None = None
     """What its open attempt does with its devices; None: it is not judged. Another attempt's says nothing."""
+    lowered: tuple[LoweredPriority, ...] = ()
+    """What has lowered its priority: one for each kind of policy at most."""
 
 
 NO_PAST_ATTEMPTS = PastAttempts()
-
-
-# --- workloads ------------------------------------------------------------------------------------
 
 
 @value(frozen=True, slots=True, kw_only=True)

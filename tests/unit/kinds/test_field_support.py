@@ -225,6 +225,7 @@ SAMPLES: dict[str, Json] = {
             "period": {"kind": "Month", "timeZone": "Europe/Berlin"},
             "mode": "Safe",
             "refunds": {"preempted": 50, "nodeFailures": 50},
+            "onExhausted": "Refuse",
         }
     },
 }
@@ -253,6 +254,8 @@ TOGETHER: dict[str, Json] = {
         }
         for name, begins in (("begins", "2026-11-01T00:00:00Z"), ("ends", "2026-11-02T00:00:00Z"))
     },
+    "spec.onExhausted": {"spec.onExhausted": "Wait"},
+    "spec.lowerClass": {"spec.onExhausted": "LowerClass", "spec.lowerClass": "scavenge"},
     "spec.nodes.resources{}": {"spec.nodes": {"mode": "Enforce", "resources": {GPU: "Static"}}},
     "spec.tolerations[].effect": {"spec.tolerations[]": {"key": "spot", "effect": "NoSchedule"}},
 }

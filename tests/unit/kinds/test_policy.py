@@ -12,7 +12,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, Period, PeriodKind
+from queuectl.core.model.budgets import (
+    HOUR,
+    Budget,
+    BudgetMode,
+    BudgetPeriods,
+    OnExhausted,
+    Period,
+    PeriodKind,
+)
 from queuectl.core.model.events import PolicyInvalid, PolicyObserved
 from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import (
@@ -448,7 +456,8 @@ BUDGET: Json = {
 
 def test_a_budget_is_read_with_all_its_fields() -> None:
     dates = Period(datetime(2026, 10, 31, 23, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC))
-    assert _observed(_object("Budget", spec=BUDGET | {"refunds": {"preempted": 30}})).value == Budget(
+    more = {"refunds": {"preempted": 30}, "onExhausted": "LowerClass", "lowerClass": "scavenge"}
+    assert _observed(_object("Budget", spec=BUDGET | more)).value == Budget(
         name="one",
         target=LimitTarget("ClusterQueue", "q"),
         subject=LimitSubject(SubjectKind.EACH_USER),
@@ -458,6 +467,8 @@ def test_a_budget_is_read_with_all_its_fields() -> None:
         mode=BudgetMode.METERED,
         refund_preempted=30,
         refund_node_failures=100,
+        on_exhausted=OnExhausted.LOWER_CLASS,
+        lower_class="scavenge",
     )
 
 
@@ -495,6 +506,8 @@ def test_the_budget_of_the_docs_is_read() -> None:
         ),
         ({"mode": "Free"}, "spec.mode"),
         ({"refunds": {"preempted": 101}}, "spec.refunds.preempted"),
+        ({"onExhausted": "LowerClass"}, "spec.lowerClass: is required for onExhausted LowerClass"),
+        ({"onExhausted": "Refuse", "lowerClass": "scavenge"}, "spec.lowerClass: is required for onExhausted"),
         ({"subject": {"kind": "User"}}, "spec.subject.name: is required for User and Account"),
     ],
 )

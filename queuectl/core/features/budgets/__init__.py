@@ -2,44 +2,53 @@
 
 An admission reserves what the workload may use, in the transaction of its hold; the end of the attempt
 settles it. A workload for which too little is left leaves its pending queue until there is enough: the next
-head takes its place, under StrictFIFO too. No budget preempts.
+head takes its place, under StrictFIFO too. No budget preempts. A Budget may also let it run at the priority
+of a lower class meanwhile (Y8), or not queue what arrives then (Y9).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
-from queuectl.core.decisions import Admit, Decision, Evict, Keep, Release, Retire, Shrink
+from queuectl.core.decisions import Admit, Amend, Decision, Evict, Keep, Release, Retire, Shrink
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel, Number
-from queuectl.core.features.budgets.balances import STEP, Balances, SubjectsKey, reserve, settle
-from queuectl.core.features.budgets.waiters import BudgetWaiters, BudgetWant, Needs
-from queuectl.core.model.budgets import HOUR, Budget, BudgetEntry, BudgetMode, Period
+from queuectl.core.features.budgets.balances import STEP, Balances, held, refund_percent, reserve, settle
+from queuectl.core.features.budgets.numbers import numbers
+from queuectl.core.features.budgets.over_budget import (
+    KIND,
+    LONGEST,
+    OverBudget,
+    budget_of,
+    lowered_by,
+    needs_limit,
+    with_mark,
+)
+from queuectl.core.features.budgets.waiters import Blocked, BudgetWaiters, BudgetWant, Needs
+from queuectl.core.model.budgets import HOUR, Budget, BudgetEntry, BudgetMode, OnExhausted, Period
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import LocalQueueName
+from queuectl.core.model.priorities import LoweredPriority
 from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
-from queuectl.core.model.resources import CPU, format_amount
-from queuectl.core.model.usage_limits import SubjectKind
+from queuectl.core.model.resources import format_amount
 from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     Assignment,
     Attribution,
     LedgerSnapshot,
+    PastAttempts,
     Phase,
     Workload,
     WorkloadId,
 )
+from queuectl.core.queues.backoff import TO_REQUEUE
 from queuectl.core.subject_waiters import Waiter
 from queuectl.core.subjects import Place, SubjectRules, subject_of
 
-KIND: Final = "Budget"
-SECOND: Final = 1_000_000
-"""In microseconds."""
-LONGEST: Final = timedelta(days=366)
-"""The longest run time that a Safe budget reserves: bounds the rows of one admission."""
 _TRIES: Final = 24
 """Periods that are looked at for the time at which a workload may have enough."""
 
@@ -48,20 +57,26 @@ Added = dict[tuple[Place, Period], int]
 
 
 class Budgets(Feature):
-    """Is active while there is a Budget, or an attempt that has reserved of one."""
+    """Is active while there is a Budget, or an attempt or a workload that one has reserved for or lowered."""
 
     events: ClassVar = frozenset({PolicyObserved})
     events_while_active: ClassVar = frozenset({PolicyGone})
     policies: ClassVar = Budget
-    decisions_while_active: ClassVar = frozenset({Admit, Keep, Shrink, Release, Retire})
+    decisions_while_active: ClassVar = frozenset({Admit, Amend, Keep, Shrink, Release, Retire})
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._rules: SubjectRules[Budget] = SubjectRules(kernel.directory)
         self.balances = Balances()
+        self._over = OverBudget(self._rules, kernel.directory)
         self._waiting = BudgetWaiters()
         self._kept: dict[WorkloadId, Added] = {}
         """What is kept for workloads that wait for their victims (C7)."""
+        self._lowered: set[WorkloadId] = set()
+        """Those whose priority a Budget lowers, or has lowered."""
+        self._unsettled: dict[WorkloadId, None] = {}
+        """Those that arrive, and those that are lowered and wait for nothing: what a Budget has for them is
+        looked at when all is known."""
         self._outdated = False
         """Budgets have changed: all that waits is nominated again."""
         self._policy_changed = False
@@ -92,22 +107,32 @@ class Budgets(Feature):
         return max(self._kernel.clock, self._kernel.now)
 
     def _note_activity(self) -> None:
-        self.active = bool(self._rules.limits or self.balances.charges)
+        self.active = bool(self._rules.limits or self.balances.charges or self._lowered)
 
     def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
         self.balances.restore(snapshot.budget_sums, snapshot.budget_entries)
+        self._lowered = {one for one, entry in entries.items() if lowered_by(entry.past) is not None}
         self._outdated = True
         self._note_activity()
 
     def decided(self, decision: Decision, entry: Entry) -> None:
         self._answered(entry.id)
+        if isinstance(decision, Amend):
+            self._forget_lifted(entry)
         if isinstance(decision, Admit | Shrink | Release | Retire) and decision.budget:
             for row in decision.budget:
                 self.balances.apply(row)
             self._note_activity()
 
+    def _forget_lifted(self, entry: Entry) -> None:
+        if entry.id in self._lowered and lowered_by(entry.past) is None:
+            self._lowered.discard(entry.id)
+            self._note_activity()
+
     def changed(self, workload: WorkloadId) -> None:
         entry = self._kernel.entries.get(workload)
+        if entry is None:
+            self._lowered.discard(workload)
         kept = self._claimed(entry) if entry is not None and entry.attempt is None else {}
         before = self._kept.get(workload, {})
         if kept.keys() != before.keys():
@@ -122,7 +147,7 @@ class Budgets(Feature):
         if not waits_for_victims(entry.reason) or workload is None or entry.cluster_queue is None:
             return {}
         found: Added = {}
-        for place in self._places(workload, entry.cluster_queue):
+        for place in self._over.charged(entry.past, self._places(workload, entry.cluster_queue)):
             want = self._want(entry, place, self._requested(workload, place))
             for period, need in self.needs(place, want, self._present) if want.rate else ():
                 if period is not None:
@@ -130,21 +155,14 @@ class Budgets(Feature):
         return found
 
     def settle(self) -> None:
-        """Queue the workloads for which a budget has enough again."""
-        to_route: dict[WorkloadId, Entry] = {}
-        if self._outdated:
-            to_route = {entry.id: entry for entry in self._waiting.clear()}
-        elif self._policy_changed:
-            for waiter in self._waiting.all():
-                if not self._applies(waiter):
-                    self._waiting.leave(waiter.entry.id)
-                    to_route[waiter.entry.id] = waiter.entry
-            self.balances.changed |= set(self._waiting.places)
+        """Queue the workloads for which a budget has enough again, at their own priority."""
+        to_route = self._outlived() if self._outdated or self._policy_changed else {}
         self._outdated = self._policy_changed = False
+        claiming: dict[WorkloadId, None] = {}
         due, places_due = self._waiting.due(self._present)
         to_route |= {entry.id: entry for entry in due}
         self.balances.changed |= set(places_due)
-        while to_route or self.balances.changed:
+        while to_route or self.balances.changed or (self._unsettled and self._kernel.synced):
             places, self.balances.changed = sorted(self.balances.changed), set()
             offers = PlannedBudgets(self, self._present)
             for place in places:
@@ -153,14 +171,41 @@ class Budgets(Feature):
             entries, to_route = to_route, {}
             for workload, entry in entries.items():
                 if self._kernel.entries.get(workload) is entry:
-                    self._kernel.route(entry)
-                    self._kernel.refresh(entry)
+                    self._route(entry)
+            if self._kernel.synced:
+                claiming |= self._look_at_unsettled(offers)
+        self._unsettled |= claiming
+
+    def _outlived(self) -> dict[WorkloadId, Entry]:
+        """Budgets, or whose budget is whose, may have changed. Return those that do not wait any more."""
+        to_route: dict[WorkloadId, Entry] = {}
+        if self._outdated:
+            to_route = {entry.id: entry for entry in self._waiting.clear()}
+        else:
+            for waiter in self._waiting.all():
+                if not self._applies(waiter):
+                    self._waiting.leave(waiter.entry.id)
+                    to_route[waiter.entry.id] = waiter.entry
+            self.balances.changed |= set(self._waiting.places)
+        for workload in sorted(self._lowered):
+            entry = self._kernel.entries.get(workload)
+            if entry is not None and entry.attempt is not None:
+                self._kernel.refresh(entry)
+        return to_route
+
+    def _route(self, entry: Entry) -> None:
+        self._kernel.route(entry)
+        self._kernel.refresh(entry)
 
     def _applies(self, waiter: Waiter[BudgetWant]) -> bool:
         entry, place, want = waiter.entry, waiter.place, waiter.want
         if entry.workload is None or entry.cluster_queue is None:
             return False
         if place not in self._places(entry.workload, entry.cluster_queue):
+            return False
+        if self._over.lowering(place.limit) != (
+            lowered_by(entry.past) if self._over.lowers(place.limit) else None
+        ):
             return False
         return want == self._want(entry, place, self._requested(entry.workload, place))
 
@@ -218,7 +263,7 @@ class Budgets(Feature):
             if budget.mode is BudgetMode.SAFE and self._requested(workload, place):
                 left = self._kernel.features.time_left(workload, NO_PAST_ATTEMPTS)
                 if left is None or left > LONGEST:
-                    return _needs_limit(budget)
+                    return needs_limit(budget)
         return None
 
     # --- plans
@@ -233,18 +278,22 @@ class Budgets(Feature):
         """
         if entry.workload is None:
             return
-        for place in self._places(entry.workload, assignment.cluster_queue):
-            rate = _held(assignment, self._rules.limits[place.limit].resource)
+        for place in self._over.charged(entry.past, self._places(entry.workload, assignment.cluster_queue)):
+            rate = held(assignment, self._rules.limits[place.limit].resource)
             if rate:
                 whole = self._requested(entry.workload, place)
                 yield place, self._want(entry, place, whole), self._want(entry, place, rate)
 
     def lacking(self, entry: Entry, assignment: Assignment, planned: PlannedBudgets) -> Reason | None:
         """Return which budget has too little left for an admission; None: each has enough."""
-        for place, want, _ in self.demands(entry, assignment):
+        waiter = self._waiting.of(entry.id) if lowered_by(entry.past) is not None else None
+        if waiter is not None and planned.will_cover(waiter.place, waiter.want, entry.id):
+            return waiter.reason  # it is raised, and charged, once this plan is committed
+        demands = self.demands(entry, assignment)
+        for place, want, _ in sorted(demands, key=lambda one: self._over.lowers(one[0].limit)):
             budget = self._rules.limits[place.limit]
             if budget.mode is BudgetMode.SAFE and want.lasts is None:
-                return _needs_limit(budget)
+                return needs_limit(budget)
             blocked = planned.blocked(place, want, planned.now, entry.id)
             if blocked is not None:
                 return self._exhausted(place, blocked, self._earliest(entry.id, place, want, planned))
@@ -288,7 +337,7 @@ class Budgets(Feature):
             until=until,
             limit=Limit.HOURS,
             node=f"{KIND}/{budget.name}",
-            detail=f"{subject_of(budget, place)}, at most {most} hours{each}",
+            detail=f"{subject_of(budget, place)}, at most {most} hours{each}{self._over.remedy(budget)}",
         )
 
     # --- the rows of decisions
@@ -300,15 +349,17 @@ class Budgets(Feature):
         match decision:
             case Admit(attempt, attribution=booked) if booked is not None:
                 assignment = attempt.assignment
-                for place in self._rules.places(booked, assignment.cluster_queue):
+                for place in self._over.charged(
+                    entry.past, self._rules.places(booked, assignment.cluster_queue)
+                ):
                     budget = self._rules.limits[place.limit]
-                    lasts, rate = self._lasts(entry, budget), _held(assignment, budget.resource)
+                    lasts, rate = self._lasts(entry, budget), held(assignment, budget.resource)
                     until = None if lasts is None else now + lasts
                     if rate:
                         yield from reserve(budget, place.subject, entry.id, attempt.number, rate, now, until)
             case Shrink(assignment=assignment):
                 for place, charge in self.balances.charges.get(entry.id, {}).items():
-                    known, rate = self._rules.limits.get(place.limit), _held(assignment, charge.resource)
+                    known, rate = self._rules.limits.get(place.limit), held(assignment, charge.resource)
                     if rate != charge.rate:
                         yield from settle(place, entry.id, charge, known, now)
                     if known is not None and known.resource == charge.resource and 0 < rate != charge.rate:
@@ -318,9 +369,16 @@ class Budgets(Feature):
             case Release() | Retire():
                 for place, charge in self.balances.charges.get(entry.id, {}).items():
                     known = self._rules.limits.get(place.limit)
-                    yield from settle(place, entry.id, charge, known, now, _refund(known, entry))
+                    yield from settle(place, entry.id, charge, known, now, refund_percent(known, entry))
             case _:
                 pass
+
+    def settled(self, entry: Entry, now: datetime) -> Iterator[tuple[Place, Period, int]]:
+        """Yield what the end of its open attempt makes available again, in base units times microseconds."""
+        for place, charge in self.balances.charges.get(entry.id, {}).items():
+            known = self._rules.limits.get(place.limit)
+            for row in settle(place, entry.id, charge, known, now, refund_percent(known, entry)):
+                yield place, row.period, -(row.reserved + row.used)
 
     # --- what runs
 
@@ -347,22 +405,8 @@ class Budgets(Feature):
         ]
         return min(found, default=None)
 
-    def numbers(self) -> Iterator[Number]:
-        """Yield what each Budget gives, and what all its subjects have reserved and used of it.
-
-        Where each user or account has its own amount, no amount stands beside the sums.
-        """
-        now, present = self._present, dict[str, SubjectsKey]()
-        for budget in self._rules.limits.values():
-            if (period := budget.periods.at(now)) is not None:
-                present[budget.name] = SubjectsKey(budget.name, budget.resource, period)
-        totals = self.balances.totals(present, now)
-        for budget in self._rules.limits.values():
-            reserved, used = totals.get(budget.name, (0, 0))
-            if budget.subject.kind not in (SubjectKind.EACH_USER, SubjectKind.EACH_ACCOUNT):
-                yield _number("seconds", _AMOUNT, budget, budget.amount)
-            yield _number("reserved_seconds", _RESERVED, budget, reserved)
-            yield _number("used_seconds", _USED, budget, used)
+    def numbers(self) -> Iterable[Number]:
+        return numbers(self._rules.limits.values(), self.balances, self._present)
 
     # --- what waits
 
@@ -373,8 +417,17 @@ class Budgets(Feature):
         places = self._places(entry.workload, entry.cluster_queue or "")
         place = next((one for one in places if one.limit == name), None)
         if place is not None:
+            lowering = self._over.lowering(place.limit)
+            if lowering is not None:
+                entry.past = with_mark(entry.past, lowering)
+                self._lowered.add(entry.id)
             want = self._want(entry, place, self._requested(entry.workload, place))
-            self._waiting.wait(Waiter(entry, place, want, reason))
+            self._waiting.wait(Waiter(entry, place, want, reason, self._own_order(entry)))
+
+    def _own_order(self, entry: Entry) -> tuple[object, ...]:
+        """Return its place in the order at its own priority: those that a Budget lowers go by it too."""
+        own = self._kernel.directory.priority(entry.workload) if entry.workload is not None else 0
+        return (-own if isinstance(own, int) else entry.order[0], *entry.order[1:])
 
     def _answered(self, workload: WorkloadId) -> None:
         place = self._waiting.answered(workload)
@@ -389,35 +442,81 @@ class Budgets(Feature):
             self._answered(entry.id)
             self._waiting.leave(entry.id)
             return None
-        waiter = self._waiting.of(entry.id)
-        if waiter is None:
-            return None
-        if entry.order[0] != -entry.priority or not self._applies(waiter):
+        waiter, lowered = self._waiting.of(entry.id), lowered_by(entry.past)
+        if waiter is not None and (waiter.order != self._own_order(entry) or not self._applies(waiter)):
             self._waiting.leave(entry.id)  # it waits for another budget, or in another place
+            waiter = None
+        if waiter is not None:
+            return None if lowered is not None and self._over.lowers(waiter.place.limit) else waiter.reason
+        if lowered is not None or (self._over.refuses and entry.recorded is None):
+            self._unsettled[entry.id] = None
+        return None
+
+    # --- what is done beside waiting
+
+    def noted(self, past: PastAttempts, entry: Entry, now: datetime) -> PastAttempts:
+        return self._over.of_attempt(past)
+
+    def _look_at_unsettled(self, offers: PlannedBudgets) -> dict[WorkloadId, None]:
+        """Lift what is covered, let the others wait for that, and refuse what arrives and is not.
+
+        Return those that wait for their victims, which is to go on (C7): they are looked at again later.
+        """
+        workloads, self._unsettled = self._unsettled, {}
+        claiming: dict[WorkloadId, None] = {}
+        for workload in workloads:
+            entry = self._kernel.entries.get(workload)
+            if entry is None or entry.attempt is not None or entry.workload is None:
+                continue
+            lowered = lowered_by(entry.past)
+            if lowered is None:
+                self._arrive(entry)
+            elif waits_for_victims(entry.reason):
+                claiming[workload] = None
+            elif (waiter := self._not_covered(entry, lowered, offers)) is not None:
+                self._waiting.wait(waiter)
+            else:
+                entry.past = with_mark(entry.past, None)
+                self._forget_lifted(entry)
+                self._route(entry)
+        return claiming
+
+    def _not_covered(
+        self, entry: Entry, lowered: LoweredPriority, offers: PlannedBudgets
+    ) -> Waiter[BudgetWant] | None:
+        """Return what a workload that is lowered waits for; None: its Budget covers or lowers it no more."""
+        name = budget_of(lowered)
+        if entry.workload is None or self._over.lowering(name) != lowered:
             return None
-        return waiter.reason
+        for place in self._places(entry.workload, entry.cluster_queue or ""):
+            want = self._want(entry, place, self._requested(entry.workload, place))
+            if place.limit != name or not want.rate:
+                continue
+            blocked = offers.blocked(place, want, offers.now, entry.id)
+            if blocked is not None:
+                reason = self._exhausted(place, blocked, self._earliest(entry.id, place, want, offers))
+                return Waiter(entry, place, want, reason, self._own_order(entry))
+        return None
 
-
-class Blocked(NamedTuple):
-    """The first period with too little left."""
-
-    period: Period | None
-    """None: a time in no period."""
-    need: int
-    """In base units times microseconds."""
-    left: int
-
-
-_AMOUNT: Final = "What a Budget of one subject gives in its period, in cores, bytes or devices times seconds."
-_RESERVED: Final = "What all subjects of a Budget have reserved of its period."
-_USED: Final = "What all subjects of a Budget have used of its period."
-
-
-def _number(name: str, text: str, budget: Budget, amount: int) -> Number:
-    unit = SECOND * (1000 if budget.resource == CPU else 1)
-    return Number(
-        f"budget_{name}", text, amount / unit, (("budget", budget.name), ("resource", budget.resource))
-    )
+    def _arrive(self, entry: Entry) -> None:
+        """Refuse it if a Budget says so that has too little left for it alone (Y9)."""
+        seen = entry.observation
+        if entry.workload is None or entry.recorded is not None or seen is None or not seen.suspended:
+            return
+        offers = PlannedBudgets(self, max(self._present, entry.workload.created_at))
+        for place in self._places(entry.workload, entry.cluster_queue or ""):
+            budget = self._rules.limits[place.limit]
+            want = self._want(entry, place, self._requested(entry.workload, place))
+            if budget.on_exhausted is not OnExhausted.REFUSE or not want.rate:
+                continue
+            blocked = offers.blocked(place, want, offers.now, entry.id)
+            if blocked is not None:
+                reason = self._exhausted(place, blocked, None)
+                detail = f"too little was left when it was created: {reason.detail}; {TO_REQUEUE}"
+                barred = replace(reason, code=Code.DEACTIVATED, detail=detail)
+                entry.past = replace(entry.past, barred=barred)
+                self._route(entry)
+                return
 
 
 class PlannedBudgets:
@@ -429,6 +528,8 @@ class PlannedBudgets:
         self._added: Added = {}
         self._left: Added = {}
         """What the rows leave, as far as it was asked for."""
+        self._freed: Added = {}
+        """What the plan settles: others may have it once it is committed."""
         self._needs: dict[tuple[Place, BudgetWant], Needs] = {}
 
     def needs(self, place: Place, want: BudgetWant) -> Needs:
@@ -477,31 +578,14 @@ class PlannedBudgets:
     def preempt(self, entry: Entry, assignment: Assignment) -> None:
         self.admit(entry, assignment)
 
+    def release(self, entry: Entry) -> None:
+        for place, period, amount in self._budgets.settled(entry, self.now):
+            self._freed[place, period] = self._freed.get((place, period), 0) + amount
 
-def _needs_limit(budget: Budget) -> Reason:
-    most = LONGEST // timedelta(seconds=1)
-    detail = (
-        "it reserves run time in advance: set label queuectl.dev/max-exec-time-seconds to at most "
-        f"{most}, or ask for a default of the queue"
-    )
-    return Reason(code=Code.BUDGET_NEEDS_LIMIT, node=f"{KIND}/{budget.name}", detail=detail)
-
-
-def _held(assignment: Assignment, resource: str) -> int:
-    """Return what an assignment holds of a resource in all flavors, in base units."""
-    return sum(
-        amount * pod_set.count
-        for pod_set in assignment.pod_sets
-        for name, amount in pod_set.requests
-        if name == resource
-    )
-
-
-def _refund(budget: Budget | None, entry: Entry) -> int:
-    """Return the percent that is refunded of an attempt that ends now."""
-    code = entry.reason.code if entry.reason is not None and entry.phase is Phase.EVICTING else None
-    if budget is None:
-        return 0
-    if code is Code.PREEMPTED:
-        return budget.refund_preempted
-    return budget.refund_node_failures if code is Code.NODE_FAILURES else 0
+    def will_cover(self, place: Place, want: BudgetWant, workload: WorkloadId) -> bool:
+        """Return whether enough is left for a workload with what the plan settles."""
+        return bool(self._freed) and all(
+            period is not None
+            and need <= self.left(place, period, workload) + self._freed.get((place, period), 0)
+            for period, need in self.needs(place, want)
+        )

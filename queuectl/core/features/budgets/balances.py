@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from queuectl.core.entries import Entry
 from queuectl.core.model.budgets import Budget, BudgetEntry, BudgetSum, EntryKind, Period
-from queuectl.core.model.workload import WorkloadId
+from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import Assignment, Phase, WorkloadId
 from queuectl.core.subjects import Place
 
 STEP: Final = timedelta(hours=1)
@@ -221,3 +223,23 @@ def _refund(entry: BudgetEntry, amount: int) -> BudgetEntry:
         until=entry.until,
         used=-amount,
     )
+
+
+def held(assignment: Assignment, resource: str) -> int:
+    """Return what an assignment holds of a resource in all flavors, in base units."""
+    return sum(
+        amount * pod_set.count
+        for pod_set in assignment.pod_sets
+        for name, amount in pod_set.requests
+        if name == resource
+    )
+
+
+def refund_percent(budget: Budget | None, entry: Entry) -> int:
+    """Return the percent that is refunded of an attempt that ends now."""
+    code = entry.reason.code if entry.reason is not None and entry.phase is Phase.EVICTING else None
+    if budget is None:
+        return 0
+    if code is Code.PREEMPTED:
+        return budget.refund_preempted
+    return budget.refund_node_failures if code is Code.NODE_FAILURES else 0

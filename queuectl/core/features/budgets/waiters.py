@@ -26,6 +26,16 @@ class BudgetWant(NamedTuple):
     """Its run time; None: as long as it runs."""
 
 
+class Blocked(NamedTuple):
+    """The first period with too little left."""
+
+    period: Period | None
+    """None: a time in no period."""
+    need: int
+    """In base units times microseconds."""
+    left: int
+
+
 class Offers(Protocol):
     """What is left of budgets now."""
 

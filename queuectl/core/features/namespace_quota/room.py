@@ -170,6 +170,9 @@ class PlannedRoom:
         if entry.workload is not None:
             _add(self._added, self._room.of(entry.workload, assignment))
 
+    def release(self, entry: Entry) -> None:
+        """What ends is seen once the plan is committed."""
+
     def preempt(self, entry: Entry, assignment: Assignment) -> None:
         """It is compared again when its victims are gone."""
 

@@ -304,7 +304,7 @@ class UsageLimits(Feature):
         )
         if place is not None and reason.resource is not None and reason.requested is not None:
             want = (Dimension(reason.flavor, reason.resource), reason.requested)
-            self._waiting.wait(Waiter(entry, place, want, reason))
+            self._waiting.wait(Waiter(entry, place, want, reason, entry.order))
 
     def _answered(self, workload: WorkloadId) -> None:
         place = self._waiting.answered(workload)
@@ -387,6 +387,9 @@ class PlannedUse:
 
     def admit(self, entry: Entry, assignment: Assignment) -> None:
         self._limits.add(entry, assignment, self._added)
+
+    def release(self, entry: Entry) -> None:
+        """What ends is seen once the plan is committed."""
 
     def preempt(self, entry: Entry, assignment: Assignment) -> None:
         self._limits.add(entry, assignment, self._added)

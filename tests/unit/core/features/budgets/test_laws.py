@@ -10,6 +10,7 @@ from hypothesis import given
 
 from queuectl.core.decisions import Admit
 from queuectl.core.features.budgets.balances import Balances, SubjectsKey
+from queuectl.core.features.budgets.over_budget import lowered_by
 from queuectl.core.model.budgets import (
     HOUR,
     Budget,
@@ -17,9 +18,11 @@ from queuectl.core.model.budgets import (
     BudgetMode,
     BudgetPeriods,
     EntryKind,
+    OnExhausted,
     Period,
     PeriodKind,
 )
+from queuectl.core.model.policy import WorkloadPriorityClass
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind
 from queuectl.core.model.workload import Workload
@@ -35,6 +38,7 @@ profiles.load()
 
 USERS = ("ann", "bob")
 NAMES = ("x", "y")
+CLASS = "scavenge"
 PERIODS = (
     BudgetPeriods(PeriodKind.MONTH),
     BudgetPeriods(PeriodKind.WEEK, "Asia/Kathmandu"),
@@ -82,8 +86,18 @@ def change_budget(driver: Driver, dice: Dice) -> None:
             mode=mode,
             refund_preempted=percent,
             refund_node_failures=percent,
+            on_exhausted=dice.pick(*OnExhausted),
+            lower_class=CLASS,
         )
     )
+
+
+def change_class(driver: Driver, dice: Dice) -> None:
+    """Set the class to which Budgets lower, above or below those of workloads, or remove it."""
+    if dice.below(4) == 3:
+        driver.unset("WorkloadPriorityClass", CLASS)
+    else:
+        driver.set(WorkloadPriorityClass(CLASS, dice.pick(-10, -10, -20, 50)))
 
 
 def pass_hours(driver: Driver, dice: Dice) -> None:
@@ -93,9 +107,9 @@ def pass_hours(driver: Driver, dice: Dice) -> None:
 def with_budgets(data: bytes, *more: Law) -> Driver:
     """Return a driver with a random policy, whose history has users, limits of run time and budgets."""
     dice = Dice(data)
-    driver = DriverWithBudgets(
-        random_setup(dice), *LAWS, *more, actions=any_of(ON_QUOTA, ON_QUOTA, change_budget, pass_hours)
-    )
+    changes = any_of(ON_QUOTA, ON_QUOTA, change_budget, pass_hours, change_class)
+    driver = DriverWithBudgets(random_setup(dice), *LAWS, *more, actions=changes)
+    driver.set(WorkloadPriorityClass(CLASS, -10))
     for turn in (data[::-1], data[1::2]):
         change_budget(driver, Dice(turn))
     driver.deliver()
@@ -188,7 +202,35 @@ def nothing_waits_for_a_budget_that_has_enough(driver: Driver) -> None:
             assert name in driver.policy.budgets, f"{row.ref} waits for {name}, which is gone"
 
 
+@law(When.COMMIT)
+def what_is_lowered_is_charged_to_no_budget_that_lowers(context: PlanContext) -> None:
+    """Nothing else runs uncharged, and its priority is that of no higher class (Y8, O8)."""
+    driver = context.driver
+    if driver.watch:
+        return
+    for decision in context.plan.decisions:
+        if not isinstance(decision, Admit) or decision.attempt.debt:
+            continue
+        row = next(one for one in driver.loaded().workloads if one.id == decision.attempt.workload)
+        lowered = lowered_by(row.past)
+        for entry in decision.budget:
+            lowers = driver.policy.budgets[entry.budget].on_exhausted is OnExhausted.LOWER_CLASS
+            assert lowered is None or not lowers, f"{decision.ref} is lowered, and charged to {entry.budget}"
+        assert lowered is None or row.priority <= lowered.priority
+
+
+@law(When.REST)
+def what_is_lowered_has_a_budget_and_its_priority(driver: Driver) -> None:
+    for row in driver.loaded().workloads:
+        lowered = lowered_by(row.past)
+        if lowered is not None:
+            assert lowered.policy.removeprefix("Budget/") in driver.policy.budgets
+            assert row.priority <= lowered.priority
+
+
 LAWS = (
+    what_is_lowered_is_charged_to_no_budget_that_lowers,
+    what_is_lowered_has_a_budget_and_its_priority,
     no_admission_exceeds_a_safe_budget,
     memory_is_the_sum_of_the_rows,
     only_open_attempts_have_reserved,
