@@ -219,6 +219,9 @@ async def test_workers_that_are_created_after_the_start_of_their_leader_have_the
         assert reason["shortBy"] == 2
         (row,) = await _admissions(world, "server-0")
         assert sum(row.values()) == 3
+        config = str(world.site.data.parent / "queuectl.yaml")
+        verified = await world.site.queuectl("verify", "--cluster", "--config", config)
+        assert verified.code == 0, verified.out + verified.err
         await found.merge({"replicas": 1})
         await found.are(running=3, gated=0)
         await found.merge({"leaderWorkerTemplate": {"size": 4}})  # every pod is made again
