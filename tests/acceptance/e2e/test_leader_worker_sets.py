@@ -18,7 +18,7 @@ from queuectl.sandbox.install import Installer
 from tests.acceptance.e2e import test_single_pods
 from tests.acceptance.e2e.cohort import priority
 from tests.acceptance.e2e.conftest import TODAY
-from tests.acceptance.e2e.site import Json, Site, eventually
+from tests.acceptance.e2e.site import GPU, Json, Site, eventually
 from tests.acceptance.e2e.test_single_pods import GATE, LABEL, pod
 from tests.acceptance.e2e.world import World
 from tests.acceptance.operators.programs import LWS, NAMESPACE, Operator, find_operators, rights
@@ -89,7 +89,7 @@ class Replicas:
         async def look() -> tuple[list[Json]] | None:
             found = await self.pods(group)
             runs = sum((one.get("status") or {}).get("phase") == "Running" for one in found)
-            waits = sum(GATE in (one["spec"].get("schedulingGates") or ()) for one in found)
+            waits = sum(map(_waits, found))
             as_wanted = (runs, waits, len(found)) == (running, gated, running + gated)
             return (found,) if as_wanted else None
 
@@ -265,3 +265,62 @@ async def test_a_pod_that_names_a_set_that_is_not_there_is_charged_as_a_group_of
     reason = await world.reason_is("forged-0", "ExceedsMaxQuota", "PodGroup")
     assert "9" in reason["message"]
     assert GATE in (await world.get("forged-0", "Pod"))["spec"]["schedulingGates"]
+
+
+async def test_a_worker_that_is_replaced_alone_takes_its_place_without_a_turn(world: World) -> None:
+    """With the restart policy None."""
+    body = server(replicas=3, size=4)
+    body["spec"]["leaderWorkerTemplate"]["restartPolicy"] = "None"
+    async with made(world, body) as found:
+        await found.are(running=8, gated=4)
+        runs = {one["metadata"]["name"]: one for one in await found.pods() if not _waits(one)}
+        name = next(one for one in ("server-0-1", "server-1-1") if one in runs)
+        await world.delete(name, "Pod")
+
+        async def again() -> bool:
+            pods = [one for one in await found.pods() if one["metadata"]["name"] == name]
+            return [_workload(one) for one in pods if _differ(one, runs[name])] == [_workload(runs[name])]
+
+        await eventually("another pod of the same workload runs", again)
+        await found.are(running=8, gated=4)
+        assert (await world.workload(name.rpartition("-")[0], "PodGroup"))["attempts"] == 1
+
+
+def _waits(one: Json) -> bool:
+    return GATE in (one["spec"].get("schedulingGates") or ())
+
+
+def _workload(one: Json) -> str | None:
+    found: str | None = one["metadata"]["labels"].get("queuectl.dev/workload")
+    return found
+
+
+def _differ(one: Json, other: Json) -> bool:
+    return bool(one["metadata"]["uid"] != other["metadata"]["uid"])
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_a_replica_whose_pods_end_slowly_comes_again_after_a_stop_and_an_edit(
+    world: World, later: bool
+) -> None:
+    body = server(replicas=2, size=4, **(LATER["leader ready"]["spec"] if later else {}))
+    for part in ("leaderTemplate", "workerTemplate"):
+        template = body["spec"]["leaderWorkerTemplate"][part]
+        template["metadata"]["annotations"] = {"sandbox.queuectl.dev/terminate-seconds": "2"}
+    async with made(world, body) as found:
+        await found.are(running=8, gated=0)
+        queue = f"/apis/queuectl.dev/v1beta1/clusterqueues/{world.namespace}"
+        for policy, gated in (("HoldAndDrain", 2 if later else 8), ("None", 0)):
+            changed = {"spec": {"stopPolicy": policy}}
+            await world.api.request("PATCH", queue, changed, content_type=MERGE_PATCH)
+            if gated:
+                await found.are(running=0, gated=gated)
+                await world.nothing_used(world.namespace)
+                await found.merge({"leaderWorkerTemplate": {"size": 3}})  # while its leaders wait
+                await found.are(running=0, gated=2 if later else 6)
+        await found.are(running=6, gated=0)
+
+        async def charged() -> bool:
+            return (await world.used(world.namespace)).get(("a100", GPU)) == 6
+
+        await eventually("what runs is charged", charged)

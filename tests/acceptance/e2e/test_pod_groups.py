@@ -126,28 +126,6 @@ async def test_a_preempted_group_goes_as_a_whole_and_its_quota_waits_for_its_las
     assert evicted["reason"]["code"] == "Preempted"
 
 
-async def test_a_replacement_starts_in_its_place_without_a_turn(world: World) -> None:
-    for number in range(4):
-        await _member(world, "elastic", number, size=4, gpus=2)
-    await _run(world, "elastic", 4)
-    uid = (await world.workload("elastic", "PodGroup"))["uid"]
-    await test_single_pods._created(world, pod("waits", gpus=2))
-    await world.reason_is("waits", "WaitingForQuota", "Pod")
-    await _member(world, "elastic", 4, size=4, gpus=2)  # in excess, until another one is gone
-    path = world.path("Pod", "elastic-1")
-    await world.api.request("DELETE", path, {"gracePeriodSeconds": 0})
-
-    async def replaced() -> bool:
-        running = {one["metadata"]["name"] for one in await _run(world, "elastic", 4)}
-        return running == {"elastic-0", "elastic-2", "elastic-3", "elastic-4"}
-
-    await eventually("the replacement runs", replaced)
-    assert ("PodGroup", "elastic", "Admitted") in await _listed(world)
-    found = await world.workload("elastic", "PodGroup")
-    assert (found["uid"], found["attempts"]) == (uid, 1)
-    assert GATE in (await world.get("waits", "Pod"))["spec"]["schedulingGates"]
-
-
 async def test_a_group_of_which_all_pods_are_deleted_returns_its_quota(world: World) -> None:
     for number in range(2):
         await _member(world, "gone", number, size=2, gpus=4)
