@@ -181,12 +181,12 @@ class Controller:
             while not self._stopping.is_set():
                 await self._commits.gather()
                 self._drain()
-                await self._read_outcomes()
+                read = await self._read_outcomes()
                 if self._aside.due:
                     self._aside.thaw(await self._commits.load() if self._aside.roots else None)
                 if self._tell:
                     await self._tell_readers()
-                if not await self._decide_once() and not self._inbox:
+                if not (await self._decide_once() or self._inbox or read):
                     break
             await self._set_alarm()
 
@@ -223,11 +223,16 @@ class Controller:
         if events:
             self._engine.handle([*last_valid(events, self._specs_before), *events])
 
-    async def _read_outcomes(self) -> None:
-        """Read how workloads ended that others wait for."""
-        if self._engine.synced:
-            while names := self._engine.features.start_conditions.unread(_MOST_READ):
-                self._engine.handle([await self._commits.outcomes(names)])
+    async def _read_outcomes(self) -> bool:
+        """Read how some workloads ended that others wait for. Return whether there were any.
+
+        Tenants name them, and those that never were: decisions about others are made between two reads.
+        """
+        unread = self._engine.features.start_conditions.unread
+        names = unread(_MOST_READ) if self._engine.synced else []
+        if names:
+            self._engine.handle([await self._commits.outcomes(names)])
+        return bool(names)
 
     def _ask_to_tell(self) -> None:
         self._tell = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,7 @@ from queuectl.core.model.events import (
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Node, RequeuingStrategy, SchedulingConfiguration
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.start_conditions import AfterOutcome, AfterWorkload, StartConditions
+from queuectl.core.model.start_conditions import AfterOutcome, AfterWorkload, NamedWorkload, StartConditions
 from queuectl.core.model.workload import AttemptState, WorkloadId, WorkloadOutcome
 from queuectl.kinds.policy import policy_event
 from queuectl.ports.ledger import LostLeadership
@@ -587,6 +588,30 @@ async def test_a_dependent_starts_by_the_outcome_in_the_ledger_when_the_object_i
     reason = site.store.workloads[WorkloadId("uid-after-bad")].reason
     assert reason is not None
     assert reason.code is Code.DEPENDENCY_NEVER_SATISFIED
+
+
+async def test_names_that_a_tenant_makes_up_are_read_between_decisions_about_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "_MOST_READ", 1)
+    names = [AfterWorkload(AfterOutcome.OK, "Job", f"never-{n}") for n in range(16)]
+    site, reads = Site(), 0
+    outcomes = site.ledger.outcomes
+
+    async def read(asked: Sequence[NamedWorkload]) -> Sequence[tuple[NamedWorkload, WorkloadOutcome | None]]:
+        nonlocal reads
+        assert len(asked) == 1
+        reads += 1
+        return await outcomes(asked)
+
+    monkeypatch.setattr(site.ledger, "outcomes", read)
+    async with site.leading():
+        site.cluster.submit(
+            workload("waits", start=StartConditions(after=tuple(names))), workload("other", created=1)
+        )
+        await site.until(lambda: any(one.attempt for one in site.store.workloads.values()))
+        assert reads < len(names)
+        await site.until(lambda: reads == len(names))
 
 
 async def test_the_last_valid_spec_of_a_policy_object_stays_in_force_for_the_next_leader() -> None:
