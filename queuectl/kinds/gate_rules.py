@@ -334,6 +334,45 @@ def by_controller_of_owner(rows: Sequence[JobKind]) -> str:
     )
 
 
+def by_controller_of_template(owners: Mapping[str, str]) -> str:
+    """Whether the controller of a template made it, which `gate/attribution` has checked.
+
+    `owners`: plurals, by API version and kind of the object that has the template.
+    """
+    return (
+        "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller == optional.of(true)"
+        f" && {dict(owners)}[?owner.apiVersion + '/' + owner.kind].optMap(plural,"
+        " authorizer.group(owner.apiVersion.split('/')[0]).resource(plural).subresource('status')"
+        ".check('update').allowed()).orValue(false))"
+    )
+
+
+def groups_of_user() -> str:
+    """The groups of the user that sends the request, those of Kubernetes left out, with commas."""
+    return (
+        "request.userInfo.?groups.orValue([]).filter(group, !group.startsWith('system:')"
+        " && !group.contains(',')).join(',')"
+    )
+
+
+def attributed() -> str:
+    """The annotations that say whose an object is, with the values of the user that sends the request."""
+    return (
+        "{'queuectl.dev/user': request.userInfo.username, 'queuectl.dev/reserved-submitter':"
+        f" request.userInfo.username, 'queuectl.dev/reserved-groups': {groups_of_user()}}}"
+    )
+
+
+def submitter_applied() -> str:
+    """The annotations of an apply configuration: the creator, and its groups if no other user is named."""
+    own = '"queuectl.dev/reserved-submitter": request.userInfo.username'
+    return (
+        "(object.metadata.?annotations[?'queuectl.dev/user'].orValue(request.userInfo.username) !="
+        f" request.userInfo.username || {groups_of_user()} == '' ? {{{own}}} : {{{own},"
+        f' "queuectl.dev/reserved-groups": {groups_of_user()}}})'
+    )
+
+
 def loses_its_owner(rows: Sequence[JobKind]) -> str:
     """Whether `o` has an owner of one of these kinds that is its controller, and the new object has none."""
     kinds = sorted({f"{row.group}/{row.kind}" for row in rows})

@@ -15,17 +15,21 @@ from typing import Final
 
 from queuectl.kinds.gate_rules import (
     asked,
+    attributed,
     by_controller_of_owner,
+    by_controller_of_template,
     by_kind,
     counted,
     ended,
     entries,
     fixed,
+    groups_of_user,
     kept,
     listed,
     loses_its_owner,
     parts,
     refused,
+    submitter_applied,
     suspend,
     suspend_applied,
     template_marks,
@@ -48,6 +52,9 @@ KIND_POLICY: Final = "gate/kinds/kind.yaml"
 """The template of the policy of one kind."""
 _OF_PODS: Final = ".pods.yaml"
 """Ends the name of a template that continues the file of the same name where pods queue by themselves."""
+_DEPLOYMENT: Final = {"apps/v1/Deployment": "deployments"}
+_MAKE_PODS: Final = {"apps/v1/ReplicaSet": "replicasets", "apps/v1/StatefulSet": "statefulsets"}
+"""Whose templates of pods are checked."""
 _HEAD: Final = "# Made from the registry of kinds by `make manifests`: change queuectl/kinds/templates/{}.\n"
 
 
@@ -120,6 +127,9 @@ def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "template_annotations": _expression(by_kind(rows, lambda row: template_marks(row, "annotations"))),
         "template_labels": _expression(by_kind(rows, lambda row: template_marks(row, "labels"))),
         "marks_of_kueue": _expression(str(sorted(KUEUE_MARKS))),
+        "submitter_applied": _expression(submitter_applied()),
+        "groups_of_user": _expression(groups_of_user()),
+        "by_controller_of_deployment": _expression(by_controller_of_template(_DEPLOYMENT)),
         **_by_owner(rows),
     }
 
@@ -128,6 +138,9 @@ def _by_owner(rows: tuple[JobKind, ...]) -> dict[str, str]:
     return {
         "by_controller_of_owner": _expression(by_controller_of_owner(rows)),
         "loses_its_owner": _expression(loses_its_owner(rows)),
+        "attributed": _expression(attributed()),
+        "by_controller_of_cronjob": _expression(by_controller_of_template({"batch/v1/CronJob": "cronjobs"})),
+        "by_controller_of_pods": _expression(by_controller_of_template(_MAKE_PODS)),
     }
 
 

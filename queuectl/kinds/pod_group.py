@@ -41,6 +41,7 @@ from queuectl.kinds.reserved_keys import (
     SCHEDULING_GATE,
     STOPPED_ANNOTATION,
     SUBMITTER_ANNOTATION,
+    USER_ANNOTATION,
     WORKLOAD_LABEL,
 )
 from queuectl.kinds.single_pod import POD
@@ -59,7 +60,7 @@ _NUMBER: Final = re.compile("[0-9]{1,4}")
 _NAMED: Final = 10
 """Pods that a message names."""
 _AGREED_LABELS: Final = (QUEUE_LABEL, PRIORITY_LABEL, MAX_RUN_LABEL)
-_AGREED_ANNOTATIONS: Final = (GROUP_SIZE, SUBMITTER_ANNOTATION)
+_AGREED_ANNOTATIONS: Final = (GROUP_SIZE, SUBMITTER_ANNOTATION, USER_ANNOTATION)
 _SHAPE: Final = (
     "nodeSelector",
     "affinity",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict
 
 from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.reasons import Code, Reason
@@ -48,11 +48,13 @@ from queuectl.kinds.requests import RequestProblem, counted, not_charged, pod_re
 from queuectl.kinds.reserved_keys import (
     ADMISSION_ANNOTATION,
     BYPASS_ANNOTATION,
+    GROUPS_ANNOTATION,
     IDLE_EXEMPT,
     REASON_OF_BYPASS,
     RELEASE_ANNOTATION,
     STOPPED_ANNOTATION,
     SUBMITTER_ANNOTATION,
+    USER_ANNOTATION,
 )
 from queuectl.kinds.start_conditions import start_conditions
 from queuectl.kinds.stop_annotations import forced_release, recorded_stop
@@ -65,6 +67,8 @@ MAX_REASON: Final = 500
 """Characters of it that are read."""
 
 MAX_NAME: Final = 253
+MAX_GROUPS: Final = 200
+"""Of a user: further ones are not read."""
 MAX_LABELS: Final = 64
 """Labels stored per workload: those that queue it, then the first ones by name."""
 _ALL_ANNOTATIONS: Final = 256 * 1024
@@ -121,7 +125,7 @@ def observe(
             created_at=created,
             pod_sets=pod_sets,
             priority_class=_short(first(honoured.priority, labels), MAX_NAME) or None,
-            submitter=_short(annotations.get(SUBMITTER_ANNOTATION), MAX_NAME) or None,
+            **_persons(annotations),
             owner=_owner(obj, namespace, owners),
             labels=tuple(_labels(labels)),
             hold=annotations.get(HOLD_ANNOTATION) == "true",
@@ -133,6 +137,25 @@ def observe(
         ),
         _observation(kind, obj, child, marks, elastic(found, requested)),
     )
+
+
+class _Persons(TypedDict):
+    submitter: str | None
+    creator: str | None
+    groups: tuple[str, ...]
+
+
+def _persons(annotations: Json) -> _Persons:
+    """The user whose it is, the creator if that is another one, and the groups of the user."""
+    creator = _short(annotations.get(SUBMITTER_ANNOTATION), MAX_NAME) or None
+    user = _short(annotations.get(USER_ANNOTATION), MAX_NAME) or None
+    groups = annotations.get(GROUPS_ANNOTATION)
+    named = groups.split(",", MAX_GROUPS)[:MAX_GROUPS] if groups and isinstance(groups, str) else ()
+    return {
+        "submitter": user or creator,
+        "creator": creator if user else None,
+        "groups": tuple(clean(group, MAX_NAME) for group in named),
+    }
 
 
 def _owner(obj: Json, namespace: str, owners: KindRegistry) -> ObjectRef | None:

@@ -296,8 +296,7 @@ def _short(why: ShownReason) -> str:
     if why.resource is None or why.short_by is None:
         return NOTHING
     flavor = f" {printable(why.flavor)}" if why.flavor else ""
-    hours = " hours" if why.limit == "spec.hours" else ""
-    return f"{amount(why.resource, why.short_by)} {printable(unit(why.resource))}{hours}{flavor}"
+    return f"{amount(why.resource, why.short_by)} {printable(unit(why.resource))}{flavor}"
 
 
 def _bound(why: ShownReason) -> str:

@@ -23,7 +23,8 @@ _QUALIFIED: Final = r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Z
 MAX_RATES: Final = 1000
 _FROM: Final = re.compile(r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:00:00Z)?")
 _OBJECT: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-_VALUE: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_VALUE: Final = r"^[A-Za-z0-9/]([-A-Za-z0-9_.:/@ ]{0,61}[A-Za-z0-9])?$"
+"""Of a label, or the name of a group."""
 _TAKEN: Final = frozenset((*USAGE_AXES, "resource", "label", "kind"))
 """Names of what usage is accounted by in any case: no account key may have one."""
 
@@ -31,16 +32,20 @@ _TAKEN: Final = frozenset((*USAGE_AXES, "resource", "label", "kind"))
 class AccountKeySettings(Section):
     name: str = Field(pattern=_NAME)
     """As in `queuectl usage --by NAME`."""
-    label: str = Field(pattern=_QUALIFIED)
-    """The label that has the value."""
+    label: str | None = Field(default=None, pattern=_QUALIFIED)
+    """The label that has the value; not with `sources: [Group]`."""
     sources: tuple[Annotated[policy.AccountSource, Field(strict=False)], ...] = Field(
-        default=tuple(policy.AccountSource), min_length=1, max_length=2, strict=False
+        default=(policy.AccountSource.WORKLOAD, policy.AccountSource.NAMESPACE),
+        min_length=1,
+        max_length=3,
+        strict=False,
     )
-    """Of which objects; the first with an allowed value counts. The labels of a workload are its user's."""
+    """Labels of which objects, or the groups of its user; the first with an allowed value counts. Labels of
+    workloads are their users'."""
     allowed: tuple[Annotated[str, Field(pattern=_VALUE)], ...] | None = Field(
         default=None, min_length=1, max_length=MAX_ALLOWED, strict=False
     )
-    """A label with another value does not count; none: every value does."""
+    """A label with another value, or another group, does not count; none: every label does."""
 
     @field_validator("name")
     @classmethod
@@ -48,6 +53,14 @@ class AccountKeySettings(Section):
         if value in _TAKEN:
             raise ValueError(f"{value} is accounted in any case: choose another name")
         return value
+
+    @model_validator(mode="after")
+    def _source_of_each(self) -> AccountKeySettings:
+        if policy.AccountSource.GROUP in self.sources and self.allowed is None:
+            raise ValueError("allowed: must list the groups that count where sources has Group")
+        if (self.label is None) != (self.sources == (policy.AccountSource.GROUP,)):
+            raise ValueError("label: must be given unless sources is [Group] alone, and not then")
+        return self
 
     @field_validator("sources")
     @classmethod
@@ -162,7 +175,7 @@ class AccountingSettings(Section):
         return tuple(
             policy.AccountKey(
                 name=one.name,
-                label=one.label,
+                label=one.label or "",
                 sources=one.sources,
                 allowed=None if one.allowed is None else frozenset(one.allowed),
             )

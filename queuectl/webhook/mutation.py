@@ -17,7 +17,12 @@ from queuectl.kinds.json_fields import BadField, Json, mapping, text
 from queuectl.kinds.labels import may_queue
 from queuectl.kinds.podsets import Operation
 from queuectl.kinds.registry import KindRegistry
-from queuectl.kinds.reserved_keys import BYPASS_ANNOTATION, SUBMITTER_ANNOTATION
+from queuectl.kinds.reserved_keys import (
+    BYPASS_ANNOTATION,
+    GROUPS_ANNOTATION,
+    SUBMITTER_ANNOTATION,
+    USER_ANNOTATION,
+)
 from queuectl.kinds.single_pod import gate_operations
 from queuectl.kinds.start_patch import pointer
 
@@ -77,9 +82,9 @@ def _mutations(request: Json, kinds: KindRegistry) -> list[Operation]:
     if kind is None or not user or user == CONTROLLER_USER or not (may_queue(new) or may_queue(old)):
         return []
     if request.get("operation") == "CREATE":
-        return [*_suspended(kind, new), *_annotated(new, SUBMITTER_ANNOTATION, user)]
+        return [*_suspended(kind, new), *_annotated(new, _creator(request, new, user))]
     if request.get("operation") == "UPDATE" and kind.suspended(old) and not kind.suspended(new):
-        return _annotated(new, BYPASS_ANNOTATION, user)
+        return _annotated(new, {BYPASS_ANNOTATION: user})
     return []
 
 
@@ -107,10 +112,27 @@ def _suspended(kind: JobKind, obj: Json) -> list[Operation]:
     return [{"op": "add", "path": pointer(kind.suspend), "value": True}]
 
 
-def _annotated(obj: Json, name: str, value: str) -> list[Operation]:
+def _creator(request: Json, obj: Json, user: str) -> dict[str, str]:
+    """The annotations that say who creates it, with the groups if it is for that user."""
+    annotations = mapping(mapping(obj, "metadata", ""), "annotations", "metadata")
+    groups = mapping(request, "userInfo", "request").get("groups")
+    own = [
+        one
+        for one in (groups if isinstance(groups, list) else ())
+        if isinstance(one, str) and not one.startswith("system:") and "," not in one
+    ]
+    if not own or annotations.get(USER_ANNOTATION, user) != user:
+        return {SUBMITTER_ANNOTATION: user}
+    return {SUBMITTER_ANNOTATION: user, GROUPS_ANNOTATION: ",".join(own)}
+
+
+def _annotated(obj: Json, values: Mapping[str, str]) -> list[Operation]:
     metadata = mapping(obj, "metadata", "")
     if metadata.get("annotations") is None:
-        return [{"op": "add", "path": "/metadata/annotations", "value": {name: value}}]
-    if mapping(metadata, "annotations", "metadata").get(name) == value:
-        return []
-    return [{"op": "add", "path": pointer(("metadata", "annotations", name)), "value": value}]
+        return [{"op": "add", "path": "/metadata/annotations", "value": dict(values)}]
+    there = mapping(metadata, "annotations", "metadata")
+    return [
+        {"op": "add", "path": pointer(("metadata", "annotations", name)), "value": value}
+        for name, value in values.items()
+        if there.get(name) != value
+    ]

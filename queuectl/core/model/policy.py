@@ -174,10 +174,14 @@ NODE_RULES = NodeRules()
 
 
 class AccountSource(StrEnum):
-    """The object whose label has the value of an account key."""
+    """What has the value of an account key."""
 
     WORKLOAD = "Workload"
+    """A label of the workload."""
     NAMESPACE = "Namespace"
+    """A label of its namespace."""
+    GROUP = "Group"
+    """The groups of its user: the first that is allowed."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -186,8 +190,8 @@ class AccountKey:
 
     name: str
     label: str
-    """Key of the label that has the value."""
-    sources: tuple[AccountSource, ...] = tuple(AccountSource)
+    """Key of the label that has the value; empty where groups alone count."""
+    sources: tuple[AccountSource, ...] = (AccountSource.WORKLOAD, AccountSource.NAMESPACE)
     """The first that has an allowed value counts."""
     allowed: frozenset[str] | None = None
     """None: all values are."""

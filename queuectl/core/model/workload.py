@@ -30,7 +30,6 @@ from queuectl.core.model.values import value
 WorkloadId = NewType("WorkloadId", str)
 """Identity of a workload: for a workload of one object the UID of that object, never a name."""
 
-
 Place = tuple[int, int, int, str]
 """Sort key of a workload in a pending queue; the last part is the workload's identity."""
 
@@ -146,6 +145,9 @@ class Workload:
     priority_class: str | None = None
     """Name of a WorkloadPriorityClass, from the label; None: the PriorityClass of the pods applies (O3)."""
     submitter: str | None = None
+    """The user whose it is: whom the object names, else its creator (B1)."""
+    creator: str | None = None  # if that is another one
+    groups: tuple[str, ...] = ()  # of the submitter
     owner: ObjectRef | None = None
     """The object of a queued kind that controls it, as it says itself: only the topmost one queues (K1)."""
     labels: tuple[tuple[str, str], ...] = ()
@@ -188,9 +190,8 @@ class AccountValue(NamedTuple):
 
     key: str
     value: str | None
-    """None: nothing has an allowed value."""
     source: AccountSource | None
-    """None: without a value."""
+    """None: nothing has an allowed value."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -201,9 +202,8 @@ class Attribution:
     queue: str
     """Name of the LocalQueue."""
     submitter: str | None = None
-    """The user that created the object; None: unknown."""
     user: str | None = None
-    """The user whose usage it is."""
+    """The user that created the object, and the one whose usage it is; None: unknown."""
     priority_class: str | None = None
     """Name of its WorkloadPriorityClass."""
     account: tuple[AccountValue, ...] = ()
@@ -215,7 +215,7 @@ class Attribution:
         return cls(
             namespace=workload.ref.namespace,
             queue=workload.queue,
-            submitter=workload.submitter,
+            submitter=workload.creator or workload.submitter,
             user=workload.submitter,
             priority_class=workload.priority_class,
             account=account,

@@ -20,11 +20,13 @@ from queuectl.core.model.workload import Effect, ObjectRef, Verb
 from queuectl.kinds.builtin import OPTIONAL
 from queuectl.kinds.pod_group import POD_GROUP
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.reserved_keys import USER_ANNOTATION
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import ApiError
 from queuectl.kube.objects import read_units
 from queuectl.kube.session import JSON_PATCH, MERGE_PATCH, Session
 from queuectl.sandbox.players.api import Client
+from tests.acceptance.gate.conftest import client_of
 from tests.acceptance.gate.site import (
     ADMISSION,
     APPLY_PATCH,
@@ -625,3 +627,51 @@ async def test_a_pod_of_a_group_that_grows_while_it_waits_is_not_started(
     assert isinstance(seen, WorkloadObserved)
     assert 64_000 in {dict(one.requests)["cpu"] for one in seen.workload.pod_sets}
     assert gated(await _get(site, "growing-0"))
+
+
+async def test_pods_of_a_deployment_are_of_the_user_that_wrote_its_template(site: Site) -> None:
+    apps = f"/apis/apps/v1/namespaces/{NAMESPACE}"
+    rule: Json = {"apiGroups": ["apps"], "resources": ["deployments", "replicasets"], "verbs": ["*"]}
+    await grant(site.admin, "tenant", "apps-of-tenant", rule, namespace=NAMESPACE)
+
+    def templated(kind: str, name: str, annotations: Json, owner: Json | None = None) -> Json:
+        template = {"metadata": {"labels": {"app": "x", QUEUE: "main"}, "annotations": annotations}}
+        spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
+        template["spec"] = pod("x", queue=None, gated=False)["spec"] | {"restartPolicy": "Always"}
+        metadata = {"name": name, "ownerReferences": [owner] if owner else []}
+        return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+    def owner_of(made: Json) -> Json:
+        fields = {key: made[key] for key in ("apiVersion", "kind")}
+        return fields | {key: made["metadata"][key] for key in ("name", "uid")} | {"controller": True}
+
+    for kind in ("Deployment", "ReplicaSet"):
+        forged = templated(kind, "forged", {USER_ANNOTATION: "bob"})
+        refusal = await tried(site.tenant.request("POST", f"{apps}/{kind.lower()}s", forged))
+        assert "queuectl-attribution-of-pods" in refusal
+    own = {} if site.mutating else {USER_ANNOTATION: "tenant"}
+    made = await site.tenant.request("POST", f"{apps}/deployments", templated("Deployment", "web", own))
+    assert made["spec"]["template"]["metadata"]["annotations"] == {USER_ANNOTATION: "tenant"}
+    # What the controllers of Kubernetes make of it passes, and is not theirs; what a tenant makes does not.
+    account = "/api/v1/namespaces/default/serviceaccounts"
+    await site.admin.request("POST", account, {"metadata": {"name": "apps-controller"}})
+    status = ["deployments/status", "replicasets/status", "replicasets"]
+    rights: list[Json] = [
+        {"apiGroups": ["apps"], "resources": status, "verbs": ["create", "update"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]},
+    ]
+    await grant(site.admin, "system:serviceaccount:default:apps-controller", "apps-controller", *rights)
+    async with await client_of(site, "apps-controller") as controller:
+        replicas = templated("ReplicaSet", "web-1", {USER_ANNOTATION: "tenant"}, owner_of(made))
+        found = await controller.request("POST", f"{apps}/replicasets", replicas)
+        user, owner = {USER_ANNOTATION: "tenant"}, owner_of(found)
+        one = pod("web-1-a", gated=not site.mutating, owner=owner, annotations=user)
+        stored = await controller.request("POST", PODS, one)
+        assert stored["metadata"]["annotations"][USER_ANNOTATION] == "tenant"
+        # The controller of Deployments writes their revision: that starts no rollout.
+        revision: Json = {"metadata": {"annotations": {"deployment.kubernetes.io/revision": "1"}}}
+        web = f"{apps}/deployments/web"
+        now = await site.admin.request("PATCH", web, revision, content_type=MERGE_PATCH)
+        assert now["spec"]["template"] == made["spec"]["template"]
+    one = pod("web-1-b", gated=not site.mutating, owner=owner, annotations={USER_ANNOTATION: "bob"})
+    assert "queuectl-gated-pods" in await tried(site.tenant.request("POST", PODS, one))

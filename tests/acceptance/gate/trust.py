@@ -55,6 +55,8 @@ CHANGES: Final[Mapping[str, Change]] = {
     ),
     "annotation `queuectl.dev/reserved-bypass`": _annotation(written.BYPASS_ANNOTATION, "admin"),
     "annotation `queuectl.dev/reserved-submitter`": _annotation(written.SUBMITTER_ANNOTATION, "admin"),
+    "annotation `queuectl.dev/reserved-groups`": _annotation(written.GROUPS_ANNOTATION, "admins"),
+    "annotation `queuectl.dev/user`": _annotation(written.USER_ANNOTATION, "admin"),
     "annotation `queuectl.dev/bypass`": _annotation(written.REASON_OF_BYPASS, "the demo is at noon"),
     "annotation `queuectl.dev/idle-exempt`": _annotation(written.IDLE_EXEMPT, "it serves"),
     "annotation `queuectl.dev/hold`": _annotation("queuectl.dev/hold", "true"),

@@ -21,6 +21,8 @@ from tests.job_kinds import JOB_KINDS
 UNQUEUED = ("queuectl-self", "queuectl-default-queue")
 """Apply to the objects that all other policies ignore."""
 OTHERS = (
+    "queuectl-attribute-cronjobs",
+    "queuectl-attribution-of-cronjobs",
     "queuectl-scale",
     "queuectl-use-class",
     "queuectl-use-queue",

@@ -18,11 +18,13 @@ from queuectl.kinds.reserved_keys import (
     ADMISSION_ANNOTATION,
     AUTHOR_ANNOTATION,
     BYPASS_ANNOTATION,
+    GROUPS_ANNOTATION,
     POD_LABELS,
     REASON_OF_BYPASS,
     RELEASE_ANNOTATION,
     RESERVED,
     SUBMITTER_ANNOTATION,
+    USER_ANNOTATION,
 )
 from queuectl.kube import proxied as reaching
 from queuectl.sandbox.control_plane import CONTROLLER_USER
@@ -155,7 +157,8 @@ def test_of_the_roles_for_people_only_the_bypass_role_grants_bypass() -> None:
     release = ("queuectl.dev", "workloads", None, "force-release")
     exempt = ("queuectl.dev", "workloads", None, "exempt")
     policy = {("queuectl.dev", kind, None, verb) for kind in kinds for verb in verbs}
-    assert rights(admin) == seen | policy | {release, exempt}
+    attribute = ("queuectl.dev", "workloads", None, "attribute")
+    assert rights(admin) == seen | policy | {release, exempt, attribute}
     bypass = ("queuectl.dev", "workloads", None, "bypass")
     assert rights(one("ClusterRole", "queuectl-bypass")) == {bypass}
     others = [role for role in everything() if role["kind"] in ("ClusterRole", "Role")]
@@ -184,11 +187,18 @@ def test_the_policies_protect_what_queuectl_writes_on_objects_of_users() -> None
     for row in JOB_KINDS:
         own = json.dumps(one("ValidatingAdmissionPolicy", policy_name(row)))
         assert f"startsWith('{RESERVED}')" in own
-        for annotation in (RELEASE_ANNOTATION, SUBMITTER_ANNOTATION, BYPASS_ANNOTATION, REASON_OF_BYPASS):
+        for annotation in (
+            *(RELEASE_ANNOTATION, SUBMITTER_ANNOTATION, GROUPS_ANNOTATION, BYPASS_ANNOTATION),
+            *(REASON_OF_BYPASS, USER_ANNOTATION),
+        ):
             assert f"'{annotation}'" in own
         assert all(f"'{label}'" in text for label in POD_LABELS for text in (own, pods))
     mutating = json.dumps(documents(MANIFESTS / "mutating"))
-    assert set(re.findall(RESERVED + "[a-z]+", mutating)) == {SUBMITTER_ANNOTATION, BYPASS_ANNOTATION}
+    assert set(re.findall(RESERVED + "[a-z]+", mutating)) == {
+        SUBMITTER_ANNOTATION,
+        GROUPS_ANNOTATION,
+        BYPASS_ANNOTATION,
+    }
     for folder in ("authors", "gate"):
         authors = (MANIFESTS / folder / "authors.yaml").read_text()
         assert set(re.findall(RESERVED + "[a-z]+", authors)) == {AUTHOR_ANNOTATION}

@@ -248,12 +248,19 @@ def test_account_keys_are_passed_to_the_core(write: Write) -> None:
         "accounting:\n  keys:\n"
         "  - {name: cost-center, label: example.com/cost-center, sources: [Namespace]}\n"
         "  - {name: project, label: project, allowed: [blue, red]}\n"
+        "  - {name: team, sources: [Group], allowed: ['oidc:/teams/ml']}\n"
     )
     assert load(path, environ={}).configuration().account_keys == (
         policy.AccountKey(
             name="cost-center", label="example.com/cost-center", sources=(policy.AccountSource.NAMESPACE,)
         ),
         policy.AccountKey(name="project", label="project", allowed=frozenset({"blue", "red"})),
+        policy.AccountKey(
+            name="team",
+            label="",
+            sources=(policy.AccountSource.GROUP,),
+            allowed=frozenset({"oidc:/teams/ml"}),
+        ),
     )
 
 
@@ -262,7 +269,17 @@ def test_account_keys_are_passed_to_the_core(write: Write) -> None:
     [
         ("{name: user, label: a}", "user is accounted in any case: choose another name"),
         ("{name: a, label: a, sources: [Namespace, Namespace]}", "names an object twice"),
-        ("{name: a, label: a, sources: [Pod]}", "'Pod': must be 'Workload' or 'Namespace'"),
+        ("{name: a, label: a, sources: [Pod]}", "'Pod': must be 'Workload', 'Namespace' or 'Group'"),
+        (
+            "{name: a, sources: [Group, Namespace], allowed: [ml]}",
+            "label: must be given unless sources is [Group]",
+        ),
+        (
+            "{name: a, label: a, sources: [Group], allowed: [ml]}",
+            "label: must be given unless sources is [Group]",
+        ),
+        ("{name: a}", "label: must be given unless sources is [Group]"),
+        ("{name: a, sources: [Group]}", "allowed: must list the groups that count"),
         ("{name: A, label: a}", "'A': must match"),
         ("{name: a, label: 'a b'}", "'a b': must match"),
         ("{name: a, label: a, allowed: []}", "must have at least 1 entries"),

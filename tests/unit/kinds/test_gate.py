@@ -52,7 +52,7 @@ def test_with_all_policies_and_bindings_the_gate_is_in_force_since_the_first_was
     assert events == [ContextObserved(Gate(GATE, T0))]
     assert watch.missing() == []
     policies = len(JOB_KINDS.rows) - 1 + len(("self", "pods", "scale", "use-class", "use-queue"))
-    more = len(("use-class", "use-queue")) * len(("of-kueue", "of-cronjobs"))
+    more = len(("use-class", "use-queue")) * len(("of-kueue", "of-cronjobs")) + 2 * len(("attribution",))
     assert len(objects) == 2 * policies + more
 
 

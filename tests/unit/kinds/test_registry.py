@@ -80,7 +80,12 @@ def test_a_further_kind_has_a_policy_of_its_own_and_changes_every_file_that_name
     made, more = manifests(JOB_KINDS), manifests(KindRegistry((*JOB_KINDS, OTHER)))
     assert more.keys() - made.keys() == {"gate/kinds/jobs.example.com.yaml"}
     unchanged = {name for name in made if made[name] == more[name]}
-    assert unchanged == {"gate/scale.yaml", "gate/pods.yaml"}
+    assert unchanged == {
+        "gate/attribution.yaml",
+        "gate/scale.yaml",
+        "gate/pods.yaml",
+        "mutating/attribution.yaml",
+    }
 
 
 def test_each_kind_has_one_policy_and_both_versions_of_a_kind_share_it() -> None:

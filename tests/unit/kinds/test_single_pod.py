@@ -239,8 +239,10 @@ def test_manifests_have_rules_for_pods_only_where_pods_queue() -> None:
     assert plain.keys() == with_pods.keys()
     changed = {name for name in plain if plain[name] != with_pods[name]}
     assert changed == {
+        "gate/attribution.yaml",
         "gate/pods.yaml",
         "gate/use.yaml",
+        "mutating/attribution.yaml",
         "mutating/bypass.yaml",
         "mutating/suspend.yaml",
         "rbac/controller.yaml",

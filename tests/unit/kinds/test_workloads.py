@@ -119,6 +119,25 @@ def test_labels_and_annotations_of_users_are_read() -> None:
     assert event.workload.pod_sets[0].runtime_class == "kata"
 
 
+@pytest.mark.parametrize(
+    ("annotations", "submitter", "creator", "groups"),
+    [
+        ({"reserved-submitter": "portal", "user": "ada"}, "ada", "portal", ()),
+        ({"reserved-submitter": "ada", "reserved-groups": "ml,vision"}, "ada", None, ("ml", "vision")),
+        ({"user": "ada"}, "ada", None, ()),
+        ({"reserved-submitter": "portal", "user": "", "reserved-groups": ""}, "portal", None, ()),
+        ({"reserved-groups": ",".join(["g" * 300, *"x" * 300])}, None, None, ("g" * 253, *"x" * 199)),
+    ],
+)
+def test_a_workload_is_of_the_user_that_it_names_else_of_its_creator(
+    annotations: dict[str, str], submitter: str | None, creator: str | None, groups: tuple[str, ...]
+) -> None:
+    obj = job()
+    obj["metadata"]["annotations"] = {f"queuectl.dev/{key}": value for key, value in annotations.items()}
+    found = _seen(obj).workload
+    assert (found.submitter, found.creator, found.groups) == (submitter, creator, groups)
+
+
 def test_overhead_in_the_pod_spec_is_not_added_again_by_its_runtime_class() -> None:
     pod_set = _seen(job(pod={"runtimeClassName": "kata", "overhead": {"cpu": "1"}})).workload.pod_sets[0]
     assert pod_set.runtime_class is None

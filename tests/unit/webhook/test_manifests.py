@@ -61,7 +61,9 @@ def test_the_webhook_may_write_one_secret_and_one_configuration_and_nothing_else
 def test_the_webhook_is_called_for_the_objects_of_the_mutating_policies() -> None:
     kind = "MutatingAdmissionPolicy"
     policies = [item["spec"] for item in documents(MANIFESTS / "mutating") if item["kind"] == kind]
-    created, updated = (policy["matchConstraints"] for policy in policies)
+    # Those of templates have none: before 1.36 no template gets the name of a user.
+    constraints = [policy["matchConstraints"] for policy in policies]
+    created, updated = (found for found in constraints if "objectSelector" in found)
     rules = [{key: value for key, value in rule.items() if key != "scope"} for rule in hook()["rules"]]
     assert rules == [
         {**one, "operations": one["operations"] + two["operations"]}

@@ -56,6 +56,29 @@ def test_labelled_workloads_are_created_suspended_with_the_name_of_their_creator
 
 
 @kinds
+@pytest.mark.parametrize(
+    ("groups", "named", "stamped"),
+    [
+        (["system:authenticated", "ml", "a,b", "vision"], None, "ml,vision"),
+        (["ml"], "ada", "ml"),
+        (["ml"], "bob", None),
+        (["system:masters"], None, None),
+        ([1, {}], None, None),
+        ("ml", None, None),
+    ],
+)
+def test_the_groups_of_the_creator_are_written_unless_another_user_is_named(
+    kind: str, groups: object, named: str | None, stamped: str | None
+) -> None:
+    obj = made(kind)
+    obj["metadata"]["annotations"] = {} if named is None else {"queuectl.dev/user": named}
+    body = review(obj, user="ada")
+    body["request"]["userInfo"]["groups"] = groups
+    found = outcome(body)["metadata"]["annotations"]
+    assert (found.get("queuectl.dev/reserved-groups"), found[SUBMITTER]) == (stamped, "ada")
+
+
+@kinds
 def test_an_object_that_was_mutated_before_is_not_changed(kind: str) -> None:
     assert "patch" not in answer(review(outcome(review(made(kind, False)))))
     let_go = outcome(review(made(kind, False), made(kind, True)))

@@ -1,12 +1,12 @@
 """Account keys: what usage is booked on beside queues and users, such as a cost center or a project (B2).
 
 They decide nothing. An admission is booked on the values of that time, by the labels of the workload and of
-its namespace, as far as each key allows them.
+its namespace and by the groups of its user, as far as each key allows them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from queuectl.core.directory import Directory
 from queuectl.core.feature import Feature
@@ -28,12 +28,15 @@ class Accounts(Feature):
             AccountSource.WORKLOAD: dict(workload.labels),
             AccountSource.NAMESPACE: self._directory.namespace_labels(workload.ref.namespace),
         }
-        return tuple(_value(key, by_source) for key in self._keys)
+        return tuple(_value(key, by_source, workload.groups) for key in self._keys)
 
 
-def _value(key: AccountKey, by_source: Mapping[AccountSource, Mapping[str, str]]) -> AccountValue:
+def _value(
+    key: AccountKey, by_source: Mapping[AccountSource, Mapping[str, str]], groups: Iterable[str]
+) -> AccountValue:
     for source in key.sources:
-        value = by_source[source].get(key.label, "")[:MAX_VALUE]
-        if value and (key.allowed is None or value in key.allowed):
-            return AccountValue(key.name, value, source)
+        found = groups if source is AccountSource.GROUP else (by_source[source].get(key.label, ""),)
+        for value in (one[:MAX_VALUE] for one in found):
+            if value and (key.allowed is None or value in key.allowed):
+                return AccountValue(key.name, value, source)
     return AccountValue(key.name, None, None)

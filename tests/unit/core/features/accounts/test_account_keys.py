@@ -92,3 +92,19 @@ def test_a_fork_reads_the_labels_of_namespaces_in_its_own_state() -> None:
     fork.handle([observed(job("one"))])
     (admission,) = [one for one in fork.decide(made.now, 100).decisions if isinstance(one, Admit)]
     assert admission.attribution == account(AccountValue("cost-center", "7", AccountSource.NAMESPACE))
+
+
+def test_a_group_counts_if_it_is_allowed_and_the_creator_beside_the_user() -> None:
+    team = AccountKey(
+        name="team",
+        label="team",
+        sources=(AccountSource.GROUP, AccountSource.NAMESPACE),
+        allowed=frozenset({"ml", "vision"}),
+    )
+    made = world(team, team="vision")
+    groups = replace(job("one"), groups=("all", "ml", "vision"), creator="portal")
+    made.submit(groups, replace(job("two", created=1), groups=("all",)))
+    assert booked(made) == [
+        replace(account(AccountValue("team", "ml", AccountSource.GROUP)), submitter="portal"),
+        account(AccountValue("team", "vision", AccountSource.NAMESPACE)),
+    ]
