@@ -11,7 +11,7 @@ from queuectl.answers.usage_limits import LimitUse, limit_use
 from queuectl.api import requests, schemas
 from queuectl.api.requests import ALL, WORKLOADS, Allowed, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Document, Page
-from queuectl.api.view import AnswerSource, page
+from queuectl.api.view import AnswerSource, always, page
 from queuectl.api.workload_routes import of_caller
 from queuectl.core.model.usage_limits import SubjectKind
 
@@ -50,6 +50,7 @@ class LimitRoutes:
                 self.limits,
                 Page[ListedLimit],
                 (requests.SUBMITTER, requests.AS_OF, requests.LIMIT, requests.NEXT),
+                heavy=always,
                 notes="With `submitter`: those that apply to its open workloads. Of UsageLimits that "
                 "the caller may get, and of subjects with workloads in namespaces where it may list them.",
             ),

@@ -50,8 +50,9 @@ async def test_a_caller_has_30_requests_at_once_and_10_a_second(asked: Rest, clo
     assert found == [200] * 5 + [429]
 
 
-async def test_history_may_be_requested_twice_a_second(asked: Rest, clock: Clock) -> None:
-    for path in (HISTORY, STORY, "/api/v1/decisions", f"{WORKLOADS}?phase=Finished"):
+async def test_history_and_use_of_limits_may_be_requested_twice_a_second(asked: Rest, clock: Clock) -> None:
+    paths = (HISTORY, STORY, "/api/v1/decisions", f"{WORKLOADS}?phase=Finished", "/api/v1/usagelimits")
+    for path in paths:
         clock.now += 60
         found = [await asked.status(path, token="alice") for _ in range(33)]
         assert found.count(200) == BURST
