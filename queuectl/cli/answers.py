@@ -169,9 +169,9 @@ def _share_of(found: Document) -> str:
     where = f" in Cohort {found['cohort']}" if found["cohort"] else ""
     text = f"ClusterQueue {found['name']}{where}: {found['pending']} pending"
     if found["fairSharing"]:
-        share = "infinite (weight 0)" if found["share"] is None else found["share"]
+        share = "infinite (weight 0)" if found["share"] is None else printing.share_of(found["share"])
         by = f" by {found['dominantResource']}" if found["dominantResource"] else ""
-        text += f", share {share} thousandths{by}, weight {found['weight'] / 1000:g}"
+        text += f", share {share}{by}, weight {found['weight'] / 1000:g}"
     return printable(text)
 
 

@@ -16,7 +16,7 @@ from queuectl.cli import rest
 from queuectl.cli.arguments import meant
 from queuectl.cli.decisions import why
 from queuectl.cli.options import Failure
-from queuectl.cli.printing import ago, amount, field, local, printable, shown, table_of
+from queuectl.cli.printing import ago, amount, field, local, printable, share_of, shown, table_of
 from queuectl.cli.rest import Document, Server
 from queuectl.core.model.policy import cohorts_above
 from queuectl.screen.text import age
@@ -265,7 +265,7 @@ def _lent(workload: Document) -> Iterator[tuple[str, str]]:
         name = f"ClusterQueue {one['clusterQueue']}" if one["clusterQueue"] else "a queue not shown to you"
         shares = ""
         if one["share"] is not None and lent["share"] is not None:
-            shares = f"; shares in thousandths: {one['share']}, and {lent['share']} of {queue}"
+            shares = f"; shares: {share_of(one['share'])}, and {share_of(lent['share'])} of {queue}"
         yield "Borrowed by", f"{name}: {amount(resource, one['amount'])}{shares}"
 
 

@@ -10,9 +10,10 @@ from queuectl.cli import completion, printing, rest
 from queuectl.cli.answers import resource_hours, times
 from queuectl.cli.arguments import Since
 from queuectl.cli.options import Options, command, with_options
-from queuectl.cli.printing import Lines, field, local, printable, shown, table_of
+from queuectl.cli.printing import Lines, field, local, printable, share_of, shown, table_of
 from queuectl.cli.reading import AS_OF, When, workload_of
 from queuectl.cli.rest import Document
+from queuectl.ports.rates import hour_unit
 from queuectl.screen.text import figure
 
 _HIDDEN: Final = "not shown to you"
@@ -71,23 +72,26 @@ def preemptions(
 
 
 def _lost(item: Document) -> Lines:
-    return Lines(tuple(f"{resource_hours(key, value / 3600)} {key}" for key, value in item["lost"].items()))
+    return Lines(tuple(_amount_lost(resource, amount / 3600) for resource, amount in item["lost"].items()))
+
+
+def _amount_lost(resource: str, hours: float) -> str:
+    """`hours`: base units times hours. In minutes below one; `gpu` for `nvidia.com/gpu`, as on the page."""
+    _, size = hour_unit(resource)
+    times, unit = (60, "minutes") if hours < size else (1, "hours")
+    return f"{resource_hours(resource, times * hours)} {resource.rpartition('/')[2]} {unit}"
 
 
 def _shares(item: Document) -> Lines:
-    """Such as `ClusterQueue/a 250 > 125`, of the victim's side first."""
+    """Such as `ClusterQueue/a 25% > 12.5%`, of the victim's side first."""
     shares = item["shares"]
     moves = (shares["victim"], shares["preemptor"]) if shares else ()
     return Lines(
         tuple(
-            f"{move['node'] or _HIDDEN} {_thousandths(move['before'])} > {_thousandths(move['after'])}"
+            f"{move['node'] or _HIDDEN} {share_of(move['before'])} > {share_of(move['after'])}"
             for move in moves
         )
     )
-
-
-def _thousandths(share: int | None) -> str:
-    return "infinite" if share is None else str(share)
 
 
 def _exposure(options: Options, workload: str, namespace: str | None, as_of: When) -> None:
@@ -115,13 +119,13 @@ def _exposure(options: Options, workload: str, namespace: str | None, as_of: Whe
 _FIELDS: Final = (
     field("TIME", shown(local, "time")),
     field("WORKLOAD", lambda item: f"{item['namespace']}/{item['kind'].lower()}/{item['name']}"),
-    field("ATTEMPT>", "attempt"),
-    field("CLUSTERQUEUE", "clusterQueue"),
-    field("RULE", "cause"),
+    field("ATTEMPT>", "attempt", drop=5),
+    field("CLUSTERQUEUE", "clusterQueue", drop=4),
+    field("RULE", "cause", drop=2),
     field("FOR", lambda item: item["by"] or _HIDDEN),
-    field("RAN>", shown(figure, "ranSeconds")),
-    field("LOST HOURS", _lost),
-    field("SHARES", _shares),
+    field("RAN>", shown(figure, "ranSeconds"), drop=1),
+    field("LOST", _lost),
+    field("SHARES", _shares, drop=3),
 )
 _THREATS: Final = (
     field("CLUSTERQUEUE", lambda threat: threat["clusterQueue"] or _HIDDEN),

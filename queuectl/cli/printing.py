@@ -68,6 +68,11 @@ def amount(resource: str | None, value: int | None) -> str:
     return sign + text
 
 
+def share_of(share: int | None) -> str:
+    """A dominant share in thousandths as percent; None: infinite, as its weight is 0."""
+    return "infinite" if share is None else f"{share / 10:g}%"
+
+
 def ago(stamp: str | None, now: datetime | None) -> str:
     """How long ago, as kubectl prints it: 45s, 12m, 3h, 5d."""
     if stamp is None or now is None:

@@ -238,7 +238,7 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
             name="workloads",
             names=("workload", "wl"),
             fields=(
-                field("NAMESPACE", "namespace", drop=3),
+                field("NAMESPACE", "namespace", drop=2),
                 field("WORKLOAD", lambda item: f"{item['kind'].lower()}/{item['name']}"),
                 field("USER", _user, drop=1),
                 field("QUEUE", "queue", drop=7),
@@ -249,7 +249,7 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
                 field("POSITION>", "position", drop=5),
                 field("PRIORITY>", "priority", drop=6),
                 field("TIME>", _run_time, drop=1),
-                field("AGE>", lambda item: ago(item["createdAt"], item["now"]), drop=2),
+                field("AGE>", lambda item: ago(item["createdAt"], item["now"]), drop=3),
                 field("ATTEMPTS>", "attempts", wide=True),
                 field("ADMITTED", shown(local, "admittedAt"), wide=True),
                 field("ENDED", _ended, wide=True),

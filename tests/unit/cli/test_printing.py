@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 import pytest
 
 from queuectl.cli import printing
+from tests.builders import GPU
 from tests.unit.cli.servers import DEADLINE_SECONDS, Script
 from tests.unit.cli.test_following import decision
 from tests.unit.cli.test_listing import cohort, quota, workload
@@ -159,6 +160,26 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(
     assert all(word in whole for word in expected[resource].split())
     if resource == "workloads":
         assert all(f"job/{name}" in whole for name in NAMES)
+
+
+def test_preemptions_fit_a_terminal_with_losses_below_an_hour_in_minutes(
+    script: Script, scripted: str
+) -> None:
+    victim = {"node": "ClusterQueue/team-a", "before": 112, "after": None}
+    item = {
+        "time": "2026-01-05T10:00:00Z",
+        **{"namespace": "team-a", "kind": "Job", "name": "sweep-1", "by": "team-c/Job/eval-nightly"},
+        **{"attempt": 1, "clusterQueue": "team-a", "cause": "InCohortReclamation", "ranSeconds": 24},
+        "lost": {"cpu": 4000 * 24, "memory": (16 << 30) * 7200, GPU: 48},
+        "shares": {"victim": victim, "preemptor": {**victim, "node": None, "before": 0, "after": 56}},
+    }
+    script.page("preemptions", item)
+    lines = table_lines(in_a_terminal(scripted, "preemptions", width=80))
+    assert max(map(len, lines)) <= 80
+    assert "0.8 gpu minutes" in "\n".join(lines)
+    wide = "\n".join(table_lines(in_a_terminal(scripted, "preemptions", "-o", "wide", width=220)))
+    assert all(text in wide for text in ("1.6 cpu minutes", "32.0Gi memory hours"))
+    assert all(text in wide for text in ("team-a 11.2% > infinite", "not shown to you 0% > 5.6%"))
 
 
 def test_a_narrow_terminal_shows_which_columns_are_left_out(script: Script, scripted: str) -> None:

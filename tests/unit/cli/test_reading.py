@@ -469,9 +469,7 @@ def test_explain_names_the_queues_that_borrow_what_its_owner_lacks(
         "Lent 7 nvidia.com/gpu of the quota of ClusterQueue owner, which does not reclaim it "
         "(reclaimWithinCohort is Never)"
     ) in lines
-    assert (
-        "Borrowed by ClusterQueue guest: 7; shares in thousandths: 875, and 0 of ClusterQueue owner" in lines
-    )
+    assert "Borrowed by ClusterQueue guest: 7; shares: 87.5%, and 0% of ClusterQueue owner" in lines
 
 
 def test_lists_and_explanations_are_shown_as_of_an_earlier_time(
