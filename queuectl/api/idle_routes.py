@@ -32,6 +32,9 @@ class GivenNotice(Document):
     policy: str
     at: datetime
     hold_at: datetime | None = Field(description="When it is held at the earliest. Null: it is not held.")
+    lower_at: datetime | None = Field(
+        description="When it has the priority of a lower class at the earliest. Null: it keeps its own."
+    )
     dry_run: bool = Field(description="The user was not told, and nothing will be done.")
     held_at: datetime | None = Field(description="Of a dry run: when it would have been held. Null: not yet.")
 

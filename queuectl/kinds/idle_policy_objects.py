@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field
 
-from queuectl.kinds.policy_schema import ObjectPart, rule, rules
+from queuectl.kinds.policy_schema import Name, ObjectPart, rule, rules
 from queuectl.kinds.usage_limit_objects import LimitTargetSpec
 
 LEAST_SECONDS: Final = 600
@@ -32,7 +32,18 @@ class IdlePolicySpec(ObjectPart):
                 f"|| self.holdAfterSeconds >= self.notifyAfterSeconds + {LEAST_NOTICE}",
                 f"must be at least {LEAST_NOTICE} more than notifyAfterSeconds",
                 fieldPath=".holdAfterSeconds",
-            )
+            ),
+            rule(
+                f"!has(self.lowerAfterSeconds) "
+                f"|| self.lowerAfterSeconds >= self.notifyAfterSeconds + {LEAST_NOTICE}",
+                f"must be at least {LEAST_NOTICE} more than notifyAfterSeconds",
+                fieldPath=".lowerAfterSeconds",
+            ),
+            rule(
+                "has(self.lowerAfterSeconds) == has(self.lowerClass)",
+                "is required with lowerAfterSeconds, and not allowed without",
+                fieldPath=".lowerClass",
+            ),
         )
     )
 
@@ -45,13 +56,18 @@ class IdlePolicySpec(ObjectPart):
     hold_after_seconds: IdleSeconds | None = None
     """Idle seconds after which the workload is stopped and held until its user queues it again, not before
     the time that the notice said. Unset: it is not held."""
+    lower_after_seconds: IdleSeconds | None = None
+    """Idle seconds after which the workload has the priority of lowerClass until its devices work, not before
+    the time that the notice said. Unset: it keeps its own."""
+    lower_class: Name | None = None
+    """Name of a WorkloadPriorityClass. While it does not exist, nothing is lowered; it raises no priority."""
     dry_run: Annotated[bool, Field(strict=True)] = True
     """Record what would be done, and do nothing."""
 
 
 class IdlePolicyObject(ObjectPart):
-    """What is done about admitted workloads whose GPUs do nothing: their users are told, then they are held.
-    By default only what would be done is recorded."""
+    """What is done about admitted workloads whose GPUs do nothing: their users are told, then priorities are
+    lowered, or workloads held. By default only what would be done is recorded."""
 
     spec: IdlePolicySpec
     """Which workloads it is for, and what is done."""

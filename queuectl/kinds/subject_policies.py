@@ -108,17 +108,22 @@ def _target(target: LimitTargetSpec) -> LimitTarget:
 
 def idle_policy(key: ConfigKey, model: IdlePolicyObject) -> IdlePolicy:
     spec = model.spec
-    notify, hold = spec.notify_after_seconds, spec.hold_after_seconds
-    if hold is not None and hold < notify + LEAST_NOTICE:
-        raise BadPolicy(
-            f"spec.holdAfterSeconds: {hold}, must be at least {LEAST_NOTICE} more than notifyAfterSeconds, "
-            f"which is {notify}"
-        )
+    notify, hold, lower = spec.notify_after_seconds, spec.hold_after_seconds, spec.lower_after_seconds
+    for name, after in (("holdAfterSeconds", hold), ("lowerAfterSeconds", lower)):
+        if after is not None and after < notify + LEAST_NOTICE:
+            raise BadPolicy(
+                f"spec.{name}: {after}, must be at least {LEAST_NOTICE} more than notifyAfterSeconds, "
+                f"which is {notify}"
+            )
+    if (lower is None) != (spec.lower_class is None):
+        raise BadPolicy("spec.lowerClass: is required with lowerAfterSeconds, and not allowed without")
     return IdlePolicy(
         name=key.name,
         target=_target(spec.target),
         notify_after=notify,
         hold_after=hold,
+        lower_after=lower,
+        lower_class=spec.lower_class,
         dry_run=spec.dry_run,
     )
 

@@ -232,7 +232,12 @@ def _use_from_json(value: Json) -> DeviceUse:
 
 
 def _notice_to_json(notice: IdleNotice) -> Json:
-    times = {"at": notice.at, "holdAt": notice.hold_at, "heldAt": notice.held_at}
+    times = {
+        "at": notice.at,
+        "holdAt": notice.hold_at,
+        "lowerAt": notice.lower_at,
+        "heldAt": notice.held_at,
+    }
     found: Json = {"policy": notice.policy, "dryRun": notice.dry_run}
     return found | {name: when.isoformat() for name, when in times.items() if when is not None}
 
@@ -242,6 +247,7 @@ def _notice_from_json(value: Json) -> IdleNotice:
         policy=value["policy"],
         at=datetime.fromisoformat(value["at"]),
         hold_at=_time(value, "holdAt"),
+        lower_at=_time(value, "lowerAt"),
         dry_run=value["dryRun"],
         held_at=_time(value, "heldAt"),
     )

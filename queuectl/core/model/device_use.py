@@ -59,6 +59,8 @@ class IdleNotice:
     at: datetime
     hold_at: datetime | None = None
     """When it is stopped and held at the earliest; None: it is not."""
+    lower_at: datetime | None = None
+    """When it has the priority of a lower class at the earliest; None: it keeps its own."""
     dry_run: bool = False
     """The user was not told, and nothing will be done."""
     held_at: datetime | None = None

@@ -14,5 +14,9 @@ class IdlePolicy:
     """Seconds of idleness after which the user is told."""
     hold_after: int | None = None
     """Seconds of idleness after which the workload is stopped and held; None: it is not."""
+    lower_after: int | None = None
+    """Seconds of idleness after which it has the priority of a lower class; None: it keeps its own."""
+    lower_class: str | None = None
+    """Name of that WorkloadPriorityClass."""
     dry_run: bool = True
     """What would be done is recorded, and nothing is done."""

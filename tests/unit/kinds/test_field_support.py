@@ -213,6 +213,8 @@ SAMPLES: dict[str, Json] = {
             "target": {"kind": "LocalQueue", "namespace": "ns", "name": "one"},
             "notifyAfterSeconds": 3600,
             "holdAfterSeconds": 7200,
+            "lowerAfterSeconds": 7200,
+            "lowerClass": "idle",
             "dryRun": False,
         }
     },

@@ -1,5 +1,5 @@
 """What admitted workloads do with their devices: verdicts are recorded when they change (B16 to B18), and
-IdlePolicies tell users of idle devices and hold their workloads (I1 to I6)."""
+IdlePolicies tell users of idle devices, lower the priority of their workloads and hold them (I1 to I7)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from queuectl.core.features.idle_devices.policies import (
     IdlePolicies,
     hold_due,
     is_of,
+    lower_due,
     new_notice,
     notice_due,
 )
@@ -29,6 +30,7 @@ from queuectl.core.model.device_use import (
 )
 from queuectl.core.model.events import DeviceUseFound, Event, PolicyGone, PolicyObserved
 from queuectl.core.model.idle_policies import IdlePolicy
+from queuectl.core.model.priorities import LoweredPriority, lowered_by, with_lowered
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Attempt, LedgerSnapshot, PastAttempts, Phase, WorkloadId
 from queuectl.core.queues.backoff import TO_REQUEUE
@@ -121,7 +123,27 @@ class IdleDevices(Feature):
         if use is None:
             return past
         use = self._with_notice(use, entry, now)
-        return past if use == past.use else replace(past, use=use)
+        lowered = with_lowered(past.lowered, KIND, self._lowering(use, entry, now))
+        if (use, lowered) == (past.use, past.lowered):
+            return past
+        return replace(past, use=use, lowered=lowered)
+
+    def _lowering(self, use: DeviceUse, entry: Entry, now: datetime) -> LoweredPriority | None:
+        """Return what its policy lowers it to, from its time until it works again (I7); None: to nothing."""
+        policy, notice, known = self._policies.of(entry), use.notice, _use_of(entry)
+        if policy is None or policy.dry_run or notice is None or not is_of(notice, policy):
+            return None
+        if known is None or known.notice != notice:
+            return None  # it is only given now, and its times count from the decision to give it
+        due, named = lower_due(policy, use), policy.lower_class
+        priority = self._kernel.directory.priority_of_class(named) if named is not None else None
+        if due is None or named is None or priority is None:
+            return None
+        before, name = lowered_by(entry.past.lowered, KIND), f"{KIND}/{policy.name}"
+        is_lowered = before is not None and (before.policy, before.attempt) == (name, use.attempt)
+        if due > now or not (is_lowered or self._confirmed(entry, use, now)):
+            return None
+        return LoweredPriority(name, named, priority, use.attempt)
 
     def _judged(self, entry: Entry, now: datetime) -> DeviceUse | None:
         attempt, found, use = entry.attempt, self._found.get(entry.id), _use_of(entry)
@@ -162,6 +184,8 @@ class IdleDevices(Feature):
         return use.finding.verdict in WASTEFUL and found.finding.verdict in WASTEFUL
 
     def accounted(self, past: PastAttempts, decision: Decision, entry: Entry, now: datetime) -> PastAttempts:
+        if isinstance(decision, Evict):
+            past = replace(past, lowered=with_lowered(past.lowered, KIND, None))
         match decision:
             case Evict(reason=reason) if reason.code is Code.IDLE_DEVICES:
                 detail = f"{reason.detail}; {TO_REQUEUE}"
@@ -198,7 +222,11 @@ class IdleDevices(Feature):
             return None
         times = [found.at, found.until]
         if policy is not None and use is not None and use.finding.verdict in WASTEFUL:
-            times += [notice_due(policy, use), hold_due(policy, use) or now]
+            times += [
+                notice_due(policy, use),
+                hold_due(policy, use) or now,
+                lower_due(policy, use) or now,
+            ]
         return min((when for when in times if when > now), default=None)
 
     def take_alarms(self) -> Iterator[Alarm]:
@@ -212,12 +240,16 @@ class IdleDevices(Feature):
 
 
 def _message(use: DeviceUse, notice: IdleNotice) -> str:
-    told = f"leaves devices idle: {_what(use)}"
-    by = f"{KIND}/{notice.policy}"
-    if notice.hold_at is None:
-        return f"{told}; {by} asks to end what does not need them, and preemption chooses it first"
-    until = f"stops and holds it at {_text(notice.hold_at)} unless they work before"
-    return f"{told}; {by} {until}, and preemption chooses it first"
+    steps = []
+    if notice.lower_at is not None:
+        steps.append(f"lowers its priority at {_text(notice.lower_at)}")
+    if notice.hold_at is not None:
+        steps.append(f"stops and holds it at {_text(notice.hold_at)}")
+    does = (
+        f"{' and '.join(steps)} unless they work before" if steps else "asks to end what does not need them"
+    )
+    told = f"leaves devices idle: {_what(use)}; {KIND}/{notice.policy} {does}"
+    return f"{told}, and preemption chooses it first"
 
 
 def _what(use: DeviceUse) -> str:
@@ -239,7 +271,9 @@ def _timed(past: PastAttempts, before: PastAttempts, now: datetime) -> PastAttem
         return past
     late, notice = now - use.notice.at, use.notice
     hold_at = None if notice.hold_at is None else notice.hold_at + late
-    return replace(past, use=replace(use, notice=replace(notice, at=now, hold_at=hold_at)))
+    lower_at = None if notice.lower_at is None else notice.lower_at + late
+    told = replace(notice, at=now, hold_at=hold_at, lower_at=lower_at)
+    return replace(past, use=replace(use, notice=told))
 
 
 def _use_of(entry: Entry) -> DeviceUse | None:

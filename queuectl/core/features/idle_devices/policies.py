@@ -1,4 +1,4 @@
-"""Which IdlePolicy is for a workload, and when it gives a notice and holds (I1 to I4)."""
+"""Which IdlePolicy is for a workload, and when it gives a notice, lowers and holds (I1 to I4)."""
 
 from __future__ import annotations
 
@@ -50,23 +50,29 @@ def hold_due(policy: IdlePolicy, use: DeviceUse) -> datetime | None:
     return max(notice.hold_at, _idle_for(use, policy.hold_after))
 
 
+def lower_due(policy: IdlePolicy, use: DeviceUse) -> datetime | None:
+    """Return when a workload that stays idle is lowered: not before its notice said; None: it is not."""
+    notice = use.notice
+    if policy.lower_after is None or notice is None or notice.lower_at is None:
+        return None
+    return max(notice.lower_at, _idle_for(use, policy.lower_after))
+
+
 def _idle_for(use: DeviceUse, seconds: int) -> datetime:
     return use.since + timedelta(milliseconds=1000 * seconds - use.idle_ms)
 
 
 def new_notice(policy: IdlePolicy, at: datetime) -> IdleNotice:
     """Return the notice that `policy` gives at a time."""
-    hold_at = None
-    if policy.hold_after is not None:
-        hold_at = at + timedelta(seconds=policy.hold_after - policy.notify_after)
-    return IdleNotice(policy=policy.name, at=at, hold_at=hold_at, dry_run=policy.dry_run)
+
+    def after(seconds: int | None) -> datetime | None:
+        return None if seconds is None else at + timedelta(seconds=seconds - policy.notify_after)
+
+    hold_at, lower_at = after(policy.hold_after), after(policy.lower_after)
+    return IdleNotice(policy=policy.name, at=at, hold_at=hold_at, lower_at=lower_at, dry_run=policy.dry_run)
 
 
 def is_of(notice: IdleNotice, policy: IdlePolicy) -> bool:
     """Return whether it says what `policy` does: otherwise the user is told again first."""
-    holds = notice.hold_at is not None
-    return (notice.policy, notice.dry_run, holds) == (
-        policy.name,
-        policy.dry_run,
-        policy.hold_after is not None,
-    )
+    said = (notice.policy, notice.dry_run, notice.hold_at is None, notice.lower_at is None)
+    return said == (policy.name, policy.dry_run, policy.hold_after is None, policy.lower_after is None)

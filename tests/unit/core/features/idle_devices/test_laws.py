@@ -15,9 +15,11 @@ from queuectl.core.decisions import Evict
 from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.events import DeviceUseFound
 from queuectl.core.model.idle_policies import IdlePolicy
+from queuectl.core.model.policy import WorkloadPriorityClass
+from queuectl.core.model.priorities import lowered_by
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.usage_limits import LimitTarget
-from queuectl.core.model.workload import WorkloadId
+from queuectl.core.model.workload import PastAttempts, Phase, WorkloadId
 from queuectl.ledger.codec import past_from_json
 from tests.doubles import engine_state
 from tests.unit.core import actions, laws, profiles
@@ -29,6 +31,7 @@ from tests.unit.core.trees import Dice, random_setup
 profiles.load()
 
 WASTE = ("Idle", "Hang")
+CLASS = "scavenge"
 SCRIPT = st.lists(st.binary(min_size=28, max_size=28), min_size=8, max_size=30)
 
 
@@ -87,7 +90,18 @@ def change_idle_policy(driver: Driver, dice: Dice) -> None:
     notify = dice.pick(600, 1200)
     hold = dice.pick(None, notify + 300, notify + 900)
     dry = driver.dry or dice.below(4) == 3
-    driver.set(IdlePolicy(name=name, target=target, notify_after=notify, hold_after=hold, dry_run=dry))
+    lower = dice.pick(None, notify + 300, notify + 600)
+    driver.set(
+        IdlePolicy(
+            name=name,
+            target=target,
+            notify_after=notify,
+            hold_after=hold,
+            lower_after=lower,
+            lower_class=None if lower is None else CLASS,
+            dry_run=dry,
+        )
+    )
 
 
 def watched(data: bytes, *more: Law, dry: bool = False) -> Driver:
@@ -100,6 +114,7 @@ def watched(data: bytes, *more: Law, dry: bool = False) -> Driver:
         dry=dry,
         actions=any_of(find, wait, actions.decide(), find, wait, actions.decide(), others),
     )
+    driver.set(WorkloadPriorityClass(CLASS, -10))
     for number in range(2):
         change_idle_policy(driver, Dice(data[::-1][number:]))
     driver.deliver()
@@ -109,8 +124,12 @@ def watched(data: bytes, *more: Law, dry: bool = False) -> Driver:
 # --- slow code
 
 
+def past_in(row: Any) -> PastAttempts:
+    return past_from_json(row.payload.get("past"))
+
+
 def use_in(row: Any) -> Any:
-    return past_from_json(row.payload.get("past")).use
+    return past_in(row).use
 
 
 def uses(driver: Driver, uid: WorkloadId, attempt: int) -> Sequence[tuple[datetime, Any]]:
@@ -189,6 +208,26 @@ def memory_is_what_the_ledger_has(context: PlanContext) -> None:
 
 
 @law(When.COMMIT)
+def what_is_lowered_was_told_and_is_idle_still(context: PlanContext) -> None:
+    driver = context.driver
+    assert isinstance(driver, DriverWithChecks)
+    for stored in driver.loaded().workloads:
+        lowered, use = lowered_by(stored.past.lowered, "IdlePolicy"), stored.use
+        if lowered is None or stored.phase is not Phase.ADMITTED:
+            continue
+        assert not driver.dry
+        assert use is not None
+        assert use.finding.verdict.value in (*WASTE, "Unknown")
+        notice = use.notice
+        assert notice is not None
+        assert lowered.policy == f"IdlePolicy/{notice.policy}"
+        assert notice.lower_at is not None
+        assert notice.lower_at <= context.plan.now
+        assert (notice.lower_at - notice.at).total_seconds() >= 300
+        assert stored.priority <= lowered.priority
+
+
+@law(When.COMMIT)
 def a_dry_run_tells_nobody(context: PlanContext) -> None:
     driver = context.driver
     assert isinstance(driver, DriverWithChecks)
@@ -196,6 +235,7 @@ def a_dry_run_tells_nobody(context: PlanContext) -> None:
 
 
 LAWS = (
+    what_is_lowered_was_told_and_is_idle_still,
     a_hold_follows_a_notice_and_idleness_that_lasted,
     sums_are_those_of_all_verdicts,
     memory_is_what_the_ledger_has,
@@ -227,7 +267,7 @@ def test_a_new_process_decides_nothing_else_with_verdicts(
 
 def test_the_histories_have_notices_holds_and_dry_runs() -> None:
     """The laws are about something."""
-    held = told = dry = 0
+    held = told = dry = lowered = 0
     for seed in range(40):
         random = Random(seed)
         driver = watched(random.randbytes(420), dry=seed % 4 == 3)
@@ -237,6 +277,7 @@ def test_the_histories_have_notices_holds_and_dry_runs() -> None:
         rows = driver.ledger.store.decisions
         held += sum(row.reason is not None and row.reason.code is Code.IDLE_DEVICES for row in rows)
         told += len(driver.told)
+        lowered += sum(bool(past_in(row).lowered) for row in rows)
         pasts = [use_in(row) for row in rows]
         dry += sum(one is not None and one.notice is not None and one.notice.dry_run for one in pasts)
-    assert min(held, told, dry) >= 3, (held, told, dry)
+    assert min(held, told, dry, lowered) >= 3, (held, told, dry, lowered)

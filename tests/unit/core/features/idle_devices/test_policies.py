@@ -122,6 +122,58 @@ def test_a_dry_run_records_what_would_be_done_and_does_nothing() -> None:
     assert told(world) == []
 
 
+LOWERS = replace(TELLS, lower_after=1000, lower_class="scavenge")
+
+
+def priorities(world: World) -> list[int]:
+    """Return the priorities that the ledger had for the workload while it ran, in order, without repeats."""
+    found = [one.priority for one in world.decided if isinstance(one, Amend)]
+    return [one for one, before in zip(found, [0, *found], strict=False) if one != before]
+
+
+def test_after_a_notice_it_has_a_lower_priority_until_it_works_again() -> None:
+    world = running(LOWERS)
+    world.tell(priority("scavenge", -10))
+    find(world, IDLE)
+    after(world, 600)
+    assert told(world) == [
+        "leaves devices idle: 4 of 4 are Idle since 2030-01-01T00:00:00Z, coverage 98 %; IdlePolicy/p lowers "
+        "its priority at 2030-01-01T00:16:40Z unless they work before, and preemption chooses it first"
+    ]
+    after(world, 399)
+    assert priorities(world) == []
+    after(world, 1)
+    assert priorities(world) == [-10]
+    find(world, UNKNOWN)
+    assert priorities(world) == [-10]
+    find(world, BUSY)
+    assert priorities(world) == [-10, 0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "exists"), [(LOWERS, False), (replace(LOWERS, dry_run=True), True), (TELLS, True)]
+)
+def test_nothing_is_lowered_without_its_class_or_in_a_dry_run(changed: IdlePolicy, exists: bool) -> None:
+    world = running(changed)
+    if exists:
+        world.tell(priority("scavenge", -10))
+    find(world, IDLE, lasts=10**6)
+    after(world, 5000)
+    after(world, 5000)
+    assert priorities(world) == []
+
+
+def test_what_is_lowered_has_its_own_priority_without_its_policy() -> None:
+    world = running(LOWERS)
+    world.tell(priority("scavenge", -10))
+    find(world, IDLE)
+    after(world, 600)
+    after(world, 400)
+    world.tell(PolicyGone(ConfigKey("IdlePolicy", "", "p")))
+    world.run()
+    assert priorities(world) == [-10, 0]
+
+
 def test_what_a_dry_run_recorded_is_no_notice_when_it_is_over() -> None:
     world = running(TRIES)
     find(world, IDLE)
