@@ -51,7 +51,7 @@ def of_namespace(
     named = {one.cluster_queue for one in _local_queues(state) if one.name.namespace == namespace}
     if cluster_queue is not None:
         named.add(cluster_queue)
-    named |= _queues_of_limited_classes(state)
+    named |= queues_of_limited_classes(state.policies.values(), state.workloads.values())
     queues = _trees_of(state, named)
     return Basis(
         namespace=namespace,
@@ -99,13 +99,14 @@ def _trees_of(state: CommittedState, names: Iterable[str]) -> frozenset[str]:
     return frozenset((*named, *(one.name for name in named for one in state.in_tree_of(name))))
 
 
-def _queues_of_limited_classes(state: CommittedState) -> set[str]:
+def queues_of_limited_classes(
+    policies: Iterable[Policy | str], workloads: Iterable[StoredWorkload]
+) -> set[str]:
     """The ClusterQueues with workloads of the WorkloadPriorityClasses that UsageLimits are about (X1)."""
-    targets = (one.target for one in state.policies.values() if isinstance(one, UsageLimit))
+    targets = (one.target for one in policies if isinstance(one, UsageLimit))
     classes = {target.name for target in targets if target.kind == "WorkloadPriorityClass"}
     if not classes:
         return set()
-    workloads = state.workloads.values()
     counted = (one for one in workloads if (one.options.priority_class or DEFAULT_PRIORITY_CLASS) in classes)
     return {queue for one in counted if (queue := queue_of(one)) is not None}
 

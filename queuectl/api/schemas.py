@@ -68,7 +68,8 @@ class Reason(Document):
     """Why a workload is pending or was evicted: a code of a closed list, and its numbers.
 
     Numbers and times are those of the last decision, which is recorded when the code, the limit or another
-    text changes; `available` and `shortBy` are current where the quota of a ClusterQueue binds.
+    text changes; `available` and `shortBy` are current where the quota of a ClusterQueue binds. Where
+    `limit` is spec.hours, amounts are of hours.
     """
 
     code: Code

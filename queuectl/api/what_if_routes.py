@@ -18,6 +18,7 @@ from queuectl.answers import trial_snapshot as basis
 from queuectl.answers.explanation import Visibility, name_of
 from queuectl.answers.exposure import as_seen, threats
 from queuectl.answers.quote import ahead, borrowed, started
+from queuectl.answers.state import CommittedState
 from queuectl.answers.unknown_references import unknown_references
 from queuectl.api import requests, schemas
 from queuectl.api.http import Refusal, bad_request, not_found, unavailable
@@ -28,17 +29,19 @@ from queuectl.api.view import AnswerSource, Sight, always, committed, now, shall
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import what_if
 from queuectl.core.model.budgets import Budget
-from queuectl.core.model.events import PolicyGone, PolicyInvalid, PolicyObserved
+from queuectl.core.model.events import OutcomesRead, PolicyGone, PolicyInvalid, PolicyObserved
 from queuectl.core.model.reasons import PreemptionCause, named_in
 from queuectl.core.model.resources import format_amount
+from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.what_if import ChangeKind, PolicyChange, Start
-from queuectl.core.model.workload import ConfigKey, PodSet, Workload
+from queuectl.core.model.workload import ConfigKey, PodSet, Workload, WorkloadOutcome
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, clean
 from queuectl.kinds.pod_sizes import Smaller, asked
 from queuectl.kinds.policy import POLICY_KINDS, policy_event, similar_field, unknown_fields, with_defaults
 from queuectl.kinds.sample import as_created
 from queuectl.ports.budgets import BudgetReadings
+from queuectl.ports.history import history_of
 from queuectl.ports.reader import Basis, NotAtRest, WhatIfs
 
 MAX_MANIFEST: Final = 256 * 1024
@@ -393,6 +396,7 @@ class WhatIfRoutes:
         state, present = sight.state, now(sight)
         workload = replace(workload, created_at=present, submitter=question.caller.user)
         of = await self._with_budgets(basis.of_namespace(state, present, workload.ref.namespace), sight)
+        of = replace(of, outcomes=await self._outcomes(workload, state))
         tried = await self._tried(question, lambda: self._what_ifs.quote(of, workload))
         reason = tried.now.reason
         stored, later = started(state, workload, tried.now, present)
@@ -449,6 +453,22 @@ class WhatIfRoutes:
             self._budgets.budget_balances(sight.state.sequence, now(sight), open_ones)
         )
         return replace(of, snapshot=lambda: replace(of.snapshot(), budget_sums=sums, budget_entries=entries))
+
+    async def _outcomes(self, workload: Workload, state: CommittedState) -> OutcomesRead:
+        """How those ended that it is to start after, as far as they are over (V2)."""
+        readings, last = self._source.readings, state.sequence
+        after = workload.start.after if workload.start is not None else ()
+        names = {NamedWorkload(workload.ref.namespace, one.kind, one.name) for one in after}
+        over = [(name, await self._source.ask(readings.find(*name, ended_by=last))) for name in sorted(names)]
+        known = [one.id for _, one in over if one is not None]
+        lives = await self._source.ask(readings.lives(known, until=last)) if known else {}
+        ends = {one: history_of(rows).outcome for one, rows in lives.items()}
+        return OutcomesRead(
+            tuple(
+                (name, WorkloadOutcome(end) if one is not None and (end := ends.get(one.id)) else None)
+                for name, one in over
+            )
+        )
 
     async def _tried(self, question: Question, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """Raises a 503 for a state that cannot be tried, and after TRY_SECONDS."""

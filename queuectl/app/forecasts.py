@@ -14,8 +14,9 @@ from functools import partial
 from typing import Final, TypeVar
 
 from queuectl.answers.forecast import backtest
-from queuectl.answers.forecast.forecast import MOST_WORK, WINDOW, Forecast, Known, Unknown, obstacle, queue_of
+from queuectl.answers.forecast.forecast import MOST_WORK, WINDOW, Forecast, Known, Unknown, obstacle
 from queuectl.answers.forecast.samples import known_at
+from queuectl.answers.queue_states import queue_of
 from queuectl.core.model.workload import LedgerSnapshot, WorkloadId
 from queuectl.ledger.history.state_at import Configure, configuration_of
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch

@@ -287,14 +287,19 @@ def _line_ahead(workload: Document) -> Iterator[tuple[str, str]]:
     yield "Ahead", f"{text}; in all {asks}" if asks else text
 
 
+_AT_MOST: Final = ("ExceedsMaxQuota", "ExceedsResourceQuota", "OutsideUsageLimit")
+"""Codes where `available` is what there is at most, whatever ends."""
+
+
 def _numbers(reason: Document) -> Iterator[tuple[str, str]]:
     resource = reason["resource"]
     if reason["limit"] or reason["node"]:
         yield "Limit", " of ".join(part for part in (reason["limit"], reason["node"]) if part)
     if resource is None:
         return
-    where = f" of flavor {reason['flavor']}" if reason["flavor"] else ""
-    most = "At most" if reason["code"].startswith("Exceeds") else "Available"
+    where = " hours" if reason["limit"] == "spec.hours" else ""
+    where += f" of flavor {reason['flavor']}" if reason["flavor"] else ""
+    most = "At most" if reason["code"] in _AT_MOST else "Available"
     for label, key in (("Requested", "requested"), (most, "available"), ("Short by", "shortBy")):
         if reason[key] is not None:
             yield label, f"{amount(resource, reason[key])} {resource}{where}"

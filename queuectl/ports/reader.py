@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from queuectl.core.model.capacity import NodeFacts
-from queuectl.core.model.events import PolicyGone, PolicyObserved
+from queuectl.core.model.events import OutcomesRead, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.what_if import Counterfactuals, PlannedPolicy
@@ -281,6 +281,8 @@ class Basis:
     configuration: SchedulingConfiguration
     snapshot: Callable[[], LedgerSnapshot]
     """Called in another thread."""
+    outcomes: OutcomesRead = field(default_factory=lambda: OutcomesRead(()))
+    """How workloads that are over ended, of those that the workload that is asked about waits for (V2)."""
 
 
 class NotAtRest(ValueError):

@@ -25,6 +25,7 @@ from queuectl.core.model.events import (
     ContextObserved,
     Event,
     Listed,
+    OutcomesRead,
     PodObserved,
     PolicyObserved,
     TimeCame,
@@ -33,7 +34,7 @@ from queuectl.core.model.events import (
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, Gate, SchedulingConfiguration
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.start_conditions import StartConditions
+from queuectl.core.model.start_conditions import AfterOutcome, NamedWorkload, StartConditions
 from queuectl.core.model.workload import (
     ConfigKey,
     Effect,
@@ -46,6 +47,7 @@ from queuectl.core.model.workload import (
     Verb,
     Workload,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.core.observed_events import CONFIGURATION
 from queuectl.kinds.context import is_kept, kept_context
@@ -55,6 +57,7 @@ RULES: Final = 16_384
 """How many are kept, those used last: policy rarely changes, and each engine needs that of a tree."""
 SOURCE = "ledger"
 """Event source of all that the ledger has."""
+_ALL: Final = 1 << 30
 _BY_DEPENDENCY: Final = frozenset({Code.WAITING_FOR_DEPENDENCY, Code.DEPENDENCY_NEVER_SATISFIED})
 SUSPENDED: Final = Observation(resource_version="1", generation=1, suspended=True, annotated=True)
 """An object that the controller has seen and not started."""
@@ -76,6 +79,8 @@ def engine_of(
     events += nodes(snapshot.nodes)
     events += (observed(one, unacknowledged) for one in snapshot.workloads)
     engine.handle([*events, Listed(SOURCE)])
+    if outcomes := tuple(_outcomes(engine, snapshot.workloads)):
+        engine.handle([OutcomesRead(outcomes)])
     if snapshot.now is not None:
         engine.handle([TimeCame(snapshot.now)])
     return engine
@@ -176,6 +181,27 @@ def _start(start: StartConditions | None, reason: Reason | None) -> StartConditi
     """Return the conditions that still count: the open state does not say how others ended."""
     waits = reason is not None and reason.code in _BY_DEPENDENCY
     return start if start is None or waits else replace(start, after=())
+
+
+def _outcomes(
+    engine: Engine, workloads: Iterable[StoredWorkload]
+) -> Iterator[tuple[NamedWorkload, WorkloadOutcome | None]]:
+    """Yield how workloads that are over ended, of those that others wait for, as far as reasons tell.
+
+    WaitingForDependency names the first one that is waited for: others of the same user that are over ended
+    as they had to, else the reason would be DependencyNeverSatisfied, which names the one that did not.
+    """
+    unread = frozenset(engine.features.start_conditions.unread(_ALL))
+    for one in workloads if unread else ():
+        reason, start = one.reason, one.options.start
+        if reason is None or start is None or reason.code not in _BY_DEPENDENCY:
+            continue
+        never = reason.code is Code.DEPENDENCY_NEVER_SATISFIED
+        for after in start.after:
+            name = NamedWorkload(one.ref.namespace, after.kind, after.name)
+            if name in unread and (str(name) == reason.node) is never:
+                succeeded = (after.outcome is AfterOutcome.FAILED) is never
+                yield name, WorkloadOutcome.SUCCEEDED if succeeded else WorkloadOutcome.FAILED
 
 
 def claiming(workload: Workload, others: Iterable[StoredWorkload]) -> Workload:

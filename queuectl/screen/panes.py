@@ -296,7 +296,8 @@ def _short(why: ShownReason) -> str:
     if why.resource is None or why.short_by is None:
         return NOTHING
     flavor = f" {printable(why.flavor)}" if why.flavor else ""
-    return f"{amount(why.resource, why.short_by)} {printable(unit(why.resource))}{flavor}"
+    hours = " hours" if why.limit == "spec.hours" else ""
+    return f"{amount(why.resource, why.short_by)} {printable(unit(why.resource))}{hours}{flavor}"
 
 
 def _bound(why: ShownReason) -> str:

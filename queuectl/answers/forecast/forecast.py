@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 from queuectl.answers.forecast.forward import DAY, Forward
 from queuectl.answers.forecast.samples import LEAST_RUNS, Calendar, Endings, RunTimes, grouped, run_of
+from queuectl.answers.queue_states import queue_of
+from queuectl.answers.trial_snapshot import queues_of_limited_classes
 from queuectl.answers.what_if.trials import PLANS
 from queuectl.core.decisions import Keep
 from queuectl.core.engine import Engine
@@ -37,7 +39,7 @@ _ENOUGH: Final = 3
 """More draws are made while all together have a part of 1 / _ENOUGH of that."""
 COPIED_FOR_ONE: Final = 20
 """How many nodes and pods on them are copied in the time of one unit of work."""
-_TREES: Final = ("Cohort", "ClusterQueue")
+_DECIDE: Final = ("Cohort", "ClusterQueue", "UsageLimit")
 _MOST_MILLISECONDS: Final = HORIZON_DAYS * DAY + 1
 
 
@@ -105,9 +107,8 @@ class Forecast:
         self._basis = basis
         self._most_work = most_work
         snapshot = basis.snapshot
-        specs = (parse_policy(key, spec) for key, spec in snapshot.configs if key.kind in _TREES)
-        self.queues = frozenset(CohortTrees(specs).queues_beside(cluster_queue))
-        """The ClusterQueues of the tree."""
+        self.queues = queues_together(snapshot, cluster_queue)
+        """The ClusterQueues that are played."""
         self.sequence = snapshot.sequence
         mine = {one.id: one for one in snapshot.workloads if queue_of(one) in self.queues}
         self._workloads = mine
@@ -257,6 +258,26 @@ def settle(engine: Engine, now: datetime, sequence: int) -> int:
     raise NotAtRest(f"it does not come to rest within {PLANS} plans")
 
 
-def queue_of(one: StoredWorkload) -> str | None:
-    """Return the ClusterQueue that it holds quota of, else the one that it is pending in."""
-    return one.cluster_queue if one.attempt is None else one.attempt.assignment.cluster_queue
+def queues_together(snapshot: LedgerSnapshot, cluster_queue: str) -> frozenset[str]:
+    """Return the ClusterQueues on which starts in the tree of one depend: all of this tree, of those with
+    workloads of a class that a UsageLimit is about (X1), and of those that are waited for (V1).
+
+    Raises KeyError if there is no such ClusterQueue, and ValueError for a spec that cannot be read.
+    """
+    policies = [parse_policy(key, spec) for key, spec in snapshot.configs if key.kind in _DECIDE]
+    trees = CohortTrees(policies)
+    found = set(trees.queues_beside(cluster_queue))
+    limited = queues_of_limited_classes(policies, snapshot.workloads)
+    named = {one.ref[:3]: queue_of(one) for one in snapshot.workloads}
+    waiting = [one for one in snapshot.workloads if one.options.start and one.options.start.after]
+    before = 0
+    while before < len(found):
+        before = len(found)
+        joined = limited if limited & found else set[str]()
+        for one in waiting:
+            if one.cluster_queue in found and one.options.start is not None:
+                names = ((one.ref.namespace, after.kind, after.name) for after in one.options.start.after)
+                joined |= {queue for name in names if (queue := named.get(name)) is not None}
+        for name in joined & trees.queues - found:
+            found |= set(trees.queues_beside(name))
+    return frozenset(found)

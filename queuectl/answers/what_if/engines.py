@@ -45,7 +45,7 @@ class TriedWhatIfs:
                 raise Abandoned
             snapshot = basis.snapshot()
             trials = trials_of(snapshot, basis.configuration, namespace=namespace, asked=workload)
-            trials.abandoned = abandoned.is_set
+            trials.abandoned, trials.outcomes = abandoned.is_set, basis.outcomes
             try:
                 return ask(trials)
             finally:

@@ -13,7 +13,7 @@ from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan,
 from queuectl.core.engine import Engine
 from queuectl.core.features.nodes.facts import pods_of_facts
 from queuectl.core.model.budgets import Budget
-from queuectl.core.model.events import Event, PolicyObserved, WorkloadGone, WorkloadObserved
+from queuectl.core.model.events import Event, OutcomesRead, PolicyObserved, WorkloadGone, WorkloadObserved
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Policy, SchedulingConfiguration
 from queuectl.core.model.reasons import Family, Reason, waits_for_victims
@@ -81,6 +81,8 @@ class Trials:
         self.work = 0
         self.abandoned: Callable[[], bool] = lambda: False
         """Whether nothing waits for the answer any more. Called from the thread that tries."""
+        self.outcomes = OutcomesRead(())
+        """How workloads that are over ended that a workload is to be tried after."""
         self._engine = engine
         self._last: Final = last
         self._read = self._sequence = sequence
@@ -181,6 +183,7 @@ class Trials:
         engine = self.fork()
         try:
             engine.handle(changes)
+            engine.handle([self.outcomes])
             return tried(workload.id, self._until_it_starts(engine, workload))
         finally:
             dissolve(engine)
@@ -193,6 +196,7 @@ class Trials:
     def _try(self, change: Sequence[Event], back: Sequence[Event], workload: Workload) -> Tried:
         engine = self._engine
         engine.handle(change)
+        engine.handle([self.outcomes])
         try:
             self.work += _evaluated(workload)
             plan = self._plan(engine)

@@ -63,7 +63,7 @@ const Summary = ({ of }) => html`<${Facts} rows=${[
 
 function Why({ of }) {
   const { reason } = of;
-  const size = (value) => (value === null || reason.resource === null ? null : `${amount(reason.resource, value)} ${unit(reason.resource)}`);
+  const size = (value) => (value === null || reason.resource === null ? null : `${amount(reason.resource, value)} ${unit(reason.resource)}${reason.limit === "spec.hours" ? " hours" : ""}`);
   return html`<${Panel} title="Why it waits">
     <p class="lead">${reason.message}</p>
     ${of.help && html`<p class="help"><${Marked} text=${of.help} /></p>`}

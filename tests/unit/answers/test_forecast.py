@@ -24,12 +24,14 @@ from queuectl.answers.forecast.forecast import (
     Unknown,
     interval,
     obstacle,
+    queues_together,
 )
 from queuectl.answers.forecast.forward import Forward
 from queuectl.answers.forecast.samples import Calendar, RunTimes, known_at
 from queuectl.core.model.capacity import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import Node
-from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, Phase, StoredWorkload
+from queuectl.core.model.start_conditions import AfterOutcome, AfterWorkload, StartConditions
+from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, Phase, StoredWorkload, UserOptions
 from queuectl.ports.reader import PastLife
 from queuectl.scenarios.arrivals import Arrival, milliseconds
 from tests.builders import T0
@@ -360,3 +362,41 @@ def test_intervals_hold_about_as_often_as_they_say() -> None:
         results.update(backtest.check(found, targets, when, past, end) if targets else ())
     assert results.total() >= 15
     assert 0.55 <= results[True] / results.total() <= 0.98
+
+
+def _in(name: str, cluster_queue: str, **options: object) -> StoredWorkload:
+    return replace(stored(name), cluster_queue=cluster_queue, options=UserOptions(**options))  # type: ignore[arg-type]
+
+
+def test_a_forecast_plays_the_trees_on_which_starts_depend() -> None:
+    """`x` waits for `y`, `y` for `z`; the UsageLimit of class `high` counts in trees d and e."""
+    configs: dict[tuple[str, str], dict[str, object]] = {
+        **{("ClusterQueue", name): {} for name in "abcdefg"},
+        ("ClusterQueue", "c"): {"cohortName": "all"},
+        ("ClusterQueue", "f"): {"cohortName": "all"},
+        ("UsageLimit", "few"): {
+            "target": {"kind": "WorkloadPriorityClass", "name": "high"},
+            "subject": {"kind": "All"},
+            "running": 1,
+        },
+    }
+
+    def after(name: str) -> StartConditions:
+        return StartConditions(after=(AfterWorkload(AfterOutcome.ANY, "Job", name),))
+
+    workloads = [
+        _in("x", "a", start=after("y")),
+        _in("y", "b", start=after("z")),
+        _in("z", "c"),
+        *(_in(f"high-{queue}", queue, priority_class="high") for queue in "de"),
+    ]
+    snapshot = LedgerSnapshot(
+        sequence=1,
+        now=START,
+        workloads=tuple(workloads),
+        configs=tuple(
+            (ConfigKey(kind, "", name), json.dumps(spec)) for (kind, name), spec in configs.items()
+        ),
+    )
+    played = {name: "".join(sorted(queues_together(snapshot, name))) for name in "abcdefg"}
+    assert played == {"a": "abcf", "b": "bcf", "c": "cf", "d": "de", "e": "de", "f": "cf", "g": "g"}

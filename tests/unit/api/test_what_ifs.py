@@ -17,12 +17,22 @@ from queuectl.api.what_if_routes import message
 from queuectl.core.model.budgets import HOUR, BudgetPeriods, BudgetSum, PeriodKind
 from queuectl.core.model.capacity import NodeFacts, PodsOnNode
 from queuectl.core.model.policy import Node
+from queuectl.core.model.start_conditions import AFTER
 from queuectl.core.model.what_if import Change, ChangeKind, Start, Tried
 from queuectl.core.model.workload import ConfigKey, Phase, PodSet, UserOptions
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.budgets import BudgetBalances
-from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, local_spec, queue_spec, workload
+from tests.unit.api.canned import (
+    EPOCH_START,
+    GPU,
+    WAITS,
+    CannedReadings,
+    decision,
+    local_spec,
+    queue_spec,
+    workload,
+)
 from tests.unit.api.conftest import Rest, bearer
 from tests.unit.api.reviews import CannedReviews
 
@@ -152,6 +162,29 @@ async def test_a_quote_knows_what_budgets_have_left(serve: Serve) -> None:
     await rest.view.refresh()
     found = await quoted(rest, manifest())
     assert (found["now"]["starts"], found["reason"]["code"]) == ("NotYet", "BudgetExhausted")
+
+
+@pytest.mark.parametrize(
+    ("after", "starts", "code"),
+    [
+        ("ok:Job/done", "Now", None),
+        ("any:Job/done,ok:Job/runs", "NotYet", "WaitingForDependency"),
+        ("failed:Job/done", "Never", "DependencyNeverSatisfied"),
+        ("ok:Job/nowhere", "NotYet", "WaitingForDependency"),
+    ],
+)
+async def test_a_quote_knows_how_those_ended_that_it_starts_after(
+    serve: Serve, after: str, starts: str, code: str | None
+) -> None:
+    readings = ledger()
+    done = workload("done", 7)
+    readings.commit(done)
+    readings.end(done)
+    end = decision(readings.sequence, done, "Retired")
+    readings.rows.append(replace(end, payload={"outcome": "Succeeded"}))
+    found = await quoted(await serve(readings), manifest(annotations={AFTER: after}))
+    assert found["now"]["starts"] == starts
+    assert (found["reason"] and found["reason"]["code"]) == code
 
 
 def limit(target: dict[str, str], subject: str = "EachUser", **amounts: Any) -> str:

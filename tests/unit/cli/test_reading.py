@@ -22,7 +22,7 @@ import yaml
 
 from queuectl.cli.printing import local
 from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity
-from queuectl.core.model.reasons import Code, PreemptionCause, Reason
+from queuectl.core.model.reasons import Code, Limit, PreemptionCause, Reason
 from queuectl.core.model.workload import ConfigKey, Phase, PodSet, Verb
 from queuectl.ports.reader import EffectRow
 from tests.unit.api.canned import (
@@ -173,6 +173,31 @@ def test_explain_shows_the_limit_its_holders_and_what_would_help(
         assert line in text
     history = text.partition("History\n")[2].splitlines()
     assert [line.split()[3] for line in history[1:]] == ["Queued", "Pending"]
+
+
+def test_explain_shows_hours_of_a_budget_and_what_a_usage_limit_allows_at_most(run: Run) -> None:
+    spent = Reason(
+        code=Code.BUDGET_EXHAUSTED,
+        resource=GPU,
+        requested=16,
+        available=2,
+        short_by=14,
+        limit=Limit.HOURS,
+        node="Budget/month",
+    )
+    outside = replace(
+        spent, code=Code.OUTSIDE_USAGE_LIMIT, limit=Limit.RESOURCES, node="UsageLimit/each", available=2
+    )
+    readings = ledger()
+    readings.commit(workload("spent", 10, reason=spent), workload("outside", 11, reason=outside))
+    with rest(readings) as server:
+        hours, most = (
+            run("explain", f"job/{one}", "--server", server).stdout for one in ("spent", "outside")
+        )
+    for line in ("Requested   16 nvidia.com/gpu hours", "Available   2 nvidia.com/gpu hours"):
+        assert f"{line}\n" in hours
+    assert "Short by    14 nvidia.com/gpu hours\n" in hours
+    assert "At most     2 nvidia.com/gpu\n" in most
 
 
 def test_explain_shows_the_command_that_makes_it_small_enough_to_start(run: Run) -> None:

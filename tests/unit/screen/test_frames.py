@@ -127,6 +127,12 @@ def test_a_narrow_terminal_keeps_workload_reason_and_shortage() -> None:
     assert keys.rstrip().endswith("stop")
 
 
+def test_what_a_budget_lacks_is_shown_in_hours() -> None:
+    spent = reason(code="BudgetExhausted", limit="spec.hours", node="Budget/month", flavor=None, shortBy=14)
+    text = shown(facts(answers(pending=[waiting("a", 1, reason=spent)])), width=120)
+    assert "14 gpu hours" in text
+
+
 def test_the_selected_row_is_shown_in_full_below_the_tables() -> None:
     view = ScreenView(pane=Pane.WAITING, chosen={Pane.WAITING: 1})
     text = " ".join(shown(busy(), view, width=80, height=40).split())
