@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 
 from pydantic import Field
 
 from queuectl.answers.past_usage import MemberUsage, PastUsageTree
 from queuectl.api import schemas
 from queuectl.api.http import bad_request, not_found
-from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, WORKLOADS, Endpoint, Question
+from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, WORKLOADS, Allowed, Endpoint, Question
 from queuectl.api.schemas import Committed, Document
+from queuectl.api.usage_routes import MOST_ITEMS
 from queuectl.api.view import AnswerSource, committed, may_get, now
 from queuectl.ports.reader import MOST_USAGE, TooMuchHistory
 
@@ -38,7 +40,8 @@ class PastUsageReport(Committed):
         description="Null: past usage counts nowhere, as scheduling.admissionFairSharing is not configured."
     )
     items: tuple[PastUsageItem, ...] = Field(
-        description="Depth first: each before those below it. Those that the caller may read."
+        description=f"Depth first: each before those below it. Those that the caller may read; of more than "
+        f"{MOST_ITEMS} without users."
     )
 
 
@@ -108,10 +111,19 @@ class PastUsageRoutes:
         return PastUsageReport(
             name=name,
             half_life_seconds=sharing.half_life,
-            items=tuple(
-                PastUsageItem(**one._asdict())
-                for one in members
-                if (one.namespace in listed if one.namespace is not None else one.name in readable[one.kind])
-            ),
+            items=await asyncio.to_thread(_items, members, readable, listed),
             **committed(sight),
         )
+
+
+def _items(
+    members: Iterable[MemberUsage], readable: Mapping[str, Allowed], listed: Allowed
+) -> tuple[PastUsageItem, ...]:
+    shown = [
+        one
+        for one in members
+        if (one.namespace in listed if one.namespace is not None else one.name in readable[one.kind])
+    ]
+    if len(shown) > MOST_ITEMS:
+        shown = [one for one in shown if one.kind != "User"]
+    return tuple(PastUsageItem(**one._asdict()) for one in shown)

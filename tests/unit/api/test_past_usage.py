@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from queuectl.api import past_usage_routes
 from queuectl.ports.changes import Access
 from queuectl.ports.reader import TooMuchHistory
 from tests.unit.api.conftest import Serve
@@ -85,3 +86,17 @@ async def test_without_a_half_life_no_past_usage_counts(
     rest = await serve(fair_tree())
     found = await rest.get(PATH)
     assert (found["halfLifeSeconds"], found["items"]) == (None, [])
+
+
+async def test_of_more_items_than_an_answer_has_users_are_left_out(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service accounts of a namespace are users: it must not hide what all others have used."""
+    readings = fair_tree()
+    rest = await serve(readings)
+    whole = (await rest.get(PATH))["items"]
+    monkeypatch.setattr(past_usage_routes, "MOST_ITEMS", len(whole))
+    assert (await rest.get(PATH))["items"] == whole
+    readings.booked.append(held("made-up", "c", 0.0))
+    kinds = {item["kind"] for item in (await rest.get(PATH))["items"]}
+    assert kinds == {"Cohort", "ClusterQueue", "LocalQueue"}
