@@ -358,9 +358,46 @@ def _events(part: DocumentText) -> Iterator[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line, mark.column) if mark is not None else (0, 0)
-        context = f"{error.context}: " if error.context else ""
-        problem = " ".join(f"{context}{error.problem}".split())
+        begin = error.context_mark.line if error.context_mark is not None else line
+        opened = f" (it begins in line {part.line + begin})" if begin != line else ""
+        problem = _problem(f"{error.problem}", part.text.split("\n")[line : line + 1], column) + opened
         raise BadYaml(problem, part.line + line, column + 1) from None
+
+
+_PROBLEMS: Final = (
+    ("mapping values are not allowed", "`:` cannot stand here: quote the value, or mend the indentation"),
+    ("sequence entries are not allowed", "`-` cannot stand here: each item of a list has its own line"),
+    ("tab character", "a tab cannot indent: use spaces"),
+    ("expected key", "a key is expected: mend the indentation"),
+    ("expected '-'", "`-` is expected: mend the indentation"),
+    ("',' or ']'", "`,` or `]` is expected in this list"),
+    ("',' or '}'", "`,` or `}` is expected in this object"),
+    ("node content", "a value is expected"),
+    ("expected ':'", "`:` is expected after this key"),
+    ("unexpected end of stream", "this quote is not closed"),
+    ("document indicator", "this quote is not closed"),
+    ("URI", "this tag is malformed"),
+    ("escape", "what follows `\\` in this quoted text is no escape"),
+    ("hexdecimal", "what follows `\\` in this quoted text is no escape"),
+    ("alphabetic or numeric", "a name is expected after `&` or `*`"),
+    ("tag", "this tag is malformed"),
+    ("<document start>", "what is before this ends the document: a line of `---` must be between two"),
+    ("directive", "lines that begin with `%` are not read"),
+    ("incompatible", "lines that begin with `%` are not read"),
+    ("whitespace or line break", "a space or the end of the line is expected"),
+    ("comment or line break", "a comment or the end of the line is expected"),
+    ("indentation indicator", "the number after `|` or `>` must be 1 to 9"),
+)
+"""By a part of what the parser says, what is said here."""
+
+
+def _problem(said: str, lines: list[str], column: int) -> str:
+    if "cannot start any token" in said:
+        character = lines[0][column : column + 1] if lines else ""
+        if character == "\t":
+            return "a tab cannot indent: use spaces"
+        return f"a value cannot begin with `{character}`: quote it"
+    return next((ours for part, ours in _PROBLEMS if part in said), "this cannot be read as YAML")
 
 
 def _short(key: float) -> str:

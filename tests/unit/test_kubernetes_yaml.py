@@ -205,3 +205,23 @@ def test_kubectl_reads_what_is_printed_as_it_is_meant(kubectl: Path, tmp_path: P
     read = read_by_kubectl(kubectl, tmp_path, [dump(value) for value in meant])
     differ = [(dump(value), theirs) for value, theirs in zip(meant, read, strict=True) if theirs != value]
     assert not differ, f"{len(differ)} differ, such as {differ[0]}"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a:\n\tb: 1\n", "line 2, column 1: a tab cannot indent: use spaces"),
+        ("a: @x\n", "line 1, column 4: a value cannot begin with `@`: quote it"),
+        ("a: b: c\n", "line 1, column 5: `:` cannot stand here: quote the value, or mend the indentation"),
+        ("a: 1\nb: 'x\n", "line 3, column 1: this quote is not closed (it begins in line 2)"),
+        ("a: {b: [1,\n", "line 2, column 1: a value is expected"),
+        ("a:\n- b\nc\n", "line 4, column 1: `:` is expected after this key (it begins in line 3)"),
+        ('a: "\\q"\n', "line 1, column 5: what follows `\\` in this quoted text is no escape"),
+        ("a: !!%zz b\n", "line 1, column 6: this tag is malformed"),
+        ("%FOO\n---\na: 1\n", "line 1, column 5: lines that begin with `%` are not read"),
+    ],
+)
+def test_what_is_no_yaml_is_said_in_words_of_this_program(text: str, told: str) -> None:
+    with pytest.raises(BadYaml) as caught:
+        list(load(text.encode()))
+    assert f"line {caught.value.line}, column {caught.value.column}: {caught.value}" == told

@@ -38,8 +38,8 @@ def test_a_file_holds_a_document_or_a_list_or_several_of_either() -> None:
 
 
 PLACES = {
-    "no YAML": ("a: [1", "line 2, column 1: while parsing a flow sequence"),
-    "a tab": (GOOD + "\tid: x\n", "line 7, column 1: while scanning for the next token"),
+    "no YAML": ("a: [1", "line 2, column 1: `,` or `]` is expected in this list (it begins in line 1)"),
+    "a tab": (GOOD + "\tid: x\n", "line 7, column 1: a tab cannot indent: use spaces"),
     "a key twice": (GOOD + "name: again\n", "line 7, column 1: key 'name' is given twice"),
     "an alias": (GOOD + "tags: [&x a, *y]\n", "line 7, column 14: the alias *y has no anchor before it"),
     "nesting": (GOOD + f"config: {'[' * 40}{']' * 40}", "line 7, column 40: nested deeper than 32"),
