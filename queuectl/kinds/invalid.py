@@ -20,6 +20,7 @@ Path = tuple[int | str, ...]
 _SHOWN: Final = 60
 _MOST_FIELDS: Final = 100
 """Of an object in which a mistyped field is looked for."""
+_KEY: Final = "[key]"
 _SECRET: Final = re.compile(r"(?i)url|password|token|secret|key$")
 # By type of error; the names in braces are those of its context.
 _MESSAGES: Final[Mapping[str, str]] = {
@@ -93,12 +94,13 @@ def shown(value: object) -> str:
 
 
 def _field(location: Path) -> Path:
-    """Without the names of a union's branches, such as `int` and `function-after[check(), str]`."""
+    """Without the names of a union's branches, such as `int` and `function-after[check(), str]`, and without
+    the mark of a key."""
     return tuple(step for step in location if not (isinstance(step, str) and _BRANCH.fullmatch(step)))
 
 
 _BRANCH: Final = re.compile(
-    r"int|str|float|bool|none|list\[.*|dict\[.*|tuple\[.*|(?:function-|constrained-|literal\[|is-instance|lax-or).*"
+    r"\[key\]|int|str|float|bool|none|list\[.*|dict\[.*|tuple\[.*|(?:function-|constrained-|literal\[|is-instance|lax-or).*"
     r"|json-or-python.*|nullable.*|[A-Z][A-Za-z]*(?:Object|Spec|Section|Settings|Document)"
 )
 
@@ -120,9 +122,17 @@ def _text(error: Any) -> str:
         return _MESSAGES[kind] + _mistyped(error)
     if kind == "extra_forbidden":
         return _MESSAGES[kind]
+    if kind == "too_short" and context.get("min_length") == 1:
+        return "must not be empty"
     if kind in _MESSAGES:
-        return f"{_value(error)}{_MESSAGES[kind].format(**context)}"
+        limits = {name: _whole(limit) for name, limit in context.items()}
+        return f"{_value(error)}{_MESSAGES[kind].format(**limits)}"
     return f"{_value(error)}must be {_expected(kind)}"
+
+
+def _whole(limit: object) -> object:
+    """A limit of the form `0.0` as `0`."""
+    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
 
 
 def _mistyped(error: Any) -> str:
@@ -138,6 +148,8 @@ def _mistyped(error: Any) -> str:
 def _value(error: Any) -> str:
     """The value of an error and a colon; nothing for what may be a secret."""
     name = next((step for step in reversed(error["loc"]) if isinstance(step, str)), "")
+    if name == _KEY:
+        return f"the key {shown(error['input'])} "
     return "" if _SECRET.search(name) else f"{shown(error['input'])}: "
 
 

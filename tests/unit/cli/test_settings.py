@@ -282,7 +282,7 @@ def test_account_keys_are_passed_to_the_core(write: Write) -> None:
         ("{name: a, sources: [Group]}", "allowed: must list the groups that count"),
         ("{name: A, label: a}", "'A': must match"),
         ("{name: a, label: 'a b'}", "'a b': must match"),
-        ("{name: a, label: a, allowed: []}", "must have at least 1 entries"),
+        ("{name: a, label: a, allowed: []}", "must not be empty"),
         ("{name: a, label: a}, {name: a, label: b}", "keys: the name a is used twice"),
     ],
 )
@@ -315,7 +315,7 @@ def test_a_rate_card_has_its_rates_from_the_days_of_its_zone_on(write: Write) ->
 @pytest.mark.parametrize(
     ("card", "problem"),
     [
-        ("{currency: EUR, rates: []}", "must have at least 1 entries"),
+        ("{currency: EUR, rates: []}", "must not be empty"),
         ("{currency: euro, rates: [RATE]}", "'euro': must match"),
         ("{currency: EUR, decimals: 5, rates: [RATE]}", "must be at most 4"),
         ("{currency: EUR, rates: [RATE, RATE]}", "rates[1]: is for the same as rates[0], from the same time"),
@@ -574,7 +574,7 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
         ),
         (
             "resources: {deviceClassMappings: [{name: a/b, deviceClassNames: []}]}",
-            "resources.deviceClassMappings.0.deviceClassNames: a list: must have at least 1 entries",
+            "resources.deviceClassMappings.0.deviceClassNames: must not be empty",
         ),
         (
             "resources: {excludeResourcePrefixes: ['']}",

@@ -79,7 +79,7 @@ CHANGES: list[tuple[dict[str, Any], tuple[object, ...], str]] = [
     ({"suspend": "suspend"}, ("suspend",), "must be the path of a field of the spec, not suspend"),
     ({"suspend": "spec..suspend"}, ("suspend",), "must be a path such as spec.suspend"),
     ({"suspend": 7}, ("suspend",), "spec.suspend of at most 12 keys, not 7"),
-    ({"podSets": []}, ("podSets",), "at least 1 entries"),
+    ({"podSets": []}, ("podSets",), "must not be empty"),
     ({"podSets": [{"name": "a"}]}, ("podSets", 0), "set either path, for one podset, or forEach"),
     ({"podSets": [{"path": "spec"}]}, ("podSets", 0), "a podset at path needs a name"),
     ({"podSets": [{"name": "a", "path": "status"}]}, ("podSets", 0), "must be in the spec, not at status"),

@@ -142,6 +142,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         cycle([manifest("ClusterQueue", "a", preemption={"withinClusterQueue": "Always"})], []),
         "objects[1].spec.preemption.withinClusterQueue: 'Always': must be 'Never'",
     ),
+    "a key of another form": (
+        cycle([], [], {"reasons": {"a": "WaitingForQuota"}}),
+        "expect.reasons.a: the key 'a' must match",
+    ),
     "a misspelt field of one of Kueue's": (
         cycle([manifest("Cohort", "a", parnt="b") | {"apiVersion": "kueue.x-k8s.io/v1beta2"}], []),
         "objects[1].spec.parnt: there is no such field here",
