@@ -5,7 +5,7 @@ Never raises: a malformed field of a labelled object becomes the workload's `pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypedDict
@@ -113,7 +113,7 @@ def observe(
         pod_sets = tuple(
             replace(pods, min_count=found.least) if pods.name == found.pod_set else pods for pods in pod_sets
         )
-    problem = problem or bad_least or _refusal(kind, obj) or _full(annotations)
+    problem = problem or bad_least or _refusal(kind, obj) or _full(annotations, pod_sets)
     created, problem = _created(metadata, problem)
     max_run, problem = _max_run(labels, problem)
     start, problem = _start(annotations, labels, owners, problem)
@@ -328,11 +328,13 @@ def _refusal(kind: JobKind, obj: Json) -> Reason | None:
     return Reason(code=Code.MISCONFIGURED, detail=str(refusal)) if refusal else None
 
 
-def _full(annotations: Json) -> Reason | None:
+def _full(annotations: Json, pod_sets: Iterable[PodSet]) -> Reason | None:
+    """Otherwise the API server would refuse each start, for which others may have been preempted."""
     size = annotation_bytes(annotations, (ADMISSION_ANNOTATION, STOPPED_ANNOTATION))
-    if size <= MAX_ANNOTATIONS:
+    most = min(MAX_ANNOTATIONS, _ALL_ANNOTATIONS - sum(map(_least_bytes, pod_sets)))
+    if size <= most:
         return None
-    problem = f"{size} bytes leave no room for {ADMISSION_ANNOTATION}, at most {MAX_ANNOTATIONS} do"
+    problem = f"{size} bytes leave no room for {ADMISSION_ANNOTATION}, at most {max(most, 0)} do"
     return Reason(code=Code.MISCONFIGURED, detail=str(BadField("metadata.annotations", problem)))
 
 
@@ -364,6 +366,12 @@ def has_room(obj: Json, annotation: str, value: str) -> bool:
     """Does the API server accept this annotation besides those that the object has?"""
     others = annotation_bytes(mapping(mapping(obj, "metadata", ""), "annotations", "metadata"), (annotation,))
     return others + annotation_bytes({annotation: value}) <= _ALL_ANNOTATIONS
+
+
+def _least_bytes(pods: PodSet) -> int:
+    """Of a podset in ADMISSION_ANNOTATION, whatever flavors it gets."""
+    resources = sum(2 * len(name) + 12 for name, _ in pods.requests)
+    return 71 + len(pods.name.encode()) + resources + sum(len(k) + len(v) + 5 for k, v in pods.node_selector)
 
 
 def annotation_bytes(annotations: Json, without: tuple[str, ...] = ()) -> int:

@@ -369,6 +369,18 @@ def test_annotations_that_leave_no_space_for_ours_are_a_problem_and_ours_do_not_
     assert "metadata.annotations" in full.problem.detail
 
 
+def test_an_admission_that_no_annotation_can_have_is_a_problem() -> None:
+    """Its start would be refused each time, after others were preempted for it."""
+    obj = job() | {"kind": "JobSet", "apiVersion": "jobset.x-k8s.io/v1alpha2"}
+    template = {"spec": job()["spec"] | {"suspend": False}}
+    jobs = [{"name": f"{n:060}", "replicas": 1, "template": template} for n in range(300)]
+    obj["spec"] = {"suspend": True, "replicatedJobs": jobs[:10]}
+    obj["metadata"]["annotations"] = {"example.com/book": "x" * 230_000}
+    assert _seen(obj, "JobSet").workload.problem is None
+    obj["spec"]["replicatedJobs"] = jobs
+    assert "metadata.annotations: 230016 bytes leave no room" in str(_seen(obj, "JobSet").workload.problem)
+
+
 @pytest.mark.parametrize(
     "metadata",
     [
