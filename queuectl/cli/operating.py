@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
@@ -108,7 +109,7 @@ def controller(options: Options, *, observe: bool) -> None:
 @command("api")
 @with_options
 def api(options: Options) -> None:
-    """Serve queues, workloads and reasons over REST, read-only."""
+    """Serve queues, workloads and reasons over REST, and the web page. Changes need `api.changes`."""
     settings, kubeconfig, context = options.connected(cluster=True)
     from queuectl.app import api as reading
 
@@ -192,11 +193,35 @@ def rebuild(options: Options) -> None:
 
 
 _PORT = click.IntRange(0, 65535)
+_NODES: Final = re.compile("([1-9][0-9]{0,2})x([0-9]{1,3})")
+
+
+class _NodesAndGpus(click.ParamType[tuple[int, int]]):
+    """Such as 3x8."""
+
+    name = "NxG"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        if (found := _NODES.fullmatch(value)) is None:
+            self.fail(f"{value!r} is not N nodes with G GPUs, as 3x8: N from 1 to 999, G from 0 to 999")
+        return int(found[1]), int(found[2])
+
+
 _PORT_HELP: Final = "0: the port of the last run, or a free one."
 
 
 @command("sandbox")
 @click.option("--empty", is_flag=True, help="Load no example, and make no nodes.")
+@click.option(
+    "--nodes",
+    type=_NodesAndGpus(),
+    default=(0, 0),
+    help="Load no example; make N nodes with G GPUs each, as 3x8.",
+)
 @click.option("--reset", is_flag=True, help="Start from empty data: delete that of earlier runs.")
 @click.option("--headless", is_flag=True, help="Print plain lines, for scripts.")
 @click.option(
@@ -216,8 +241,13 @@ _PORT_HELP: Final = "0: the port of the last run, or a free one."
 @click.option("--rest-port", type=_PORT, default=0, help=_PORT_HELP, show_default=True)
 @click.option("--metrics-port", type=_PORT, default=0, help=_PORT_HELP, show_default=True)
 @with_options
-def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
+def sandbox(
+    options: Options, *, no_controller: bool, empty: bool, nodes: tuple[int, int], **values: Any
+) -> None:
     """Run queuectl and all it needs here: Postgres, Kubernetes API, controller, REST, nodes of an example.
+
+    Nodes with the label `sandbox.queuectl.dev/fake-node` are ready, and run pods for the seconds of their
+    annotation `sandbox.queuectl.dev/run-seconds` (10), to end with `sandbox.queuectl.dev/exit-code` (0).
 
     Of a configuration file, only the sections `controller`, `scheduling`, `accounting` and `kinds` are used;
     everything else, and the address of the controller, is set by the sandbox.
@@ -238,7 +268,8 @@ def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
             exclude_unset=True,
             include={"controller", "scheduling", "accounting", "kinds"},
         )
-    wanted = Wanted(data=options.folder, controller=not no_controller, settings=settings, **values)
+    places: dict[str, Any] = {"empty": empty or nodes != (0, 0), "nodes": nodes}
+    wanted = Wanted(data=options.folder, controller=not no_controller, settings=settings, **places, **values)
     # It prints its progress on stdout, and writes its log to its folder.
     code = call(app.run_sandbox(wanted), log_level=None)
     if code:

@@ -57,10 +57,11 @@ def client_as(plane: Plane, user: str) -> Client:
     return Client(plane.url, plane.ssl_context(), plane.tokens["admin"], user=user, group=TENANTS)
 
 
-async def install(api: Session, plane: Plane, *, empty: bool) -> None:
+async def install(api: Session, plane: Plane, *, empty: bool, nodes: tuple[int, int] = (0, 0)) -> None:
     """Install definitions, roles and the gate, as shipped; PyTorchJob if it is not installed.
 
-    With the example's nodes and policy unless `empty`. Returns once the gate is in force.
+    With the example's nodes and policy unless `empty`: then with `nodes`, so many with so many GPUs each.
+    Returns once the gate is in force.
     Raises InstallError or SandboxError.
     """
     installer = Installer(api)
@@ -74,7 +75,11 @@ async def install(api: Session, plane: Plane, *, empty: bool) -> None:
     if not empty:
         await installer.apply(example.nodes())
         await installer.apply(read_kustomization(manifests / "examples"))
-    await installer.apply(tenancy.rights(["default", *([] if empty else example.NAMESPACES)]))
+    else:
+        count, gpus = nodes
+        named = (f"gpu-{number}" for number in range(1, count + 1))
+        await installer.apply([example.fake_node(name, "a100", gpus=gpus) for name in named])
+    await installer.apply(tenancy.rights(None if empty else ["default", *example.NAMESPACES]))
     async with client_of(plane, "tenant") as tenant:
         await tenancy.wait_for_gate(tenant, mutating=mutating)
 

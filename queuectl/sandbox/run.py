@@ -58,6 +58,8 @@ class SandboxOptions:
     """Begin with empty data: what earlier runs left in the folder is deleted."""
     empty: bool = False
     """Load no example."""
+    nodes: tuple[int, int] = (0, 0)
+    """Of an empty one: how many nodes, and GPUs of each."""
     pace: float = 1.0
     """All times of the example are multiplied by it."""
     headless: bool = False
@@ -231,7 +233,7 @@ class _Sandbox:
         plane.write_kubeconfig(self._folder / "kubeconfig")
         api = await stack.enter_async_context(client_of(plane, "admin"))
         _log.info("Kubernetes serves after %.1f s", age())
-        await install(api, plane, empty=self._options.empty)
+        await install(api, plane, empty=self._options.empty, nodes=self._options.nodes)
         if isinstance(plane, ControlPlane):
             self._beside += await stack.enter_async_context(suspending(plane, api, self._folder))
         _log.info("manifests are installed after %.1f s", age())

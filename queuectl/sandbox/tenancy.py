@@ -19,8 +19,11 @@ _GATE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.1
 
 
-def rights(namespaces: Iterable[str]) -> list[Object]:
-    """Edit rights for the tenant and for the group TENANTS in these namespaces, as on a real cluster."""
+def rights(namespaces: Iterable[str] | None) -> list[Object]:
+    """Edit rights for the tenant and for the group TENANTS in these namespaces, as on a real cluster.
+
+    None: in all, also in those that are created later.
+    """
     role: Object = {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRole",
@@ -30,14 +33,16 @@ def rights(namespaces: Iterable[str]) -> list[Object]:
             {"apiGroups": ["queuectl.dev"], "resources": ["localqueues"], "verbs": ["get", "list", "watch"]},
         ],
     }
-    return [role, *(_binding(namespace, name) for namespace in namespaces for name in ("edit", _ROLE))]
+    places = [None] if namespaces is None else namespaces
+    return [role, *(_binding(namespace, name) for namespace in places for name in ("edit", _ROLE))]
 
 
-def _binding(namespace: str, role: str) -> Object:
+def _binding(namespace: str | None, role: str) -> Object:
+    name: Object = {"name": f"sandbox-tenant-{role}"}
     return {
         "apiVersion": f"{_RBAC}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": f"sandbox-tenant-{role}", "namespace": namespace},
+        "kind": "ClusterRoleBinding" if namespace is None else "RoleBinding",
+        "metadata": name if namespace is None else {**name, "namespace": namespace},
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [
             {"apiGroup": _RBAC, "kind": "User", "name": "tenant"},

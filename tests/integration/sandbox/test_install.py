@@ -11,13 +11,14 @@ import yaml
 
 from queuectl.kube.errors import ApiError
 from queuectl.sandbox import example, tenancy
-from queuectl.sandbox.api_server import problems_of_policy
+from queuectl.sandbox.api_server import install, problems_of_policy
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.install import RUNS_BESIDE, Installer, InstallError, read_kustomization
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players.api import Client, Object
 from queuectl.shipped import shipped
 
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
 FOLDERS = (".", "mutating", "examples")
 
 
@@ -94,3 +95,17 @@ async def test_a_bad_policy_object_is_refused_with_its_name_and_field(tmp_path: 
             await Installer(admin).apply([queue])
         with pytest.raises(ApiError, match="404"):
             await admin.request("GET", "/apis/queuectl.dev/v1beta1/namespaces/default/localqueues/main")
+
+
+async def test_a_sandbox_without_the_example_has_the_nodes_that_are_asked_for(tmp_path: Path) -> None:
+    """And a tenant with rights in all namespaces, also in those that an admin creates later."""
+    async with (
+        SmallApi(tmp_path, check=problems_of_policy) as server,
+        Client(server.url, server.ssl_context(), server.tokens["admin"]) as admin,
+    ):
+        await install(admin, server, empty=True, nodes=(3, 8))
+        nodes = (await admin.request("GET", "/api/v1/nodes"))["items"]
+        gpus = {one["metadata"]["name"]: one["status"]["allocatable"]["nvidia.com/gpu"] for one in nodes}
+        assert gpus == {"gpu-1": "8", "gpu-2": "8", "gpu-3": "8"}
+        bindings = await admin.request("GET", f"{RBAC}/clusterrolebindings/sandbox-tenant-edit")
+        assert bindings["subjects"][0]["name"] == "tenant"

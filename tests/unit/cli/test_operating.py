@@ -205,6 +205,17 @@ def test_the_sandbox_gets_its_flags_and_its_exit_code_is_returned(run: Run, app:
     assert run("sandbox").exit_code == 1
 
 
+def test_the_sandbox_makes_nodes_in_place_of_the_example(run: Run, app: App, tmp_path: Path) -> None:
+    app.result = 0
+    assert run("sandbox", "--data", str(tmp_path), "--nodes", "3x8").exit_code == 0
+    ((_, (wanted,)),) = app.calls
+    assert wanted == SandboxOptions(data=tmp_path, empty=True, nodes=(3, 8))
+    for text in ("3", "0x8", "3x", "3x8x", "1000x1", "-3x8"):
+        result = run("sandbox", "--nodes", text)
+        assert result.exit_code == 2
+        assert "is not N nodes with G GPUs, as 3x8: N from 1 to 999, G from 0 to 999" in result.stderr
+
+
 def test_every_command_takes_the_common_flags_after_its_name(run: Run) -> None:
     context = click.Context(main)
     for command in main.list_commands(context):
