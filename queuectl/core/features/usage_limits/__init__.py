@@ -109,6 +109,8 @@ class UsageLimits(Feature):
         self._answered(entry.id)
         self._hold(entry, attempt)
         self._flavors_changed = True
+        if self._rules.count_pending:
+            self._to_route[entry.id] = entry  # it is pending no longer
 
     def recharged(self, entry: Entry, attempt: Attempt) -> None:
         self._hold(entry, attempt)

@@ -199,6 +199,14 @@ def test_those_above_a_limit_of_pending_workloads_wait_outside_in_order_of_arriv
     assert world.reason("a2").limit is Limit.PENDING  # type: ignore[union-attr]
 
 
+def test_an_admitted_workload_is_pending_no_longer_before_its_object_has_started() -> None:
+    limit = UsageLimit(name="x", target=CQ, subject=ALL, pending=1)
+    world = World(queue("cq", 2), LQ, limit)
+    world.submit(*(of("ann", f"a{n}", created=n) for n in range(3)))
+    assert admitted(world.run()) == ["a0", "a1"], "a1 may wait once a0 is admitted"
+    assert world.reason("a2").limit is Limit.NOMINAL_QUOTA  # type: ignore[union-attr]
+
+
 def test_account_keys_and_priority_classes_have_limits() -> None:
     keys = (AccountKey(name="project", label="project", sources=(AccountSource.WORKLOAD,)),)
     each = running(1, LimitSubject(SubjectKind.EACH_ACCOUNT, key="project"))
