@@ -18,31 +18,28 @@ from queuectl.answers import trial_snapshot as basis
 from queuectl.answers.explanation import Visibility, name_of
 from queuectl.answers.exposure import as_seen, threats
 from queuectl.answers.quote import ahead, borrowed, started
-from queuectl.answers.state import CommittedState
 from queuectl.answers.unknown_references import unknown_references
 from queuectl.api import requests, schemas
 from queuectl.api.http import Refusal, bad_request, not_found, unavailable
 from queuectl.api.limits import Turns
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Admission, Ahead, Committed, Condition, Document, Reason
-from queuectl.api.view import AnswerSource, Sight, always, committed, now, shallow, while_asked
+from queuectl.api.view import AnswerSource, always, committed, now, shallow, while_asked
+from queuectl.api.what_if_rows import WhatIfRows
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import what_if
-from queuectl.core.model.budgets import Budget
-from queuectl.core.model.events import OutcomesRead, PolicyGone, PolicyInvalid, PolicyObserved
+from queuectl.core.model.events import PolicyGone, PolicyInvalid, PolicyObserved
 from queuectl.core.model.reasons import PreemptionCause, named_in
 from queuectl.core.model.resources import format_amount
-from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.what_if import ChangeKind, PolicyChange, Start
-from queuectl.core.model.workload import ConfigKey, PodSet, Workload, WorkloadOutcome
+from queuectl.core.model.workload import ConfigKey, PodSet, Workload
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, clean
 from queuectl.kinds.pod_sizes import Smaller, asked
 from queuectl.kinds.policy import POLICY_KINDS, policy_event, similar_field, unknown_fields, with_defaults
 from queuectl.kinds.sample import as_created
 from queuectl.ports.budgets import BudgetReadings
-from queuectl.ports.history import history_of
-from queuectl.ports.reader import Basis, NotAtRest, WhatIfs
+from queuectl.ports.reader import NotAtRest, WhatIfs
 
 MAX_MANIFEST: Final = 256 * 1024
 """Bytes of one object."""
@@ -334,10 +331,10 @@ class WhatIfRoutes:
         budgets: BudgetReadings | None,
     ) -> None:
         """Without `budgets` each Budget counts as unused."""
+        self._rows = WhatIfRows(source, budgets)
         self._source = source
         self._workloads = workloads
         self._what_ifs = what_ifs
-        self._budgets = budgets
         self._turns = Turns()
 
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -380,7 +377,7 @@ class WhatIfRoutes:
         if workload.id not in state.workloads:
             raise not_found()
         of = basis.of_namespace(state, now(sight), workload.ref.namespace, workload.cluster_queue)
-        of = await self._with_budgets(of, sight)
+        of = await self._rows.added_to(of, sight)
         tried = await self._tried(question, lambda: self._what_ifs.counterfactuals(of, workload.id))
         visible = await _visible(question, _displaced_namespaces(tried))
         kind = self._source.kinds.find(workload.ref.kind)
@@ -395,8 +392,8 @@ class WhatIfRoutes:
         sight = self._source.sight()
         state, present = sight.state, now(sight)
         workload = replace(workload, created_at=present, submitter=question.caller.user)
-        of = await self._with_budgets(basis.of_namespace(state, present, workload.ref.namespace), sight)
-        of = replace(of, outcomes=await self._outcomes(workload, state))
+        of = await self._rows.added_to(basis.of_namespace(state, present, workload.ref.namespace), sight)
+        of = replace(of, outcomes=await self._rows.outcomes(workload, state.sequence))
         tried = await self._tried(question, lambda: self._what_ifs.quote(of, workload))
         reason = tried.now.reason
         stored, later = started(state, workload, tried.now, present)
@@ -431,7 +428,7 @@ class WhatIfRoutes:
         changes = await asyncio.to_thread(policy_changes, content)
         warnings = await asyncio.to_thread(_unknown_fields, content)
         sight = self._source.sight()
-        of = await self._with_budgets(basis.everything(sight.state, now(sight)), sight, changes)
+        of = await self._rows.added_to(basis.everything(sight.state, now(sight)), sight, changes)
         plan = await self._tried(question, lambda: self._what_ifs.plan(of, changes))
         objects = await asyncio.to_thread(_planned_objects, changes, sight.state.specs)
         unknown = unknown_references(changes, sight.state.policies)
@@ -440,35 +437,6 @@ class WhatIfRoutes:
             for one in islice(unknown, MOST_FIELDS)
         )
         return _planned(plan, objects, warnings, committed(sight))
-
-    async def _with_budgets(
-        self, of: Basis, sight: Sight, changes: Iterable[PolicyObserved | PolicyGone] = ()
-    ) -> Basis:
-        """Add the balances of budgets, where there is a Budget, or `changes` have one."""
-        policies = (*sight.state.policies.values(), *(getattr(one, "value", None) for one in changes))
-        if self._budgets is None or not any(isinstance(one, Budget) for one in policies):
-            return of
-        open_ones = sight.state.workloads.values()
-        sums, entries = await self._source.ask(
-            self._budgets.budget_balances(sight.state.sequence, now(sight), open_ones)
-        )
-        return replace(of, snapshot=lambda: replace(of.snapshot(), budget_sums=sums, budget_entries=entries))
-
-    async def _outcomes(self, workload: Workload, state: CommittedState) -> OutcomesRead:
-        """How those ended that it is to start after, as far as they are over (V2)."""
-        readings, last = self._source.readings, state.sequence
-        after = workload.start.after if workload.start is not None else ()
-        names = {NamedWorkload(workload.ref.namespace, one.kind, one.name) for one in after}
-        over = [(name, await self._source.ask(readings.find(*name, ended_by=last))) for name in sorted(names)]
-        known = [one.id for _, one in over if one is not None]
-        lives = await self._source.ask(readings.lives(known, until=last)) if known else {}
-        ends = {one: history_of(rows).outcome for one, rows in lives.items()}
-        return OutcomesRead(
-            tuple(
-                (name, WorkloadOutcome(end) if one is not None and (end := ends.get(one.id)) else None)
-                for name, one in over
-            )
-        )
 
     async def _tried(self, question: Question, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """Raises a 503 for a state that cannot be tried, and after TRY_SECONDS."""

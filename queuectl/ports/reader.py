@@ -165,6 +165,17 @@ class UsageOfTime(NamedTuple):
     capacity: list[CapacitySum]
 
 
+class EvictionTimes(NamedTuple):
+    """What later decisions on an open workload depend on (P11, L27, C7)."""
+
+    preempted_at: tuple[datetime, ...]
+    """When it was preempted, oldest first, as far as that counts."""
+    evicted_at: datetime | None
+    """When its open attempt was evicted; None: it was not."""
+    preemptor: WorkloadId | None
+    """For which workload."""
+
+
 class PreemptionRow(NamedTuple):
     """The decision that evicted a workload by preemption, and the attempt that it ended."""
 
@@ -411,6 +422,12 @@ class Readings(Past, Protocol):
         self, *, before: int | None, since: datetime | None, until: datetime | None, limit: int
     ) -> list[PreemptionRow]:
         """Preemptions from `since` up to `until`, newest first; keyset by `before`."""
+
+    async def eviction_times(self, sequence: int, since: datetime) -> dict[WorkloadId, EvictionTimes]:
+        """Of open workloads that were preempted since then, or are being evicted.
+
+        `sequence`: of the last decision that is known.
+        """
 
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
         """What was held between these times, however short. Raises TooMuchHistory."""

@@ -35,6 +35,7 @@ from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import (
     BookedOn,
     DecisionRow,
+    EvictionTimes,
     Held,
     PastHolds,
     PastLife,
@@ -156,6 +157,13 @@ class ReadableLedger(MemoryLedger):
         self, *, before: int | None, since: datetime | None, until: datetime | None, limit: int
     ) -> list[PreemptionRow]:
         return preemptions(self.store.decisions, before, since, until, limit)
+
+    async def eviction_times(self, sequence: int, since: datetime) -> dict[WorkloadId, EvictionTimes]:
+        preempted, evicted = self._preemptions(), self._evictions()
+        return {
+            one: EvictionTimes(preempted[one], *evicted.get(one, (None, None)))
+            for one in {**preempted, **evicted}
+        }
 
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
         return past_holds(self.store.decisions, self._all_holds(), since, until)

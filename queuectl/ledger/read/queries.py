@@ -15,6 +15,7 @@ from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, StoredWorklo
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import Parsed
 from queuectl.ledger.history.past_lives import last_decision
+from queuectl.ledger.history.past_usage import evictions, preemptions
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.published_facts import facts_after
@@ -34,6 +35,7 @@ from queuectl.ports.history import LIFE
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.reader import (
     DecisionRow,
+    EvictionTimes,
     PastHolds,
     PreemptionRow,
     Reading,
@@ -194,6 +196,16 @@ class LedgerReadings:
     ) -> list[PreemptionRow]:
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             return await answers.preemptions(connection, self._cluster, before, since, until, limit)
+
+    @ledger_call
+    async def eviction_times(self, sequence: int, since: datetime) -> dict[WorkloadId, EvictionTimes]:
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
+            preempted = await preemptions(connection, self._cluster, sequence, since)
+            evicted = await evictions(connection, self._cluster)
+        return {
+            one: EvictionTimes(preempted.get(one, ()), *evicted.get(one, (None, None)))
+            for one in {**preempted, **evicted}
+        }
 
     @ledger_call
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:

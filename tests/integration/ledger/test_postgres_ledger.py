@@ -771,6 +771,25 @@ async def test_a_story_has_the_last_decisions_and_the_writes_that_they_request(b
     assert await book.readings.story(wid("nobody"), until=100, limit=100) == ([], [])
 
 
+async def test_readers_have_the_times_of_evictions_that_the_controller_has(book: Book) -> None:
+    started = await book.now()
+    await book.write(*(enqueue(name, arrival=number) for number, name in enumerate("abc")))
+    await book.write(*(admit(name, now=started) for name in "abc"))
+    await book.write(evict("a"), evict("b"))
+    await book.write(release("b"))
+    last = len(await book.readings.decisions(after=0, limit=100))
+    found = await book.readings.eviction_times(last, started - timedelta(hours=1))
+    loaded = {one.id: one for one in (await book.ledger.load()).workloads}
+    assert found.keys() == {wid("a"), wid("b")}
+    for name, preemptor in (("a", wid("urgent")), ("b", None)):
+        known, times = loaded[wid(name)], found[wid(name)]
+        assert times == (known.preempted_at, known.evicted_at, known.preemptor)
+        assert (times.preemptor, len(times.preempted_at)) == (preemptor, 1)
+    assert await book.readings.eviction_times(last, await book.now() + timedelta(hours=1)) == {
+        wid("a"): ((), *found[wid("a")][1:])
+    }
+
+
 async def test_a_policy_decision_shows_its_spec(book: Book) -> None:
     await book.write(configure("a", 4), configure("a", None))
     made, gone = await book.readings.decisions(after=0, limit=9)

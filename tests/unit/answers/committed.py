@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from queuectl.answers.state import CommittedState
 from queuectl.api.view import View
-from queuectl.core.model.workload import ForReaders
+from queuectl.core.model.workload import ForReaders, WorkloadId
 from queuectl.kinds.policy import parse_policy
+from queuectl.ports.budgets import BudgetBalances
+from queuectl.ports.reader import EvictionTimes
 from tests.builders import World
 from tests.doubles.readers import ReadableLedger
 
@@ -35,6 +37,13 @@ class Committed:
         told = ForReaders(capacities=tuple(capacities or ()), nodes=() if nodes is None else nodes.changed)
         await self._store(plan, told)
         await self._view.refresh()
+
+    async def rows(self) -> tuple[dict[WorkloadId, EvictionTimes], BudgetBalances]:
+        """What REST reads of the ledger for what-ifs."""
+        loaded = await self._ledger.load()
+        since = self.world.now - self.state.configuration.preemptions_count_for
+        times = await self._ledger.eviction_times(loaded.sequence, since)
+        return times, BudgetBalances(loaded.budget_sums, loaded.budget_entries)
 
     async def _store(self, plan: object, told: ForReaders) -> None:
         self._batch += 1

@@ -30,6 +30,7 @@ from queuectl.ports.reader import (
     CapacitySum,
     DecisionRow,
     EffectRow,
+    EvictionTimes,
     ForecastCalibration,
     Held,
     PastHolds,
@@ -162,6 +163,7 @@ class CannedReadings:
         self.statements = CannedStatements(self)
         self.device_use = CannedDeviceUse()
         self.budgets = CannedBudgets()
+        self.evicted: dict[WorkloadId, EvictionTimes] = {}
         self._workloads: dict[WorkloadId, tuple[int, StoredWorkload]] = {}
         self._configs: dict[ConfigKey, tuple[int, str | None]] = {}
         self.batch = 0
@@ -349,6 +351,10 @@ class CannedReadings:
     ) -> list[PreemptionRow]:
         self._answer()
         return answers.preemptions(self.rows, before, since, until, limit)
+
+    async def eviction_times(self, sequence: int, since: datetime) -> dict[WorkloadId, EvictionTimes]:
+        self._answer()
+        return self.evicted
 
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
         """The policy was never changed; `held` is what was held."""

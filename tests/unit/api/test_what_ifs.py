@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,13 +17,15 @@ from queuectl.api import what_if_routes
 from queuectl.api.what_if_routes import message
 from queuectl.core.model.budgets import HOUR, BudgetPeriods, BudgetSum, PeriodKind
 from queuectl.core.model.capacity import NodeFacts, PodsOnNode
-from queuectl.core.model.policy import Node
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION, Node
+from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.start_conditions import AFTER
 from queuectl.core.model.what_if import Change, ChangeKind, Start, Tried
-from queuectl.core.model.workload import ConfigKey, Phase, PodSet, UserOptions
+from queuectl.core.model.workload import AttemptState, ConfigKey, Phase, PodSet, UserOptions
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.budgets import BudgetBalances
+from queuectl.ports.reader import EvictionTimes
 from tests.unit.api.canned import (
     EPOCH_START,
     GPU,
@@ -185,6 +188,36 @@ async def test_a_quote_knows_how_those_ended_that_it_starts_after(
     found = await quoted(await serve(readings), manifest(annotations={AFTER: after}))
     assert found["now"]["starts"] == starts
     assert (found["reason"] and found["reason"]["code"]) == code
+
+
+async def test_a_quote_displaces_nothing_that_its_past_preemptions_protect(serve: Serve) -> None:
+    readings = ledger()
+    urgent = manifest(gpus=8, labels={QUEUE_LABEL: "main", PRIORITY_LABEL: "high"})
+    rest = await serve(readings)
+    found = await quoted(rest, urgent)
+    assert "runs" in [one["name"] for one in found["now"]["displaces"]]
+    times = tuple(EPOCH_START - timedelta(minutes=minutes) for minutes in range(40, 8, -4))
+    assert len(times) == DEFAULT_CONFIGURATION.eviction_budget
+    readings.evicted[readings.stored("runs").id] = EvictionTimes(times, None, None)
+    found = await quoted(rest, urgent)
+    assert (found["now"]["starts"], found["now"]["displaces"]) == ("NotYet", [])
+    assert found["reason"]["code"] == "MinRunTimeProtected"
+
+
+@pytest.mark.parametrize(("minutes", "starts"), [(1, "AfterPreemption"), (11, "NotYet")])
+async def test_a_quote_counts_on_no_pods_that_do_not_end_in_time(
+    serve: Serve, minutes: int, starts: str
+) -> None:
+    readings = ledger()
+    runs = readings.stored("runs")
+    preempted = Reason(code=Code.PREEMPTED, by="default/Job/gone")
+    assert runs.attempt is not None
+    stops = replace(runs.attempt, state=AttemptState.EVICTING)
+    readings.commit(replace(runs, phase=Phase.EVICTING, attempt=stops, reason=preempted))
+    since = EPOCH_START - timedelta(minutes=minutes)
+    readings.evicted[runs.id] = EvictionTimes((since,), since, None)
+    urgent = manifest(gpus=8, labels={QUEUE_LABEL: "main", PRIORITY_LABEL: "high"})
+    assert (await quoted(await serve(readings), urgent))["now"]["starts"] == starts
 
 
 def limit(target: dict[str, str], subject: str = "EachUser", **amounts: Any) -> str:
