@@ -22,6 +22,8 @@ from queuectl.ports.idle import DeviceHolder, UseRecords
 log = logging.getLogger(__name__)
 
 _ENGINE: Final = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+_BY_DEVICE: Final = "max by(namespace,pod,exported_namespace,exported_pod,UUID,gpu,device,GPU_I_ID)"
+"""Labels that are not read would be most of an answer."""
 _HANG_METRICS: Final = {
     "hang_engine": _ENGINE,
     "multiprocessors": "DCGM_FI_PROF_SM_ACTIVE",
@@ -114,10 +116,10 @@ async def device_samples(
     chosen = f"{{{selector}}}" if selector else ""
     window, hang = f"{chosen}[{rules.window_seconds}s]", f"{chosen}[{rules.hang_seconds}s]"
     expressions = {
-        "engine": f"avg_over_time({_ENGINE}{window})",
-        "samples": f"count_over_time({_ENGINE}{window})",
-        "hang_samples": f"count_over_time({_ENGINE}{hang})",
-        **{name: f"avg_over_time({metric}{hang})" for name, metric in _HANG_METRICS.items()},
+        "engine": f"{_BY_DEVICE}(avg_over_time({_ENGINE}{window}))",
+        "samples": f"{_BY_DEVICE}(count_over_time({_ENGINE}{window}))",
+        "hang_samples": f"{_BY_DEVICE}(count_over_time({_ENGINE}{hang}))",
+        **{name: f"{_BY_DEVICE}(avg_over_time({metric}{hang}))" for name, metric in _HANG_METRICS.items()},
     }
     found = defaultdict[PodName, dict[Device, dict[str, float]]](lambda: defaultdict(dict))
     for name, expression in expressions.items():
@@ -125,7 +127,7 @@ async def device_samples(
             pod = pod_of(sample.labels)
             if pod is not None:
                 values = found[pod][_device(sample.labels)]
-                # Two servers scrape it, or slices have a copy each.
+                # Two servers scrape it with other labels, or slices have a copy each.
                 values[name] = max(values.get(name, sample.value), sample.value)
     return {pod: list(map(_of_values, devices.values())) for pod, devices in found.items()}
 

@@ -14,8 +14,10 @@ import aiohttp
 
 DEADLINE: Final = 30.0
 """Seconds of one query."""
-MOST_BYTES: Final = 64 << 20
-"""Of one answer: some 100,000 devices."""
+MOST_BYTES: Final = 16 << 20
+"""Of one answer: some 60,000 devices."""
+MOST_SAMPLES: Final = 100_000
+"""Of one answer. Memory of the controller grows with both."""
 _MOST_WORDS: Final = 300
 _TOKEN: Final = re.compile(rb"[!-~]+")
 
@@ -78,6 +80,8 @@ def _bearer_token(file: Path) -> str:
 
 
 def _samples(status: int, body: bytes) -> list[Sample]:
+    if body.count(b'"value"') > MOST_SAMPLES:
+        raise PrometheusFailed(f"an answer has over {MOST_SAMPLES} samples")
     try:
         answer: Any = json.loads(body)
         if not isinstance(answer, dict):

@@ -79,6 +79,16 @@ async def test_a_long_error_is_cut() -> None:
     assert "\n" not in str(failure.value)
 
 
+async def test_an_answer_of_too_many_samples_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who exports series must not fill the memory of the controller: they take fifteen times their bytes."""
+    answer = {**VECTOR, "data": {"resultType": "vector", "result": [metric("1"), metric("2")]}}
+    monkeypatch.setattr(prometheus, "MOST_SAMPLES", 2)
+    assert len((await asked(web.json_response(answer)))[0]) == 2
+    monkeypatch.setattr(prometheus, "MOST_SAMPLES", 1)
+    with pytest.raises(PrometheusFailed, match="an answer has over 1 samples"):
+        await asked(web.json_response(answer))
+
+
 async def test_an_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus, "MOST_BYTES", 20)
     with pytest.raises(PrometheusFailed, match="an answer is over"):
