@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from queuectl.cli.options import Failure
 from queuectl.cli.printing import printable
+from queuectl.net.failures import why
 
 AUDIENCE: Final = "queuectl"
 VARIABLE: Final = "QUEUECTL_TOKEN"
@@ -144,7 +145,7 @@ def trust(ca: Path | None = None, *, text: str | None = None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(ca) if ca else None, cadata=text)
     except OSError as error:  # ssl.SSLError is one
         source = f"--server-ca {ca}" if text is None else "the CA of REST in its ConfigMap"
-        raise Failure(f"{source}: {error.strerror or error}") from None
+        raise Failure(f"{source}: {why(error)}") from None
 
 
 def is_loopback(host: str) -> bool:

@@ -21,6 +21,7 @@ from queuectl.cli import contexts
 from queuectl.cli.identity import CallerToken, Grant, is_loopback, trust
 from queuectl.cli.options import Failure, NotGood, Options
 from queuectl.cli.options import NoAnswer as NoAnswer
+from queuectl.net.failures import why
 from queuectl.ports import SILENT_SECONDS
 
 TIMEOUT_SECONDS: Final = 15.0
@@ -352,8 +353,8 @@ def how_to_reach() -> str:
 
 
 def _silent(url: str, reason: object, secure: bool) -> NoAnswer:
-    text = str(reason)
-    if secure and "CERTIFICATE_VERIFY_FAILED" in text:
+    text = why(reason)
+    if secure and "CERTIFICATE_VERIFY_FAILED" in str(reason):
         return NoAnswer(
             f"{url} is not trusted: {text}\n"
             "--server-ca FILE (or QUEUECTL_SERVER_CA) names the CA certificates to trust:\n"

@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import aiohttp
 
+from queuectl.net.failures import why
+
 DEADLINE: Final = 30.0
 """Seconds of one query."""
 MOST_BYTES: Final = 16 << 20
@@ -50,7 +52,7 @@ class Prometheus:
         except TimeoutError:
             raise PrometheusFailed(f"no answer within {DEADLINE:.0f} s") from None
         except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
-            raise PrometheusFailed(_short(str(error) or type(error).__name__)) from error
+            raise PrometheusFailed(why(error)) from error
         # In a thread: the answer about many devices is large.
         return await asyncio.to_thread(_samples, status, body)
 

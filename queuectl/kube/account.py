@@ -7,16 +7,21 @@ import contextlib
 import functools
 import logging
 import os
+import re
 import ssl
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
+from queuectl.files import BadFile, documents
+from queuectl.files import read as read_file
 from queuectl.kube.errors import BadKubeconfig
+from queuectl.net.failures import why
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import Configuration
@@ -46,9 +51,14 @@ class Account:
         self._load = load
         self._refreshing = asyncio.Lock()
         self.server = str(configuration.host)
+        if not _is_url(self.server):
+            raise BadKubeconfig(f"server {self.server[:200]!r} is no URL such as https://10.0.0.1:6443")
         self.server_name: str | None = configuration.tls_server_name
         self.proxy: str | None = configuration.proxy
-        self.tls: ssl.SSLContext | None = _tls(configuration) if self.server.startswith("https") else None
+        try:
+            self.tls: ssl.SSLContext | None = _tls(configuration) if self.server.startswith("https") else None
+        except OSError as error:  # ssl.SSLError is one
+            raise BadKubeconfig(f"a certificate of the kubeconfig: {why(error)}") from error
 
     @classmethod
     async def read(cls, load: Callable[[], Awaitable[Configuration]]) -> Account:
@@ -92,13 +102,13 @@ async def from_kubeconfig(path: str | None, context: str | None) -> Account:
     Raises BadKubeconfig.
     """
     read = library()
+    files = _files(path)
 
     async def load() -> Configuration:
         configuration: Configuration = read.Configuration()
         async with asyncio.timeout(LOAD_SECONDS):
             await read.load_kube_config(
-                # The library knows the variable as it was at its import only.
-                config_file=path or os.environ.get("KUBECONFIG") or None,
+                config_file=os.pathsep.join(files),
                 context=context,
                 client_configuration=configuration,
                 persist_config=False,
@@ -106,7 +116,17 @@ async def from_kubeconfig(path: str | None, context: str | None) -> Account:
         return configuration
 
     where = f"kubeconfig {path or 'of the user'}{f', context {context}' if context else ''}"
-    return await Account.read(_checked(load, where))
+    return await Account.read(_checked(load, where, files))
+
+
+def _files(path: str | None) -> list[str]:
+    """The files that are read. Raises BadKubeconfig if there is none of them."""
+    # The library knows the variable as it was at its import only.
+    given = path or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    files = given.split(os.pathsep)
+    if not any(Path(file).expanduser().exists() for file in files):
+        raise BadKubeconfig(f"there is no kubeconfig {given}: give --kubeconfig, or set KUBECONFIG")
+    return files
 
 
 async def in_cluster() -> Account:
@@ -122,7 +142,7 @@ async def in_cluster() -> Account:
 
 
 def _checked(
-    load: Callable[[], Awaitable[Configuration]], where: str
+    load: Callable[[], Awaitable[Configuration]], where: str, files: Sequence[str] = ()
 ) -> Callable[[], Awaitable[Configuration]]:
     async def checked() -> Configuration:
         try:
@@ -132,9 +152,46 @@ def _checked(
         except (
             Exception
         ) as error:  # the library passes on errors of its parsers and plugins, even AssertionError
-            raise BadKubeconfig(f"{where}: {error or type(error).__name__}") from error
+            raise BadKubeconfig(f"{where}: {_problem(error, files)}") from error
 
     return checked
+
+
+_MISSING: Final = re.compile(r"Expected key (\S+) in (.*)")
+_UNNAMED: Final = re.compile(r"Expected object with name (.*) in (.*) list")
+_NO_FILE: Final = re.compile(r"File does not exists?: (.*)")
+
+
+def _problem(error: Exception, files: Sequence[str]) -> str:
+    """What is wrong with the files that an error of the library is about."""
+    for name in files:
+        if len(files) > 1 and not Path(name).expanduser().exists():
+            continue
+        try:
+            found = documents(read_file(Path(name).expanduser()), name)
+        except BadFile as bad:
+            return str(bad).removeprefix(f"{name}: ")
+        if any(not isinstance(document.content, dict) for document in found):
+            return "an object is expected"
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else why(error)
+    text = str(error)
+    if missing := _MISSING.search(text):
+        return f"{missing[1]} is missing"
+    if unnamed := _UNNAMED.search(text):
+        return f"{unnamed[1]} is not among its {unnamed[2].rpartition('/')[2]}"
+    if no_file := _NO_FILE.search(text):
+        return f"{no_file[1]}: No such file or directory"
+    # Another error of the library's parser has no words that help.
+    return text if type(error).__module__.startswith(_LIBRARY) else "a field is malformed"
+
+
+def _is_url(server: str) -> bool:
+    try:
+        parts = urlsplit(server)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
 
 
 def _tls(configuration: Configuration, *, certificate: bool = True) -> ssl.SSLContext:

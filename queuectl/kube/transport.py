@@ -11,6 +11,7 @@ import aiohttp
 from yarl import URL
 
 from queuectl.kube.errors import Unavailable, from_answer
+from queuectl.net.failures import why
 from queuectl.net.relay import CHUNK
 
 CONNECT_SECONDS: Final = 5.0
@@ -62,7 +63,7 @@ class HttpResponse:
             async for chunk in self._response.content.iter_any():
                 yield chunk
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"the answer broke off: {_shown(error)}") from error
+            raise Unavailable(f"the answer broke off: {why(error)}") from error
 
     async def close(self) -> None:
         if self._response.content.is_eof():
@@ -105,7 +106,7 @@ class HttpTransport:
                 allow_redirects=False,
             )
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"{method} {self._server}{target}: {_shown(error)}") from error
+            raise Unavailable(f"{method} {self._server}{target}: {why(error)}") from error
         return HttpResponse(response)
 
     async def websocket(self, target: str, headers: Mapping[str, str]) -> aiohttp.ClientWebSocketResponse:
@@ -122,7 +123,7 @@ class HttpTransport:
         except aiohttp.WSServerHandshakeError as error:
             raise from_answer(f"GET {target}", error.status, error.headers or {}, b"") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"GET {self._server}{target}: {_shown(error)}") from error
+            raise Unavailable(f"GET {self._server}{target}: {why(error)}") from error
 
     async def close(self) -> None:
         sessions = list(self._sessions.values())
@@ -147,7 +148,3 @@ class HttpTransport:
             )
             self._sessions[stream] = session
         return session
-
-
-def _shown(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

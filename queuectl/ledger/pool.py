@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from queuectl.net.failures import why
 from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, LedgerUnfit, PlanFailed, SchemaMismatch
 
 P = ParamSpec("P")
@@ -184,7 +185,9 @@ def translated(error: BaseException) -> Exception | None:
         asyncpg.InterfaceError,
         asyncpg.InternalClientError,
     )
-    return LedgerUnavailable(message) if isinstance(error, known) else None
+    if isinstance(error, PoolTimeout):
+        return LedgerUnavailable(f"no connection of the pool was free within {_ACQUIRE_TIMEOUT:g} s")
+    return LedgerUnavailable(why(message)) if isinstance(error, known) else None
 
 
 @contextlib.contextmanager

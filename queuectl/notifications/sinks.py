@@ -24,6 +24,7 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 
 from queuectl import __version__
+from queuectl.net.failures import why
 from queuectl.notifications.delivery import MAX_PAUSE, Send, Sink, SinkFailed
 from queuectl.notifications.messages import Message
 from queuectl.notifications.rules import Event, Rule, Selection
@@ -86,9 +87,9 @@ class HttpSink:
         except aiohttp.InvalidURL:
             raise SinkFailed("its URL is not valid") from None  # the message would have the URL
         except aiohttp.ClientConnectionError as error:
-            raise SinkFailed(f"no connection: {error}") from None
+            raise SinkFailed(f"no connection: {why(error)}") from None
         except aiohttp.ClientError as error:
-            raise SinkFailed(type(error).__name__) from None
+            raise SinkFailed(why(error)) from None
 
 
 def signature(secret: str, body: bytes) -> str:
@@ -178,7 +179,7 @@ class MailSink:
         except smtplib.SMTPResponseException as error:
             raise SinkFailed(f"the mail server answers {error.smtp_code}") from None
         except (smtplib.SMTPException, OSError) as error:
-            raise SinkFailed(f"no mail server: {error or type(error).__name__}") from None
+            raise SinkFailed(f"no mail server: {why(error)}") from None
         if refused:
             # Another try would send it again to all others.
             log.warning("mail %s: some receivers are refused: %s", content["Message-ID"], _codes(refused))
@@ -259,7 +260,7 @@ def _problems(of: NotificationSettings) -> Iterator[str]:
     try:
         _trust(sink.ca_file)
     except OSError as error:
-        yield f"caFile: {sink.ca_file}: {error.strerror or error}"
+        yield f"caFile: {sink.ca_file}: {why(error)}"
     secrets: dict[str, SecretSettings | None] = {}
     if isinstance(sink, MailSinkSettings):
         secrets["passwordFrom"] = sink.password_from

@@ -10,6 +10,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import (
     BeforeValidator,
@@ -82,6 +83,27 @@ def parse_address(value: object) -> Address:
 Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str, when_used="json")]
 
 
+_CHOICES: Final = {
+    "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "target_session_attrs": ("any", "primary", "standby", "read-write", "read-only", "prefer-standby"),
+}
+
+
+def _check_database(url: str) -> None:
+    """Raises ValueError for what the driver takes for an error of its own. A message has no password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError("must be a URL such as postgresql://USER@HOST/DATABASE") from None
+    for host in parts.netloc.rpartition("@")[2].split(","):
+        port = host.rpartition("]")[2].partition(":")[2]
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+            raise ValueError(f"the port {port[:20]!r} must be a number of 1 to 65535")
+    for name, value in parse_qsl(parts.query):
+        if value not in _CHOICES.get(name, (value,)):
+            raise ValueError(f"{name}={value[:20]} must be {', '.join(_CHOICES[name])}")
+
+
 class DatabaseSettings(Section):
     url: SecretStr | None = Field(default=None, strict=False)
     """`postgresql://USER@HOST/DATABASE`; the variable QUEUECTL_DATABASE_URL comes before it."""
@@ -93,6 +115,8 @@ class DatabaseSettings(Section):
     def _scheme(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not value.get_secret_value().startswith(_SCHEMES):
             raise ValueError("must start with postgresql://")
+        if value is not None:
+            _check_database(value.get_secret_value())
         return value
 
 

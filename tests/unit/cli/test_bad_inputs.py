@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.unit.cli.conftest import Run
@@ -87,3 +89,73 @@ def test_a_token_that_is_too_long_for_the_server_is_reported(
     assert result.exit_code == 2
     assert len(result.stderr) < 1500
     assert "xxx" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql://u:secret@h:abc/x", "database.url: the port 'abc' must be a number of 1 to 65535"),
+        (
+            "postgresql://u:secret@h:1,g:99999/x",
+            "the port '99999' must be a number of 1 to 65535",
+        ),
+        (
+            "postgresql://u:secret@[::1/x",
+            "database.url: must be a URL such as postgresql://USER@HOST/DATABASE",
+        ),
+        (
+            "postgresql://u:secret@h/x?sslmode=some",
+            "sslmode=some must be disable, allow, prefer",
+        ),
+        ("postgresql://u:secret@h/x?target_session_attrs=zz", "target_session_attrs=zz must be any, primary"),
+    ],
+)
+def test_a_bad_url_of_the_ledger_is_named_without_its_password(run: Run, url: str, told: str) -> None:
+    result = run("verify", "--database-url", url)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert told in result.stderr
+    assert "secret" not in result.stderr
+    assert "Errno" not in result.stderr
+
+
+_KUBECONFIG = (
+    "current-context: c\n"
+    "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+    "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+    "users: [{name: u, user: {token: x}}]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (_KUBECONFIG, "a: [\n", "line 2, column 1: a value is expected"),
+        (_KUBECONFIG, "12\n", "an object is expected"),
+        (_KUBECONFIG, "- a\n", "an object is expected"),
+        ("current-context: c\n", "", "current-context is missing"),
+        ("current-context: c\n", "current-context: d\n", "d is not among its contexts"),
+        ("cluster: c,", "cluster: d,", "d is not among its clusters"),
+        ("https://127.0.0.1:1", "foo", "server 'foo' is no URL such as https://10.0.0.1:6443"),
+        ("https://127.0.0.1:1", "https://127.0.0.1:99999", "is no URL such as https://10.0.0.1:6443"),
+        ("server:", "certificate-authority: /none, server:", "/none: No such file or directory"),
+        ("server:", "certificate-authority-data: QUJD, server:", "it has no certificate (PEM)"),
+        ("token: x", "client-certificate-data: zz", "a field is malformed"),
+        ("token: x", "token: x", "Connection refused (127.0.0.1:1)"),
+    ],
+)
+def test_a_bad_kubeconfig_is_named_with_what_is_wrong(
+    run: Run, tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(_KUBECONFIG.replace(old, new))
+    result = run("submit", "-q", "main", "-n", "a", "--image", "x", "--kubeconfig", str(path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert told in result.stderr
+    for word in ("Errno", "Invalid kube-config", "ssl:default", "object", "_ssl"):
+        assert word not in result.stderr.replace("an object is expected", "")
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
+    result = run("submit", "-q", "main", "-n", "a", "--image", "x")
+    told = f"there is no kubeconfig {tmp_path}/.kube/config: give --kubeconfig, or set KUBECONFIG"
+    assert (result.exit_code, result.stderr) == (2, f"Error: {told}\n")

@@ -21,6 +21,7 @@ LIBRARIES = re.compile(
     r"|valid (?:integer|string|boolean|number)|yaml\.|scanner\.|Traceback"
     r"|NoneType|\bdict\b|\btuple\b|<class|Error\("
     r"|while (?:parsing|scanning)|did not find|could not find|in this context|any token|found (?:un|in|ch)"
+    r"|Errno|_ssl\.c|ssl:default|Connect call|kube-config"
     r"|set_int_max_str|codec can't|'int'|'str'|ordinal not in"
 )
 COMMANDS = (
