@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kinds.reserved_keys import GROUP_LABEL
 from queuectl.kube.errors import ApiError, Conflict, NotFound
 from queuectl.kube.session import MERGE_PATCH, Session, api_path
 from queuectl.sandbox.kubernetes.wire import StatusError
@@ -34,7 +35,8 @@ class Actions:
         self._world = world
         self.manifests: dict[tuple[str, str], Object] = {}
         """The last manifest that was created under each name."""
-        self._defined: Object | None = None
+        self._groups: dict[tuple[str, str], tuple[int, int, float, float, str]] = {}
+        """How the pods of each group were made last."""
         self._do: dict[str, Callable[..., Awaitable[None]]] = {
             "submit": self._submit,
             "delete": self._delete,
@@ -56,6 +58,12 @@ class Actions:
             "leave cohort": self._cohort,
             "strict order": self._strict_order,
             "delete pods": self._delete_pods,
+            "group": self._group,
+            "make member": self._make_member,
+            "delete member": self._delete_member,
+            "hold group": self._hold_group,
+            "unhold group": self._unhold_group,
+            "delete group": self._delete_group,
             "budget": lambda *args: self._policy(objects.budget(*args)),
             "delete budget": lambda name: self._delete_policy("budgets", name),
             "usage limit": lambda *args: self._policy(objects.usage_limit(*args)),
@@ -161,6 +169,38 @@ class Actions:
         for pod in (await self._world.admin.get(pods))["items"]:
             if any(owner["name"] == name for owner in pod["metadata"].get("ownerReferences") or ()):
                 await self._world.admin.delete(f"{pods}/{pod['metadata']['name']}")
+
+    # --- tenants, groups of pods
+
+    async def _group(self, namespace: str, name: str, size: int, *rest: Any) -> None:
+        gpus, seconds, ends, priority, later, fails = rest
+        self._groups[namespace, name] = (size, gpus, seconds, ends, priority)
+        for number in range(size - later):
+            await self._make_member(namespace, name, number, fails=number < fails)
+
+    async def _make_member(self, namespace: str, name: str, number: int, *, fails: bool = False) -> None:
+        if (known := self._groups.get((namespace, name))) is not None:
+            body = objects.member(namespace, name, number, *known, fails=fails)
+            await self._world.tenant.create(objects.PODS.format(namespace), body)
+
+    async def _delete_member(self, namespace: str, name: str, number: int) -> None:
+        await self._world.tenant.delete(f"{objects.PODS.format(namespace)}/{name}-{number}")
+
+    async def _hold_group(self, namespace: str, name: str, number: int, value: str | None = "true") -> None:
+        path = f"{objects.PODS.format(namespace)}/{name}-{number}"
+        await self._merge(self._world.tenant, path, {"metadata": {"annotations": {HOLD: value}}})
+
+    async def _unhold_group(self, namespace: str, name: str, number: int) -> None:
+        await self._hold_group(namespace, name, number, None)
+
+    async def _delete_group(self, namespace: str, name: str) -> None:
+        for pod in await self._members(namespace):
+            if pod["metadata"]["labels"][GROUP_LABEL] == name:
+                await self._delete_object(f"{objects.PODS.format(namespace)}/{pod['metadata']['name']}")
+
+    async def _members(self, namespace: str) -> list[Object]:
+        found = await self._world.admin.get(objects.PODS.format(namespace))
+        return [pod for pod in found["items"] if GROUP_LABEL in (pod["metadata"].get("labels") or {})]
 
     # --- admins
 
@@ -325,6 +365,11 @@ class Actions:
                 await self._unhold(namespace, name)
             except ApiError:
                 continue
+        for team in TEAMS:
+            for pod in await self._members(team):
+                if HOLD in pod["metadata"]["annotations"]:
+                    path = f"{objects.PODS.format(team)}/{pod['metadata']['name']}"
+                    await self._merge(world.admin, path, {"metadata": {"annotations": {HOLD: None}}})
 
     async def end_the_long(self) -> None:
         """Delete all workloads: some would run on for hours. And what limits them beside quota."""
@@ -332,6 +377,9 @@ class Actions:
             collection = f"{objects.POLICY}/{plural}"
             for obj in (await self._world.admin.get(collection))["items"]:
                 await self._delete_object(f"{collection}/{obj['metadata']['name']}")
+        for team in TEAMS:
+            for pod in await self._members(team):
+                await self._delete_object(f"{objects.PODS.format(team)}/{pod['metadata']['name']}")
         for kind in objects.KINDS:
             for team in TEAMS:
                 collection = objects.workload_path(kind, team)

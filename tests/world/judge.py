@@ -12,18 +12,23 @@ from queuectl.core.decisions import Keep, Verdict
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import ConfigurationObserved, Event, OutcomesRead
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import AttemptState, EffectKey, WorkloadOutcome
+from queuectl.core.model.workload import AttemptState, EffectKey, StoredWorkload, WorkloadOutcome
 from queuectl.kinds import patches
 from queuectl.kinds.labels import MAX_RUN_LABEL
+from queuectl.kinds.pod_group import POD_GROUP
+from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
+from queuectl.kinds.single_pod import POD
 from queuectl.kinds.workloads import finished
+from queuectl.kube.pod_groups import LedgerGroups
 from queuectl.kube.reflectors import reflectors
 from queuectl.kube.sources import sources
 from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.pods import ended
 from tests.acceptance.chaos.witness import attempt as attempt_on
 from tests.doubles import engine_state, invariants
 from tests.job_kinds import JOB_KINDS
 from tests.world import objects
-from tests.world.oracles import WORKLOADS
+from tests.world.oracles import WORKLOADS, is_deleted, members
 from tests.world.replica import KINDS, SETTINGS
 
 if TYPE_CHECKING:
@@ -145,10 +150,12 @@ class Judge:
         """An engine as the next leader would have it."""
         world = self._world
         scheduling = SETTINGS.configuration()
-        watched = sources(KINDS.registry)
+        groups = LedgerGroups()
+        watched = sources(KINDS.registry, ledger=groups)
         engine = Engine(frozenset(source.name for source in watched), scheduling)
         snapshot = await world.memory.load()
         engine.restore(snapshot)
+        groups.restore(snapshot)
         specs = dict(snapshot.configs)
         for spec in [text for key, text in world.memory._in_force() if key.kind == "Configuration"]:
             engine.handle([ConfigurationObserved(spec)])
@@ -197,13 +204,36 @@ class Judge:
         ledger, cluster = self._world.memory.store.workloads, self._objects()
         for id, stored in ledger.items():
             obj = cluster.get(str(id))
-            if obj is None:
+            if stored.ref.kind == POD_GROUP.name:
+                self._group(stored)
+            elif obj is None:
                 self._violated(f"{stored.ref} is gone, and the ledger has it {stored.phase}")
             elif stored.attempt is not None and stored.attempt.state is AttemptState.EVICTING:
                 self._violated(f"{stored.ref} is still being evicted")
             elif stored.attempt is not None and JOB_KINDS[stored.ref.kind].suspended(obj):
                 self._violated(f"{stored.ref} is admitted, and suspended")
         self._known(cluster)
+
+    def _group(self, stored: StoredWorkload) -> None:
+        """All pods of it that there are run, or none of them."""
+        pods = members(self._world.objects, stored.ref.namespace, stored.ref.name)
+        mine = [pod for pod in pods if pod["metadata"]["labels"].get(WORKLOAD_LABEL) == stored.id]
+        alive = [pod for pod in mine if not POD.suspended(pod) and not ended(pod)]
+        waiting = [pod for pod in pods if POD.suspended(pod)]
+        attempt = stored.attempt
+        if not pods:
+            self._violated(f"{stored.ref} is gone, and the ledger has it {stored.phase}")
+        elif attempt is None and alive:
+            self._violated(f"{len(alive)} pods of {stored.ref} run, and it holds no quota")
+        elif attempt is not None and attempt.state is AttemptState.EVICTING:
+            self._violated(f"{stored.ref} is still being evicted")
+        elif attempt is not None and not alive:
+            self._violated(f"{stored.ref} is admitted, and none of its pods runs")
+        elif attempt is not None and waiting and not any(map(is_deleted, alive)):
+            most = sum(one.count for one in attempt.assignment.pod_sets)
+            done = sum(pod["status"].get("phase") == "Succeeded" for pod in mine)
+            if len(alive) + done < most:
+                self._violated(f"{len(alive)} of {most} pods of {stored.ref} run, and {len(waiting)} wait")
 
     def _known(self, cluster: Mapping[str, Object]) -> None:
         ledger, over = self._world.memory.store.workloads, self._timed_out()

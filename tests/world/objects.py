@@ -10,11 +10,12 @@ from typing import Final
 from queuectl.core.model.start_conditions import AFTER, BEGIN, MAX_RUNNING
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.labels import ARRAY_LABEL, MAX_RUN_LABEL
+from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL, GROUP_SIZE, SCHEDULING_GATE
 from queuectl.kube.session import api_path
 from queuectl.sandbox.example import fake_node, pytorchjob_crd
 from queuectl.sandbox.install import read_kustomization
 from queuectl.sandbox.players.api import Object, stamp
-from queuectl.sandbox.players.kubelet import RUN_SECONDS, TERMINATE_SECONDS
+from queuectl.sandbox.players.kubelet import EXIT_CODE, RUN_SECONDS, TERMINATE_SECONDS
 from queuectl.shipped import shipped
 from tests.acceptance.e2e.site import GPU, cluster_queue, flavor, job, local_queue, pod_template, pytorchjob
 from tests.world.schedule import TEAMS
@@ -24,6 +25,7 @@ T0: Final = datetime(2026, 11, 21, 10, tzinfo=UTC)
 PRIORITIES: Final = {"low": 1, "mid": 50, "high": 100}
 POLICY: Final = "/apis/queuectl.dev/v1beta1"
 TRAINING_CRD: Final = "pytorchjobs.kubeflow.org"
+PODS: Final = "/api/v1/namespaces/{}/pods"
 _PATHS: Final = {"Job": ("batch", "v1", "jobs"), "PyTorchJob": ("kubeflow.org", "v1", "pytorchjobs")}
 KINDS: Final = tuple(_PATHS)
 _PLURALS: Final = {
@@ -114,6 +116,27 @@ def workload(
     elif what == "after":
         body["metadata"]["annotations"] = {AFTER: value}
     return body
+
+
+def member(
+    namespace: str,
+    group: str,
+    number: int,
+    size: int,
+    gpus: int,
+    seconds: float,
+    ends: float,
+    priority: str,
+    fails: bool,
+) -> Object:
+    """A pod of a group, as its owner writes it."""
+    body = pod_template(gpus, seconds, schedulingGates=[{"name": SCHEDULING_GATE}])
+    annotations = {RUN_SECONDS: str(seconds), TERMINATE_SECONDS: str(ends), GROUP_SIZE: str(size)}
+    if fails:
+        annotations[EXIT_CODE] = "1"
+    labels = {QUEUE_LABEL: "main", PRIORITY_LABEL: priority, GATED_LABEL: "true", GROUP_LABEL: group}
+    metadata = {"name": f"{group}-{number}", "namespace": namespace, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", **body, "metadata": {**metadata, "annotations": annotations}}
 
 
 def budget(

@@ -9,8 +9,11 @@ from typing import Any, Final
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import AttemptState, WorkloadId
+from queuectl.core.model.workload import AttemptState, StoredWorkload, WorkloadId
 from queuectl.kinds.jobs import QUEUE_LABEL
+from queuectl.kinds.pod_group import POD_GROUP
+from queuectl.kinds.reserved_keys import GROUP_LABEL, WORKLOAD_LABEL
+from queuectl.kinds.single_pod import POD
 from queuectl.ledger.history.replay import Replay
 from queuectl.ports.reader import DecisionRow
 from queuectl.sandbox.kubernetes.store import ObjectStore, Stored
@@ -73,7 +76,7 @@ class Safety:
         if collection in WORKLOADS:
             self._workload(JOB_KINDS[WORKLOADS[collection]], stored.read(), sender or "", gone=gone)
         elif collection == PODS:
-            self._pod(stored.read(), gone=gone)
+            self._pod(stored.read(), sender or "", gone=gone)
 
     def _workload(self, kind: Any, obj: Object, sender: str, *, gone: bool) -> None:
         uid = obj["metadata"]["uid"]
@@ -123,9 +126,11 @@ class Safety:
             return
         self.violated(f"{_named(before)} was suspended, and no eviction of attempt {number} is recorded")
 
-    def _pod(self, pod: Object, *, gone: bool) -> None:
+    def _pod(self, pod: Object, sender: str, *, gone: bool) -> None:
         owner, uid = controller_uid(pod) or "", pod["metadata"]["uid"]
-        if gone or ended(pod):
+        if GROUP_LABEL in (pod["metadata"].get("labels") or {}):
+            owner = self._member(pod, sender, gone=gone)
+        if not owner or gone or ended(pod) or POD.suspended(pod):
             self._pods[owner].pop(uid, None)
             return
         new = uid not in self._pods[owner]
@@ -139,6 +144,36 @@ class Safety:
             and self._hears(made["kind"])
         ):
             self.violated(f"pod {pod['metadata']['name']} was made, and its workload holds no quota")
+
+    def _member(self, pod: Object, sender: str, *, gone: bool) -> str:
+        """A pod of a group. Returns the id of its workload; empty: it was not started."""
+        uid, name = pod["metadata"]["uid"], f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        before = self._before.get(uid)
+        self._before[uid] = pod
+        if POD.suspended(pod):
+            return ""
+        id, number = WorkloadId(pod["metadata"]["labels"].get(WORKLOAD_LABEL, "")), attempt_on(pod)
+        ours = sender.startswith(REPLICAS)
+        if before is None or POD.suspended(before):
+            stored = self._ledger.workloads.get(id)
+            attempt = stored.attempt if stored is not None else None
+            if not ours or number is None:
+                self.violated(f"{name} was started by {sender or 'the API server'}, attempt {number}")
+            elif attempt is None or attempt.number != number:
+                self.violated(f"{name} runs by attempt {number}, the ledger has {attempt and attempt.number}")
+            else:
+                lines = self._ledger.holds[id, number]
+                held = sum(line.count * line.amount for line in lines if line.resource == GPU)
+                if (used := sum(self._pods[id].values()) + gpus_of(pod)) > held:
+                    self.violated(f"{name} was started, with {used} GPUs of its group, which holds {held}")
+        elif (
+            ours
+            and not ended(pod)
+            and (gone or is_deleted(pod) > is_deleted(before))
+            and (id, number) not in self._evicted | self._closed
+        ):
+            self.violated(f"{name} was deleted, and no eviction of attempt {number} is recorded")
+        return id
 
     def _hears(self, name: str) -> bool:
         """Whether the leader has heard of a controller of this kind: else it waits for none."""
@@ -231,22 +266,45 @@ def phases(ledger: MemoryStore, objects: ObjectStore, of: tuple[str, str] | None
     for stored in ledger.workloads.values():
         if of is not None and of != (stored.ref.namespace, stored.ref.name):
             continue
-        attempt = stored.attempt
-        place = objects.uids.get(str(stored.id))
-        obj = objects.collection(place[0])[place[1]].read() if place else None
-        if obj is None:
-            yield "gone"
-        elif attempt is None:
-            yield "pending"
-        elif attempt.state is AttemptState.EVICTING:
-            yield "evicting"
-        elif JOB_KINDS[stored.ref.kind].suspended(obj):
-            yield "admitted"
-        else:
-            active = (obj.get("status") or {}).get("active") or (obj.get("status") or {}).get(
-                "replicaStatuses"
-            )
-            yield "running" if active else "started"
+        yield _phase(stored, objects)
+
+
+def _phase(stored: StoredWorkload, objects: ObjectStore) -> str:
+    attempt, ref = stored.attempt, stored.ref
+    pods = members(objects, ref.namespace, ref.name) if ref.kind == POD_GROUP.name else []
+    place = objects.uids.get(str(stored.id))
+    obj = objects.collection(place[0])[place[1]].read() if place else None
+    if not pods and (obj is None or ref.kind == POD_GROUP.name):
+        return "gone"
+    if attempt is None:
+        return "pending"
+    if attempt.state is AttemptState.EVICTING:
+        return "evicting"
+    if pods:
+        return _phase_of_group(pods)
+    assert obj is not None
+    if JOB_KINDS[ref.kind].suspended(obj):
+        return "admitted"
+    status = obj.get("status") or {}
+    return "running" if status.get("active") or status.get("replicaStatuses") else "started"
+
+
+def members(objects: ObjectStore, namespace: str, group: str) -> list[Object]:
+    """The pods of a group."""
+    pods = (stored.read() for key, stored in objects.collection(PODS).items() if key[0] == namespace)
+    return [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(GROUP_LABEL) == group]
+
+
+def _phase_of_group(pods: Sequence[Object]) -> str:
+    """Of one with an open attempt."""
+    started = [pod for pod in pods if not POD.suspended(pod)]
+    if not started:
+        return "admitted"
+    return "running" if any(pod["status"].get("phase") == "Running" for pod in started) else "started"
+
+
+def is_deleted(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def _marks(kind: Any, obj: Object) -> object:

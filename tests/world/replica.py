@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from queuectl.app.controller import ControllerParts, Startup, in_turns, lead_once, patiently
-from queuectl.app.kinds import built_in
+from queuectl.app.kinds import job_kinds
 from queuectl.controller.loop import Controller
 from queuectl.kube.account import Bearer
 from queuectl.kube.cluster import KubeCluster
@@ -21,9 +21,9 @@ from tests.world.database import Database, WorldLedger
 from tests.world.loop import Thread, VirtualLoop
 from tests.world.network import Network, WorldTransport
 
-KINDS: Final = built_in()
 LEASE: Final = "queuectl-system/queuectl-controller"
-SETTINGS: Final = Settings.model_validate({"controller": {"lease": LEASE}})
+SETTINGS: Final = Settings.model_validate({"controller": {"lease": LEASE}, "kinds": ["Pod"]})
+KINDS: Final = job_kinds(SETTINGS)
 LEDGER: Final = "the-ledger"
 GRACE_SECONDS: Final = 30.0
 """Between SIGTERM and SIGKILL."""

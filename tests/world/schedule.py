@@ -43,6 +43,7 @@ _GROUPS, _NEAR = 6, 3.0
 """How often a schedule has the steps that it is to have, and within how many seconds."""
 _NAMES: Final = 6
 """Names of workloads in a namespace: few, so that names are taken again."""
+_GROUP_NAMES: Final = (("team-a", "g0"), ("guests", "g0"), ("guests", "g1"))
 _COHORT: Final = "research"
 
 
@@ -188,6 +189,25 @@ def _usage_limit(random: Random) -> tuple[Any, ...]:
     )
 
 
+def _group(random: Random) -> tuple[Any, ...]:
+    """Namespace and name of a pod group, its size, GPUs of each pod, seconds that they run and that they take
+    to end, priority, how many are made later, and how many fail."""
+    return (
+        *_group_name(random),
+        *(random.choice((2, 2, 3)), random.choice((1, 1, 2)), random.choice((5, 10, 20, 1000))),
+        *(random.choice((0, 1, 5, 12)), random.choice(("low", "mid", "high"))),
+        *(random.choice((0, 0, 0, 1)), random.choice((0, 0, 0, 1))),
+    )
+
+
+def _group_name(random: Random) -> tuple[Any, ...]:
+    return random.choice(_GROUP_NAMES)
+
+
+def _member(random: Random) -> tuple[Any, ...]:
+    return *_group_name(random), random.randrange(3)
+
+
 def _quota(random: Random) -> tuple[Any, ...]:
     return random.choice(("team-a", "team-b")), random.choice((1, 2, 4, 6))
 
@@ -213,6 +233,12 @@ _ACTIONS: Final[dict[str, tuple[int, Make]]] = {
     "leave cohort": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("", _COHORT)))),
     "strict order": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("Block", "PassOver")))),
     "delete pods": (1, _name),
+    "group": (8, _group),
+    "make member": (3, _member),
+    "delete member": (3, _member),
+    "hold group": (1, _member),
+    "unhold group": (1, _member),
+    "delete group": (1, _group_name),
     "budget": (3, _budget),
     "delete budget": (1, lambda r: (f"b{r.randrange(2)}",)),
     "usage limit": (3, _usage_limit),
