@@ -15,6 +15,7 @@ from queuectl.sandbox.players.api import Object
 from tests.acceptance.e2e.site import GPU, cluster_queue
 from tests.world import objects
 from tests.world.faults import Fault
+from tests.world.readers import READERS
 from tests.world.replica import Replica
 from tests.world.schedule import OPERATORS, TEAMS, Step
 
@@ -80,6 +81,8 @@ class Actions:
             "compact": self._compact,
             "discovery": self._requests,
             "definition gone": self._definition_gone,
+            "readers restart": self._readers_restart,
+            "sink fails": self._sink_fails,
             "database": self._database,
             "database clock": self._database_clock,
         }
@@ -329,9 +332,17 @@ class Actions:
         except NotFound:
             await self._world.admin.create(_CRDS, pytorchjob_crd())
 
+    async def _readers_restart(self) -> None:
+        self._world.readers.restart()
+
+    async def _sink_fails(self, seconds: float, rate: float) -> None:
+        self._world.readers.failing = rate
+        await asyncio.sleep(seconds)
+        self._world.readers.failing = 0.0
+
     async def _database(self, kind: str, client: str, seconds: float, rate: float) -> None:
         until = self._world.loop.time() + seconds
-        for name in [client] if client else self._world.replicas:
+        for name in [client] if client else (*self._world.replicas, READERS):
             self._world.database.faults.append(Fault(kind, name, until, rate))
 
     async def _database_clock(self, seconds: float) -> None:
@@ -350,6 +361,7 @@ class Actions:
         for replica in world.replicas.values():
             replica.resume()
         world.operators.paused = False
+        world.readers.failing = 0.0
         await self._define()
         for team in TEAMS:
             for thing in objects.queues(team):

@@ -23,6 +23,7 @@ from tests.doubles.ledger import MemoryLedger
 from tests.world.crash_points import BEFORE, LANDED, LOST, STOPPED, Points
 from tests.world.faults import Fault, answer_with, fail, first_met
 from tests.world.loop import VirtualLoop
+from tests.world.schedule import REPLICAS
 
 T = TypeVar("T")
 _TIMEOUT: Final = 10.0
@@ -52,18 +53,22 @@ class Database:
         self._on_fault = on_fault
         self._points = points
         self._thread = loop.thread("database")
+        self._doubtful: set[str] = set()
+        """Batches of which a try is without an answer: the ledger looks for them first, and says that a plan
+        failed only if it is not stored."""
 
     def _fault(self, client: str, what: str) -> str | None:
         met = first_met(self.faults, client, self.loop.time(), self._random)
         if met is None:
             return None
-        self._on_fault(met.kind, what)
+        if client in REPLICAS:
+            self._on_fault(met.kind, what)
         return met.kind
 
     def call(  # noqa: C901 (one transaction, from its request to its answer)
-        self, client: str, what: str, work: Callable[[], Coroutine[Any, Any, T]]
+        self, client: str, what: str, work: Callable[[], Coroutine[Any, Any, T]], batch: str = ""
     ) -> asyncio.Future[T]:
-        """Run one transaction, at one moment after now; its answer comes later."""
+        """Run one transaction, at one moment after now; its answer comes later. `batch`: that it stores."""
         answer: asyncio.Future[T] = self.loop.create_future()
         kind = self._fault(client, what)
         context, uniform = self._thread.context(), self._random.uniform
@@ -73,6 +78,7 @@ class Database:
             self.loop.call_later(seconds, call, context=context)
 
         def refuse(why: str) -> None:
+            self._doubtful.add(batch)
             fail(answer, LedgerUnavailable(f"injected: {why}"))
 
         if self.closed or kind in ("database away", "connection lost"):
@@ -90,7 +96,7 @@ class Database:
             if self.closed or kind == "serialization":
                 refuse("could not serialize access (SQLSTATE 40001)")
                 return
-            if kind == "statement fails" and what == "commit":
+            if kind == "statement fails" and batch and batch not in self._doubtful:
                 fail(answer, PlanFailed("injected: canceling statement due to statement timeout", "57014"))
                 return
             try:
@@ -158,4 +164,4 @@ class WorldLedger:
                 self._database.on_commit(rows[before:])
             return first
 
-        return await self._database.call(self._client, "commit", commit)
+        return await self._database.call(self._client, "commit", commit, batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,10 +13,12 @@ from queuectl.core.engine import Engine
 from queuectl.core.model.events import ConfigurationObserved, Event, OutcomesRead
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import AttemptState, EffectKey, StoredWorkload, WorkloadOutcome
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds import patches
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.labels import MAX_RUN_LABEL
 from queuectl.kinds.pod_group import POD_GROUP
-from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
+from queuectl.kinds.reserved_keys import GROUP_SIZE, WORKLOAD_LABEL
 from queuectl.kinds.single_pod import POD
 from queuectl.kinds.workloads import finished
 from queuectl.kube.pod_groups import LedgerGroups
@@ -28,7 +30,9 @@ from tests.acceptance.chaos.witness import attempt as attempt_on
 from tests.doubles import engine_state, invariants
 from tests.job_kinds import JOB_KINDS
 from tests.world import objects
+from tests.world.objects import gpus_of
 from tests.world.oracles import WORKLOADS, is_deleted, members
+from tests.world.readers import LATEST
 from tests.world.replica import KINDS, SETTINGS
 
 if TYPE_CHECKING:
@@ -125,7 +129,7 @@ class Judge:
         self._cluster()
         if not plan.recorded:
             fresh.commit(plan, 0)  # who waits outside of the queues is found by nomination
-            self._statuses(fresh)
+            await self._answers(fresh)
 
     def _waits_alike(self, decision: Any) -> bool:
         """It waits for what it waits for until that changes; quota that is used up meanwhile is not told."""
@@ -219,7 +223,7 @@ class Judge:
         pods = members(self._world.objects, stored.ref.namespace, stored.ref.name)
         mine = [pod for pod in pods if pod["metadata"]["labels"].get(WORKLOAD_LABEL) == stored.id]
         alive = [pod for pod in mine if not POD.suspended(pod) and not ended(pod)]
-        waiting = [pod for pod in pods if POD.suspended(pod)]
+        waiting = [pod for pod in pods if POD.suspended(pod) and alive and _may_replace(pod, alive[0])]
         attempt = stored.attempt
         if not pods:
             self._violated(f"{stored.ref} is gone, and the ledger has it {stored.phase}")
@@ -260,9 +264,20 @@ class Judge:
             if row.verdict == Verdict.RETIRED and row.payload["outcome"] == WorkloadOutcome.TIMED_OUT
         }
 
-    def _statuses(self, fresh: Engine) -> None:
-        """The status of each queue is what a restart would write."""
+    async def _answers(self, fresh: Engine) -> None:
+        """REST and the statuses of queues say what a restart does, and the notifier has told of all."""
         local_queues, cluster_queues, _ = fresh.take_reports()
+        readers, begun = self._world.readers, self._world.loop.time()
+        self._statuses(local_queues, cluster_queues)
+        await readers.check_view(local_queues)
+        while not readers.told and self._world.loop.time() < begun + LATEST:
+            await asyncio.sleep(5.0)
+        readers.check_told()
+
+    def _statuses(
+        self, local_queues: Sequence[LocalQueueReport], cluster_queues: Sequence[ClusterQueueReport]
+    ) -> None:
+        """The status of each queue is what a restart would write."""
         store = self._world.objects
         for report in local_queues:
             key = (report.name.namespace, report.name.name)
@@ -339,3 +354,13 @@ class Judge:
         for name, rows in (("workloads", store.workloads), ("holds", store.holds), ("writes", store.effects)):
             if rows:
                 self._violated(f"{len(rows)} {name} are left in the ledger: {sorted(map(str, rows))[:3]}")
+
+
+def _may_replace(pod: Object, other: Object) -> bool:
+    """Whether it requests the same, and says the same of its group."""
+
+    def says(one: Object) -> tuple[object, ...]:
+        labels, annotations = one["metadata"]["labels"], one["metadata"]["annotations"]
+        return *map(labels.get, (PRIORITY_LABEL, QUEUE_LABEL)), annotations.get(GROUP_SIZE), gpus_of(one)
+
+    return says(pod) == says(other)

@@ -274,6 +274,8 @@ _FAULTS: Final[dict[str, tuple[int, Make]]] = {
     ),
     "compact": (1, lambda r: ()),
     "discovery": (2, _window(DISCOVERY_FAULTS, 40.0)),
+    "readers restart": (1, lambda r: ()),
+    "sink fails": (2, lambda r: (round(r.uniform(1.0, 30.0), 1), r.choice((0.3, 1.0)))),
     "definition gone": (1, lambda r: (round(r.uniform(1.0, 40.0), 1),)),
     "database": (6, _window(DATABASE_FAULTS, 45.0)),
     "database clock": (1, lambda r: (r.choice((-3600.0, -30.0, 30.0, 3600.0)),)),
@@ -321,7 +323,7 @@ _THEMES: Final[tuple[tuple[str, ...], ...]] = (
     ("kill", "terminate", "pause", "block loop", "operators pause", "operators slow", "database"),
     ("requests", "requests", "discovery", "kill"),
     ("watches", "expire", "compact", "discovery", "definition gone"),
-    ("database", "database clock", "kill", "pause"),
+    ("database", "database clock", "kill", "pause", "readers restart", "sink fails"),
     tuple(_FAULTS),
 )
 """Faults that come together: alone, most of them are survived by a second line of defence."""

@@ -26,7 +26,7 @@ from queuectl.sandbox.kubernetes.store import ObjectStore, Stored
 from queuectl.sandbox.kubernetes.wire import Json
 from queuectl.sandbox.players import play
 from tests.doubles import controller_state
-from tests.doubles.ledger import MemoryLedger
+from tests.doubles.readers import ReadableLedger
 from tests.world import objects
 from tests.world.actions import Actions
 from tests.world.crash_points import CrashPoint, Points
@@ -37,7 +37,8 @@ from tests.world.loop import Stuck, virtual_loop
 from tests.world.network import Network, WorldTransport
 from tests.world.objects import T0
 from tests.world.oracles import Safety, phases
-from tests.world.replica import KINDS, Replica
+from tests.world.readers import Readers
+from tests.world.replica import KINDS, SETTINGS, Replica
 from tests.world.schedule import OPERATORS, REPLICAS, SECONDS, Schedule, Step
 
 _STARTS_AGAIN: Final = (1.0, 5.0)
@@ -136,7 +137,7 @@ class World:
             points=self.points,
             on_fault=self.met_by,
         )
-        self.memory = MemoryLedger(self.database_clock)
+        self.memory = ReadableLedger(self.database_clock, settings=SETTINGS.configuration())
         self.database = Database(self.loop, self.memory, Random(f"database {seed}"), self.met_by, self.points)
         self.safety = Safety(self.memory.store, self.objects, self.say)
         self.objects.wrote = self._wrote
@@ -156,6 +157,9 @@ class World:
             )
             for name in REPLICAS
         }
+        self.readers = Readers(
+            *(self.loop, self.database, self.memory, Random(f"readers {seed}"), self.safety.violated)
+        )
         self.points.kill = lambda name: self.replicas[name].kill("crashed")
         self.points.stop = lambda name: self.replicas[name].stop()
         self.admin = self.session("admin")
@@ -297,6 +301,7 @@ class World:
         self.loop.spawn(self.operators, players, OPERATORS)
         for replica in self.replicas.values():
             replica.start()
+        self.readers.start()
         await asyncio.sleep(4.0)
         actions = Actions(self)
         begun = self.loop.time()

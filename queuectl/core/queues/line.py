@@ -130,4 +130,9 @@ def _is_ineligible(reason: Reason) -> bool:
     """Return whether a workload that waits with that reason is in no pending queue."""
     if reason.code is Code.RESOURCE_NOT_COVERED:
         return not is_refusal(reason)  # G1
-    return reason.family is Family.HELD or reason.code in _OUTSIDE
+    return reason.family is Family.HELD or reason.code in _OUTSIDE or _awaits_pods(reason)
+
+
+def _awaits_pods(reason: Reason) -> bool:
+    """Return whether its pods are not known yet: a pod group that misses one."""
+    return reason.code is Code.PENDING_EVALUATION and reason.detail is not None

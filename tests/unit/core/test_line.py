@@ -22,7 +22,7 @@ from queuectl.core.model.policy import (
     SchedulingConfiguration,
     WorkloadPriorityClass,
 )
-from queuectl.core.model.reasons import Code
+from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import ConfigKey, ForReaders, PendingLine, WorkloadId
 from tests.builders import GPU, flavor, group, local_queue, pod_set, queue, workload
 from tests.doubles import engine_state
@@ -210,6 +210,17 @@ def test_what_no_quota_can_be_charged_for_has_no_position_anywhere() -> None:
     assert [one and one.code for one in reasons] == [Code.RESOURCE_NOT_COVERED] * 2
     assert found.shown() == ["uncovered", "waits"]
     assert found.told_by_rest() == found.shown()
+
+
+def test_a_pod_group_that_misses_a_pod_has_no_position_anywhere() -> None:
+    found = Line(shared_queue(0, QueueingStrategy.BEST_EFFORT_FIFO, usage_based=False), [1000] * 3)
+    awaited = Reason(code=Code.PENDING_EVALUATION, detail="1 of 2 pods of the group exist")
+    found.submit(replace(workload("group", "a", created=0), pod_sets=(), problem=awaited))
+    found.submit(workload("waits", "a", created=1))
+    found.deliver()
+    found.come_to_rest()
+    assert found.shown() == ["waits"]
+    assert found.told_by_rest() == ["waits"]
 
 
 def test_the_line_is_kept_in_order_and_not_sorted_again() -> None:
