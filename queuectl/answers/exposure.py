@@ -12,7 +12,7 @@ from queuectl.answers.explanation import Visibility
 from queuectl.answers.queue_states import QueueState
 from queuectl.answers.state import CommittedState, in_parts
 from queuectl.core.model.policy import ClusterQueue, PreemptionPolicy
-from queuectl.core.model.reasons import PreemptionCause
+from queuectl.core.model.reasons import Family, PreemptionCause
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Phase, StoredWorkload, WorkloadId
 from queuectl.core.quota.shares import shares_fairly
@@ -132,10 +132,12 @@ def _cause(
 async def _waiting(
     queue: QueueState, state: CommittedState, cells: Iterable[FlavorResource]
 ) -> AsyncIterator[StoredWorkload]:
-    """Its pending workloads that request one of these resources."""
+    """Its pending workloads that request one of these resources, and may get it."""
     resources = {cell.resource for cell in cells}
     async for _, place in in_parts(queue.workloads.order):
         one = state.workloads[WorkloadId(place[-1])]
+        if one.reason is not None and one.reason.family is Family.NEVER:
+            continue
         if any(name in resources for pods in one.pod_sets for name, _ in pods.requests):
             yield one
 

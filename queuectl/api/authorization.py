@@ -237,6 +237,10 @@ class _Reviewed:
         return self._user.name
 
     @property
+    def groups(self) -> tuple[str, ...]:
+        return tuple(group for group in self._user.groups if not group.startswith("system:"))
+
+    @property
     def tenant(self) -> str:
         # A tenant makes as many service accounts in its namespace as it likes.
         kind, _, _ = self._user.name.rpartition(":")

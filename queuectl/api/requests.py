@@ -327,6 +327,10 @@ class Caller(Protocol):
         """Its name in the cluster; None: callers are not authenticated."""
 
     @property
+    def groups(self) -> tuple[str, ...]:
+        """Its groups, without those of Kubernetes, `system:*`."""
+
+    @property
     def limited(self) -> bool:
         """Do the limits of rates and of requests in work apply to this caller?"""
 
@@ -352,6 +356,7 @@ class Unrestricted:
     name: str = "local"
     tenant: str = "local"
     user: str | None = None
+    groups: tuple[str, ...] = ()
     limited: bool = False
 
     async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:

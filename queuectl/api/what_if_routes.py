@@ -18,17 +18,19 @@ from queuectl.answers import trial_snapshot as basis
 from queuectl.answers.explanation import Visibility, name_of
 from queuectl.answers.exposure import as_seen, threats
 from queuectl.answers.quote import ahead, borrowed, started
+from queuectl.answers.state import CommittedState
 from queuectl.answers.unknown_references import unknown_references
 from queuectl.api import requests, schemas
 from queuectl.api.http import Refusal, bad_request, not_found, unavailable
 from queuectl.api.limits import Turns
-from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
+from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Caller, Endpoint, Question
 from queuectl.api.schemas import AMOUNT, Admission, Ahead, Committed, Condition, Document, Reason
 from queuectl.api.view import AnswerSource, always, committed, now, shallow, while_asked
 from queuectl.api.what_if_rows import WhatIfRows
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import what_if
 from queuectl.core.model.events import PolicyGone, PolicyInvalid, PolicyObserved
+from queuectl.core.model.policy import LocalQueue, WorkloadPriorityClass
 from queuectl.core.model.reasons import PreemptionCause, named_in
 from queuectl.core.model.resources import format_amount
 from queuectl.core.model.what_if import ChangeKind, PolicyChange, Start
@@ -391,7 +393,8 @@ class WhatIfRoutes:
         workload = await self._asked(question)
         sight = self._source.sight()
         state, present = sight.state, now(sight)
-        workload = replace(workload, created_at=present, submitter=question.caller.user)
+        await _check_use(question.caller, workload, state)
+        workload = replace(_created_by(question.caller, workload), created_at=present)
         of = await self._rows.added_to(basis.of_namespace(state, present, workload.ref.namespace), sight)
         of = replace(of, outcomes=await self._rows.outcomes(workload, state.sequence))
         tried = await self._tried(question, lambda: self._what_ifs.quote(of, workload))
@@ -466,6 +469,26 @@ class WhatIfRoutes:
         if not await question.caller.may("get", WORKLOADS, workload.ref.namespace):
             raise not_found()
         return workload
+
+
+def _created_by(caller: Caller, workload: Workload) -> Workload:
+    """As the gate would have it: for the user that it names, else for its creator (B1)."""
+    if workload.submitter is not None:
+        return replace(workload, creator=caller.user)
+    return replace(workload, submitter=caller.user, groups=caller.groups)
+
+
+async def _check_use(caller: Caller, workload: Workload, state: CommittedState) -> None:
+    """Raises a 403 for what is restricted, and the gate would not let the caller name (G5)."""
+    for plural, key in (
+        ("localqueues", ConfigKey("LocalQueue", workload.ref.namespace, workload.queue)),
+        ("workloadpriorityclasses", ConfigKey("WorkloadPriorityClass", "", workload.priority_class or "")),
+    ):
+        named = state.policies.get(key)
+        restricted = isinstance(named, LocalQueue | WorkloadPriorityClass) and named.restricted
+        if restricted and not await caller.may("use", plural, key.namespace, key.name):
+            problem = f"{key} is restricted: the object would be refused, you do not have the verb use on it"
+            raise Refusal(HTTPStatus.FORBIDDEN, problem)
 
 
 async def _visible(question: Question, namespaces: set[str], queues: Collection[str] = ()) -> Visibility:

@@ -123,6 +123,14 @@ async def test_a_workload_of_a_queue_within_its_quota_is_exposed_to_its_own_queu
     assert found == [Threat("a", PreemptionCause.IN_CLUSTER_QUEUE, PreemptionPolicy.LOWER_PRIORITY, 1, None)]
 
 
+async def test_what_can_never_run_is_no_threat() -> None:
+    never = Reason(code=Code.EXCEEDS_MAX_QUOTA, resource=GPU, requested=99)
+    own = queue_spec(8, cohort="all", preemption={"withinClusterQueue": "LowerPriority"})
+    huge = replace(waits("huge", 3, "a", priority=9), reason=never)
+    (one,) = await threatened(waits("more", 2, "a", priority=9), huge, a=own)
+    assert one.pending == 1
+
+
 async def test_a_workload_on_borrowed_quota_is_exposed_to_queues_that_reclaim() -> None:
     reclaims = queue_spec(4, cohort="all", preemption={"reclaimWithinCohort": "LowerPriority"})
     found = await threatened(

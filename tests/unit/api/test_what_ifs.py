@@ -17,14 +17,16 @@ from queuectl.api import what_if_routes
 from queuectl.api.what_if_routes import message
 from queuectl.core.model.budgets import HOUR, BudgetPeriods, BudgetSum, PeriodKind
 from queuectl.core.model.capacity import NodeFacts, PodsOnNode
-from queuectl.core.model.policy import DEFAULT_CONFIGURATION, Node
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION, AccountKey, AccountSource, Node
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.start_conditions import AFTER
 from queuectl.core.model.what_if import Change, ChangeKind, Start, Tried
 from queuectl.core.model.workload import AttemptState, ConfigKey, Phase, PodSet, UserOptions
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.policy import parse_policy
+from queuectl.kinds.reserved_keys import RESTRICTED_LABEL, USER_ANNOTATION
 from queuectl.ports.budgets import BudgetBalances
+from queuectl.ports.changes import Access
 from queuectl.ports.reader import EvictionTimes
 from tests.unit.api.canned import (
     EPOCH_START,
@@ -237,6 +239,65 @@ async def test_a_quote_counts_for_the_user_that_asks(serve: Serve) -> None:
     assert (found["now"]["starts"], found["reason"]["code"]) == ("NotYet", "WaitingForUsageLimit")
     assert found["reason"]["detail"].startswith("user alice at ClusterQueue/team-a")
     assert (await quoted(rest, manifest(), "bob"))["now"]["starts"] == "Now"
+
+
+async def test_a_quote_counts_for_the_user_that_the_object_names(serve: Serve) -> None:
+    """A limit of alice does not hold a portal that creates it for bob; one for each creator would."""
+    readings = ledger()
+    each = limit({"kind": "ClusterQueue", "name": "team-a"}, running=1)
+    readings.commit(configs={ConfigKey("UsageLimit", "", "each"): each})
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    rest = await serve(readings, reviews)
+    found = await quoted(rest, manifest(annotations={USER_ANNOTATION: "bob"}), "alice")
+    assert found["now"]["starts"] == "Now"
+
+
+async def test_a_quote_counts_for_the_groups_of_the_user_that_asks(serve: Serve) -> None:
+    readings = ledger()
+    project = {"kind": "Account", "name": "ml", "key": "team"}
+    target = {"kind": "ClusterQueue", "name": "team-a"}
+    none = json.dumps({"target": target, "subject": project, "resources": {GPU: 0}})
+    readings.commit(configs={ConfigKey("UsageLimit", "", "ml"): none})
+    keys = (AccountKey(name="team", label="", sources=(AccountSource.GROUP,)),)
+    reviews = CannedReviews()
+    for name, groups in (("alice", ("ml",)), ("bob", ("bio",))):
+        reviews.tenant(name, "default")
+        reviews.users[name] = replace(reviews.users[name], groups=("system:authenticated", *groups))
+    rest = await serve(readings, reviews)
+    state = rest.view.sight().state  # type: ignore[union-attr]
+    object.__setattr__(state, "configuration", replace(DEFAULT_CONFIGURATION, account_keys=keys))
+    assert (await quoted(rest, manifest(), "alice"))["reason"]["code"] == "OutsideUsageLimit"
+    assert (await quoted(rest, manifest(), "bob"))["now"]["starts"] == "Now"
+
+
+@pytest.mark.parametrize("kind", ["LocalQueue", "WorkloadPriorityClass"])
+async def test_a_quote_with_what_is_restricted_is_refused_as_the_gate_would(serve: Serve, kind: str) -> None:
+    readings = ledger()
+    restricted = {"metadata": {"labels": {RESTRICTED_LABEL: "true"}}}
+    if kind == "LocalQueue":
+        spec = {"spec": {"clusterQueue": "team-a"}, **restricted}
+        readings.commit(configs={ConfigKey(kind, "default", "main"): json.dumps(spec)})
+    else:
+        readings.commit(configs={ConfigKey(kind, "", "high"): json.dumps({"value": 50, **restricted})})
+    readings.commit(
+        configs={ConfigKey("Gate", "", "x"): json.dumps({"installedAt": EPOCH_START.isoformat()})}
+    )
+    plural, namespace = {
+        "LocalQueue": ("localqueues", "default"),
+        "WorkloadPriorityClass": ("workloadpriorityclasses", ""),
+    }[kind]
+    reviews = CannedReviews()
+    reviews.tenant("bob", "default")
+    reviews.tenant("ann", "default")
+    name = "main" if namespace else "high"
+    reviews.rights["ann"].add(Access("use", plural, namespace, name))
+    rest = await serve(readings, reviews)
+    body = manifest(labels={QUEUE_LABEL: "main", PRIORITY_LABEL: "high"})
+    answer = rest.client.post("/api/v1/quote", json=body, headers=bearer("bob"))
+    assert f"{kind}/" in (problem := await rest.refused(answer, 403))
+    assert "is restricted: the object would be refused" in problem
+    assert (await quoted(rest, body, "ann"))["now"]["starts"] == "Now"
 
 
 async def test_a_quote_counts_workloads_of_a_limited_class_in_every_tree(serve: Serve) -> None:
