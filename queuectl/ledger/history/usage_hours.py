@@ -95,7 +95,8 @@ _IDLE_LINES: Final = (
 )
 """Hold lines of devices while some of these were idle, as far as that is known."""
 _IDLE: Final = _in_pieces(
-    f"SELECT * FROM ({_IDLE_LINES}) idle WHERE closed_at > :since AND from_at < :until",
+    f"SELECT * FROM ({_IDLE_LINES}) idle WHERE closed_at > :since AND from_at < :until "
+    f"AND EXISTS (SELECT FROM {SCHEMA}.idle_check WHERE cluster_id = :cluster)",  # else nothing is searched
     f"'{IDLE_OF}' || line.resource",
     " * line.idle_devices / line.devices",
 )
