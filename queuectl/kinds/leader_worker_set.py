@@ -11,6 +11,7 @@ only a pod of that shape takes one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from queuectl.kinds.json_fields import Json, mapping
@@ -79,14 +80,17 @@ def later_workers(obj: Json) -> LaterWorkers | None:
     return LaterWorkers(size, template, has_class)
 
 
-def set_of(pod: Json) -> str | None:
-    """The name of the LeaderWorkerSet that its label has; None: it has none. Raises BadField."""
-    name = mapping(mapping(pod, "metadata", ""), "labels", "metadata").get(NAME_LABEL)
-    return name if isinstance(name, str) else None
+def set_of(pods: Iterable[Json]) -> str | None:
+    """The name of the LeaderWorkerSet of the pods of a group, by their label; None: they are of none.
+
+    The first one of several, which their user has written. Raises BadField.
+    """
+    labels = (mapping(mapping(one, "metadata", ""), "labels", "metadata") for one in pods)
+    return min((str(one[NAME_LABEL]) for one in labels if NAME_LABEL in one), default=None)
 
 
 def is_leader(pod: Json) -> bool:
-    """Of a pod that `set_of` has. Raises BadField."""
+    """Whether a pod of a LeaderWorkerSet is a leader. Raises BadField."""
     return LEADER_ANNOTATION not in mapping(mapping(pod, "metadata", ""), "annotations", "metadata")
 
 

@@ -58,11 +58,9 @@ async def read_units(session: Session, kind: JobKind, ref: ObjectRef) -> list[tu
 
 
 async def _later_workers(session: Session, ref: ObjectRef, members: list[Member]) -> LaterWorkers | None:
-    """Those of the LeaderWorkerSet of a group that waits. Raises ApiError."""
+    """Those of the LeaderWorkerSet of a group. Raises ApiError."""
     with suppress(BadField, NotFound, Forbidden):
-        if (
-            name := next((found for one in members if one.gated and (found := set_of(one.obj))), None)
-        ) is not None:
+        if (name := set_of(one.obj for one in members)) is not None:
             return later_workers(await session.get(api_path(*LEADER_WORKER_SETS, ref.namespace, name)))
     return None
 

@@ -145,7 +145,7 @@ class PodGroups:
             else:
                 self._workers[key] = found
             for place, group in self._groups.items():
-                if place[0] == key[0] and _set_of(group) == key[1]:
+                if place[0] == key[0] and set_of(one.obj for one in group.members.values()) == key[1]:
                     group.version = max(group.version, version)
                     self._changed[place] = None
         return _NO_EVENTS
@@ -176,7 +176,9 @@ class PodGroups:
         for workload in started & self._ledger.past.keys():
             group.past[workload] = {**self._ledger.past[workload], **group.past.get(workload, {})}
         known = group.shown.keys() | {uid for uid in group.members if uid in self._ledger.past}
-        workers = self._workers.get((key[0], _set_of(group))) if self._workers else None
+        workers = None
+        if self._workers and (name := set_of(one.obj for one in group.members.values())) is not None:
+            workers = self._workers.get((key[0], name))
         found = units(group.members.values(), group.past, known, workers)
         there: list[Event] = []
         shown: dict[WorkloadId, Unit] = {}
@@ -207,11 +209,6 @@ class PodGroups:
         ended = composed(replace(unit, started=started, succeeded=succeeded_of(past)), group.version)
         seen = observe(self._kind, ended, owners=self._kinds)
         return [seen] if seen is not None else []
-
-
-def _set_of(group: _Group) -> str:
-    """The LeaderWorkerSet of its pods; empty: they are of none."""
-    return next((name for one in group.members.values() if (name := set_of(one.obj))), "")
 
 
 def set_key(obj: Json) -> tuple[str, str]:

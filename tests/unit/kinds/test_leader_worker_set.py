@@ -9,7 +9,7 @@ import pytest
 
 from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.reasons import Code
-from queuectl.kinds.leader_worker_set import later_workers
+from queuectl.kinds.leader_worker_set import later_workers, set_of
 from queuectl.kinds.pod_group import POD_GROUP, Unit, member, units
 from queuectl.kube.pod_groups import PodGroups
 from tests.unit.kinds.test_pod_group import pod, started
@@ -143,6 +143,20 @@ def test_a_replica_of_which_no_worker_comes_later_waits_for_its_pods(obj: Json) 
     assert later_workers(obj) is None
 
 
+def test_a_leader_of_another_size_does_not_join_the_workers_of_the_last_one() -> None:
+    """It would be started with the places of theirs."""
+    waiting = [leader()]
+    (unit,) = of_set(waiting, lws())
+    (first,) = started(waiting, unit=unit)
+    first["metadata"]["annotations"][f"{_KEY}leader-name"] = "server-0"  # what is left is a worker
+    again = leader()
+    again["metadata"] |= {"uid": "uid-again", "creationTimestamp": "2026-11-27T08:00:00Z"}
+    again["metadata"]["annotations"]["queuectl.dev/pod-group-total-count"] = "4"
+    running, waits = of_set([first, again], lws(size=4))
+    assert (running.held, waits.beside) == ((), True)
+    assert sum(waits.counts.values()) == 4
+
+
 def test_a_worker_of_another_queue_is_named() -> None:
     groups = PodGroups(POD_GROUP)
     groups.observe(leader())
@@ -172,3 +186,12 @@ def test_what_the_cluster_adds_to_a_leader_is_added_to_its_workers() -> None:
     (unit,) = of_set([first], obj)
     assert unit.to_come[0].shape == member(worker(1, **spec)).shape
     assert unit.to_come[0].shape != member(worker(1)).shape
+
+
+def test_a_group_that_its_user_gave_two_sets_is_the_same_for_all_readers() -> None:
+    other = leader()
+    other["metadata"] |= {"name": "b", "uid": "uid-b", "labels": {**other["metadata"]["labels"]}}
+    other["metadata"]["labels"][f"{_KEY}name"] = "another"
+    pods = [leader(), other]
+    assert set_of(pods) == set_of(reversed(pods)) == "another"
+    assert set_of([pod("a")]) is None
