@@ -100,7 +100,7 @@ def _status(*cluster: str) -> Callable[[Json], Status]:
     def status(obj: Json) -> Status:
         told = value_at(obj, cluster)
         state = value_at(obj, (*cluster, "state"))
-        return Status(ready=state == "ready" if told else None, pods_ready=_ready(told) if told else None)
+        return Status(ready=state == "ready" if told else None, pods_ready=_ready(told))
 
     return status
 
@@ -122,11 +122,13 @@ def _service_status(obj: Json) -> Status:
     found = conditions(obj)
     told = value_at(obj, ("status", "activeServiceStatus", "rayClusterStatus"))
     ready = found["Ready"] == "True" if "Ready" in found else None
-    return Status(ready=ready, pods_ready=_ready(told) if told else None)
+    return Status(ready=ready, pods_ready=_ready(told))
 
 
-def _ready(told: Json) -> int | None:
+def _ready(told: object) -> int | None:
     """Pods of a RayCluster that are ready; its status counts workers."""
+    if not isinstance(told, Mapping) or not told:
+        return None
     try:
         workers = integer(told, "readyWorkerReplicas", "status", default=0)
     except BadField:

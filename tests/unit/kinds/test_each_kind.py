@@ -68,6 +68,17 @@ def test_every_kind_of_the_registry_has_a_sample() -> None:
 
 
 @ROWS
+def test_no_shape_of_a_status_raises(row: JobKind) -> None:
+    """A definition that a broken operator installed may let it pass."""
+    obj = sample(row, **SIZES[row.name])
+    fields = ("conditions", "active", "ready", "replicaStatuses", "replicatedJobsStatus", "rayClusterStatus")
+    for shape in (True, "x", 7, [], [True], {"x": True}, {"x": [7]}):
+        nested = [{name: shape} for name in (*fields, "activeServiceStatus")]
+        for status in (shape, *nested, *({"activeServiceStatus": one} for one in nested)):
+            observed(row, obj | {"status": status})
+
+
+@ROWS
 def test_the_podsets_of_an_object_are_charged_in_their_order(row: JobKind) -> None:
     workload = observed(row, sample(row, **SIZES[row.name])).workload
     assert (workload.problem, workload.ref.kind) == (None, row.name)
