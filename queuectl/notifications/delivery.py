@@ -133,7 +133,7 @@ class Delivery:
         selection = self._sink.selection
         for one in found.found:
             if (event := selected(selection, one)) is not None:
-                message = about(self._cluster, event, one, selection.readable)
+                message = about(self._cluster, event, one, selection.readable, selection.page)
                 messages.append((one.decision.sequence, message))
         return messages
 

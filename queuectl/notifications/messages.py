@@ -6,11 +6,13 @@ import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
+from urllib.parse import quote
 
 from queuectl.core.model.device_use import DeviceUse
 from queuectl.core.model.reasons import Readable, Reason, redacted, utc
-from queuectl.notifications.rules import Event, notice_in, waited
+from queuectl.notifications.rules import Event, notice_in, outcome_of, waited
 from queuectl.ports.outbox import Deleted, Occurrence, ToldStart
+from queuectl.ports.reader import DecisionRow
 
 MAX_TEXT: Final = 2_000
 """Characters of the text of a message, and of each reason in it."""
@@ -38,24 +40,16 @@ class Message:
         return json.dumps(self.document, sort_keys=True, ensure_ascii=False).encode()
 
 
-def about(cluster: str, event: Event, found: Occurrence, readable: Readable) -> Message:
-    """The message about a decision on a workload."""
+def about(
+    cluster: str, event: Event, found: Occurrence, readable: Readable, page: str | None = None
+) -> Message:
+    """The message about a decision on a workload. `page`: see Selection."""
     row, ref = found.decision, found.decision.ref
     assert ref is not None
     reason = None if row.reason is None else redacted(row.reason, readable)
     name = f"{ref.kind} {ref.namespace}/{ref.name}"
     wait = waited(found) if event is Event.STARTED else None
-    match event:
-        case Event.STARTED:
-            text = f"{name} started" + ("" if wait is None else f" after {_duration(wait)}")
-        case Event.EVICTED:
-            text = f"{name} was evicted"
-        case Event.CAN_NEVER_RUN:
-            text = f"{name} can't run as the policy is"
-        case Event.IDLE:
-            text = f"{name} leaves GPUs idle"
-        case Event.START_MOVED:
-            raise ValueError("no decision moves a start: that is told by `moved`")
+    text = _what_happened(event, name, row, wait)
     if found.queue is not None:
         text += f", LocalQueue {found.queue}"
     if reason is not None:
@@ -71,8 +65,30 @@ def about(cluster: str, event: Event, found: Occurrence, readable: Readable) -> 
     }
     if use is not None:
         document["idle"] = _idle(use)
+    if event is Event.ENDED:
+        document["outcome"] = outcome_of(row)
+    if page is not None:
+        address = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
+        document["link"] = f"{page.rstrip('/')}/#/workloads/{address}"
+        text += f" {document['link']}"
     name = f"{cluster}/{row.epoch}/{row.sequence}"
     return _message(name, event, row.now, text, cluster, row.sequence, document)
+
+
+def _what_happened(event: Event, name: str, row: DecisionRow, wait: timedelta | None) -> str:
+    match event:
+        case Event.STARTED:
+            return f"{name} started" + ("" if wait is None else f" after {_duration(wait)}")
+        case Event.EVICTED:
+            return f"{name} was evicted"
+        case Event.ENDED:
+            return f"{name} ended: {outcome_of(row)}"
+        case Event.CAN_NEVER_RUN:
+            return f"{name} can't run as the policy is"
+        case Event.IDLE:
+            return f"{name} leaves GPUs idle"
+        case Event.START_MOVED:
+            raise ValueError("no decision moves a start: that is told by `moved`")
 
 
 def _idle_text(use: DeviceUse) -> str:

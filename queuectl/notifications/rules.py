@@ -7,9 +7,11 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+from queuectl.answers.outcomes import of_object
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.device_use import DeviceUse
 from queuectl.core.model.reasons import Code, Family, Readable
+from queuectl.kinds.selectors import Selects
 from queuectl.ledger.codec import past_from_json
 from queuectl.ports.outbox import Occurrence
 from queuectl.ports.reader import DecisionRow
@@ -20,6 +22,7 @@ class Event(StrEnum):
 
     STARTED = "Started"
     EVICTED = "Evicted"
+    ENDED = "Ended"
     CAN_NEVER_RUN = "CanNeverRun"
     IDLE = "Idle"
     START_MOVED = "StartMoved"
@@ -35,6 +38,8 @@ class Rule:
     """Of `Started`: only after a longer wait than this; None: each start."""
     reasons: frozenset[Code] = frozenset()
     """Of `Evicted`: only with one of these; empty: each eviction."""
+    outcomes: frozenset[str] = frozenset()
+    """Of `Ended`: only with one of these; empty: each end."""
     moved_more_than: timedelta | None = None
     """Of `StartMoved`, and only of it: by more than this."""
 
@@ -53,6 +58,12 @@ class Selection:
     """Only workloads in these; empty: in any."""
     queues: frozenset[str] = frozenset()
     """Only workloads of LocalQueues with these names; empty: of any."""
+    users: frozenset[str] = frozenset()
+    """Only workloads that these submitted; empty: of any."""
+    labels: Selects | None = None
+    """Only workloads with these labels; None: with any."""
+    page: str | None = None
+    """Address of the web page: messages have a link to their workload; None: they have none."""
 
     @property
     def readable(self) -> Readable:
@@ -74,6 +85,10 @@ def selected(selection: Selection, found: Occurrence) -> Event | None:
         return None
     if selection.queues and found.queue not in selection.queues:
         return None
+    if selection.users and found.submitter not in selection.users:
+        return None
+    if selection.labels is not None and not selection.labels(found.labels):
+        return None
     return event if any(_applies(rule, event, found) for rule in selection.rules) else None
 
 
@@ -85,6 +100,8 @@ def event_of(found: Occurrence) -> Event | None:
         return None if row.payload.get("debt") else Event.STARTED
     if row.verdict == Verdict.EVICTED:
         return Event.EVICTED
+    if row.verdict == Verdict.RETIRED:
+        return Event.ENDED
     if row.verdict == Verdict.AMENDED:
         return Event.IDLE if notice_in(row) is not None else None
     never = row.reason is not None and row.reason.family is Family.NEVER
@@ -100,6 +117,11 @@ def notice_in(row: DecisionRow) -> DeviceUse | None:
     return use if notice is not None and not notice.dry_run and notice.at == row.now else None
 
 
+def outcome_of(row: DecisionRow) -> str:
+    """How a workload ended, by the decision that it is over."""
+    return of_object(str(row.payload.get("outcome", "")))
+
+
 def waited(found: Occurrence) -> timedelta | None:
     """How long a workload waited before it started; None: its history is no longer stored."""
     return None if found.waiting_since is None else found.decision.now - found.waiting_since
@@ -110,6 +132,8 @@ def _applies(rule: Rule, event: Event, found: Occurrence) -> bool:
         return False
     if event is Event.EVICTED and rule.reasons:
         return found.decision.reason is not None and found.decision.reason.code in rule.reasons
+    if event is Event.ENDED and rule.outcomes:
+        return outcome_of(found.decision) in rule.outcomes
     if event is Event.STARTED and rule.waited_more_than is not None:
         wait = waited(found)
         return wait is not None and wait > rule.waited_more_than

@@ -24,6 +24,7 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 
 from queuectl import __version__
+from queuectl.kinds.selectors import label_selector
 from queuectl.net.failures import why
 from queuectl.notifications.delivery import MAX_PAUSE, Send, Sink, SinkFailed
 from queuectl.notifications.messages import Message
@@ -240,7 +241,12 @@ def sinks(configured: Sequence[NotificationSettings]) -> list[Sink]:
 
 def selection(of: NotificationSettings) -> Selection:
     return Selection(
-        rules=tuple(map(_rule, of.rules)), namespaces=frozenset(of.namespaces), queues=frozenset(of.queues)
+        rules=tuple(map(_rule, of.rules)),
+        namespaces=frozenset(of.namespaces),
+        queues=frozenset(of.queues),
+        users=frozenset(of.users),
+        labels=None if of.label_selector is None else label_selector(of.label_selector),
+        page=of.page,
     )
 
 
@@ -250,6 +256,7 @@ def _rule(of: RuleSettings) -> Rule:
         event=Event(of.event),
         waited_more_than=None if seconds is None else timedelta(seconds=seconds),
         reasons=frozenset(of.reasons),
+        outcomes=frozenset(of.outcomes),
         moved_more_than=None if moved is None else timedelta(seconds=moved),
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -20,6 +20,10 @@ class Occurrence:
     """The LocalQueue in which the workload was queued then; None: that is no longer stored."""
     waiting_since: datetime | None
     """The end of its former attempt, else its creation; None: that is no longer stored."""
+    submitter: str | None = None
+    """None: unknown, or no longer stored."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of the workload, as of its last enqueue."""
 
 
 class Deleted(NamedTuple):

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, fi
 
 from queuectl.core.model.reasons import FAMILIES, Code, Family
 from queuectl.kinds.invalid import Section
+from queuectl.kinds.selectors import label_selector
 
 MAX_SINKS: Final = 32
 MAX_SECRET: Final = 4096
@@ -110,11 +111,15 @@ EvictionCode = Annotated[Code, BeforeValidator(_code), PlainSerializer(str)]
 
 
 class RuleSettings(Section):
-    event: Literal["Started", "Evicted", "CanNeverRun", "Idle", "StartMoved"]
+    event: Literal["Started", "Evicted", "Ended", "CanNeverRun", "Idle", "StartMoved"]
     waited_more_than_seconds: int | None = Field(default=None, ge=1, le=31_536_000)
     """With `Started`: only after a longer wait; none: each start."""
     reasons: tuple[EvictionCode, ...] = Field(default=(), max_length=16, strict=False)
     """With `Evicted`: only with one of these reasons; none: each eviction."""
+    outcomes: tuple[Literal["Succeeded", "Failed", "Cancelled", "TimedOut"], ...] = Field(
+        default=(), max_length=4, strict=False
+    )
+    """With `Ended`: only with one of these; none: each end."""
     moved_more_than_seconds: int | None = Field(default=None, ge=60, le=31_536_000)
     """With `StartMoved`: by how much the expected start of a pending workload moves at least."""
 
@@ -124,9 +129,19 @@ class RuleSettings(Section):
             raise ValueError(f"waitedMoreThanSeconds is for Started only, not for {self.event}")
         if self.reasons and self.event != "Evicted":
             raise ValueError(f"reasons is for Evicted only, not for {self.event}")
+        if self.outcomes and self.event != "Ended":
+            raise ValueError(f"outcomes is for Ended only, not for {self.event}")
         if (self.moved_more_than_seconds is not None) != (self.event == "StartMoved"):
             raise ValueError(f"movedMoreThanSeconds is for StartMoved, which needs it, not for {self.event}")
         return self
+
+
+def _selector(value: str) -> str:
+    try:
+        label_selector(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is not a label selector such as notify=team-a") from None
+    return value
 
 
 class NotificationSettings(Section):
@@ -143,6 +158,14 @@ class NotificationSettings(Section):
         default=(), max_length=1000, strict=False
     )
     """Only workloads of LocalQueues with these names; none: of all."""
+    users: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(
+        default=(), max_length=1000, strict=False
+    )
+    """Only workloads that these users submitted; none: of all."""
+    label_selector: Annotated[str, Field(max_length=1024), AfterValidator(_selector)] | None = None
+    """Only workloads with these labels, by which users ask for messages; none: all."""
+    page: str | None = Field(default=None, max_length=1024, pattern=r"^https?://[!-~]+$")
+    """Address of the web page, for a link to the workload in each message; none: no link."""
 
     @property
     def sink(self) -> WebhookSinkSettings | SlackSinkSettings | MailSinkSettings:
@@ -153,6 +176,12 @@ class NotificationSettings(Section):
     @property
     def kind(self) -> str:
         return "webhook" if self.webhook else "slack" if self.slack else "mail"
+
+    @model_validator(mode="after")
+    def _of_decisions(self) -> NotificationSettings:
+        if (self.users or self.label_selector) and any(one.event == "StartMoved" for one in self.rules):
+            raise ValueError("StartMoved goes with namespaces and queues, not with users and labelSelector")
+        return self
 
     @model_validator(mode="after")
     def _one_sink(self) -> NotificationSettings:

@@ -82,14 +82,14 @@ class PostgresOutbox:
 
     async def _before(
         self, connection: AsyncConnection, rows: Sequence[Row[Any]]
-    ) -> dict[int, tuple[Any, Any]]:
-        """By sequence: the LocalQueue at that time, and since when the workload waited."""
+    ) -> dict[int, tuple[Any, Any, Any, Any]]:
+        """By sequence: the LocalQueue at that time, since when the workload waited, submitter and labels."""
         if not rows:
             return {}
         query = earlier(self._cluster, [row.sequence for row in rows])
         found = {}
-        for sequence, queue, created, released in await connection.execute(query):
-            found[sequence] = (queue, released or created)
+        for sequence, queue, submitter, created, released, labels in await connection.execute(query):
+            found[sequence] = (queue, released or created, submitter, labels or {})
         return found
 
     @ledger_call
@@ -186,7 +186,7 @@ def candidates(cluster: str, after: int, until: int) -> Select[Any]:
     """Decisions above `after` and up to `until` that rules may select."""
     never = and_(_D.verdict == Verdict.PENDING.value, _D.reason["code"].astext.in_(_NEVER))
     noticed = and_(_D.verdict == Verdict.AMENDED.value, _D.payload["past"]["use"].has_key("notice"))
-    verdicts = [Verdict.ADMITTED.value, Verdict.EVICTED.value]
+    verdicts = [Verdict.ADMITTED.value, Verdict.EVICTED.value, Verdict.RETIRED.value]
     return (
         select(t.decision)
         .where(_D.cluster_id == cluster, _D.sequence > after, _D.sequence <= until)
@@ -196,17 +196,28 @@ def candidates(cluster: str, after: int, until: int) -> Select[Any]:
 
 
 def earlier(cluster: str, sequences: Sequence[int]) -> Select[Any]:
-    """Of each decision: its sequence, and of its workload before it the queue, creation and last release."""
+    """Of each decision: its sequence, and of its workload before it the queue, submitter, creation and last
+    release; and its labels."""
+    labels = (
+        select(t.workload.c.labels)
+        .where(t.workload.c.cluster_id == _D.cluster_id, t.workload.c.id == _D.workload)
+        .order_by(t.workload.c.queued_seq.desc())
+        .limit(1)
+        .correlate(t.decision)
+        .scalar_subquery()
+    )
     return (
         select(
             _D.sequence,
             _last(Verdict.QUEUED, t.decision.alias("queued"), lambda row: row.payload["queue"].astext),
+            _last(Verdict.QUEUED, t.decision.alias("sent"), lambda row: row.payload["submitter"].astext),
             _last(
                 Verdict.QUEUED,
                 t.decision.alias("created"),
                 lambda row: cast(row.payload["createdAt"].astext, _D.now.type),
             ),
             _last(Verdict.RELEASED, t.decision.alias("released"), lambda row: row.now),
+            labels,
         )
         .where(_D.cluster_id == cluster, _D.sequence.in_(list(sequences)))
         .order_by(_D.sequence)

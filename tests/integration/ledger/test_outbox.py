@@ -17,7 +17,7 @@ from queuectl.app import notifier as notifying
 from queuectl.core.decisions import Decision
 from queuectl.core.model.device_use import DeviceUse, IdleNotice, UseFinding, UseVerdict
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.workload import PastAttempts
+from queuectl.core.model.workload import PastAttempts, WorkloadOutcome
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.read import outbox as outbox_module
 from queuectl.ledger.read.outbox import PostgresOutbox, candidates, earlier
@@ -38,6 +38,7 @@ from tests.integration.ledger.plans import (
     evict,
     keep,
     release,
+    retire,
 )
 from tests.integration.ledger.test_answers import plan_of
 from tests.integration.ledger.test_random_plans import DECISIONS
@@ -96,6 +97,18 @@ async def test_a_notice_of_idle_devices_is_an_occurrence(world: World, outbox: P
         (2, "Admitted"),
         (4, "Amended"),
     ]
+
+
+async def test_an_end_is_an_occurrence_with_submitter_and_labels(
+    world: World, outbox: PostgresOutbox
+) -> None:
+    one = enqueue("a")
+    workload = replace(one.workload, submitter="ada", labels=(("notify", "team-a"),))
+    await world.write(replace(one, workload=workload))
+    await world.write(retire("a", outcome=WorkloadOutcome.FAILED))
+    (found,) = (await outbox.occurrences(0, 100)).found
+    assert (found.decision.verdict, found.decision.payload["outcome"]) == ("Retired", "Failed")
+    assert (found.submitter, found.labels) == ("ada", {"notify": "team-a"})
 
 
 async def test_the_history_is_read_in_parts(world: World, outbox: PostgresOutbox) -> None:

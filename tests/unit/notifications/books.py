@@ -59,12 +59,15 @@ def occurrence(rows: Sequence[DecisionRow], of: DecisionRow) -> Occurrence:
         since = released[-1].now
     elif queued:
         since = datetime.fromisoformat(str(queued[-1].payload["createdAt"]))
-    return Occurrence(of, str(queued[-1].payload["queue"]) if queued else None, since)
+    queue, submitter = (queued[-1].payload.get(name) if queued else None for name in ("queue", "submitter"))
+    return Occurrence(
+        of, None if queue is None else str(queue), since, None if submitter is None else str(submitter)
+    )
 
 
 def may_be_told(one: DecisionRow) -> bool:
     never = one.reason is not None and one.reason.family is Family.NEVER
-    told = one.verdict in (Verdict.ADMITTED, Verdict.EVICTED)
+    told = one.verdict in (Verdict.ADMITTED, Verdict.EVICTED, Verdict.RETIRED)
     past: Any = one.payload.get("past") or {}
     noticed = one.verdict == Verdict.AMENDED and "notice" in past.get("use", {})
     return told or noticed or (one.verdict == Verdict.PENDING and never)

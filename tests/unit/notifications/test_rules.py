@@ -12,6 +12,7 @@ from queuectl.core.decisions import Verdict
 from queuectl.core.model.device_use import DeviceUse, IdleNotice, UseFinding, UseVerdict
 from queuectl.core.model.reasons import Code, Reason, utc
 from queuectl.core.model.workload import PastAttempts
+from queuectl.kinds.selectors import label_selector
 from queuectl.ledger.codec import past_to_json
 from queuectl.notifications.messages import MAX_TEXT, about, gap
 from queuectl.notifications.rules import Event, Rule, Selection, event_of, selected
@@ -19,9 +20,17 @@ from queuectl.ports.outbox import Deleted, Occurrence
 from queuectl.ports.reader import DecisionRow
 from tests.unit.notifications.books import CREATED, HELD, NEVER, NOW, PREEMPTED, WAITS, row
 
-STARTED, EVICTED, CAN_NEVER_RUN, IDLE, START_MOVED = (Rule(event=event) for event in Event)
+STARTED, EVICTED, ENDED, CAN_NEVER_RUN, IDLE, START_MOVED = (Rule(event=event) for event in Event)
 AFTER_AN_HOUR = Rule(event=Event.STARTED, waited_more_than=timedelta(hours=1))
 PREEMPTIONS = Rule(event=Event.EVICTED, reasons=frozenset({Code.PREEMPTED}))
+
+
+def over(outcome: str) -> DecisionRow:
+    return replace(row(4, Verdict.RETIRED), payload={"outcome": outcome})
+
+
+FAILURES = Rule(event=Event.ENDED, outcomes=frozenset({"Failed", "TimedOut"}))
+CANCELLED = Rule(event=Event.ENDED, outcomes=frozenset({"Cancelled"}))
 ADMITTED = row(4, Verdict.ADMITTED)
 PREEMPTION = row(4, Verdict.EVICTED, reason=PREEMPTED)
 
@@ -71,6 +80,28 @@ def found(decision: DecisionRow, waiting: timedelta | None = timedelta(minutes=5
             "a hold where another reason is asked for",
             PREEMPTIONS,
             row(4, Verdict.EVICTED, reason=HELD),
+            None,
+            None,
+        ),
+        ("an end", ENDED, over("Succeeded"), None, Event.ENDED),
+        (
+            "a failure where that is asked for",
+            FAILURES,
+            over("Failed"),
+            None,
+            Event.ENDED,
+        ),
+        (
+            "a deletion is a cancellation",
+            CANCELLED,
+            over("Deleted"),
+            None,
+            Event.ENDED,
+        ),
+        (
+            "a success where failures are asked for",
+            FAILURES,
+            over("Succeeded"),
             None,
             None,
         ),
@@ -188,3 +219,28 @@ def test_a_notice_says_what_is_idle_and_when_it_is_held() -> None:
         "policy": "p",
         "holdAt": hold,
     }
+
+
+def test_users_ask_for_messages_by_a_label_and_get_those_of_their_own_work() -> None:
+    asked = Selection((ENDED,), labels=label_selector("notify=team-a"))
+    own = Selection((ENDED,), users=frozenset({"ada"}))
+    end = over("Failed")
+    labelled = replace(found(end), labels={"notify": "team-a"}, submitter="bob")
+    of_ada = replace(found(end), submitter="ada")
+    assert [selected(asked, one) for one in (labelled, of_ada)] == [Event.ENDED, None]
+    assert [selected(own, one) for one in (labelled, of_ada)] == [None, Event.ENDED]
+    assert selected(own, found(end)) is None, "who submitted it is not known"
+
+
+def test_an_end_is_told_with_its_outcome_and_a_link() -> None:
+    message = about(
+        "c",
+        Event.ENDED,
+        found(over("TimedOut")),
+        frozenset(),
+        "https://q.example.com/x/",
+    )
+    link = "https://q.example.com/x/#/workloads/team-a/Job/train"
+    assert message.text == f"Job team-a/train ended: TimedOut, LocalQueue main {link}"
+    assert (message.document["outcome"], message.document["link"]) == ("TimedOut", link)
+    assert "link" not in about("c", Event.STARTED, found(ADMITTED), frozenset()).document

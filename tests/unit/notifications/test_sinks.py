@@ -185,9 +185,18 @@ def test_a_selection_is_that_of_the_configuration(tmp_path: Path) -> None:
         "  rules: [{event: Started, waitedMoreThanSeconds: 3600}, {event: Evicted, reasons: [Preempted]},\n"
         "    {event: StartMoved, movedMoreThanSeconds: 7200},\n"
         "    {event: StartMoved, movedMoreThanSeconds: 900}]\n"
+        "- name: asked\n  webhook: {url: 'https://example.com/x'}\n  users: [ada]\n"
+        "  labelSelector: notify=me\n  page: 'https://q.example.com/'\n"
+        "  rules: [{event: Ended, outcomes: [Failed]}]\n"
     )
-    (one,) = load(file, environ={}).notifications
+    one, other = load(file, environ={}).notifications
+    asked = selection(other)
+    assert asked.rules[0].outcomes == frozenset({"Failed"})
+    assert (asked.users, asked.page) == (frozenset({"ada"}), "https://q.example.com/")
+    assert asked.labels is not None
+    assert [asked.labels({"notify": who}) for who in ("me", "you")] == [True, False]
     found = selection(one)
+    assert (found.users, found.labels, found.page) == (frozenset(), None, None)
     assert [rule.event for rule in found.rules] == [Event.STARTED, Event.EVICTED, *[Event.START_MOVED] * 2]
     assert found.moved_more_than == timedelta(minutes=15)
     wait = found.rules[0].waited_more_than
@@ -227,6 +236,23 @@ def test_a_selection_is_that_of_the_configuration(tmp_path: Path) -> None:
         (
             "{name: a, slack: {urlFrom: {env: A}}, rules: [{event: Evicted, movedMoreThanSeconds: 900}]}",
             "not for Evicted",
+        ),
+        (
+            "{name: a, slack: {urlFrom: {env: A}}, rules: [{event: Started, outcomes: [Failed]}]}",
+            "Ended only",
+        ),
+        (
+            "{name: a, slack: {urlFrom: {env: A}}, rules: [{event: Ended, outcomes: [Broken]}]}",
+            "outcomes.0",
+        ),
+        (
+            "{name: a, slack: {urlFrom: {env: A}}, labelSelector: 'a b', rules: [{event: Ended}]}",
+            "'a b' is not a label selector such as notify=team-a",
+        ),
+        (
+            "{name: a, slack: {urlFrom: {env: A}}, users: [ada], "
+            "rules: [{event: StartMoved, movedMoreThanSeconds: 900}]}",
+            "not with users and labelSelector",
         ),
         (
             "{name: a, slack: {urlFrom: {env: A}}, rules: [{event: Evicted, reasons: [OnHold]}]}",
