@@ -461,6 +461,7 @@ _BY_CODE: Final = {
     "finds the cause in the controller's log.",
     Code.IDLE_DEVICES: "Waiting will not help: hold it and release it again (`queuectl hold`, then "
     "`queuectl release`) once it has work for its GPUs.",
+    Code.IDLE_CANCELLED: "It is over: delete it, and create it anew once it has work for its GPUs.",
     Code.USER_HOLD: _ON_HOLD,
     Code.CLUSTER_QUEUE_STOPPED: _STOPPED,
     Code.LOCAL_QUEUE_STOPPED: _STOPPED,

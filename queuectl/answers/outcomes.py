@@ -15,7 +15,7 @@ from queuectl.ports.history import AttemptHistory, StoredDecision, history_of
 class FinalOutcome(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
-    CANCELLED = "Cancelled"  # its object was deleted, or lost its queue label
+    CANCELLED = "Cancelled"  # its object was deleted, or lost its queue label, or an IdlePolicy ended it
     TIMED_OUT = "TimedOut"
     PREEMPTED = "Preempted"
     NODE_FAILURE = "NodeFailure"
@@ -27,9 +27,11 @@ _OF_OBJECT: Final[Mapping[str, FinalOutcome]] = {
     WorkloadOutcome.FAILED: FinalOutcome.FAILED,
     WorkloadOutcome.DELETED: FinalOutcome.CANCELLED,
     WorkloadOutcome.TIMED_OUT: FinalOutcome.TIMED_OUT,
+    WorkloadOutcome.CANCELLED: FinalOutcome.CANCELLED,
 }
 _OF_EVICTION: Final = {
     Code.MAXIMUM_EXECUTION_TIME_EXCEEDED: FinalOutcome.TIMED_OUT,
+    Code.IDLE_CANCELLED: FinalOutcome.CANCELLED,
     Code.PREEMPTED: FinalOutcome.PREEMPTED,
     Code.NODE_FAILURES: FinalOutcome.NODE_FAILURE,
 }

@@ -31,7 +31,10 @@ class GivenNotice(Document):
 
     policy: str
     at: datetime
-    hold_at: datetime | None = Field(description="When it is held at the earliest. Null: it is not held.")
+    hold_at: datetime | None = Field(
+        description="When it is stopped, and held or cancelled, at the earliest. Null: it is not."
+    )
+    cancels: bool = Field(description="It is cancelled then, and is over. Else it is held.")
     lower_at: datetime | None = Field(
         description="When it has the priority of a lower class at the earliest. Null: it keeps its own."
     )

@@ -143,7 +143,8 @@ class WorkloadEnd(Document):
     """How a workload that is over ended."""
 
     outcome: FinalOutcome = Field(
-        description="Cancelled: its object was deleted, or lost its queue label. TimedOut: the same, after "
+        description="Cancelled: its object was deleted or lost its queue label, or an IdlePolicy ended it. "
+        "TimedOut: it was deleted, or is to be, after "
         "its longest run time was used up."
     )
     started_at: datetime | None = Field(description="Of its first admission. Null: it was never admitted.")

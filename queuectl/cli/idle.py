@@ -32,7 +32,7 @@ def _hold(item: Document) -> str:
     """When it is held, or would be."""
     notice = item["notice"] or {}
     when = notice.get("heldAt") or notice.get("holdAt")
-    return local(when) if when else NOTHING
+    return NOTHING if not when else f"{local(when)}{' (cancel)' if notice.get('cancels') else ''}"
 
 
 _FIELDS: Final = (

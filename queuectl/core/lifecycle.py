@@ -446,8 +446,8 @@ def _evicting(entry: Entry) -> Step | None:
     if _runs_again(entry):  # L31
         return Resend(Verb.STOP)
     if entry.pods_gone and not entry.bound:
-        if seen is not None and seen.suspended and seen.timed_out_in(attempt.number):  # L13
-            return Retire(entry.id, entry.ref, attempt.number, WorkloadOutcome.TIMED_OUT)
+        if seen is not None and (outcome := seen.ended_by_stop_of(attempt.number)) is not None:  # L13, I8
+            return Retire(entry.id, entry.ref, attempt.number, outcome)
         return Release(entry.id, entry.ref, attempt.number, "nothing of it is alive")
     if entry.pods_gone:  # the watch of pods is behind, or these are others than were counted (M9)
         return _forced(entry, attempt)

@@ -71,6 +71,7 @@ ROWS: Final = (
     TransitionRow("what it requests changes", pending=_QUEUED),
     TransitionRow("its run time is used up", admitted=_evicted(Code.MAXIMUM_EXECUTION_TIME_EXCEEDED)),
     TransitionRow("an IdlePolicy holds it", admitted=_evicted(Code.IDLE_DEVICES)),
+    TransitionRow("an IdlePolicy cancels it", admitted=_evicted(Code.IDLE_CANCELLED)),
     TransitionRow("what a budget reserved is used up", admitted=_evicted(Code.BUDGET_TIME_EXCEEDED)),
     TransitionRow("its pods are not ready in time", admitted=_evicted(Code.PODS_READY_TIMEOUT)),
     TransitionRow("a node under its pods is lost", admitted=_evicted(Code.NODE_FAILURES)),
@@ -87,7 +88,7 @@ ROWS: Final = (
     TransitionRow("another client starts it", pending=_ADMITTED),
     TransitionRow("its object runs by an attempt that the ledger lost", _ADMITTED, _RELEASED, _RELEASED),
     TransitionRow("nothing of it is alive any more", evicting=_RELEASED),
-    TransitionRow("the same, and its run time limit stopped it", evicting=_FINISHED),
+    TransitionRow("the same, and its run time limit or an IdlePolicy ended it", evicting=_FINISHED),
     TransitionRow("an admin releases its quota by force", evicting=_RELEASED),
 )
 _COLUMNS: Final = ((Phase.PENDING, 1), (Phase.ADMITTED, 2), (Phase.EVICTING, 3))

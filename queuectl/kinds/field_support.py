@@ -127,6 +127,7 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.target.namespace": "I1",
         "spec.notifyAfterSeconds": "I2",
         "spec.holdAfterSeconds": "I3",
+        "spec.cancelAfterSeconds": "I8",
         "spec.lowerAfterSeconds": "I7",
         "spec.lowerClass": "I7",
         "spec.dryRun": "I5",

@@ -14,6 +14,7 @@ LEAST_SECONDS: Final = 600
 LEAST_NOTICE: Final = 300
 """Seconds between a notice and what it announces."""
 MOST_SECONDS: Final = 90 * 24 * 3600
+AFTER_NOTICE: Final = ("holdAfterSeconds", "cancelAfterSeconds", "lowerAfterSeconds")
 IdleSeconds = Annotated[int, Field(ge=LEAST_SECONDS, le=MOST_SECONDS)]
 
 
@@ -27,17 +28,18 @@ class IdlePolicySpec(ObjectPart):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            rule(
-                f"!has(self.holdAfterSeconds) "
-                f"|| self.holdAfterSeconds >= self.notifyAfterSeconds + {LEAST_NOTICE}",
-                f"must be at least {LEAST_NOTICE} more than notifyAfterSeconds",
-                fieldPath=".holdAfterSeconds",
+            *(
+                rule(
+                    f"!has(self.{name}) || self.{name} >= self.notifyAfterSeconds + {LEAST_NOTICE}",
+                    f"must be at least {LEAST_NOTICE} more than notifyAfterSeconds",
+                    fieldPath=f".{name}",
+                )
+                for name in AFTER_NOTICE
             ),
             rule(
-                f"!has(self.lowerAfterSeconds) "
-                f"|| self.lowerAfterSeconds >= self.notifyAfterSeconds + {LEAST_NOTICE}",
-                f"must be at least {LEAST_NOTICE} more than notifyAfterSeconds",
-                fieldPath=".lowerAfterSeconds",
+                "!has(self.holdAfterSeconds) || !has(self.cancelAfterSeconds)",
+                "is not allowed with holdAfterSeconds",
+                fieldPath=".cancelAfterSeconds",
             ),
             rule(
                 "has(self.lowerAfterSeconds) == has(self.lowerClass)",
@@ -56,6 +58,8 @@ class IdlePolicySpec(ObjectPart):
     hold_after_seconds: IdleSeconds | None = None
     """Idle seconds after which the workload is stopped and held until its user queues it again, not before
     the time that the notice said. Unset: it is not held."""
+    cancel_after_seconds: IdleSeconds | None = None
+    """The same, and then it is over: its object stays suspended until it is deleted. Unset: it goes on."""
     lower_after_seconds: IdleSeconds | None = None
     """Idle seconds after which the workload has the priority of lowerClass until its devices work, not before
     the time that the notice said. Unset: it keeps its own."""
@@ -67,7 +71,7 @@ class IdlePolicySpec(ObjectPart):
 
 class IdlePolicyObject(ObjectPart):
     """What is done about admitted workloads whose GPUs do nothing: their users are told, then priorities are
-    lowered, or workloads held. By default only what would be done is recorded."""
+    lowered, or workloads held or cancelled. By default only what would be done is recorded."""
 
     spec: IdlePolicySpec
     """Which workloads it is for, and what is done."""

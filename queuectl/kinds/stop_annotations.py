@@ -14,12 +14,17 @@ from typing import Any, Final
 import orjson
 
 from queuectl.core.model.reasons import Code, Reason, redacted
-from queuectl.core.model.workload import Effect, ForcedRelease, RecordedStop, WorkloadId
+from queuectl.core.model.workload import Effect, ForcedRelease, RecordedStop, WorkloadId, WorkloadOutcome
 from queuectl.kinds.admission import rfc3339
 from queuectl.kinds.json_fields import BadField, clean, integer
 
 MAX_STOPPED = 4_000
 """Longest annotation that is read, in characters."""
+ENDS: Final = {
+    Code.MAXIMUM_EXECUTION_TIME_EXCEEDED: WorkloadOutcome.TIMED_OUT,
+    Code.IDLE_CANCELLED: WorkloadOutcome.CANCELLED,
+}
+"""What is over by a stop."""
 _MAX_DETAIL = 300
 _SECOND = timedelta(seconds=1)
 
@@ -73,8 +78,8 @@ def recorded_stop(annotation: object, workload: WorkloadId) -> RecordedStop | No
         attempt = integer(read, "attempt", "", default=None, low=1)
     except (orjson.JSONDecodeError, UnicodeEncodeError, BadField, RecursionError):
         return unread
-    timed_out = read.get("code") == Code.MAXIMUM_EXECUTION_TIME_EXCEEDED
-    return unread if attempt is None else RecordedStop(attempt, timed_out, annotation)
+    outcome = next((one for code, one in ENDS.items() if read.get("code") == code), None)
+    return unread if attempt is None else RecordedStop(attempt, outcome, annotation)
 
 
 MAX_RELEASE: Final = 1_000

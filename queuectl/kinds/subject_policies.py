@@ -26,7 +26,7 @@ from queuectl.core.model.usage_limits import (
 )
 from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds.budget_objects import BudgetObject
-from queuectl.kinds.idle_policy_objects import LEAST_NOTICE, IdlePolicyObject
+from queuectl.kinds.idle_policy_objects import AFTER_NOTICE, LEAST_NOTICE, IdlePolicyObject
 from queuectl.kinds.policy_amounts import BadPolicy, amount_of, listed_once
 from queuectl.kinds.usage_limit_objects import LimitSubjectSpec, LimitTargetSpec, UsageLimitObject
 
@@ -108,20 +108,23 @@ def _target(target: LimitTargetSpec) -> LimitTarget:
 
 def idle_policy(key: ConfigKey, model: IdlePolicyObject) -> IdlePolicy:
     spec = model.spec
-    notify, hold, lower = spec.notify_after_seconds, spec.hold_after_seconds, spec.lower_after_seconds
-    for name, after in (("holdAfterSeconds", hold), ("lowerAfterSeconds", lower)):
-        if after is not None and after < notify + LEAST_NOTICE:
+    hold, cancel, lower = spec.hold_after_seconds, spec.cancel_after_seconds, spec.lower_after_seconds
+    for name, after in zip(AFTER_NOTICE, (hold, cancel, lower), strict=True):
+        if after is not None and after < spec.notify_after_seconds + LEAST_NOTICE:
             raise BadPolicy(
                 f"spec.{name}: {after}, must be at least {LEAST_NOTICE} more than notifyAfterSeconds, "
-                f"which is {notify}"
+                f"which is {spec.notify_after_seconds}"
             )
+    if hold is not None and cancel is not None:
+        raise BadPolicy("spec.cancelAfterSeconds: is not allowed with holdAfterSeconds")
     if (lower is None) != (spec.lower_class is None):
         raise BadPolicy("spec.lowerClass: is required with lowerAfterSeconds, and not allowed without")
     return IdlePolicy(
         name=key.name,
         target=_target(spec.target),
-        notify_after=notify,
-        hold_after=hold,
+        notify_after=spec.notify_after_seconds,
+        hold_after=cancel if hold is None else hold,
+        cancels=cancel is not None,
         lower_after=lower,
         lower_class=spec.lower_class,
         dry_run=spec.dry_run,

@@ -239,6 +239,8 @@ def _notice_to_json(notice: IdleNotice) -> Json:
         "heldAt": notice.held_at,
     }
     found: Json = {"policy": notice.policy, "dryRun": notice.dry_run}
+    if notice.cancels:
+        found["cancels"] = True
     return found | {name: when.isoformat() for name, when in times.items() if when is not None}
 
 
@@ -247,6 +249,7 @@ def _notice_from_json(value: Json) -> IdleNotice:
         policy=value["policy"],
         at=datetime.fromisoformat(value["at"]),
         hold_at=_time(value, "holdAt"),
+        cancels=value.get("cancels", False),
         lower_at=_time(value, "lowerAt"),
         dry_run=value["dryRun"],
         held_at=_time(value, "heldAt"),

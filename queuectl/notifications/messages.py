@@ -98,7 +98,8 @@ def _idle_text(use: DeviceUse) -> str:
     if notice is not None and notice.lower_at is not None:
         text += f"; IdlePolicy/{notice.policy} lowers its priority at {utc(notice.lower_at)}"
     if notice is not None and notice.hold_at is not None:
-        text += f"; IdlePolicy/{notice.policy} holds it at {utc(notice.hold_at)} unless they work before"
+        does = "cancels" if notice.cancels else "holds"
+        text += f"; IdlePolicy/{notice.policy} {does} it at {utc(notice.hold_at)} unless they work before"
     return text if notice is None else f"{text}; preemption chooses it first"
 
 

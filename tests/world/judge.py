@@ -257,11 +257,12 @@ class Judge:
                 self._violated(f"{known.ref} runs, and the ledger has {known.attempt}")
 
     def _timed_out(self) -> set[str]:
-        """UIDs of workloads that their run time has ended: their objects stay suspended."""
+        """UIDs of workloads that a stop has ended: their objects stay suspended."""
         return {
             str(row.workload)
             for row in self._world.memory.store.decisions
-            if row.verdict == Verdict.RETIRED and row.payload["outcome"] == WorkloadOutcome.TIMED_OUT
+            if row.verdict == Verdict.RETIRED
+            and row.payload["outcome"] in (WorkloadOutcome.TIMED_OUT, WorkloadOutcome.CANCELLED)
         }
 
     async def _answers(self, fresh: Engine) -> None:

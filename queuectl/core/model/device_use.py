@@ -58,7 +58,9 @@ class IdleNotice:
     policy: str
     at: datetime
     hold_at: datetime | None = None
-    """When it is stopped and held at the earliest; None: it is not."""
+    """When it is stopped, and held or cancelled, at the earliest; None: it is not."""
+    cancels: bool = False
+    """What is stopped is over; it is not held."""
     lower_at: datetime | None = None
     """When it has the priority of a lower class at the earliest; None: it keeps its own."""
     dry_run: bool = False

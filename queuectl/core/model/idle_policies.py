@@ -13,7 +13,9 @@ class IdlePolicy:
     notify_after: int
     """Seconds of idleness after which the user is told."""
     hold_after: int | None = None
-    """Seconds of idleness after which the workload is stopped and held; None: it is not."""
+    """Seconds of idleness after which the workload is stopped, and held or cancelled; None: it is not."""
+    cancels: bool = False
+    """What is stopped is over; it is not held."""
     lower_after: int | None = None
     """Seconds of idleness after which it has the priority of a lower class; None: it keeps its own."""
     lower_class: str | None = None

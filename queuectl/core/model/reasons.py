@@ -69,6 +69,7 @@ class Code(StrEnum):
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
     MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
     IDLE_DEVICES = "IdleDevices"
+    IDLE_CANCELLED = "IdleCancelled"
     BUDGET_TIME_EXCEEDED = "BudgetTimeExceeded"
     USER_HOLD = "UserHold"
     BYPASS = "Bypass"

@@ -114,6 +114,7 @@ class WorkloadOutcome(StrEnum):
     FAILED = "Failed"
     DELETED = "Deleted"
     TIMED_OUT = "TimedOut"  # its run time limit ended it (L13); its object stays suspended
+    CANCELLED = "Cancelled"  # an IdlePolicy ended it (I8); its object stays suspended
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -233,8 +234,8 @@ class ForcedRelease(NamedTuple):
 class RecordedStop(NamedTuple):
     attempt: int
     """0: the annotation is malformed, or of another workload."""
-    timed_out: bool = False
-    """By its run time limit (L13)."""
+    outcome: WorkloadOutcome | None = None
+    """How it is over by that (L13, I8); None: it may start again."""
     text: str = ""
     """The annotation, cut if it is too long to be read. A start tests it."""
 
@@ -290,15 +291,14 @@ class Observation:
     release: ForcedRelease | None = None
     """In its reserved-release annotation."""
 
-    def timed_out_in(self, attempt: int) -> bool:
-        """Return whether the stop of this attempt is recorded, by its run time limit."""
-        return self.stopped is not None and self.stopped.attempt == attempt and self.stopped.timed_out
+    def ended_by_stop_of(self, attempt: int) -> WorkloadOutcome | None:
+        """Return how it is over by the stop of this attempt, as is recorded; None: it is not."""
+        return self.over if self.stopped is not None and self.stopped.attempt == attempt else None
 
     @property
     def over(self) -> WorkloadOutcome | None:
         """How it ended, where no attempt is open (L2); None: it waits or runs."""
-        timed_out = self.suspended and self.stopped is not None and self.stopped.timed_out
-        return self.finished or (WorkloadOutcome.TIMED_OUT if timed_out else None)
+        return self.finished or (self.stopped.outcome if self.suspended and self.stopped else None)
 
     def outdated_by(self, last: Observation) -> bool:
         """Return whether it is older than `last`: a read may overtake a watch event."""

@@ -66,6 +66,7 @@ def test_the_outcome_of_the_object_is_that_of_its_last_attempt(outcome: str, exp
         (Code.PREEMPTED, FinalOutcome.PREEMPTED),
         (Code.NODE_FAILURES, FinalOutcome.NODE_FAILURE),
         (Code.MAXIMUM_EXECUTION_TIME_EXCEEDED, FinalOutcome.TIMED_OUT),
+        (Code.IDLE_CANCELLED, FinalOutcome.CANCELLED),
         (Code.USER_HOLD, FinalOutcome.EVICTED),
     ],
 )

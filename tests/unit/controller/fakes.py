@@ -18,7 +18,6 @@ from queuectl.core.model.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model.reasons import Code
 from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
@@ -34,6 +33,7 @@ from queuectl.core.model.workload import (
     WorkloadOutcome,
 )
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
+from queuectl.kinds.stop_annotations import ENDS
 from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
 from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, PlanFailed
 from tests.builders import seen
@@ -138,7 +138,7 @@ class Job:
     stops: int = 0
     ready: bool | None = None
     pods_ready: int | None = None
-    timed_out: bool = False
+    over: WorkloadOutcome | None = None
     """The record of its last stop, until its next start, says that its run time limit ended it."""
     ended: int = 0
     """Number of its pods that have ended for good."""
@@ -220,7 +220,7 @@ class JobCluster:
             generation=job.generation,
             ready=job.ready,
             reclaimable=(("main", job.ended),) if job.ended else (),
-            stopped=RecordedStop(job.attempt, job.timed_out) if job.attempt and job.suspended else None,
+            stopped=RecordedStop(job.attempt, job.over) if job.attempt and job.suspended else None,
             pods_ready=job.pods_ready,
         )
         return WorkloadObserved(job.workload, state)
@@ -250,7 +250,7 @@ class JobCluster:
         if job.generation != effect.observation.generation:
             return EffectSettled(effect.key, Result.REFUSED), self.seen(effect.key.workload)
         job.suspended, job.attempt, job.generation = False, effect.key.attempt, job.generation + 1
-        job.pods, job.timed_out = effect.attempt.assignment.pods, False
+        job.pods, job.over = effect.attempt.assignment.pods, None
         job.starts.append(effect.key.attempt)
         self._crashes.boundary("after start")
         self.emit([self.seen(effect.key.workload)])
@@ -273,7 +273,7 @@ class JobCluster:
         if not job.suspended:
             job.suspended, job.generation, job.pods = True, job.generation + 1, 0
             why = effect.eviction.reason.code if effect.eviction is not None else None
-            job.timed_out = why is Code.MAXIMUM_EXECUTION_TIME_EXCEEDED
+            job.over = ENDS.get(why) if why is not None else None
             job.stops += 1
         self._crashes.boundary("after stop")
         self.emit([self.seen(effect.key.workload)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -161,13 +162,13 @@ def usage_limit(running: int) -> World:
     return world
 
 
-def idle_devices() -> World:
+def idle_devices(*, cancels: bool = False) -> World:
     """A workload that leaves its device idle, and was told of it."""
     target = LimitTarget("ClusterQueue", "cq")
     world = World(
         queue("cq", 1),
         LQ,
-        IdlePolicy(name="x", target=target, notify_after=600, hold_after=900, dry_run=False),
+        IdlePolicy(name="x", target=target, notify_after=600, hold_after=900, cancels=cancels, dry_run=False),
     )
     world.submit(workload("a"))
     world.run()
@@ -287,6 +288,7 @@ PRODUCED: dict[Code, Callable[[], World]] = {
     Code.LOCAL_QUEUE_STOPPED: lambda: drained(local_queue("lq", "cq", stop=StopPolicy.HOLD_AND_DRAIN)),
     Code.MAXIMUM_EXECUTION_TIME_EXCEEDED: lambda: later(running(max_run_seconds=10), 10),
     Code.IDLE_DEVICES: idle_devices,
+    Code.IDLE_CANCELLED: partial(idle_devices, cancels=True),
     Code.USER_HOLD: held,
     Code.BYPASS: suspended_by_another_client,
 }

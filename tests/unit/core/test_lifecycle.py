@@ -102,7 +102,7 @@ from tests.unit.core.node_worlds import node
 
 LQ = local_queue("lq", "cq")
 ID = WorkloadId("uid-a")
-TIMED_OUT = RecordedStop(1, timed_out=True)
+TIMED_OUT = RecordedStop(1, WorkloadOutcome.TIMED_OUT)
 LIMIT, TIMEOUT = 100, 30
 SETTINGS = SchedulingConfiguration(
     pods_ready_timeout=TIMEOUT, requeueing=RequeuingStrategy(base_seconds=60, most_seconds=200)
@@ -218,10 +218,10 @@ def stop(which: str, how: StopPolicy) -> Callable[[Life], object]:
     return event
 
 
-def leave_idle(life: Life) -> None:
+def leave_idle(life: Life, *, cancels: bool = False) -> None:
     """Its devices are idle, and after a notice they still are."""
     target = LimitTarget("LocalQueue", "lq", "ns")
-    idle = IdlePolicy(name="x", target=target, notify_after=1, hold_after=2, dry_run=False)
+    idle = IdlePolicy(name="x", target=target, notify_after=1, hold_after=2, cancels=cancels, dry_run=False)
     finding, until = UseFinding(UseVerdict.IDLE, 4, 4, 1.0), life.world.now + timedelta(seconds=9)
     life.tell(policy(idle), DeviceUseFound(ID, 1, finding, life.world.now, until))
     life.wait(0)
@@ -257,6 +257,7 @@ EVENTS: dict[str, Callable[[Life], object]] = {
     ),
     "its run time is used up": lambda life: life.wait(LIMIT),
     "an IdlePolicy holds it": lambda life: leave_idle(life),
+    "an IdlePolicy cancels it": lambda life: leave_idle(life, cancels=True),
     "what a budget reserved is used up": lambda life: outlive_reservation(life),
     "its pods are not ready in time": lambda life: (
         life.see(suspended=life.phase is Phase.PENDING, ready=False),
@@ -281,7 +282,7 @@ EVENTS: dict[str, Callable[[Life], object]] = {
         suspended=False, generation=life.generation + 1, admission=lost_attempt()
     ),
     "nothing of it is alive any more": lambda life: life.stopped() if life.phase is Phase.EVICTING else None,
-    "the same, and its run time limit stopped it": lambda life: (
+    "the same, and its run time limit or an IdlePolicy ended it": lambda life: (
         end_by_limit(life) if life.phase is Phase.EVICTING else None
     ),
     "an admin releases its quota by force": lambda life: release_by_force(life),

@@ -256,6 +256,9 @@ TOGETHER: dict[str, Json] = {
         }
         for name, begins in (("begins", "2026-11-01T00:00:00Z"), ("ends", "2026-11-02T00:00:00Z"))
     },
+    "spec.cancelAfterSeconds": {
+        "spec": {"target": {"kind": "Cohort", "name": "one"}, "cancelAfterSeconds": 7200, "dryRun": False}
+    },
     "spec.onExhausted": {"spec.onExhausted": "Wait"},
     "spec.lowerClass": {"spec.onExhausted": "LowerClass", "spec.lowerClass": "scavenge"},
     "spec.nodes.resources{}": {"spec.nodes": {"mode": "Enforce", "resources": {GPU: "Static"}}},

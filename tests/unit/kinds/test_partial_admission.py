@@ -316,7 +316,7 @@ def test_the_next_start_removes_the_record() -> None:
     waiting = stopped(started(partly(), 4), 4)
     recorded = read(waiting)[1].stopped
     assert recorded is not None
-    assert (recorded.attempt, recorded.timed_out) == (1, False)
+    assert (recorded.attempt, recorded.outcome) == (1, None)
     assert STOPPED not in started(waiting, 4, attempt=2)["metadata"]["annotations"]
 
 
@@ -325,4 +325,4 @@ def test_a_malformed_record_is_ignored(text: object) -> None:
     obj = job()
     obj["metadata"]["annotations"] = {STOPPED: text}
     found = read(obj)[1].stopped
-    assert found is None or (found.attempt, found.timed_out) == (0, False)
+    assert found is None or (found.attempt, found.outcome) == (0, None)

@@ -358,6 +358,18 @@ def test_an_idle_policy_does_nothing_and_holds_nothing_unless_it_says_so() -> No
             {"notifyAfterSeconds": 3600, "holdAfterSeconds": 3899},
             "spec.holdAfterSeconds: 3899, must be at least 300 more than notifyAfterSeconds, which is 3600",
         ),
+        (
+            {"cancelAfterSeconds": 3899},
+            "spec.cancelAfterSeconds: 3899, must be at least 300 more than notifyAfterSeconds",
+        ),
+        (
+            {"holdAfterSeconds": 7200, "cancelAfterSeconds": 7200},
+            "spec.cancelAfterSeconds: is not allowed with holdAfterSeconds",
+        ),
+        (
+            {"lowerAfterSeconds": 7200},
+            "spec.lowerClass: is required with lowerAfterSeconds, and not allowed without",
+        ),
         ({"dryRun": "no"}, "spec.dryRun"),
     ],
 )

@@ -436,6 +436,7 @@ def test_a_required_topology_of_kueue_s_is_honoured_with_its_labels(annotation: 
     ("code", "suspended", "over"),
     [
         ("MaximumExecutionTimeExceeded", True, WorkloadOutcome.TIMED_OUT),
+        ("IdleCancelled", True, WorkloadOutcome.CANCELLED),
         ("MaximumExecutionTimeExceeded", False, None),
         ("Preempted", True, None),
     ],

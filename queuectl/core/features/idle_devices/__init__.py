@@ -1,5 +1,5 @@
 """What admitted workloads do with their devices: verdicts are recorded when they change (B16 to B18), and
-IdlePolicies tell users of idle devices, lower the priority of their workloads and hold them (I1 to I7)."""
+IdlePolicies tell users of idle devices, lower priorities, and hold or cancel workloads (I1 to I8)."""
 
 from __future__ import annotations
 
@@ -187,7 +187,8 @@ class IdleDevices(Feature):
         if isinstance(decision, Evict):
             past = replace(past, lowered=with_lowered(past.lowered, KIND, None))
         match decision:
-            case Evict(reason=reason) if reason.code is Code.IDLE_DEVICES:
+            case Evict(reason=reason) if reason.code in (Code.IDLE_DEVICES, Code.IDLE_CANCELLED):
+                # What is cancelled is over, unless the record of its stop is lost.
                 detail = f"{reason.detail}; {TO_REQUEUE}"
                 barred = Reason(code=Code.DEACTIVATED, node=reason.node, detail=detail)
                 return replace(past, use=None, barred=barred, until=None)
@@ -201,7 +202,7 @@ class IdleDevices(Feature):
     # --- what is decided
 
     def step(self, entry: Entry, now: datetime) -> Evict | None:
-        """Evict it once its policy holds it, and its last check confirms that it is idle."""
+        """Evict it once its policy stops it, and its last check confirms that it is idle."""
         attempt, use, policy = entry.attempt, _use_of(entry), self._policies.of(entry)
         if attempt is None or use is None or policy is None or policy.dry_run:
             return None
@@ -212,7 +213,8 @@ class IdleDevices(Feature):
         if due is None or due > now:
             return None
         detail = f"{_what(use)}, notice was given at {_text(notice.at)}"
-        reason = Reason(code=Code.IDLE_DEVICES, node=f"{KIND}/{policy.name}", detail=detail)
+        code = Code.IDLE_CANCELLED if policy.cancels else Code.IDLE_DEVICES
+        reason = Reason(code=code, node=f"{KIND}/{policy.name}", detail=detail)
         return Evict(entry.id, entry.ref, attempt.number, reason)
 
     def next_time(self, entry: Entry, now: datetime) -> datetime | None:
@@ -244,7 +246,7 @@ def _message(use: DeviceUse, notice: IdleNotice) -> str:
     if notice.lower_at is not None:
         steps.append(f"lowers its priority at {_text(notice.lower_at)}")
     if notice.hold_at is not None:
-        steps.append(f"stops and holds it at {_text(notice.hold_at)}")
+        steps.append(f"{'cancels' if notice.cancels else 'stops and holds'} it at {_text(notice.hold_at)}")
     does = (
         f"{' and '.join(steps)} unless they work before" if steps else "asks to end what does not need them"
     )

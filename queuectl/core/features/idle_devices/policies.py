@@ -1,4 +1,4 @@
-"""Which IdlePolicy is for a workload, and when it gives a notice, lowers and holds (I1 to I4)."""
+"""Which IdlePolicy is for a workload, and when it gives a notice, lowers and stops (I1 to I8)."""
 
 from __future__ import annotations
 
@@ -69,10 +69,19 @@ def new_notice(policy: IdlePolicy, at: datetime) -> IdleNotice:
         return None if seconds is None else at + timedelta(seconds=seconds - policy.notify_after)
 
     hold_at, lower_at = after(policy.hold_after), after(policy.lower_after)
-    return IdleNotice(policy=policy.name, at=at, hold_at=hold_at, lower_at=lower_at, dry_run=policy.dry_run)
+    return IdleNotice(
+        policy=policy.name,
+        at=at,
+        hold_at=hold_at,
+        cancels=policy.cancels,
+        lower_at=lower_at,
+        dry_run=policy.dry_run,
+    )
 
 
 def is_of(notice: IdleNotice, policy: IdlePolicy) -> bool:
     """Return whether it says what `policy` does: otherwise the user is told again first."""
-    said = (notice.policy, notice.dry_run, notice.hold_at is None, notice.lower_at is None)
-    return said == (policy.name, policy.dry_run, policy.hold_after is None, policy.lower_after is None)
+    dry_run = notice.dry_run == policy.dry_run
+    said = (notice.policy, notice.hold_at is None, notice.cancels, notice.lower_at is None)
+    does = (policy.name, policy.hold_after is None, policy.cancels, policy.lower_after is None)
+    return dry_run and said == does

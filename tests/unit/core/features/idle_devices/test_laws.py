@@ -32,6 +32,7 @@ profiles.load()
 
 WASTE = ("Idle", "Hang")
 CLASS = "scavenge"
+STOPS = (Code.IDLE_DEVICES, Code.IDLE_CANCELLED)
 SCRIPT = st.lists(st.binary(min_size=28, max_size=28), min_size=8, max_size=30)
 
 
@@ -97,6 +98,7 @@ def change_idle_policy(driver: Driver, dice: Dice) -> None:
             target=target,
             notify_after=notify,
             hold_after=hold,
+            cancels=hold is not None and dice.below(3) == 2,
             lower_after=lower,
             lower_class=None if lower is None else CLASS,
             dry_run=dry,
@@ -160,7 +162,7 @@ def a_hold_follows_a_notice_and_idleness_that_lasted(context: PlanContext) -> No
     driver = context.driver
     assert isinstance(driver, DriverWithChecks)
     for evicted in context.plan.decisions:
-        if not isinstance(evicted, Evict) or evicted.reason.code is not Code.IDLE_DEVICES:
+        if not isinstance(evicted, Evict) or evicted.reason.code not in STOPS:
             continue
         assert not driver.dry
         uid, now = evicted.workload, context.plan.now
@@ -175,6 +177,7 @@ def a_hold_follows_a_notice_and_idleness_that_lasted(context: PlanContext) -> No
         assert notice is not None
         assert not notice.dry_run
         assert notice.hold_at <= now
+        assert notice.cancels == (evicted.reason.code is Code.IDLE_CANCELLED)
         given = next(at for at, use in rows if use.notice == notice)
         assert given == notice.at, "its time is that of the decision"
         assert (notice.hold_at - given).total_seconds() >= 300
@@ -267,7 +270,7 @@ def test_a_new_process_decides_nothing_else_with_verdicts(
 
 def test_the_histories_have_notices_holds_and_dry_runs() -> None:
     """The laws are about something."""
-    held = told = dry = lowered = 0
+    held = cancelled = told = dry = lowered = 0
     for seed in range(40):
         random = Random(seed)
         driver = watched(random.randbytes(420), dry=seed % 4 == 3)
@@ -276,8 +279,9 @@ def test_the_histories_have_notices_holds_and_dry_runs() -> None:
         assert isinstance(driver, DriverWithChecks)
         rows = driver.ledger.store.decisions
         held += sum(row.reason is not None and row.reason.code is Code.IDLE_DEVICES for row in rows)
+        cancelled += sum(row.reason is not None and row.reason.code is Code.IDLE_CANCELLED for row in rows)
         told += len(driver.told)
         lowered += sum(bool(past_in(row).lowered) for row in rows)
         pasts = [use_in(row) for row in rows]
         dry += sum(one is not None and one.notice is not None and one.notice.dry_run for one in pasts)
-    assert min(held, told, dry, lowered) >= 3, (held, told, dry, lowered)
+    assert min(held, cancelled, told, dry, lowered) >= 3, (held, cancelled, told, dry, lowered)

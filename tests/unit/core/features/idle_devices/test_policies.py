@@ -7,14 +7,23 @@ from datetime import timedelta
 
 import pytest
 
-from queuectl.core.decisions import Amend, Decision, Evict
+from queuectl.core.decisions import Amend, Decision, Evict, Retire
 from queuectl.core.model.device_use import DeviceUse, IdleNotice, UseFinding, UseVerdict
-from queuectl.core.model.events import DeviceUseFound, Listed, PodsCounted, PolicyGone, TimeCame
+from queuectl.core.model.events import (
+    DeviceUseFound,
+    EffectSettled,
+    Listed,
+    PodsCounted,
+    PolicyGone,
+    Result,
+    TimeCame,
+)
 from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import Cohort, Preemption, PreemptionPolicy
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.usage_limits import LimitTarget
-from queuectl.core.model.workload import ConfigKey, WorkloadId
+from queuectl.core.model.workload import ConfigKey, WorkloadId, WorkloadOutcome
+from queuectl.kinds.stop_annotations import recorded_stop, render_stop
 from tests.builders import World, local_queue, observed, policy, priority, queue, workload
 from tests.doubles import engine_state
 
@@ -120,6 +129,46 @@ def test_a_dry_run_records_what_would_be_done_and_does_nothing() -> None:
     assert found.held_at == world.now
     assert after(world, 10**6)[1:] == []  # the finding is too old by then: it is unknown
     assert told(world) == []
+
+
+def test_after_a_notice_a_workload_is_cancelled_and_over() -> None:
+    world = running(replace(HOLDS, cancels=True))
+    find(world, IDLE)
+    after(world, 600)
+    assert "IdlePolicy/p cancels it at 2030-01-01T00:16:40Z unless" in told(world)[0]
+    (evicted,) = after(world, 400)
+    assert isinstance(evicted, Evict)
+    assert (evicted.reason.code, evicted.reason.node) == (Code.IDLE_CANCELLED, "IdlePolicy/p")
+    (effect,) = world.engine.take_effects()
+    record = render_stop(effect)
+    world.tell(EffectSettled(effect.key, Result.DONE, 3))
+    stopped = recorded_stop(record, A)
+    assert stopped is not None
+    state = {"suspended": True, "generation": 3, "quiet": True, "stopped": stopped}
+    world.tell(observed(workload("a", gpus=4), **state))
+    world.run()
+    for probe in world.probes:
+        world.tell(PodsCounted(probe.workload, probe.attempt, alive=False))
+    (retired,) = world.run()
+    assert retired == Retire(A, evicted.ref, 1, WorkloadOutcome.CANCELLED)
+    world.tell(observed(workload("a", gpus=4), **state))
+    assert world.run() == []  # also by a process that does not know it
+
+
+def test_a_notice_of_a_hold_is_none_of_a_cancellation() -> None:
+    world = running(HOLDS)
+    find(world, IDLE)
+    after(world, 600)
+    world.tell(policy(replace(HOLDS, cancels=True)))
+    world.run()
+    after(world, 399)
+    assert notice(world) == IdleNotice(
+        policy="p",
+        at=world.now - timedelta(seconds=399),
+        hold_at=world.now + timedelta(seconds=1),
+        cancels=True,
+        dry_run=False,
+    )
 
 
 LOWERS = replace(TELLS, lower_after=1000, lower_class="scavenge")
