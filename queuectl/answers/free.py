@@ -12,6 +12,7 @@ from queuectl.core.model.capacity import FlavorCapacity, FlavorResourceCapacity,
 from queuectl.core.model.policy import CapacityMode, PreemptionPolicy, QueueingStrategy
 from queuectl.core.model.reasons import Code, waits_for_victims
 from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.usage_limits import WORKLOADS, Dimension, SubjectKind, UsageLimit
 from queuectl.core.model.workload import Phase, StoredWorkload
 from queuectl.core.quota.tree import QuotaTree
 
@@ -25,16 +26,25 @@ class FreeQuota:
         """By ClusterQueue: its tree once what is reserved is in use; None: nothing is."""
         self._on_nodes: Counter[FlavorResource] | None = None
         """What preemptors may take of nodes; None: there are none."""
+        self._limits = [
+            (one, {queue.name: queue for queue in state.below(str(one.target))})
+            for one in state.policies.values()
+            if isinstance(one, UsageLimit) and one.subject.kind is SubjectKind.ALL
+            if one.target.kind in ("ClusterQueue", "Cohort")
+        ]
+        """The UsageLimits of all that is in ClusterQueues, and these (X1, X2)."""
+        self._left: dict[str, list[tuple[Dimension, int]]] = {}
+        """By UsageLimit."""
         if any(one.nodes for one in state.capacities.values()):  # M4
             self._on_nodes = _reserved(_claims(state, state.queues.values()))
 
     def of(self, queue: QueueState) -> dict[FlavorResource, int]:
         """Return what a new workload of a ClusterQueue can have now of each cell of its spec, in base units.
 
-        It is the largest request that starts without preemption: by quota, and by the usable nodes of the
-        flavor, beside what preemptors wait for. 0 where nothing can start: the queue is not active, or it is
-        StrictFIFO and its head waits. The workload has no tolerations of its own, and pods of the smallest
-        size.
+        It is the largest request that starts without preemption: by quota, by the usable nodes of the
+        flavor, beside what preemptors wait for, and by the UsageLimits of all that is in the queue. 0 where
+        nothing can start: the queue is not active, or it is StrictFIFO and its head waits. The workload has
+        no tolerations of its own, and pods of the smallest size.
         """
         state = self._state
         if queue.queue is None or not queue.condition.active or _is_blocked(queue):
@@ -50,7 +60,40 @@ class FreeQuota:
                 room = _limit_of_nodes(state.capacity(cell.flavor), cell.resource)
                 if room is not None:
                     amounts[cell] = max(0, min(amounts[cell], room - self._on_nodes[cell]))
+        self._reduce_to_limits(queue.name, amounts)
         return amounts
+
+    def _reduce_to_limits(self, name: str, amounts: dict[FlavorResource, int]) -> None:
+        """Reduce `amounts` of a ClusterQueue to what its UsageLimits allow a new workload."""
+        limits = [(limit, queues) for limit, queues in self._limits if name in queues]
+        for dimension, left in (one for limit, queues in limits for one in self._left_of(limit, queues)):
+            for cell, amount in amounts.items():
+                if dimension.resource == WORKLOADS and left <= 0:
+                    amounts[cell] = 0
+                elif _counts(dimension, cell):
+                    amounts[cell] = max(0, min(amount, left))
+        for resource, smallest in (one for limit, _ in limits for one in limit.min_request):
+            for cell, amount in amounts.items():
+                if cell.resource != resource or amount < smallest:
+                    amounts[cell] = 0
+
+    def _left_of(self, limit: UsageLimit, queues: Mapping[str, QueueState]) -> list[tuple[Dimension, int]]:
+        """Return what a limit has left. Its number of pending workloads does not count."""
+        found = self._left.get(limit.name)
+        if found is None:
+            claims = _claims(self._state, self._state.in_tree_of(next(iter(queues))))
+            owners = [one.owner for one in claims if one.owner.cluster_queue in queues]
+            running = sum(len(one.holders) for one in queues.values()) + len(owners)
+            found = self._left[limit.name] = []
+            for dimension, most in limit.most:
+                used = running
+                if dimension.resource != WORKLOADS:
+                    cells = (pair for one in queues.values() for pair in one.used.items())
+                    used = sum(amount for cell, amount in cells if _counts(dimension, cell))
+                    if dimension.flavor is None:
+                        used += sum(_requested(one, dimension.resource) for one in owners)
+                found.append((dimension, most - used))
+        return found
 
     def _tree_after(self, queue: QueueState) -> QuotaTree | None:
         if queue.name not in self._later:
@@ -92,6 +135,14 @@ def _is_out(flavor: FlavorCapacity) -> bool:
 def _is_blocked(queue: QueueState) -> bool:
     strict = queue.queue is not None and queue.queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
     return strict and bool(queue.workloads.order)
+
+
+def _counts(dimension: Dimension, cell: FlavorResource) -> bool:
+    return dimension.resource == cell.resource and dimension.flavor in (None, cell.flavor)
+
+
+def _requested(one: StoredWorkload, resource: str) -> int:
+    return sum(dict(pods.requests).get(resource, 0) * pods.count for pods in one.pod_sets)
 
 
 class _Claim(NamedTuple):

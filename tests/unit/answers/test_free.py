@@ -82,6 +82,18 @@ def resource_flavor(dice: random.Random, name: str) -> PolicyObserved:
     )
 
 
+def usage_limit(dice: random.Random, number: int) -> PolicyObserved:
+    """Of all that is in a ClusterQueue or Cohort."""
+    target = dice.choice((("ClusterQueue", dice.choice(QUEUES)), ("Cohort", dice.choice("cd"))))
+    flavor = {"name": dice.choice(FLAVORS), "resources": {GPU: dice.randrange(9)}}
+    numbers = {"running": dice.randrange(1, 5), "resources": {GPU: dice.randrange(12)}, "flavors": [flavor]}
+    spec: dict[str, object] = {key: one for key, one in numbers.items() if dice.random() < 0.5}
+    if dice.random() < 0.2:
+        spec["minRequest"] = {GPU: dice.randrange(1, 4)}
+    named = {"target": dict(zip(("kind", "name"), target, strict=True)), "subject": {"kind": "All"}}
+    return policy("UsageLimit", f"limit-{number}", {**named, **(spec or {"running": 2})})
+
+
 def on_nodes(dice: random.Random, committed: Committed) -> None:
     for number in range(dice.randrange(5)):
         committed.world.tell(
@@ -129,6 +141,7 @@ async def history(dice: random.Random) -> Committed:
     world.tell(policy("WorkloadPriorityClass", "high", value=10))
     world.tell(*(cluster_queue(dice, name) for name in QUEUES))
     world.tell(*(policy("LocalQueue", f"l{name}", {"clusterQueue": name}, "ns") for name in QUEUES))
+    world.tell(*(usage_limit(dice, number) for number in range(dice.choice((0, 0, 1, 2)))))
     on_nodes(dice, committed)
     for number in range(dice.randrange(8)):
         pods = [
