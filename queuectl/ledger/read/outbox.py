@@ -198,10 +198,12 @@ def candidates(cluster: str, after: int, until: int) -> Select[Any]:
 def earlier(cluster: str, sequences: Sequence[int]) -> Select[Any]:
     """Of each decision: its sequence, and of its workload before it the queue, submitter, creation and last
     release; and its labels."""
+    row = t.workload.c
     labels = (
-        select(t.workload.c.labels)
-        .where(t.workload.c.cluster_id == _D.cluster_id, t.workload.c.id == _D.workload)
-        .order_by(t.workload.c.queued_seq.desc())
+        select(row.labels)
+        .where(row.cluster_id == _D.cluster_id, row.id == _D.workload)
+        .where(row.namespace == _D.namespace, row.kind == _D.kind, row.name == _D.name)  # by their index
+        .order_by(row.queued_seq.desc())
         .limit(1)
         .correlate(t.decision)
         .scalar_subquery()
