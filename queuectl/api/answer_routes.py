@@ -315,7 +315,7 @@ class AnswerRoutes:
         queue = sight.state.queues.get(name)
         if queue is None:
             raise not_found()
-        present = {name: accounts_now(queue, sight.state)}
+        present = {name: await asyncio.to_thread(accounts_now, queue, sight.state)}
         visible, statement = await self._statement(
             question,
             sight,
@@ -323,7 +323,10 @@ class AnswerRoutes:
             lambda holds, bounds: [{name: part} for part in statements(name, holds, bounds, parse_policy)],
             _OF_QUEUE,
         )
-        fair = fair_share(queue, present[name], sight.state)
+        fair = await asyncio.to_thread(fair_share, queue, present[name], sight.state)
+        accounts = await asyncio.to_thread(
+            lambda: _accounts(QuotaNow, present, 1, visible, fair={name: fair.amounts if fair else {}})
+        )
         return QueueShare.of(
             name=queue.name,
             cohort=queue.queue.cohort if queue.queue else None,
@@ -332,7 +335,7 @@ class AnswerRoutes:
             share=fair.share if fair else None,
             dominant_resource=fair.dominant_resource if fair else None,
             pending=queue.pending,
-            accounts=_accounts(QuotaNow, present, 1, visible, fair={name: fair.amounts if fair else {}}),
+            accounts=accounts,
             statement=statement,
             **committed(sight),
         )
@@ -342,8 +345,8 @@ class AnswerRoutes:
         sight = await self._source.sight_of(question)
         if name not in sight.state.cohorts():
             raise not_found()
-        present = members_now(sight.state.below(f"Cohort/{name}"), sight.state)
-        await asyncio.sleep(0)
+        members = sight.state.below(f"Cohort/{name}")
+        present = await asyncio.to_thread(members_now, members, sight.state)
         visible, statement = await self._statement(
             question,
             sight,
@@ -351,7 +354,9 @@ class AnswerRoutes:
             lambda holds, bounds: of_cohort(name, holds, bounds, parse_policy),
             _OF_COHORT,
         )
-        accounts = _accounts(MemberAccount, _shown(present, visible), 1, visible)
+        accounts = await asyncio.to_thread(
+            lambda: _accounts(MemberAccount, _shown(present, visible), 1, visible)
+        )
         return CohortShare.of(name=name, accounts=accounts, statement=statement, **committed(sight))
 
     async def _statement(

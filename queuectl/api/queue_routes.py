@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from queuectl.answers.free import FreeQuota
@@ -89,6 +89,12 @@ def _local_queue(value: LocalQueueState) -> schemas.LocalQueue:
         pending=value.pending,
         admitted=value.admitted,
     )
+
+
+def _cohorts(rows: Iterable[tuple[str, policy.Cohort | None]], state: CommittedState) -> list[schemas.Cohort]:
+    """Beside the event loop: the work grows with the square of a tree's depth."""
+    under = state.under_cohorts()
+    return [_cohort(name, cohort, under[name], state) for name, cohort in rows]
 
 
 def _cohort(name: str, value: policy.Cohort | None, under: Under, state: CommittedState) -> schemas.Cohort:
@@ -254,10 +260,9 @@ class QueueRoutes:
 
     async def cohorts(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question, COHORTS)
-        under = sight.state.under_cohorts()
         cohorts = {name: (name, cohort) for name, cohort in sight.state.cohorts().items()}
         rows, next = await self._source.by_name(question, COHORTS, cohorts)
-        items = (_cohort(name, cohort, under[name], sight.state) for name, cohort in rows)
+        items = await asyncio.to_thread(_cohorts, rows, sight.state)
         return await page(schemas.Cohort, items, next, sight)
 
     async def cohort(self, question: Question) -> schemas.Committed:
@@ -266,8 +271,7 @@ class QueueRoutes:
         cohorts = sight.state.cohorts()
         if name not in cohorts:
             raise not_found()
-        under = sight.state.under_cohorts()[name]
-        document = _cohort(name, cohorts[name], under, sight.state)
+        (document,) = await asyncio.to_thread(_cohorts, [(name, cohorts[name])], sight.state)
         return detail(schemas.CohortDetail, document, committed(sight))
 
     async def flavors(self, question: Question) -> schemas.Committed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from queuectl.answers.state import CommittedState, Under
+from queuectl.api import answer_routes
 from queuectl.core.model.capacity import NodeFacts
 from queuectl.core.model.policy import Node
 from queuectl.core.model.workload import ConfigKey, Phase
@@ -88,6 +91,48 @@ async def test_every_path_answers_for_a_chain_of_a_thousand_cohorts(serve: Serve
         assert answer.status == 200, (path, await answer.text())
     top = await rest.client.get(f"/api/v1/cohorts/{NAMES[-1]}/share?since=2026-01-05T09:00:00Z")
     assert top.status == 200, await top.text()
+
+
+@pytest.mark.parametrize("path", [f"/api/v1/cohorts/{NAMES[-1]}", "/api/v1/cohorts?limit=1000"])
+async def test_cohorts_are_added_up_beside_the_event_loop(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    rest = await serve(chain())
+    threads = set()
+    under = CommittedState.under_cohorts
+
+    def noted(state: CommittedState) -> dict[str, Under]:
+        threads.add(threading.get_ident())
+        return under(state)
+
+    monkeypatch.setattr(CommittedState, "under_cohorts", noted)
+    assert (await rest.client.get(path)).status == 200
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize(
+    ("path", "function"),
+    [
+        ("/api/v1/clusterqueues/low/share", "accounts_now"),
+        (f"/api/v1/cohorts/{NAMES[-1]}/share", "members_now"),
+    ],
+)
+async def test_shares_are_computed_beside_the_event_loop(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, path: str, function: str
+) -> None:
+    rest = await serve(chain())
+    threads = set()
+    computed = getattr(answer_routes, function)
+
+    def noted(*arguments: Any) -> Any:
+        threads.add(threading.get_ident())
+        return computed(*arguments)
+
+    monkeypatch.setattr(answer_routes, function, noted)
+    assert (await rest.client.get(path)).status == 200
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_quotes_and_plans_answer_for_a_chain_of_a_thousand_cohorts(serve: Serve) -> None:
