@@ -39,6 +39,7 @@ class BudgetBalance(Document):
     target: str = Field(description="The object whose workloads count, as `ClusterQueue/gpu`.")
     resource: str
     mode: str
+    on_exhausted: str = Field(description="Wait, LowerClass or Refuse.")
     begins: datetime
     ends: datetime
     hours: float = Field(description="Of the spec, in base units times hours: GPU-hours, milli-cpu-hours.")
@@ -155,6 +156,7 @@ def _item(budget: Budget, subject: str, period: Period, reserved: int, used: int
         target=str(budget.target),
         resource=budget.resource,
         mode=budget.mode,
+        on_exhausted=budget.on_exhausted,
         begins=period.begins,
         ends=period.ends,
         hours=budget.amount / HOUR,

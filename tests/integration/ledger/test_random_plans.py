@@ -15,6 +15,7 @@ from sqlalchemy import text
 from queuectl.core.decisions import Decision
 from queuectl.core.model.device_use import DeviceUse, IdleNotice, UseFinding, UseVerdict
 from queuectl.core.model.policy import SchedulingConfiguration
+from queuectl.core.model.priorities import LoweredPriority
 from queuectl.core.model.workload import (
     NO_PAST_ATTEMPTS,
     EffectKey,
@@ -58,10 +59,19 @@ JUDGED = DeviceUse(
     wasted_ms=9,
     idle_ms=7,
     idle_since=START - timedelta(seconds=1),
-    notice=IdleNotice(policy="x", at=START, hold_at=START + timedelta(hours=1)),
+    notice=IdleNotice(policy="x", at=START, hold_at=START + timedelta(hours=1), cancels=True, lower_at=START),
+)
+LOWERED = (
+    LoweredPriority("Budget/x", "scavenge", -10),
+    LoweredPriority("IdlePolicy/x", "scavenge", -10, attempt=1),
 )
 PASTS = st.sampled_from(
-    [NO_PAST_ATTEMPTS, BACKING_OFF, PastAttempts(run_ms=1), PastAttempts(run_ms=1, use=JUDGED)]
+    [
+        NO_PAST_ATTEMPTS,
+        BACKING_OFF,
+        PastAttempts(run_ms=1),
+        PastAttempts(run_ms=1, use=JUDGED, lowered=LOWERED),
+    ]
 )
 
 
