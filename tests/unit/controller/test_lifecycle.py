@@ -264,14 +264,15 @@ async def test_a_drained_queue_stops_running_work_until_it_is_resumed() -> None:
     assert evictions(site) == [Code.LOCAL_QUEUE_STOPPED]
 
 
-async def test_idle_devices_are_told_and_then_held_by_the_next_leader_once_a_check_confirms_it(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("cancels", [False, True])
+async def test_idle_devices_are_told_and_then_stopped_by_the_next_leader_once_a_check_confirms_it(
+    monkeypatch: pytest.MonkeyPatch, cancels: bool
 ) -> None:
     monkeypatch.setattr(loop, "_SAY_EVERY", 0.002)
     site = Site(tick=10)
     target = LimitTarget("ClusterQueue", "cq")
     site.policies.append(
-        IdlePolicy(name="p", target=target, notify_after=600, hold_after=9000, dry_run=False)
+        IdlePolicy(name="p", target=target, notify_after=600, hold_after=9000, cancels=cancels, dry_run=False)
     )
 
     def now() -> datetime:
@@ -294,7 +295,10 @@ async def test_idle_devices_are_told_and_then_held_by_the_next_leader_once_a_che
         await site.until(lambda: now() > late)
         assert evictions(site) == []
         controller.emit([check()])
-        await site.until(lambda: code(site) is Code.DEACTIVATED)
-    assert evictions(site) == [Code.IDLE_DEVICES]
+        if cancels:
+            await site.until(lambda: outcome(site) == "Cancelled")
+        else:
+            await site.until(lambda: code(site) is Code.DEACTIVATED)
+    assert evictions(site) == [Code.IDLE_CANCELLED if cancels else Code.IDLE_DEVICES]
     assert len(told()) == 1, "the next leader tells of the same notice, or of none"
     assert used(site) == 0
