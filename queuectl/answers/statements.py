@@ -418,9 +418,10 @@ class FairShare(NamedTuple):
     """The fair amount of each cell, in base units."""
 
 
-def fair_share(queue: QueueState, cells: Iterable[FlavorResource], state: CommittedState) -> FairShare | None:
-    """None without fair sharing."""
-    tree = state.tree_of(queue.name)
+def fair_share(
+    queue: QueueState, cells: Iterable[FlavorResource], state: CommittedState, tree: QuotaTree
+) -> FairShare | None:
+    """None without fair sharing. `tree`: of the state; cells may be added to it."""
     node = tree.queue(queue.name)
     if not shares_fairly(tree, node, state.configuration):
         return None
@@ -434,10 +435,11 @@ def fair_share(queue: QueueState, cells: Iterable[FlavorResource], state: Commit
     return FairShare(dominant.reported, dominant.resource or None, amounts)
 
 
-def accounts_now(queue: QueueState, state: CommittedState) -> dict[FlavorResource, QueueAccount]:
-    """By cell, in base units."""
-    tree, others = state.tree_of(queue.name), state.in_tree_of(queue.name)
-    node = tree.queue(queue.name)
+def accounts_now(
+    queue: QueueState, state: CommittedState, tree: QuotaTree
+) -> dict[FlavorResource, QueueAccount]:
+    """By cell, in base units. `tree`: of the state; cells may be added to it."""
+    others, node = state.in_tree_of(queue.name), tree.queue(queue.name)
     return {
         cell: account(node, tree.cell(cell), {one.name: one.used.get(cell, 0) for one in others})
         for cell in (*queue.nominal, *(cell for cell in queue.used if cell not in queue.nominal))

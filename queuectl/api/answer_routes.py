@@ -12,21 +12,23 @@ from pydantic import Field
 
 from queuectl.answers import waits
 from queuectl.answers.explanation import Visibility
-from queuectl.answers.state import OVER
+from queuectl.answers.queue_states import QueueState
+from queuectl.answers.state import OVER, CommittedState
 from queuectl.answers.statements import (
     HOUR,
     MOST_ACCOUNTS,
     MOST_LOANS,
     MOST_PAIRS,
     MOST_STEPS,
+    FairShare,
     QueueAccount,
     TooLong,
     TooManySteps,
     accounts_now,
+    all_now,
     equal_steps,
     fair_share,
     lost,
-    members_now,
     nodes_in,
     of_cohort,
     statements,
@@ -234,6 +236,15 @@ def _accounts(
     return tuple(made)
 
 
+def _share_now(
+    queue: QueueState, state: CommittedState
+) -> tuple[dict[FlavorResource, QueueAccount], FairShare | None, int]:
+    """Its accounts, its fair share and its weight, with a tree of its own: this runs on a thread."""
+    tree = state.tree_with(queue.name, {})
+    present = accounts_now(queue, state, tree)
+    return present, fair_share(queue, present, state, tree), tree.queue(queue.name).weight
+
+
 def _loans(amounts: Mapping[str, int], unit: int, caller: Visibility) -> tuple[Loan, ...]:
     shown: dict[str | None, int] = {}
     for node, amount in amounts.items():
@@ -315,7 +326,8 @@ class AnswerRoutes:
         queue = sight.state.queues.get(name)
         if queue is None:
             raise not_found()
-        present = {name: await asyncio.to_thread(accounts_now, queue, sight.state)}
+        amounts, fair, weight = await asyncio.to_thread(_share_now, queue, sight.state)
+        present = {name: amounts}
         visible, statement = await self._statement(
             question,
             sight,
@@ -323,7 +335,6 @@ class AnswerRoutes:
             lambda holds, bounds: [{name: part} for part in statements(name, holds, bounds, parse_policy)],
             _OF_QUEUE,
         )
-        fair = await asyncio.to_thread(fair_share, queue, present[name], sight.state)
         accounts = await asyncio.to_thread(
             lambda: _accounts(QuotaNow, present, 1, visible, fair={name: fair.amounts if fair else {}})
         )
@@ -331,7 +342,7 @@ class AnswerRoutes:
             name=queue.name,
             cohort=queue.queue.cohort if queue.queue else None,
             fair_sharing=fair is not None,
-            weight=sight.state.tree_of(name).queue(name).weight,
+            weight=weight,
             share=fair.share if fair else None,
             dominant_resource=fair.dominant_resource if fair else None,
             pending=queue.pending,
@@ -346,7 +357,7 @@ class AnswerRoutes:
         if name not in sight.state.cohorts():
             raise not_found()
         members = sight.state.below(f"Cohort/{name}")
-        present = await asyncio.to_thread(members_now, members, sight.state)
+        present = await asyncio.to_thread(all_now, members, sight.state)
         visible, statement = await self._statement(
             question,
             sight,

@@ -115,7 +115,7 @@ async def test_cohorts_are_added_up_beside_the_event_loop(
     ("path", "function"),
     [
         ("/api/v1/clusterqueues/low/share", "accounts_now"),
-        (f"/api/v1/cohorts/{NAMES[-1]}/share", "members_now"),
+        (f"/api/v1/cohorts/{NAMES[-1]}/share", "all_now"),
     ],
 )
 async def test_shares_are_computed_beside_the_event_loop(
