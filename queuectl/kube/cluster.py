@@ -384,7 +384,7 @@ class KubeCluster:
                 obj = await self._session.patch(path, {"status": stamped})
                 self._statuses.wrote(path, stamped, obj.get("status"))
         except NotFound:
-            self._statuses.forget(path)
+            self._statuses.found_none(path)
         except ClusterUnavailable:
             raise
         except ApiError as error:

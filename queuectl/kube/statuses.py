@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kube.session import Object, api_path
+
+_NONE: Final = object()
+"""Unlike each status."""
 
 
 def status_path(kind: str, namespace: str, name: str) -> str:
@@ -58,9 +62,11 @@ class QueueStatuses:
     def wrote(self, path: str, status: Object, stored: object) -> None:
         self._written[path], self._stored[path] = status, stored
 
-    def forget(self, path: str) -> None:
+    def found_none(self, path: str) -> None:
+        """There is no such queue. One that is seen later is another one, without a status, whether or not the
+        end of the first was seen."""
         self._written.pop(path, None)
-        self._stored.pop(path, None)
+        self._stored[path] = _NONE
         self._lost.discard(path)
 
     def lost(self, kind: str, obj: Json) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from queuectl.kube.errors import NotFound
 from queuectl.kube.statuses import QueueStatuses, status_path
 
 PATH = status_path("ClusterQueue", "", "gpus")
@@ -68,3 +69,14 @@ def test_a_write_that_fails_leaves_lost_what_was() -> None:
     with pytest.raises(TimeoutError), statuses.writing(PATH, FIRST):
         raise TimeoutError
     assert statuses.is_lost(PATH)
+
+
+def test_a_queue_that_is_made_again_after_a_write_found_none_has_no_status() -> None:
+    """Its watch may have been silent meanwhile: then its end and its next beginning are one event."""
+    statuses = QueueStatuses()
+    written(statuses, FIRST)
+    with contextlib.suppress(NotFound), statuses.writing(PATH, SECOND):
+        raise NotFound("gone")
+    statuses.found_none(PATH)
+    assert statuses.written(PATH) is None
+    assert lost(statuses, None)
