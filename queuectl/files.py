@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
 
 from queuectl.kubernetes_yaml import MAX_NESTING, BadYaml, composed, json_number, load, place
 
@@ -34,11 +34,16 @@ def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """Content of a file. Raises BadFile, also for one larger than `max_bytes`."""
     try:
         with path.open("rb") as file:
-            text = file.read(max_bytes + 1)
+            return read_open(file, str(path), max_bytes)
     except OSError as error:
         raise BadFile(f"{path}: {error.strerror or error}") from None
+
+
+def read_open(file: BinaryIO, name: str, max_bytes: int = MAX_BYTES) -> bytes:
+    """What is left of an open file, such as standard input. Raises BadFile if it is more than `max_bytes`."""
+    text = file.read(max_bytes + 1)
     if len(text) > max_bytes:
-        raise BadFile(f"{path}: larger than {max_bytes} bytes")
+        raise BadFile(f"{name}: larger than {max_bytes} bytes")
     return text
 
 

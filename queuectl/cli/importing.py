@@ -13,7 +13,7 @@ import click
 from queuectl.cli import printing
 from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.printing import printable
-from queuectl.files import BadFile, documents
+from queuectl.files import BadFile, documents, read_open
 from queuectl.files import read as read_file
 from queuectl.kubernetes_yaml import dump_all
 
@@ -135,7 +135,8 @@ def texts(name: str, suffixes: tuple[str, ...] | None = _SUFFIXES) -> Iterator[t
     `suffixes`: of the files that are read of a folder; None: all but hidden ones.
     """
     for path in _paths(name, suffixes):
-        yield str(path or "standard input"), sys.stdin.buffer.read() if path is None else read_file(path)
+        shown = str(path or "standard input")
+        yield shown, read_open(sys.stdin.buffer, shown) if path is None else read_file(path)
 
 
 def _paths(name: str, suffixes: tuple[str, ...] | None) -> list[Path | None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 
-from queuectl.files import BadFile, FileDocument, Places, documents, read
+from queuectl.files import BadFile, FileDocument, Places, documents, read, read_open
 
 
 def test_each_document_comes_with_the_line_it_begins_at() -> None:
@@ -92,3 +93,10 @@ def test_what_is_wrong_in_a_document_can_be_told_with_its_place(name: str, text:
     assert places.of(("a", "b", 1, "c")) == (7, 5 if name == "a.yaml" else 3)
     assert places.of(("a", "b", 1, "missing")) == (7, 5 if name == "a.yaml" else 2)
     assert places.of(("a", "b", 7)) == places.of(("a", "b"))
+
+
+def test_standard_input_is_read_up_to_its_limit_and_no_further() -> None:
+    endless = io.BytesIO(b"#" * 1000)
+    with pytest.raises(BadFile, match="standard input: larger than 100 bytes"):
+        read_open(endless, "standard input", 100)
+    assert endless.tell() == 101
