@@ -182,7 +182,9 @@ class _Reservation(NamedTuple):
     amount: int
 
 
-_RESERVING: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED})
+_RESERVING: Final = frozenset(
+    {Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED, Code.CAPACITY_MISSING, Code.NO_NODE_FITS}
+)
 
 
 def _reserving(state: CommittedState, queues: Iterable[QueueState]) -> Iterator[_Reservation]:
