@@ -13,6 +13,7 @@ import click
 
 from queuectl.cli import completion, contexts, decisions, following, node_list, printing, rest
 from queuectl.cli.arguments import Duration, Since, Word, kind_and_name, meant
+from queuectl.cli.arrays import folded
 from queuectl.cli.completion import NAMESPACE
 from queuectl.cli.options import SELECTIONS, Failure, Options, command, with_options
 from queuectl.cli.resources import RESOURCES, ListedResource, NamedResource, ResourceName, split
@@ -101,7 +102,7 @@ def get(
 
     RESOURCE is clusterqueues, cohorts, resourceflavors, localqueues, workloads or decisions; or a kind of
     workloads, such as jobs. A workload is named KIND/NAME, such as job/train. Nodes are read from the API
-    server, with your rights.
+    server, with your rights. An array is one row for each phase, but with -l queuectl.dev/array=NAME.
 
     -o name, jsonpath= and custom-columns= are as in kubectl, over the documents of -o json.
     """
@@ -396,7 +397,9 @@ def list_once(server: Server, asked: ListRequest, options: Options) -> None:
     elif options.output != "table":
         printing.document(found, options.output)
     elif found["items"]:
-        asked.resource.show(found["items"], server.now, wide=options.wide)
+        together = asked.resource.name == "workloads" and "labelSelector" not in asked.filters
+        items = folded(found["items"]) if together else found["items"]
+        asked.resource.show(items, server.now, wide=options.wide)
     else:
         click.echo(f"no {asked.resource.name} found{_misspelt(server, asked)}", err=True)
 

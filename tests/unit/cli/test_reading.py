@@ -610,3 +610,25 @@ def test_a_plan_warns_of_fields_that_do_not_exist(run: Run, tmp_path: Path) -> N
     warning = "Cohort/all spec.parentNme: no such field: it has no effect, did you mean parentName?"
     assert f"Warning: {warning}" in result.stdout
     assert [(one["object"], one["field"]) for one in found["warnings"]] == [("Cohort/all", "spec.parentNme")]
+
+
+def test_an_array_is_one_row_for_each_phase(run: Run, server: str, readings: CannedReadings) -> None:
+    array = (("queuectl.dev/array", "sweep"),)
+    tasks = [workload(f"sweep-{n}", 30 + n, reason=WAITS) for n in range(12)]
+    tasks += [workload(f"sweep-{n}", 30 + n, phase=Phase.ADMITTED, gpus=2) for n in (12, 13)]
+    readings.commit(*(replace(one, labels=array) for one in tasks))
+    other = replace(workload("sweep-x", 60, namespace="other", reason=WAITS), labels=array)
+    readings.commit(other, workload("alone", 61, reason=WAITS))
+    result = run("get", "workloads", "--server", server)
+    assert result.exit_code == 0, result.output
+    lines = [line.split() for line in result.stdout.splitlines()]
+    named = [line[1:] for line in lines if line[1].startswith(("array/", "job/sweep", "job/alone"))]
+    assert sorted(line[0] for line in named) == ["array/sweep", "array/sweep", "job/alone", "job/sweep-x"]
+    assert sorted(line[1] for line in named if line[0] == "array/sweep") == ["(12)", "(2)"]
+    (running,) = [line for line in named if "(2)" in line]
+    assert running[running.index("Admitted") + 1] == "4"  # GPUs of both
+    each = run("get", "workloads", "-l", "queuectl.dev/array=sweep", "--server", server)
+    assert sum("job/sweep-" in line for line in each.stdout.splitlines()) == 15
+    assert "array/" not in each.stdout
+    document = run("get", "workloads", "-o", "json", "--server", server)
+    assert sum(one["name"].startswith("sweep-") for one in json.loads(document.stdout)["items"]) == 15

@@ -1,0 +1,44 @@
+"""Arrays in a list of workloads: one row for those of an array that are in the same phase."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from queuectl.cli.rest import Document
+from queuectl.core.model.start_conditions import ARRAY
+
+
+def folded(items: Iterable[Document]) -> list[Document]:
+    """Return the documents with those of an array as one, where its first one is: numbers are added up."""
+    groups: dict[tuple[str | None, ...], list[Document]] = {}
+    for item in items:
+        array = item.get("labels", {}).get(ARRAY)  # absent: of an older server
+        phase = item["end"]["outcome"] if item.get("end") else item["phase"]
+        key = (item["namespace"], item["queue"], phase, array) if array else (item["uid"],)
+        groups.setdefault(key, []).append(item)
+    return [_one(members) if len(members) > 1 else members[0] for members in groups.values()]
+
+
+def _one(members: list[Document]) -> Document:
+    first, requests = members[0], Counter[str]()
+    for one in members:
+        requests.update(one.get("requests") or {})
+
+    def least(field: str) -> str | int | None:
+        return min((one[field] for one in members if one[field] is not None), default=None)
+
+    def whole(field: str) -> int | None:
+        found = [one.get(field) for one in members]
+        return (
+            sum(value for value in found if value is not None) if any(v is not None for v in found) else None
+        )
+
+    return {
+        **first,
+        "kind": "Array",
+        "name": f"{first['labels'][ARRAY]} ({len(members)})",
+        "requests": dict(requests),
+        **{field: whole(field) for field in ("pods", "podsReady", "attempts")},
+        **{field: least(field) for field in ("position", "createdAt", "admittedAt")},
+    }
