@@ -339,6 +339,10 @@ class WorkloadRoutes:
     async def workload(self, question: Question) -> schemas.Committed:
         workload = await self.find(question)
         sight = await self._source.sight_of(question)
+        queue = workload.cluster_queue
+        if queue is not None and queue in sight.state.queues:
+            # The first answer about a tree builds it, for all that follow.
+            await asyncio.to_thread(sight.state.tree_of, queue)
         explanation = explain(workload, sight.state)
         visible = Visibility(
             namespaces=await question.caller.namespaces("get", WORKLOADS, explanation.namespaces()),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from queuectl.answers import queue_states, state
 from queuectl.answers.state import CommittedState, Under
 from queuectl.api import answer_routes
 from queuectl.core.model.capacity import NodeFacts
@@ -101,9 +102,9 @@ async def test_cohorts_are_added_up_beside_the_event_loop(
     threads = set()
     under = CommittedState.under_cohorts
 
-    def noted(state: CommittedState) -> dict[str, Under]:
+    def noted(of: CommittedState) -> dict[str, Under]:
         threads.add(threading.get_ident())
-        return under(state)
+        return under(of)
 
     monkeypatch.setattr(CommittedState, "under_cohorts", noted)
     assert (await rest.client.get(path)).status == 200
@@ -131,6 +132,23 @@ async def test_shares_are_computed_beside_the_event_loop(
 
     monkeypatch.setattr(answer_routes, function, noted)
     assert (await rest.client.get(path)).status == 200
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_the_tree_of_an_explanation_is_built_beside_the_event_loop(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = await serve(chain())
+    threads = set()
+    built = queue_states.quota_tree
+
+    def noted(*arguments: Any) -> Any:
+        threads.add(threading.get_ident())
+        return built(*arguments)
+
+    monkeypatch.setattr(state, "quota_tree", noted)
+    assert (await rest.client.get("/api/v1/workloads/default/job/waits")).status == 200
     assert threads
     assert threading.get_ident() not in threads
 
