@@ -621,12 +621,9 @@ def test_an_array_is_one_row_for_each_phase(run: Run, server: str, readings: Can
     readings.commit(other, workload("alone", 61, reason=WAITS))
     result = run("get", "workloads", "--server", server)
     assert result.exit_code == 0, result.output
-    lines = [line.split() for line in result.stdout.splitlines()]
-    named = [line[1:] for line in lines if line[1].startswith(("array/", "job/sweep", "job/alone"))]
-    assert sorted(line[0] for line in named) == ["array/sweep", "array/sweep", "job/alone", "job/sweep-x"]
-    assert sorted(line[1] for line in named if line[0] == "array/sweep") == ["(12)", "(2)"]
-    (running,) = [line for line in named if "(2)" in line]
-    assert running[running.index("Admitted") + 1] == "4"  # GPUs of both
+    named = re.findall(r"array/sweep \(\d+\)|job/sweep\S*|job/alone", result.stdout)
+    assert sorted(named) == ["array/sweep (12)", "array/sweep (2)", "job/alone", "job/sweep-x"]
+    assert re.search(r"array/sweep \(2\).* Admitted +4 ", result.stdout)  # GPUs of both
     each = run("get", "workloads", "-l", "queuectl.dev/array=sweep", "--server", server)
     assert sum("job/sweep-" in line for line in each.stdout.splitlines()) == 15
     assert "array/" not in each.stdout
