@@ -378,7 +378,8 @@ class WhatIfRoutes:
         state = sight.state
         if workload.id not in state.workloads:
             raise not_found()
-        of = basis.of_namespace(state, now(sight), workload.ref.namespace, workload.cluster_queue)
+        namespace, queue = workload.ref.namespace, workload.cluster_queue
+        of = await asyncio.to_thread(basis.of_namespace, state, now(sight), namespace, queue)
         of = await self._rows.added_to(of, sight)
         tried = await self._tried(question, lambda: self._what_ifs.counterfactuals(of, workload.id))
         visible = await _visible(question, _displaced_namespaces(tried))
@@ -395,7 +396,8 @@ class WhatIfRoutes:
         state, present = sight.state, now(sight)
         await _check_use(question.caller, workload, state)
         workload = replace(_created_by(question.caller, workload), created_at=present)
-        of = await self._rows.added_to(basis.of_namespace(state, present, workload.ref.namespace), sight)
+        of = await asyncio.to_thread(basis.of_namespace, state, present, workload.ref.namespace)
+        of = await self._rows.added_to(of, sight)
         of = replace(of, outcomes=await self._rows.outcomes(workload, state.sequence))
         tried = await self._tried(question, lambda: self._what_ifs.quote(of, workload))
         reason = tried.now.reason
