@@ -619,8 +619,9 @@ def test_an_array_is_one_row_for_each_phase(run: Run, server: str, readings: Can
     readings.commit(*(replace(one, labels=array) for one in tasks))
     other = replace(workload("sweep-x", 60, namespace="other", reason=WAITS), labels=array)
     readings.commit(other, workload("alone", 61, reason=WAITS))
-    result = run("get", "workloads", "--server", server)
-    assert result.exit_code == 0, result.output
+    result = eventually(
+        lambda: run("get", "workloads", "--server", server), lambda result: "job/alone" in result.stdout
+    )
     named = re.findall(r"array/sweep \(\d+\)|job/sweep\S*|job/alone", result.stdout)
     assert sorted(named) == ["array/sweep (12)", "array/sweep (2)", "job/alone", "job/sweep-x"]
     assert re.search(r"array/sweep \(2\).* Admitted +4 ", result.stdout)  # GPUs of both
