@@ -25,7 +25,7 @@ from queuectl.kinds.admission import rfc3339
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.labels import OWN, QueueLabels, queued_by
 from queuectl.kinds.registry import KindRegistry
-from queuectl.kinds.workloads import observe
+from queuectl.kinds.workloads import finished, observe
 from queuectl.kube.errors import (
     ApiError,
     Conflict,
@@ -146,10 +146,15 @@ class KubeCluster:
                     return _gone(effect)
                 write = patches.next_stop(kind, effect, obj)
                 if write is None:
-                    return _done(effect, _generation(obj))
+                    return self._stopped(kind, effect, obj)
                 if doubt is not None:
                     raise _again(doubt) from doubt
         raise ClusterUnavailable(f"{'/'.join(ref[:3])} changes faster than it can be stopped")
+
+    def _stopped(self, kind: JobKind, effect: Effect, obj: Object) -> Settled:
+        """With the object if it is over: the watch may say only later that it does not run."""
+        event = observe(kind, obj, self._honoured, owners=self._kinds) if finished(kind, obj) else None
+        return EffectSettled(effect.key, Result.DONE, _generation(obj)), event
 
     async def _delete(self, kind: JobKind, effect: Effect) -> Settled:
         """Delete a pod, after the condition that says why. A pod that its gate holds back stays."""
@@ -162,7 +167,7 @@ class KubeCluster:
                 if not patches.deletes(kind, effect, obj):
                     record = patches.held_back(kind, effect, obj)
                     if record is None:
-                        return _done(effect, _generation(obj))
+                        return self._stopped(kind, effect, obj)
                     with _record_denied(effect, record, obj):
                         _, doubt = await self._written(kind, ref, record)
                     if doubt is not None:

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from queuectl.core.model.events import Result, WorkloadObserved
-from queuectl.core.model.workload import Verb
+from queuectl.core.model.workload import Verb, WorkloadOutcome
 from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kube.cluster import SILENT_COUNTS, UNHEARD_COUNTS, KubeCluster
 from queuectl.kube.session import JSON_PATCH
@@ -126,6 +126,20 @@ async def test_a_stop_finds_the_attempt_whose_start_was_not_seen_yet(site: Site)
     await _started(site, "unseen")
     assert await _patches(site, "unseen", pending) == 1
     assert (await _get(site, "unseen"))["spec"]["suspend"] is True
+
+
+async def test_a_stop_that_finds_its_object_over_says_so(site: Site) -> None:
+    """Else its quota may return while a watch that is late still says that it runs: it was adopted again."""
+    pending = await site.job("over-by-then")
+    await _started(site, "over-by-then")
+    kinds = ("SuccessCriteriaMet", "Complete")
+    ends = [{"type": kind, "status": "True", "reason": "Done", "lastTransitionTime": AT} for kind in kinds]
+    status = {"conditions": ends, "startTime": AT, "completionTime": AT, "succeeded": 2}
+    await site.session.patch(jobs("over-by-then") + "/status", {"status": status})
+    settled, event = await site.cluster.stop(effect(pending, verb=Verb.STOP))
+    assert settled.result is Result.DONE
+    assert isinstance(event, WorkloadObserved)
+    assert event.observation.finished is WorkloadOutcome.SUCCEEDED
 
 
 async def test_a_stop_after_an_edit_is_sent_with_the_new_generation(site: Site) -> None:
