@@ -136,7 +136,7 @@ BROKEN = (
     ("DELETE FROM queuectl.budget_entry WHERE kind = 'Reserve'", {"BudgetUsed", "BudgetReserved"}),
 )
 OVER = (
-    "DELETE FROM queuectl.attempt WHERE open AND cluster_id = 'changed-1' "
+    "DELETE FROM queuectl.attempt WHERE open AND cluster_id = 'changed-3' "
     "AND workload IN (SELECT workload FROM queuectl.budget_entry)"
 )
 
@@ -149,8 +149,8 @@ async def tamper(connection: AsyncConnection, statement: str) -> None:
 
 async def test_rows_of_budgets_that_were_changed_are_found(migrated: str) -> None:
     """Of two histories, which together have rows of each kind and mode."""
-    pool, clusters = create_pool(migrated), ("changed-1", "changed-5")
-    verifier = Verifier(pool, "changed-1")
+    pool, clusters = create_pool(migrated), ("changed-3", "changed-5")
+    verifier = Verifier(pool, "changed-3")
 
     async def found() -> set[str]:
         return {one.code for one in await verifier.run() if one.code.startswith("Budget")}

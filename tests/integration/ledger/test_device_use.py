@@ -58,7 +58,7 @@ async def test_the_task_beside_the_controller_tells_what_prometheus_answers(
 
     async def answer(request: web.Request) -> web.Response:
         query = str((await request.post())["query"])
-        value = "60" if query.startswith("count") else "0"
+        value = "60" if "count_over_time" in query else "0"
         result = [
             {"metric": {"namespace": "ns", "pod": "runs-0", "UUID": str(number)}, "value": [1, value]}
             for number in range(8)

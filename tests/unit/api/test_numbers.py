@@ -182,7 +182,7 @@ def entered() -> Iterator[set[str]]:
 
     def note(frame: FrameType, event: str, arg: object) -> None:
         code = frame.f_code
-        if event == "call" and (at := code.co_filename.find("/queuectl/")) >= 0:
+        if event == "call" and (at := code.co_filename.rfind("/queuectl/")) >= 0:
             module = code.co_filename[at + 10 : -3].replace("/", ".")
             found.add(f"{module}:{code.co_qualname}")
 

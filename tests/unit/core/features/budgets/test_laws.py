@@ -86,7 +86,7 @@ def change_budget(driver: Driver, dice: Dice) -> None:
             mode=mode,
             refund_preempted=percent,
             refund_node_failures=percent,
-            on_exhausted=dice.pick(*OnExhausted),
+            on_exhausted=dice.pick(OnExhausted.WAIT, OnExhausted.WAIT, OnExhausted.WAIT, *OnExhausted),
             lower_class=CLASS,
         )
     )
@@ -107,7 +107,7 @@ def pass_hours(driver: Driver, dice: Dice) -> None:
 def with_budgets(data: bytes, *more: Law) -> Driver:
     """Return a driver with a random policy, whose history has users, limits of run time and budgets."""
     dice = Dice(data)
-    changes = any_of(ON_QUOTA, ON_QUOTA, change_budget, pass_hours, change_class)
+    changes = any_of(*[ON_QUOTA] * 4, change_budget, pass_hours, change_class)
     driver = DriverWithBudgets(random_setup(dice), *LAWS, *more, actions=changes)
     driver.set(WorkloadPriorityClass(CLASS, -10))
     for turn in (data[::-1], data[1::2]):
