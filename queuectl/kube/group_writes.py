@@ -112,7 +112,11 @@ class GroupWrites:
 
     async def stop(self, kind: JobKind, effect: Effect) -> GroupSettled:
         """Delete the pods that run, after the condition that says why; record the stop on those that wait, so
-        that a start which arrives later is refused."""
+        that a start which arrives later is refused.
+
+        Where no started pod is left, the group as it is after the stop is returned too: its pods may not
+        change any more, and this read has a later version than the last watch event about them.
+        """
         for tried in range(_TRIES):
             found = await read_units(self._session, kind, effect.workload.ref)
             obj = next((obj for unit, obj in found if unit.id == effect.key.workload), None)
@@ -124,7 +128,10 @@ class GroupWrites:
             )
             records = [(one, write) for one, write in writes if write is not None]
             if not running and not records:
-                return _done(effect, obj["metadata"]["generation"]) if obj else _gone(effect)
+                if obj is None:
+                    return _gone(effect)
+                seen = None if obj["unit"].started else observe(kind, obj, owners=self._kinds)
+                return EffectSettled(effect.key, Result.DONE, obj["metadata"]["generation"]), seen
             denied = await self._record(records)
             if denied is not None and not running:
                 raise WriteDenied(str(denied), (_done(effect, 0) if obj else _gone(effect))[0]) from denied

@@ -191,6 +191,23 @@ async def test_a_start_that_arrives_after_the_stop_of_its_attempt_starts_nothing
     assert len(_gated(await _members(site, "late"))) == 2
 
 
+async def test_a_stopped_group_is_read_as_late_as_its_stop_although_its_pods_do_not_change_again(
+    site: Site,
+) -> None:
+    """Else no watch event says that it is as the stop left it, and it is never queued again."""
+    await _group(site, "resting", 2)
+    stop = await _effect(site, "resting", Verb.STOP)
+    await KubeCluster(site.session, KINDS).stop(stop)
+    await _pod(site, "unrelated-to-it", 0, 1)
+    settled, seen = await KubeCluster(site.session, KINDS).stop(stop)
+    versions = [int(one["metadata"]["resourceVersion"]) for one in await _members(site, "resting")]
+    assert settled.generation is not None
+    assert max(versions) < settled.generation
+    assert isinstance(seen, WorkloadObserved)
+    assert (seen.workload.id, seen.observation.generation) == (stop.workload.id, settled.generation)
+    assert seen.observation.suspended
+
+
 async def test_a_group_that_misses_a_pod_is_not_started(site: Site) -> None:
     start = await _group(site, "short", 3)
     await site.session.delete(pods("short-2"))
