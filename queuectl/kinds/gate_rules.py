@@ -350,8 +350,8 @@ def by_controller_of_template(owners: Mapping[str, str]) -> str:
 def groups_of_user() -> str:
     """The groups of the user that sends the request, those of Kubernetes left out, with commas."""
     return (
-        "request.userInfo.?groups.orValue([]).filter(group, !group.startsWith('system:')"
-        " && !group.contains(',')).join(',')"
+        "request.userInfo.?groups.orValue([]).filter(group, group != ''"
+        " && !group.startsWith('system:') && !group.contains(',')).join(',')"
     )
 
 

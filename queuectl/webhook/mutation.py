@@ -119,7 +119,7 @@ def _creator(request: Json, obj: Json, user: str) -> dict[str, str]:
     own = [
         one
         for one in (groups if isinstance(groups, list) else ())
-        if isinstance(one, str) and not one.startswith("system:") and "," not in one
+        if isinstance(one, str) and one and not one.startswith("system:") and "," not in one
     ]
     if not own or annotations.get(USER_ANNOTATION, user) != user:
         return {SUBMITTER_ANNOTATION: user}

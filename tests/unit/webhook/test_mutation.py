@@ -59,7 +59,8 @@ def test_labelled_workloads_are_created_suspended_with_the_name_of_their_creator
 @pytest.mark.parametrize(
     ("groups", "named", "stamped"),
     [
-        (["system:authenticated", "ml", "a,b", "vision"], None, "ml,vision"),
+        (["system:authenticated", "ml", "a,b", "", "vision"], None, "ml,vision"),
+        ([""], None, None),  # of a file of tokens without groups
         (["ml"], "ada", "ml"),
         (["ml"], "bob", None),
         (["system:masters"], None, None),
