@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import ClassVar, NamedTuple
 
-from queuectl.core.decisions import Admit, Decision, Keep
+from queuectl.core.decisions import Admit, Amend, Decision, Keep
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel
@@ -50,7 +50,7 @@ class UsageLimits(Feature):
     events: ClassVar = frozenset({PolicyObserved})
     events_while_active: ClassVar = frozenset({PolicyGone})
     policies: ClassVar = UsageLimit
-    decisions_while_active: ClassVar = frozenset({Admit, Keep})
+    decisions_while_active: ClassVar = frozenset({Admit, Amend, Keep})
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -70,6 +70,9 @@ class UsageLimits(Feature):
         """Limits, or what they apply to, have changed: all use is to be added up again."""
         self._flavors_changed = False
         """What flavors offer may be less, or other, than before."""
+        self._charged: set[str] = set()
+        """ClusterQueues of workloads that came to hold quota, or hold it at another priority; of all waiters
+        if policy has changed."""
         self._to_route: dict[WorkloadId, Entry] = {}
         """Workloads that may not wait any more, or have to wait from now on."""
 
@@ -85,6 +88,7 @@ class UsageLimits(Feature):
                 self._rules.forget()
                 self._bookings.clear()
                 self._renominate_those_of_flavors()
+                self._charged.update(self._waiting.cluster_queues)
                 self._note_parent(event)
             case _:
                 pass
@@ -133,6 +137,8 @@ class UsageLimits(Feature):
 
     def decided(self, decision: Decision, entry: Entry) -> None:
         self._answered(entry.id)
+        if entry.attempt is not None:
+            self._charged.add(entry.attempt.assignment.cluster_queue)
         if isinstance(decision, Admit) and decision.attribution is not None and entry.attempt is not None:
             self._attributions[entry.id] = (entry.attempt.number, decision.attribution)
             known = self._bookings.pop(entry.id, None)
@@ -180,9 +186,24 @@ class UsageLimits(Feature):
                 self._waiting.leave(waiter.entry.id)
                 self._to_route[waiter.entry.id] = waiter.entry
 
+    def _renominate_preemptors(self) -> None:
+        """An admission may give a workload other victims, whose use does not count for it (X5, W3)."""
+        directory, tree = self._kernel.directory, self._kernel.directory.tree
+        roots = {tree.root(tree.queue(name)) for name in self._charged & tree.queue_names()}
+        self._charged.clear()
+        for name in self._waiting.cluster_queues:
+            queue = directory.queues.get(name)
+            if queue is None or not queue.preemption.enabled or tree.root(tree.queue(name)) not in roots:
+                continue
+            for entry in self._waiting.first_of_each(name):
+                self._waiting.leave(entry.id)
+                self._to_route[entry.id] = entry
+
     def settle(self) -> None:
-        """Queue the workloads for which a limit has room again."""
+        """Queue the workloads for which a limit may have room again."""
         self._renew()
+        if self._charged:
+            self._renominate_preemptors()
         if self._flavors_changed and self._waiting.of_flavors:
             self._leave_full_flavors()
         while self._to_route or self.held.changed:

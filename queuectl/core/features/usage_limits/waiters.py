@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
+from typing import NamedTuple
 
-from queuectl.core.entries import Entry
+from queuectl.core.entries import Entry, Shape
 from queuectl.core.model.usage_limits import Dimension
 from queuectl.core.model.workload import WorkloadId
 from queuectl.core.subject_waiters import SubjectWaiters, Waiter
@@ -15,23 +16,62 @@ Want = tuple[Dimension, int]
 """What a workload lacks: it is queued again when so much is left."""
 
 
+class _Alike(NamedTuple):
+    """Waiters of which all would be nominated alike."""
+
+    cluster_queue: str
+    place: Place
+    priority: int
+    shape: Shape
+
+
 class LimitWaiters(SubjectWaiters[Want]):
     def __init__(self) -> None:
         super().__init__()
         self.of_flavors: dict[WorkloadId, Waiter[Want]] = {}
         """Those that wait for a limit of a flavor."""
+        self._alike: dict[str, dict[_Alike, list[tuple[tuple[object, ...], WorkloadId]]]] = {}
+        """By ClusterQueue: orders and workloads, sorted."""
+        self._alike_of: dict[WorkloadId, _Alike] = {}
 
     def wait(self, waiter: Waiter[Want]) -> None:
+        entry = waiter.entry
+        self.leave(entry.id)
         super().wait(waiter)
         if waiter.want[0].flavor is not None:
-            self.of_flavors[waiter.entry.id] = waiter
+            self.of_flavors[entry.id] = waiter
+        alike = _Alike(entry.cluster_queue or "", waiter.place, entry.priority, entry.shape)
+        self._alike_of[entry.id] = alike
+        line = self._alike.setdefault(alike.cluster_queue, {}).setdefault(alike, [])
+        insort(line, (waiter.order, entry.id))
 
     def leave(self, workload: WorkloadId) -> None:
+        waiter, alike = self.of(workload), self._alike_of.pop(workload, None)
+        if waiter is not None and alike is not None:
+            lines = self._alike[alike.cluster_queue]
+            line = lines[alike]
+            del line[bisect_left(line, (waiter.order, workload))]
+            if not line:
+                del lines[alike]
+            if not lines:
+                del self._alike[alike.cluster_queue]
         super().leave(workload)
         self.of_flavors.pop(workload, None)
 
+    @property
+    def cluster_queues(self) -> list[str]:
+        """Those of the waiters."""
+        return list(self._alike)
+
+    def first_of_each(self, cluster_queue: str) -> list[Entry]:
+        """Of those of a ClusterQueue that are alike, the first in order: it may preempt what others may."""
+        waiting = [self.of(line[0][1]) for line in self._alike[cluster_queue].values()]
+        return [waiter.entry for waiter in waiting if waiter is not None]
+
     def clear(self) -> list[Entry]:
         self.of_flavors.clear()
+        self._alike.clear()
+        self._alike_of.clear()
         return super().clear()
 
 

@@ -308,3 +308,58 @@ def test_the_work_to_queue_workloads_again_grows_with_their_number_whatever_each
     world.run()
     assert len(admitted(world.decided)) == 41
     assert 40 <= len(asked) <= 160
+
+
+def test_a_waiter_that_may_preempt_what_took_the_last_place_is_nominated_again() -> None:
+    """What its victim holds does not count: a restart would nominate it, too (X5)."""
+    reclaims = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
+    world = World(
+        *(queue("cq", 4, cohort="root", preemption=reclaims), queue("dq", 0, cohort="root")),
+        *(LQ, local_queue("other", "dq"), running(1, target=LimitTarget("Cohort", "root"))),
+    )
+    world.tell(priority("high", 10), priority("low", 0))
+    world.submit(of("ann", "a1", priority_class="high"))
+    world.run()
+    world.submit(
+        of("ann", "a2", 4, priority_class="low", created=1),
+        replace(of("ann", "d1", 4, priority_class="high", created=2), queue="other"),
+    )
+    world.run()
+    end(world, "a1")
+    world.run()
+    assert "d1" in admitted(world.decided)
+    assert [one.ref.name for one in world.decided if isinstance(one, Evict)] == ["d1"]
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_waiter_is_nominated_again_when_others_or_policy_leave_it_no_quota_without_victims(
+    taken: bool,
+) -> None:
+    """With quota left it had no victims. Without, one of its own user gives it room under the limit too."""
+    rules = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    world = World(queue("cq", 4, preemption=rules), LQ, running(1))
+    world.tell(priority("high", 10), priority("low", 0))
+    world.submit(of("ann", "a1", 2, priority_class="low"))
+    world.run()
+    world.settle()
+    world.submit(of("ann", "a2", 2, priority_class="high", created=1))
+    world.run()
+    assert world.reason("a2").code is Code.WAITING_FOR_USAGE_LIMIT  # type: ignore[union-attr]
+    if taken:
+        world.submit(of("bob", "b1", 2, priority_class="high", created=2))
+    else:
+        world.tell(policy(queue("cq", 2, preemption=rules)))
+    made = world.run()
+    assert [one.ref.name for one in (*made, *world.run()) if isinstance(one, Evict)] == ["a1"]
+
+
+def test_of_waiters_that_are_alike_one_is_nominated_for_each_admission() -> None:
+    rules = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    world = World(queue("cq", 8, preemption=rules), LQ, running(1))
+    world.submit(*(of("ann", f"a{n}", created=n) for n in range(20)))
+    world.run()
+    before = len(world.decided)
+    world.submit(of("bob", "b1", created=30))
+    world.run()
+    kept = [one.ref.name for one in world.decided[before:] if isinstance(one, Keep)]
+    assert (admitted(world.decided[before:]), kept) == (["b1"], ["a1"])
