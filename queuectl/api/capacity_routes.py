@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Final
+from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
+from typing import Annotated, Final, Literal
+from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, Field
 
@@ -11,15 +16,18 @@ from queuectl.answers.explanation import Visibility
 from queuectl.answers.free import free_on_nodes
 from queuectl.answers.state import CommittedState
 from queuectl.api import requests
-from queuectl.api.http import not_found
+from queuectl.api.http import bad_request, not_found
 from queuectl.api.queue_routes import Quotas
-from queuectl.api.requests import CLUSTER_QUEUES, FLAVORS, WORKLOADS, Endpoint, Question
+from queuectl.api.requests import CLUSTER_QUEUES, FLAVORS, WORKLOADS, Endpoint, Parameter, Question
 from queuectl.api.schemas import AMOUNT, Amounts, Committed, Document, Labels, Page, Warned
-from queuectl.api.view import AnswerSource, committed, detail, may_get, page, shallow
+from queuectl.api.usage_routes import NodeHours, node_hours
+from queuectl.api.view import AnswerSource, committed, detail, may_get, now, page, shallow
 from queuectl.core.features.nodes.inventory import NodeState
 from queuectl.core.model import capacity
 from queuectl.core.model.capacity import AwaitedLimit, FlavorCapacity
 from queuectl.core.model.policy import CapacityMode, ResourceFlavor
+from queuectl.ports.periods import Piece, days_of, hours_of
+from queuectl.ports.reader import CapacitySum
 
 NAMESPACES = "Namespaces that the caller may not read, and those after the first 50, are one item with null."
 
@@ -76,6 +84,22 @@ class CapacityDetail(Capacity, Committed):
     pass
 
 
+class CapacityStep(Document):
+    """What the nodes of a flavor had in one hour or day."""
+
+    since: datetime
+    until: datetime = Field(description="Of the last step: now, if that is earlier.")
+    resources: tuple[NodeHours, ...] = Field(description="Empty: it is not known.")
+
+
+class CapacityTrend(Committed):
+    """What the nodes of one flavor had over a time."""
+
+    flavor: str
+    zone: str = Field(description="In which days begin.")
+    steps: tuple[CapacityStep, ...] = Field(description="They follow each other.")
+
+
 class Demand(Document):
     """Equal pods of pending workloads that wait for the same thing."""
 
@@ -119,6 +143,19 @@ def _capacity(
     return Capacity.of(flavor=name, nodes=value.nodes, resources=tuple(resources), warnings=value.warnings)
 
 
+def _trend(steps: Iterable[Piece], found: Iterable[tuple[Piece, CapacitySum]]) -> tuple[CapacityStep, ...]:
+    """`found`: the steps in their order, without those of which nothing is known."""
+    known = {
+        begins: (ends, [NodeHours(**node_hours(one)) for _, one in of_step])
+        for (begins, ends), of_step in groupby(found, key=itemgetter(0))
+    }
+    return tuple(
+        CapacityStep(since=begins, until=until, resources=tuple(resources))
+        for begins, ends in steps
+        for until, resources in (known.get(begins, (ends, [])),)
+    )
+
+
 def _unmanaged(value: capacity.FlavorResourceCapacity, caller: Visibility) -> Iterator[Unmanaged]:
     rest = 0
     for namespace, amount in value.unmanaged:
@@ -144,6 +181,10 @@ def _demand(name: str, state: CommittedState) -> QueueDemand:
     )
 
 
+LONGEST: Final = {"Hour": timedelta(days=31), "Day": timedelta(days=366)}
+"""Of a trend, by step."""
+_USUAL: Final = {"Hour": timedelta(hours=24), "Day": timedelta(days=30)}
+STEP: Final = Parameter("step", Literal["Hour", "Day"], "Length of the steps.", default="Hour")
 _PAGE = (requests.AS_OF, requests.LIMIT, requests.NEXT)
 _ONE = (requests.AS_OF,)
 _CAPACITY: Final = (
@@ -180,6 +221,17 @@ class CapacityRoutes:
                 CapacityDetail,
                 _ONE,
                 notes=_CAPACITY,
+            ),
+            Endpoint(
+                "/api/v1/capacity/{name}/trend",
+                "What the nodes of one flavor had over a time, by hour or day",
+                self.trend,
+                CapacityTrend,
+                (STEP, requests.FROM, requests.UNTIL),
+                lambda values: True,
+                "The hours of UTC, or days of the zone of usage, between `since` and `until`, also in part. "
+                "Without `since`: 24 hours, or 30 days. At most "
+                f"{LONGEST['Hour'].days} days by hour, {LONGEST['Day'].days} by day.",
             ),
             Endpoint(
                 "/api/v1/demand",
@@ -223,6 +275,26 @@ class CapacityRoutes:
         quotas = sight.state.quotas_by_flavor().get(name, {})
         document = _capacity(of_flavor, flavor, quotas, await self._visible(question, [of_flavor]))
         return detail(CapacityDetail, document, committed(sight))
+
+    async def trend(self, question: Question) -> Committed:
+        name = await may_get(question, FLAVORS)
+        sight = await self._source.sight_of(question)
+        if name not in _flavors(sight.state):
+            raise not_found()
+        step = question.values.get("step", "Hour")
+        until = question.values.get("until", now(sight))
+        since = question.values.get("since", until - _USUAL[step])
+        if since >= until:
+            raise bad_request("parameter since: must be before until")
+        if until - since > LONGEST[step]:
+            raise bad_request(
+                f"parameter since: {LONGEST[step].days} days before until at most with step {step}"
+            )
+        zone = ZoneInfo(await self._source.ask(self._source.readings.usage_zone()))
+        steps = hours_of(since, until) if step == "Hour" else days_of(since, until, zone)
+        found = await self._source.ask(self._source.readings.capacity_trend(flavor=name, steps=steps))
+        shown = await asyncio.to_thread(_trend, steps, found)
+        return CapacityTrend(flavor=name, zone=str(zone), steps=shown, **committed(sight))
 
     async def demands(self, question: Question) -> Committed:
         sight = await self._source.demand_of(question, CLUSTER_QUEUES)

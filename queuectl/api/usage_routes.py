@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, PlainValidator
@@ -23,6 +23,7 @@ from queuectl.ports.reader import (
     CAPACITY_AMOUNTS,
     MOST_USAGE,
     USAGE_AXES,
+    CapacitySum,
     TooMuchHistory,
     UsageOfTime,
     UsageSumOf,
@@ -82,18 +83,26 @@ class UsageItem(Document):
     idle: float = Field(description="Of `amount`: while the devices were known to be idle or to hang.")
 
 
-class UsageTotal(Document):
-    """One flavor and resource: held + free + unmanaged = usable + overcommitted, while capacity is known."""
+class NodeHours(Document):
+    """What nodes had of one resource over a time: held + free + unmanaged = usable + overcommitted.
 
-    flavor: str
+    Base units times hours, while the capacity of the nodes was known.
+    """
+
     resource: str
-    used: float = Field(description="Held by all workloads: the sum of the items.")
-    held: float = Field(description="The same while the capacity of the nodes was known.")
+    held: float = Field(description="By workloads.")
     free: float = Field(description="On usable nodes: held by nothing.")
     unmanaged: float = Field(description="By pods that belong to no workload.")
     usable: float = Field(description="On nodes that were ready.")
     unusable: float = Field(description="On other nodes.")
     overcommitted: float = Field(description="Held or used beyond what usable nodes had.")
+
+
+class UsageTotal(NodeHours):
+    """One flavor and resource."""
+
+    flavor: str
+    used: float = Field(description="Held by all workloads: the sum of the items.")
 
 
 class UsageReport(Committed):
@@ -242,9 +251,12 @@ async def _totals(question: Question, found: UsageOfTime) -> tuple[UsageTotal, .
     for cell in cells:
         if cell[0] not in allowed:
             continue
-        known = capacity[cell]._asdict() if cell in capacity else {}
-        amounts = {name: known.get(name, 0) / _MICROSECONDS for name in CAPACITY_AMOUNTS}
-        totals.append(
-            UsageTotal(flavor=cell[0], resource=cell[1], used=used.get(cell, 0) / _MICROSECONDS, **amounts)
-        )
+        amounts = node_hours(capacity.get(cell) or CapacitySum(*cell, 0, 0, 0, 0, 0, 0))
+        totals.append(UsageTotal(flavor=cell[0], used=used.get(cell, 0) / _MICROSECONDS, **amounts))
     return tuple(totals)
+
+
+def node_hours(one: CapacitySum) -> dict[str, Any]:
+    """The fields of NodeHours."""
+    amounts = {name: getattr(one, name) / _MICROSECONDS for name in CAPACITY_AMOUNTS}
+    return {"resource": one.resource, **amounts}

@@ -5,12 +5,16 @@ import { theme } from "./shell.js";
 
 const HEIGHT = 220;
 
+/** A field of the points, and how it is drawn. Those with `stacked` stand on those before them.
+ * @typedef {{field: string, label: string, tone: string, fill?: number, dash?: number[], stacked?: boolean}} Line */
+
 /** Draw steps into an element. Returns what removes the chart.
  * @param {HTMLElement} place
- * @param {{since: string, until: string, used: number, guaranteed: number, borrowed: number, lent: number}[]} points
+ * @param {Record<string, any>[]} points from `since` to `until` each; null: not known
  * @param {string} resource
+ * @param {Line[]} lines
  * @returns {() => void} */
-export function draw(place, points, resource) {
+export function draw(place, points, resource, lines) {
   // A canvas takes no variables: the browser computes each for an element.
   const probe = place.appendChild(document.createElement("i"));
   const colour = (/** @type {string} */ name) => {
@@ -19,10 +23,14 @@ export function draw(place, points, resource) {
   };
   const resolved = (/** @type {string} */ name) => () => colour(name);
   const times = points.flatMap((point) => [Date.parse(point.since) / 1000, Date.parse(point.until) / 1000 - 0.001]);
-  const values = (/** @type {"used" | "guaranteed" | "borrowed" | "lent"} */ field) => points.flatMap((point) => [point[field], point[field]]);
+  const drawn = lines.map((line, index) => ({ line, fields: line.stacked ? lines.slice(0, index + 1) : [line] }));
+  if (lines[0].stacked) drawn.reverse(); // the highest first, behind the others
+  const values = (/** @type {Line[]} */ fields) => points.flatMap((point) => {
+    const value = fields.reduce((sum, { field }) => (point[field] === null ? null : sum + point[field]), 0);
+    return [value, value];
+  });
   const axis = { stroke: resolved("soft"), grid: { stroke: resolved("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
-  const series = (name, more = {}) => ({ stroke: resolved(name), width: 1.5, points: { show: false }, ...more });
-  const filled = (name) => series(name, { fill: () => `color-mix(in srgb, ${colour(name)} 22%, transparent)` });
+  const series = ({ tone, fill, dash }) => ({ stroke: resolved(tone), width: 1.5, points: { show: false }, ...(dash && { dash }), ...(fill && { fill: () => `color-mix(in srgb, ${colour(tone)} ${fill}%, transparent)` }) });
   const chart = new uPlot(
     {
       width: place.clientWidth || 600,
@@ -31,9 +39,9 @@ export function draw(place, points, resource) {
       cursor: { show: false },
       scales: { y: { range: (_, least, most) => [0, Math.max(1, most * 1.1)] } },
       axes: [{ ...axis, values: (_, ticks) => labels(ticks) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => amount(resource, tick)) }],
-      series: [{}, filled("used"), series("soft", { dash: [4, 4] }), filled("borrowed"), series("lent")],
+      series: [{}, ...drawn.map(({ line }) => series(line))],
     },
-    [times, values("used"), values("guaranteed"), values("borrowed"), values("lent")],
+    [times, ...drawn.map(({ fields }) => values(fields))],
     place,
   );
   const sizes = new ResizeObserver(() => chart.setSize({ width: place.clientWidth, height: HEIGHT }));

@@ -48,7 +48,7 @@ function view({ parts, params }) {
     if (first === "usage") return ["Usage", html`<${Usage} params=${params} />`];
     if (first === "quote") return ["Quote", html`<${Quote} />`];
     if (first === "plan") return ["Plan", html`<${Plan} params=${params} />`];
-    if (first === "capacity") return ["Capacity", html`<${Capacity} asOf=${asOf} />`];
+    if (first === "capacity") return ["Capacity", html`<${Capacity} params=${params} asOf=${asOf} />`];
   }
   return ["Not found", html`<${Heading} title="There is no such page" /><p><a href=${to([])}>Overview</a></p>`];
 }

@@ -61,6 +61,20 @@ def whole_days(since: datetime, until: datetime, zone: ZoneInfo) -> list[Piece]:
     return [Piece(*pair) for pair in pairwise(_days(since, until, zone))]
 
 
+def hours_of(since: datetime, until: datetime) -> list[Piece]:
+    """The hours of UTC that lie, whole or in part, between two times."""
+    return _overlapping(pieces(since - _DAY, until + _DAY, ZoneInfo("UTC")), since, until)
+
+
+def days_of(since: datetime, until: datetime, zone: ZoneInfo) -> list[Piece]:
+    """The days of a zone that lie, whole or in part, between two times."""
+    return _overlapping(whole_days(since - 2 * _DAY, until + 2 * _DAY, zone), since, until)
+
+
+def _overlapping(found: list[Piece], since: datetime, until: datetime) -> list[Piece]:
+    return [one for one in found if one.begins < until and one.ends > since]
+
+
 def whole_months(since: datetime, until: datetime, zone: ZoneInfo) -> list[Piece]:
     """The months of a zone that lie whole between two times."""
     first, last = since.astimezone(zone).date().replace(day=1), until.astimezone(zone).date()

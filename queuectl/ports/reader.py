@@ -24,6 +24,7 @@ from queuectl.core.model.workload import (
     Workload,
     WorkloadId,
 )
+from queuectl.ports.periods import Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +438,12 @@ class Readings(Past, Protocol):
 
     async def usage(self, *, since: datetime, until: datetime) -> UsageOfTime:
         """What was held and what nodes had from `since` to `until`, or to now. Raises TooMuchHistory."""
+
+    async def capacity_trend(self, *, flavor: str, steps: Sequence[Piece]) -> list[tuple[Piece, CapacitySum]]:
+        """What the nodes of a flavor had in each step up to now, as far as it is known.
+
+        `steps` follow each other: hours of UTC, or days of the zone of usage. The last is cut at now.
+        """
 
     async def decayed_usage(self, *, until: datetime, half_life: int) -> UsageOfTime:
         """What was held up to `until`, or to now: what is `half_life` seconds ago counts half. No capacity.

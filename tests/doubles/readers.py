@@ -32,8 +32,10 @@ from queuectl.ledger.history.state_at import flavors_of
 from queuectl.ledger.write.plan_rows import HoldLine
 from queuectl.ports.history import LIFE, WorkloadHistory
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
+from queuectl.ports.periods import Piece
 from queuectl.ports.reader import (
     BookedOn,
+    CapacitySum,
     DecisionRow,
     EvictionTimes,
     Held,
@@ -198,6 +200,10 @@ class ReadableLedger(MemoryLedger):
             for (queue, attribution, flavor, resource), amount in sorted(sums.items())
         ]
         return UsageOfTime(since, max(since, until), rows, [])
+
+    async def capacity_trend(self, *, flavor: str, steps: Sequence[Piece]) -> list[tuple[Piece, CapacitySum]]:
+        """No capacity is kept."""
+        return []
 
     async def decayed_usage(self, *, until: datetime, half_life: int) -> UsageOfTime:
         """Exact: the integral of what was held, times 2^-(age / half_life)."""

@@ -33,7 +33,9 @@ from queuectl.ledger.rows import (
 from queuectl.ledger.shapes import Shapes
 from queuectl.ports.history import LIFE
 from queuectl.ports.ledger import LedgerUnavailable
+from queuectl.ports.periods import Piece
 from queuectl.ports.reader import (
+    CapacitySum,
     DecisionRow,
     EvictionTimes,
     PastHolds,
@@ -221,6 +223,11 @@ class LedgerReadings:
     async def usage(self, *, since: datetime, until: datetime) -> UsageOfTime:
         async with reading(self._pool, statement_timeout=READ_TIMEOUT) as connection:
             return await usage.usage(connection, self._cluster, since, until)
+
+    @ledger_call
+    async def capacity_trend(self, *, flavor: str, steps: Sequence[Piece]) -> list[tuple[Piece, CapacitySum]]:
+        async with reading(self._pool, statement_timeout=READ_TIMEOUT) as connection:
+            return await usage.capacity_trend(connection, self._cluster, flavor, steps)
 
     @ledger_call
     async def decayed_usage(self, *, until: datetime, half_life: int) -> UsageOfTime:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import ARRAY, ColumnElement, Double, Table, Text, cast, func, literal, select
+from sqlalchemy import ARRAY, ColumnElement, DateTime, Double, Table, Text, cast, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model.device_use import IDLE_OF
@@ -68,18 +70,46 @@ async def usage(connection: AsyncConnection, cluster: str, since: datetime, unti
     closed, edges = _parts(state, since, until)
     if any(edge.begins < max(kept or now, earliest) and edge.begins != closed.ends for edge in edges):
         raise TooMuchHistory
-    sums, capacity = defaultdict[Key, int](int), defaultdict[FlavorResource, list[int]](lambda: [0] * 6)
+    sums = defaultdict[Key, int](int)
     for table, part in _by_table(state, closed):
         async for *key, amount in stream(connection, _stored(table, cluster, part), at_once=FEW_ROWS):
             sums[key[0], key[1], key[2], key[3]] += int(amount)
-    for flavor, resource, *amounts in await connection.execute(_stored_capacity(cluster, closed)):
-        capacity[FlavorResource(flavor, resource)] = [int(amount) for amount in amounts]
+    after = {edge: await decided_before(connection, cluster, edge.begins) for edge in edges}
     for edge in edges:
-        await _add_edge(connection, cluster, edge, sums, capacity)
+        held = stream(connection, HELD, parameters(cluster, [edge], after[edge]), FEW_ROWS)
+        async for _, _, queue, attribution, flavor, resource, amount in held:
+            sums[queue, attribution, flavor, resource] += int(amount)
+    capacity = [one for _, one in await _capacity(connection, cluster, [since], closed, after)]
     if len(sums) > MOST_USAGE:
         raise TooMuchHistory
     booked = await bookings(connection, cluster, {key[1] for key in sums})
     return await asyncio.to_thread(_of_time, Piece(since, until), sums, capacity, booked)
+
+
+async def capacity_trend(
+    connection: AsyncConnection, cluster: str, flavor: str, steps: Sequence[Piece]
+) -> list[tuple[Piece, CapacitySum]]:
+    """What the nodes of a flavor had in each step up to now, as far as the ledger knows it.
+
+    `steps` follow each other. What is rolled up as one piece counts in the step in which it begins.
+    """
+    now: datetime | None = (await connection.execute(CLOCK, {"p_cluster": cluster})).scalar_one()
+    state = await rolled(connection, cluster)
+    earliest = state.since if state is not None else await kept_from(connection, cluster, _UTC)
+    if now is None or earliest is None:
+        return []
+    steps = [Piece(begins, min(ends, now)) for begins, ends in steps if begins < now and ends > earliest]
+    if not steps:
+        return []
+    since, until = max(steps[0].begins, earliest), steps[-1].ends
+    border = min(max(since, state.until), until) if state is not None else since
+    edges = {}
+    if border < until:
+        edges[Piece(border, until)] = await decided_before(connection, cluster, border)
+    found = await _capacity(
+        connection, cluster, [one.begins for one in steps], Piece(since, border), edges, flavor
+    )
+    return [(steps[number], one) for number, one in found]
 
 
 async def decayed(connection: AsyncConnection, cluster: str, until: datetime, half_life: int) -> UsageOfTime:
@@ -118,7 +148,7 @@ async def decayed(connection: AsyncConnection, cluster: str, until: datetime, ha
     if len(sums) > MOST_USAGE:
         raise TooMuchHistory
     booked = await bookings(connection, cluster, {key[1] for key in sums})
-    return await asyncio.to_thread(_of_time, Piece(since, until), sums, {}, booked)
+    return await asyncio.to_thread(_of_time, Piece(since, until), sums, [], booked)
 
 
 def _by_hour(edge: Piece) -> list[Piece]:
@@ -135,15 +165,14 @@ def _weight(table: Table, until: datetime, half_life: int) -> ColumnElement[floa
 def _of_time(
     time: Piece,
     sums: Mapping[Key, int],
-    capacity: Mapping[FlavorResource, list[int]],
+    capacity: list[CapacitySum],
     booked: Mapping[str, BookedOn],
 ) -> UsageOfTime:
     rows = [
         UsageSumOf(booked.get(attribution), queue, flavor, resource, amount)
         for (queue, attribution, flavor, resource), amount in sorted(sums.items())
     ]
-    had = [CapacitySum(*cell, *amounts) for cell, amounts in sorted(capacity.items())]
-    return UsageOfTime(*time, rows, had)
+    return UsageOfTime(*time, rows, capacity)
 
 
 def _parts(state: Rolled | None, since: datetime, until: datetime) -> tuple[Piece, list[Piece]]:
@@ -157,20 +186,30 @@ def _parts(state: Rolled | None, since: datetime, until: datetime) -> tuple[Piec
     return Piece(begin, end), [Piece(*edge) for edge in ((since, begin), (end, until)) if edge[0] < edge[1]]
 
 
-async def _add_edge(
+async def _capacity(
     connection: AsyncConnection,
     cluster: str,
-    edge: Piece,
-    sums: defaultdict[Key, int],
-    capacity: defaultdict[FlavorResource, list[int]],
-) -> None:
-    after = await decided_before(connection, cluster, edge.begins)
-    held = stream(connection, HELD, parameters(cluster, [edge], after), FEW_ROWS)
-    async for _, _, queue, attribution, flavor, resource, amount in held:
-        sums[queue, attribution, flavor, resource] += int(amount)
-    for _, (flavor, resource, *amounts) in await capacity_in(connection, cluster, [edge], after):
-        cell = FlavorResource(flavor, resource)
-        capacity[cell] = [a + b for a, b in zip(capacity[cell], amounts, strict=True)]
+    begins: Sequence[datetime],
+    closed: Piece,
+    edges: Mapping[Piece, int],
+    flavor: str | None = None,
+) -> list[tuple[int, CapacitySum]]:
+    """Sums of the steps that begin then, each with its number from 0; of all flavors or of one.
+
+    `closed`: what is rolled up. `edges`: what is not, with the sequence of a decision before it.
+    """
+    sums = defaultdict[tuple[int, FlavorResource], list[int]](lambda: [0] * len(CAPACITY_AMOUNTS))
+    stored = await _stored_capacity(connection, cluster, begins, closed, flavor)
+    for number, of, resource, amounts in stored:
+        sums[number - 1, FlavorResource(of, resource)] = amounts
+    for edge, after in edges.items():
+        borders = [edge.begins, *(at for at in begins if edge.begins < at < edge.ends), edge.ends]
+        pieces = [Piece(*pair) for pair in pairwise(borders)]
+        for piece, (of, resource, *amounts) in await capacity_in(connection, cluster, pieces, after):
+            if flavor is None or of == flavor:
+                key = bisect_right(begins, piece.begins) - 1, FlavorResource(of, resource)
+                sums[key] = [a + b for a, b in zip(sums[key], amounts, strict=True)]
+    return [(number, CapacitySum(*cell, *amounts)) for (number, cell), amounts in sorted(sums.items())]
 
 
 def _by_table(
@@ -205,13 +244,32 @@ def _stored(table: Table, cluster: str, closed: Piece, weight: ColumnElement[flo
     )
 
 
-def _stored_capacity(cluster: str, closed: Piece) -> Any:
+async def _stored_capacity(
+    connection: AsyncConnection,
+    cluster: str,
+    begins: Sequence[datetime],
+    closed: Piece,
+    flavor: str | None,
+) -> list[tuple[int, str, str, list[int]]]:
+    """Numbers of steps are from 1."""
     row = t.capacity_hour.c
-    return (
-        select(row.flavor, row.resource, *(func.sum(row[name]) for name in CAPACITY_AMOUNTS))
+    number = func.width_bucket(row.begins_at, literal([*begins], ARRAY(DateTime(timezone=True))))
+    query = (
+        select(
+            number.label("number"),
+            row.flavor,
+            row.resource,
+            *(func.sum(row[name]) for name in CAPACITY_AMOUNTS),
+        )
         .where(row.cluster_id == cluster, row.begins_at >= closed.begins, row.begins_at < closed.ends)
-        .group_by(row.flavor, row.resource)
+        .group_by("number", row.flavor, row.resource)
     )
+    if flavor is not None:
+        query = query.where(row.flavor == flavor)
+    return [
+        (step, of, resource, [int(amount) for amount in amounts])
+        for step, of, resource, *amounts in await connection.execute(query)
+    ]
 
 
 async def bookings(connection: AsyncConnection, cluster: str, ids: Iterable[str]) -> dict[str, BookedOn]:

@@ -1,18 +1,27 @@
 // What the nodes of each flavor have, and what pending pods wait for.
-import { amount, amounts, counted, grouped, hours, isDevice } from "../format.js";
-import { html, useState } from "../lib.js";
+import { amount, amounts, between, counted, grouped, hours, isDevice } from "../format.js";
+import { html, useMemo, useState } from "../lib.js";
 import { Asked, Badge, Choice, Download, Empty, Heading, Panel, QueueLink, Stack, Table, Time, WorkloadName } from "../parts.js";
-import { useRest } from "../rest.js";
+import { path, useRest } from "../rest.js";
+import { change } from "../route.js";
+import { CellChoice, Points } from "./use.js";
 
 const EVERY = 5000;
+const TREND_EVERY = 60_000;
 const VERDICTS = { Busy: "ok", Sparse: "calm", Idle: "bad", Hang: "bad", Unknown: "calm", Exempt: "calm" };
 
-export function Capacity({ asOf }) {
+const STEPS = { "24h": "Hour", "30d": "Day" }; // as long as REST tells without a begin
+const LINES = [
+  { field: "held", label: "Held", tone: "used" }, { field: "unmanaged", label: "Unmanaged", tone: "unmanaged" },
+  { field: "free", label: "Free", tone: "idle" }, { field: "unusable", label: "Not usable", tone: "bad" },
+].map((line) => ({ ...line, fill: 100, stacked: true }));
+
+export function Capacity({ params, asOf }) {
   const capacity = useRest("capacity", { limit: 100, asOf }, { every: asOf ? 0 : EVERY });
   const demand = useRest("demand", { limit: 1000, asOf }, { every: asOf ? 0 : EVERY });
   return html`<${Heading} title="Capacity" />
     <${Asked} of=${capacity} rows=${6}>${(page) => (page.items.length
-      ? html`<${Totals} items=${page.items} />${page.items.map((one) => html`<${Flavor} key=${one.flavor ?? ""} of=${one} />`)}`
+      ? html`<${Totals} items=${page.items} /><${Trend} items=${page.items} params=${params} asOf=${asOf} />${page.items.map((one) => html`<${Flavor} key=${one.flavor ?? ""} of=${one} />`)}`
       : html`<${Empty}>No nodes are known, or you may not read any ResourceFlavor.<//>`)}<//>
     <${Asked} of=${demand}>${(page) => html`<${Demand} items=${page.items} />`}<//>
     ${!asOf && html`<${Nodes} /><${Idle} />`}`;
@@ -102,6 +111,31 @@ function Totals({ items }) {
     <${Table} cards label="All flavors" columns=${[["Resource", ""], ...fields.map(([title]) => [title, "number"])]}>
       ${names.map((name) => html`<tr><th scope="row">${name}</th>${fields.map(([title, of]) => html`<td class="number" data-label=${title}>${amount(name, cells.filter((one) => one.resource === name).reduce((sum, one) => sum + of(one), 0))}</td>`)}</tr>`)}
     <//><//>`;
+}
+
+/** What the nodes of one flavor had of one resource: means of hours or days. */
+function Trend({ items, params, asOf }) {
+  const cells = items.filter((one) => one.flavor).flatMap((one) => one.resources.map(({ resource }) => `${one.flavor} ${resource}`));
+  cells.sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)));
+  const cell = cells.includes(params.get("cell")) ? params.get("cell") : (cells[0] ?? "");
+  const [flavor, resource] = cell.split(" ");
+  const range = params.get("range") in STEPS ? params.get("range") : "24h";
+  const asked = useRest(flavor ? path("capacity", flavor, "trend") : null, { step: STEPS[range], until: asOf }, { every: asOf ? 0 : TREND_EVERY });
+  const points = useMemo(() => (asked.data?.steps ?? []).map((one) => meanOf(one, resource)), [asked.data, resource]);
+  if (!flavor) return null;
+  const aside = html`<${Choice} label="Time" values=${Object.keys(STEPS).map((each) => [each, each])} value=${range} onChange=${(each) => change({ range: each }, { replace: true })} />`;
+  return html`<${Panel} title="Capacity over time" note=${`${resource} of ${flavor}`} aside=${aside}><${CellChoice} cells=${cells} cell=${cell} />
+    <${Asked} of=${asked} rows=${5}>${() => (points.some((point) => point.held !== null)
+      ? html`<${Points} points=${points} resource=${resource} lines=${LINES} label="Capacity over time" />`
+      : html`<${Empty}>It is not known what the nodes had of it in this time.<//>`)}<//><//>`;
+}
+
+/** Resource-hours of a step by its hours; null: not known. */
+function meanOf({ since, until, resources }, resource) {
+  const had = resources.find((one) => one.resource === resource);
+  const length = between(since, until) / 3600;
+  const means = LINES.map(({ field }) => [field, had && length > 0 ? had[field] / length : null]);
+  return { since, until, ...Object.fromEntries(means) };
 }
 
 function Demand({ items }) {

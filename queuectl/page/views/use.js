@@ -9,6 +9,10 @@ const HOURS = { "1h": 1, "6h": 6, "24h": 24, "7d": 168 };
 const STEPS = 48;
 const STEPS_OF_COHORT = 24;
 const EVERY = 60_000;
+const LINES = [
+  { field: "used", label: "Used", tone: "used", fill: 22 }, { field: "guaranteed", label: "Guaranteed", tone: "soft", dash: [4, 4] },
+  { field: "borrowed", label: "Borrowed", tone: "borrowed", fill: 22 }, { field: "lent", label: "Lent", tone: "lent" },
+];
 
 export function UseOverTime({ name, params, asOf }) {
   const range = params.get("range") in HOURS ? params.get("range") : "6h";
@@ -24,7 +28,7 @@ export function UseOfCohort({ name, hours, cell, asOf }) {
   const since = useMemo(() => hoursAgo(hours, asOf), [hours, name, asOf]);
   const asked = useRest(path("cohorts", name, "share"), { since, asOf, steps: STEPS_OF_COHORT });
   if (asked.problem?.status === 404) return null;
-  return html`<${Panel} title="Use over time" note="of the ClusterQueues that you may read"><${Asked} of=${asked} rows=${5}>${(share) => html`<${Points} points=${share.statement.steps.map((step) => pointOf(step, cell))} resource=${cell.split(" ")[1]} />`}<//><//>`;
+  return html`<${Panel} title="Use over time" note="of the ClusterQueues that you may read"><${Asked} of=${asked} rows=${5}>${(share) => html`<${Points} points=${share.statement.steps.map((step) => pointOf(step, cell))} resource=${cell.split(" ")[1]} lines=${LINES} />`}<//><//>`;
 }
 
 function Cells({ share, params }) {
@@ -35,21 +39,23 @@ function Cells({ share, params }) {
   const cell = cells.includes(params.get("cell")) ? params.get("cell") : cells[0];
   const resource = cell.split(" ")[1];
   const points = steps.map((step) => pointOf(step, cell));
-  return html`
-    ${cells.length > 1 && html`<label class="field">Flavor and resource <select value=${cell} onChange=${(event) => change({ cell: event.target.value }, { replace: true })}>
-      ${cells.map((each) => html`<option value=${each} selected=${each === cell}>${each.replace(" ", " · ")}</option>`)}</select></label>`}
-    <${Points} points=${points} resource=${resource} />`;
+  return html`<${CellChoice} cells=${cells} cell=${cell} /><${Points} points=${points} resource=${resource} lines=${LINES} />`;
 }
 
-function Points({ points, resource }) {
-  return html`<${Chart} points=${points} resource=${resource} />
+/** Each cell: flavor and resource with a space between. */
+export const CellChoice = ({ cells, cell }) => cells.length > 1 && html`<label class="field">Flavor and resource <select value=${cell} onChange=${(event) => change({ cell: event.target.value }, { replace: true })}>
+  ${cells.map((each) => html`<option value=${each} selected=${each === cell}>${each.replace(" ", " · ")}</option>`)}</select></label>`;
+
+/** Means of steps as a chart and as a table. `lines`: as of `draw`. */
+export function Points({ points, resource, lines, label = "Use over time" }) {
+  return html`<${Chart} points=${points} resource=${resource} lines=${lines} />
     <details class="alternative"><summary>As a table</summary>
-      <${Table} label="Use over time" columns=${[["From", ""], ["Used", "number"], ["Guaranteed", "number"], ["Borrowed", "number"], ["Lent", "number"]]}>
-        ${points.map((point) => html`<tr><td>${timestamp(point.since)}</td>${["used", "guaranteed", "borrowed", "lent"].map((field) => html`<td class="number">${amount(resource, rounded(point[field]))}</td>`)}</tr>`)}
+      <${Table} label=${label} columns=${[["From", ""], ...lines.map((line) => [line.label, "number"])]}>
+        ${points.map((point) => html`<tr><td>${timestamp(point.since)}</td>${lines.map(({ field }) => html`<td class="number">${amount(resource, rounded(point[field]))}</td>`)}</tr>`)}
       <//></details>`;
 }
 
-const rounded = (value) => Math.round(10 * value) / 10;
+const rounded = (value) => (value === null ? null : Math.round(10 * value) / 10);
 
 /** The mean of one step: resource-hours by hours, of all ClusterQueues together. */
 function pointOf(step, cell) {
@@ -60,20 +66,20 @@ function pointOf(step, cell) {
 }
 
 /** The library is loaded with the first chart. */
-function Chart({ points, resource }) {
+function Chart({ points, resource, lines }) {
   const place = useRef(/** @type {HTMLElement | null} */ (null));
   const [failed, setFailed] = useState(false);
   useEffect(() => {
     let end = () => {};
     let gone = false;
     import("../chart.js").then(
-      (module) => gone || !place.current || (end = module.draw(place.current, points, resource)),
+      (module) => gone || !place.current || (end = module.draw(place.current, points, resource, lines)),
       () => setFailed(true),
     );
     return () => ((gone = true), end());
-  }, [points, resource]);
-  const top = points.reduce((most, point) => Math.max(most, point.used), 0);
-  const words = `Mean use of ${unit(resource)} in ${points.length} steps: at most ${amount(resource, rounded(top))}; the table below has all numbers`;
+  }, [points, resource, lines]);
+  const top = points.reduce((most, point) => Math.max(most, point[lines[0].field]), 0);
+  const words = `${unit(resource)} in ${points.length} steps: mean ${lines[0].label.toLowerCase()} at most ${amount(resource, rounded(top))}; the table below has all numbers`;
   return html`<div class="chart" role="img" aria-label=${words} ref=${place}>${failed && html`<p class="soft">The chart could not be loaded.</p>`}</div>
-    <ul class="legend keys" aria-hidden="true"><li><i class="used"></i>used</li><li><i class="line"></i>guaranteed</li><li><i class="borrowed"></i>borrowed</li><li><i class="line lent"></i>lent</li></ul>`;
+    <ul class="legend keys" aria-hidden="true">${lines.map(({ label, tone, fill }) => html`<li><i class=${fill ? tone : `line ${tone}`}></i>${label.toLowerCase()}</li>`)}</ul>`;
 }

@@ -13,9 +13,10 @@ from playwright.sync_api import Page, Route, expect
 from queuectl.core.model.capacity import FlavorCapacity
 from queuectl.core.model.workload import ConfigKey, Phase
 from queuectl.ports.changes import Access
+from queuectl.ports.reader import CapacitySum
 from tests.acceptance.page.conftest import SIZES, Open
 from tests.acceptance.page.serving import Site, serving
-from tests.acceptance.page.stories import busy, of
+from tests.acceptance.page.stories import busy, busy_on_nodes, of
 from tests.unit.api.canned import GPU, decision
 from tests.unit.api.past_usage import configured, fair_tree
 from tests.unit.api.reviews import CannedReviews
@@ -210,6 +211,26 @@ def test_lending_over_a_time_shows_the_use_of_all_queues_of_the_cohort(site: Sit
     page.get_by_text("As a table").click()
     expect(page.get_by_role("region", name="Use over time").get_by_role("row")).to_have_count(25)
     assert violations(page) == []
+
+
+@pytest.mark.parametrize(("time", "steps"), [("24h", 25), ("30d", 31)])
+def test_capacity_over_a_time_is_what_was_held_free_unmanaged_and_not_usable(
+    open_page: Open, time: str, steps: int
+) -> None:
+    readings = busy_on_nodes()
+    readings.capacity(FlavorCapacity(flavor="a100", nodes=(("Ready", 1),), resources=(GPUS,)))
+    hours = (24 if time == "30d" else 1) * 3_600_000_000
+    readings.had = [CapacitySum("a100", GPU, *(amount * hours for amount in (9, 3, 2, 5, 2, 0)))]
+    with serving(readings) as site:
+        page = open_page(f"{site.url}#/capacity?range={time}")
+        trend = page.get_by_role("region", name="Capacity over time")
+        expect(page.locator(".chart canvas")).to_be_visible()
+        expect(page.locator(".legend").filter(has_text="not usable")).to_be_visible()
+        page.get_by_text("As a table").click()
+        expect(trend.get_by_role("row")).to_have_count(steps + 1)
+        rows = [row.get_by_role("cell").all_inner_texts()[1:] for row in trend.get_by_role("row").all()[1:-1]]
+        assert rows == [["\N{EN DASH}"] * 4, *[["5", "2", "2", "3"]] * (steps - 2)]
+        assert violations(page) == []
 
 
 def test_a_workload_shows_why_it_waits_and_its_life(site: Site, open_page: Open) -> None:

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -17,12 +18,13 @@ from queuectl.core.decisions import Amend
 from queuectl.core.model.device_use import IDLE_OF, DeviceUse, UseFinding, UseVerdict
 from queuectl.core.model.workload import PastAttempts
 from queuectl.ledger.admin.partitions import drop_history
-from queuectl.ledger.history.usage_hours import roll_up, rolled
+from queuectl.ledger.history.usage_hours import roll_up, roll_up_some, rolled
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.read.queries import LedgerReadings
 from queuectl.ledger.write.device_use import LedgerDeviceUse
 from queuectl.ledger.write.postgres import PostgresLedger
-from queuectl.ports.reader import TooMuchHistory, UsageOfTime
+from queuectl.ports.periods import Piece, days_of, hours_of
+from queuectl.ports.reader import CapacitySum, TooMuchHistory, UsageOfTime
 from tests.doubles.readers import ReadableLedger
 from tests.integration.ledger.accounting import HOUR, Cluster, Story, booked, capacity, findings
 from tests.integration.ledger.plans import (
@@ -281,6 +283,57 @@ async def test_what_was_held_free_unmanaged_and_broken_adds_up_to_what_nodes_had
             "free": 15.0 + 7 * 0.5,
             "overcommitted": 5 * 0.5,
         }
+
+
+async def test_hours_and_days_of_a_trend_add_up_to_what_nodes_had_in_all(one: Cluster) -> None:
+    zone = ZoneInfo("Asia/Kathmandu")
+    start = datetime(2027, 1, 1, 10, 20, tzinfo=UTC)
+    flavor = configure("a100", 0, kind="ResourceFlavor")
+    await one.commit(start, flavor, configure("team-a", 1000), for_readers=capacity(16, 0, 1))
+    await one.commit(start + 3.5 * HOUR, enqueue("x"), booked("x", 1, start + 3.5 * HOUR, "ada"))
+    await one.commit(start + 20.25 * HOUR, for_readers=capacity(4, 12, 1))
+    await one.commit(start + 30 * HOUR, release("x"))
+    until = start + 49 * HOUR
+    await one.commit(until + 2 * HOUR, enqueue("y"))
+    hours = hours_of(start - 5 * HOUR, until)
+
+    async def trend(steps: list[Piece]) -> list[tuple[Piece, CapacitySum]]:
+        found = await one.readings.capacity_trend(flavor="a100", steps=steps)
+        return [(step, had) for step, had in found if had.resource == GPU]
+
+    async def check() -> list[tuple[Piece, CapacitySum]]:
+        for steps in (hours, days_of(start, until, zone)):
+            found = await trend(steps)
+            whole = await one.readings.usage(since=steps[0].begins, until=steps[-1].ends)
+            (total,) = (had for had in whole.capacity if had.resource == GPU)
+            assert [sum(amounts) for amounts in zip(*(had[2:] for _, had in found), strict=True)] == [
+                *total[2:]
+            ]
+        return await trend(hours)
+
+    expected = await check()
+    assert len(expected) == 50
+    assert expected[0][1].usable == 16 * 40 * 60 * 1_000_000  # known from 10:20 on
+    by_begin = {step.begins: had for step, had in expected}
+    partly = by_begin[datetime(2027, 1, 2, 6, tzinfo=UTC)]  # nodes broke at 06:35
+    assert (partly.usable, partly.unusable) == ((16 * 35 + 4 * 25) * 60_000_000, 12 * 25 * 60_000_000)
+    async with one.pool.begin() as connection:
+        assert await roll_up_some(connection, one.cluster, zone.key) == 25  # the rest is of the holds
+    assert await check() == expected
+    assert await roll_up(one.pool, one.cluster, zone.key) > 25
+    assert await check() == expected
+    assert await one.readings.capacity_trend(flavor="h100", steps=hours) == []
+
+
+async def test_the_last_step_of_a_trend_ends_now_and_no_later_one_is_there(one: Cluster) -> None:
+    ((now,),) = await one.rows("SELECT now()")
+    flavor = configure("a100", 0, kind="ResourceFlavor")
+    await one.commit(now, flavor, for_readers=capacity(16))
+    steps = [Piece(now - HOUR, now + 5 * HOUR), Piece(now + 5 * HOUR, now + 6 * HOUR)]
+    found = await one.readings.capacity_trend(flavor="a100", steps=steps)
+    (last,) = (step for step, had in found if had.resource == GPU)
+    ((later,),) = await one.rows("SELECT now()")
+    assert now < last.ends <= later
 
 
 async def test_each_hour_stays_cut_when_the_zone_is_changed(one: Cluster) -> None:

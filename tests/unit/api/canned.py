@@ -26,6 +26,7 @@ from queuectl.core.model.workload import (
     WorkloadId,
 )
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
+from queuectl.ports.periods import Piece
 from queuectl.ports.reader import (
     CapacitySum,
     DecisionRow,
@@ -221,6 +222,12 @@ class CannedReadings:
         self._answer()
         self.looks.append(since)
         return UsageOfTime(since, until, self.booked, self.had)
+
+    async def capacity_trend(self, *, flavor: str, steps: Sequence[Piece]) -> list[tuple[Piece, CapacitySum]]:
+        """`had` of that flavor, in each step but the first."""
+        self._answer()
+        self.looks += [steps[0].begins, steps[-1].ends]
+        return [(step, one) for step in steps[1:] for one in self.had if one.flavor == flavor]
 
     async def decayed_usage(self, *, until: datetime, half_life: int) -> UsageOfTime:
         self._answer()

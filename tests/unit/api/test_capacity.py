@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from queuectl.core.model.capacity import (
     NO_FLAVOR,
@@ -20,6 +20,7 @@ from queuectl.core.model.policy import CapacityMode
 from queuectl.core.model.reasons import Code, Reason, passed_over
 from queuectl.core.model.workload import ConfigKey, PodSet
 from queuectl.ports.changes import Access
+from queuectl.ports.reader import CapacitySum
 from tests.unit.api.canned import EPOCH_START, GPU, WAITS, CannedReadings, queue_spec, two_teams, workload
 from tests.unit.api.conftest import Clock, Serve
 from tests.unit.api.reviews import CannedReviews
@@ -312,3 +313,53 @@ async def test_demand_as_of_a_time_is_of_what_was_pending_then(serve: Serve) -> 
         ("a100", "Quota", 2, 2, {GPU: 1}, {}),
     ]
     assert (await rest.get("/api/v1/demand/team-a"))["demand"] == [], "the controller has told nothing"
+
+
+HOURS = 3_600_000_000
+
+
+async def test_a_trend_has_a_step_for_each_hour_and_says_what_is_not_known(
+    serve: Serve,
+) -> None:
+    canned = readings()
+    canned.had = [CapacitySum("a100", GPU, *(hours * HOURS for hours in (30, 2, 1, 28, 1, 0)))]
+    rest = await serve(canned)
+    found = await rest.get(
+        "/api/v1/capacity/a100/trend", since="2026-01-05T08:30:00Z", until="2026-01-05T11:00:00Z"
+    )
+    assert (found["flavor"], found["zone"]) == ("a100", "Asia/Kathmandu")
+    had = {"usable": 30.0, "unusable": 2.0, "unmanaged": 1.0, "held": 28.0, "free": 1.0, "overcommitted": 0.0}
+    assert [(step["since"], step["until"], step["resources"]) for step in found["steps"]] == [
+        ("2026-01-05T08:00:00Z", "2026-01-05T09:00:00Z", []),
+        ("2026-01-05T09:00:00Z", "2026-01-05T10:00:00Z", [{"resource": GPU, **had}]),
+        ("2026-01-05T10:00:00Z", "2026-01-05T11:00:00Z", [{"resource": GPU, **had}]),
+    ]
+    assert all(not step["resources"] for step in (await rest.get("/api/v1/capacity/h100/trend"))["steps"])
+
+
+async def test_days_of_a_trend_begin_in_the_zone_of_usage(serve: Serve) -> None:
+    rest = await serve(readings())
+    found = await rest.get("/api/v1/capacity/a100/trend", step="Day", until="2026-01-05T11:00:00Z")
+    first = datetime(2025, 12, 5, 18, 15, tzinfo=UTC)
+    assert [step["since"] for step in found["steps"]] == [
+        written(first + timedelta(days=day)) for day in range(31)
+    ]
+    assert found["steps"][-1]["until"] == "2026-01-05T18:15:00Z"
+
+
+async def test_a_trend_that_is_too_long_or_ends_before_it_begins_is_refused(serve: Serve) -> None:
+    canned = readings()
+    rest = await serve(canned)
+    until = "2026-01-05T11:00:00Z"
+    for since, step, limit in (
+        ("2025-12-05T10:59:59Z", "Hour", "31 days before until at most with step Hour"),
+        ("2025-01-04T10:59:59Z", "Day", "366 days before until at most with step Day"),
+        ("2000-01-02T00:00:00Z", "Day", "366 days before until at most with step Day"),
+        (until, "Hour", "must be before until"),
+    ):
+        asked = {"since": since, "until": until, "step": step}
+        problem = await rest.refused(rest.client.get("/api/v1/capacity/a100/trend", params=asked), 400)
+        assert problem == f"parameter since: {limit}"
+    canned.looks.clear()
+    await rest.get("/api/v1/capacity/a100/trend", since="2025-12-05T11:00:00Z", until=until)
+    assert canned.looks[-1] - canned.looks[-2] == timedelta(days=31)

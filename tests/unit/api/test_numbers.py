@@ -30,6 +30,7 @@ PLACES: Final = {
     "cohorts": "cohorts/research",
     "resourceflavors": "resourceflavors/a100",
     "capacity": "capacity/a100",
+    "trend": "capacity/a100/trend",
     "demand": "demand/team-a",
     "nodes": "nodes/gpu-1",
     "workloads": "workloads/team-a/Job/evaluate",
@@ -102,6 +103,9 @@ NUMBERS: Final[dict[str, dict[str, str]]] = {
     "answers.usage:usage_by": {"usage": "items[amount idle]"},
     "api.usage_routes:_totals": {
         "usage": "totals[free held overcommitted unmanaged unusable usable used]",
+    },
+    "api.capacity_routes:_trend": {
+        "trend": "steps.resources[free held overcommitted unmanaged unusable usable]",
     },
     "answers.usage_limits:limit_use": {"usagelimits": "items[used limit left waiting]"},
     "answers.workload_filters:counts": {"workloadcounts": "workloads items.more items.values.workloads"},

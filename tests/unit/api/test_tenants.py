@@ -157,6 +157,7 @@ ONES = {
     "/api/v1/cohorts/{name}/share": ("", "", "all"),
     "/api/v1/resourceflavors/{name}": ("", "", "a100"),
     "/api/v1/capacity/{name}": ("", "", "a100"),
+    "/api/v1/capacity/{name}/trend": ("", "", "a100"),
     "/api/v1/demand/{name}": ("", "", "zz-private"),
 }
 _JOB = (BOBS, "job", "zz-urgent")
