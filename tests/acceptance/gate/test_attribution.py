@@ -121,7 +121,7 @@ async def test_who_may_attribute_names_the_user_and_the_groups(site: Site) -> No
 async def test_jobs_of_a_cronjob_are_of_the_user_that_wrote_its_template(site: Site, tmp_path: Path) -> None:
     cronjobs: Json = {"apiGroups": ["batch"], "resources": ["cronjobs"], "verbs": ["*"]}
     for user in ("tenant", "carol"):
-        await grant(site.admin, user, f"cronjobs-of-{user}", cronjobs, namespace=NAMESPACE)
+        await grant(site.admin, user, f"templates-of-{user}", cronjobs, namespace=NAMESPACE)
     for values in ({"user": "bob"}, {"groups": "vision"}):
         for queue in ("main", None):
             body = cronjob("forged", queue=queue, **values)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import ClassVar, NamedTuple
 
 from queuectl.core.decisions import Admit, Amend, Decision, Keep
@@ -24,7 +25,7 @@ from queuectl.core.features.usage_limits.usage import (
     demand_for,
     demand_of,
 )
-from queuectl.core.features.usage_limits.waiters import LimitWaiters, PendingCounts, Want
+from queuectl.core.features.usage_limits.waiters import Alike, LimitWaiters, PendingCounts, Want
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName
 from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
@@ -42,6 +43,8 @@ from queuectl.core.subject_waiters import Waiter
 from queuectl.core.subjects import Place, subject_of
 
 KIND = "UsageLimit"
+MOST_NOMINATED = 16
+"""Waiters that are nominated again in one plan because of other victims: 1,000 users may wait for limits."""
 
 
 class UsageLimits(Feature):
@@ -73,6 +76,8 @@ class UsageLimits(Feature):
         self._charged: set[str] = set()
         """ClusterQueues of workloads that came to hold quota, or hold it at another priority; of all waiters
         if policy has changed."""
+        self._to_nominate: dict[Alike, None] = {}
+        """Waiters that may have other victims by now; the longest due first."""
         self._to_route: dict[WorkloadId, Entry] = {}
         """Workloads that may not wait any more, or have to wait from now on."""
 
@@ -195,14 +200,17 @@ class UsageLimits(Feature):
             queue = directory.queues.get(name)
             if queue is None or not queue.preemption.enabled or tree.root(tree.queue(name)) not in roots:
                 continue
-            for entry in self._waiting.first_of_each(name):
+            self._to_nominate |= dict.fromkeys(self._waiting.alike(name))
+        for alike in list(islice(self._to_nominate, MOST_NOMINATED)):
+            del self._to_nominate[alike]
+            if (entry := self._waiting.first(alike)) is not None:
                 self._waiting.leave(entry.id)
                 self._to_route[entry.id] = entry
 
     def settle(self) -> None:
         """Queue the workloads for which a limit may have room again."""
         self._renew()
-        if self._charged:
+        if self._charged or self._to_nominate:
             self._renominate_preemptors()
         if self._flavors_changed and self._waiting.of_flavors:
             self._leave_full_flavors()

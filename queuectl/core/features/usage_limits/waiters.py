@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from queuectl.core.entries import Entry, Shape
@@ -16,7 +16,7 @@ Want = tuple[Dimension, int]
 """What a workload lacks: it is queued again when so much is left."""
 
 
-class _Alike(NamedTuple):
+class Alike(NamedTuple):
     """Waiters of which all would be nominated alike."""
 
     cluster_queue: str
@@ -30,9 +30,9 @@ class LimitWaiters(SubjectWaiters[Want]):
         super().__init__()
         self.of_flavors: dict[WorkloadId, Waiter[Want]] = {}
         """Those that wait for a limit of a flavor."""
-        self._alike: dict[str, dict[_Alike, list[tuple[tuple[object, ...], WorkloadId]]]] = {}
+        self._alike: dict[str, dict[Alike, list[tuple[tuple[object, ...], WorkloadId]]]] = {}
         """By ClusterQueue: orders and workloads, sorted."""
-        self._alike_of: dict[WorkloadId, _Alike] = {}
+        self._alike_of: dict[WorkloadId, Alike] = {}
 
     def wait(self, waiter: Waiter[Want]) -> None:
         entry = waiter.entry
@@ -40,7 +40,7 @@ class LimitWaiters(SubjectWaiters[Want]):
         super().wait(waiter)
         if waiter.want[0].flavor is not None:
             self.of_flavors[entry.id] = waiter
-        alike = _Alike(entry.cluster_queue or "", waiter.place, entry.priority, entry.shape)
+        alike = Alike(entry.cluster_queue or "", waiter.place, entry.priority, entry.shape)
         self._alike_of[entry.id] = alike
         line = self._alike.setdefault(alike.cluster_queue, {}).setdefault(alike, [])
         insort(line, (waiter.order, entry.id))
@@ -63,10 +63,15 @@ class LimitWaiters(SubjectWaiters[Want]):
         """Those of the waiters."""
         return list(self._alike)
 
-    def first_of_each(self, cluster_queue: str) -> list[Entry]:
-        """Of those of a ClusterQueue that are alike, the first in order: it may preempt what others may."""
-        waiting = [self.of(line[0][1]) for line in self._alike[cluster_queue].values()]
-        return [waiter.entry for waiter in waiting if waiter is not None]
+    def alike(self, cluster_queue: str) -> Iterable[Alike]:
+        """Those of a ClusterQueue."""
+        return self._alike[cluster_queue]
+
+    def first(self, alike: Alike) -> Entry | None:
+        """Return the first in order of these: it may preempt what others may. None: none waits any more."""
+        line = self._alike.get(alike.cluster_queue, {}).get(alike)
+        waiter = self.of(line[0][1]) if line else None
+        return waiter.entry if waiter is not None else None
 
     def clear(self) -> list[Entry]:
         self.of_flavors.clear()

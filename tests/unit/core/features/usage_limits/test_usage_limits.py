@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.decisions import Admit, Evict, Keep, Release
+from queuectl.core.decisions import Admit, Evict, Keep, Plan, Release
 from queuectl.core.directory import AffectedObjects, Directory
+from queuectl.core.features.usage_limits import MOST_NOMINATED
 from queuectl.core.features.usage_limits.rules import LimitRules
 from queuectl.core.features.usage_limits.usage import LimitUsage
 from queuectl.core.model.events import PodsCounted, PolicyGone, WorkloadGone
@@ -363,3 +364,23 @@ def test_of_waiters_that_are_alike_one_is_nominated_for_each_admission() -> None
     world.run()
     kept = [one.ref.name for one in world.decided[before:] if isinstance(one, Keep)]
     assert (admitted(world.decided[before:]), kept) == (["b1"], ["a1"])
+
+
+def test_of_many_users_at_their_limits_some_are_nominated_in_one_plan_and_all_in_the_end() -> None:
+    """Else an admission costs as much as all of them."""
+    rules = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    world, plans = World(queue("cq", 200, preemption=rules), LQ, running(1)), list[int]()
+    users = [f"u{n}" for n in range(3 * MOST_NOMINATED)]
+    world.submit(*(of(user, f"{user}-{n}", created=n) for n in range(2) for user in users))
+    world.run()
+    commit = world.commit
+
+    def counted(plan: Plan) -> None:
+        plans.append(sum(isinstance(one, Keep) for one in plan.decisions))
+        commit(plan)
+
+    world.commit = counted  # type: ignore[method-assign]
+    world.submit(of("bob", "b", created=30))
+    world.run()
+    assert 0 < max(plans) <= MOST_NOMINATED + 1
+    assert sum(plans) >= len(users)
