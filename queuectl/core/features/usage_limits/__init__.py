@@ -27,7 +27,7 @@ from queuectl.core.features.usage_limits.usage import (
 )
 from queuectl.core.features.usage_limits.waiters import Alike, LimitWaiters, PendingCounts, Want
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
-from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName
+from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName, PreemptionPolicy
 from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
 from queuectl.core.model.resources import FlavorResource, format_amount
 from queuectl.core.model.usage_limits import WORKLOADS, Dimension, UsageLimit
@@ -200,12 +200,37 @@ class UsageLimits(Feature):
             queue = directory.queues.get(name)
             if queue is None or not queue.preemption.enabled or tree.root(tree.queue(name)) not in roots:
                 continue
-            self._to_nominate |= dict.fromkeys(self._waiting.alike(name))
+            may: dict[tuple[Place, int], bool] = {}
+            for alike in self._waiting.alike(name):
+                key = (alike.place, alike.priority)
+                if key not in may:
+                    may[key] = self._may_preempt_at(*key, queue)
+                if may[key]:
+                    self._to_nominate[alike] = None
         for alike in list(islice(self._to_nominate, MOST_NOMINATED)):
             del self._to_nominate[alike]
             if (entry := self._waiting.first(alike)) is not None:
                 self._waiting.leave(entry.id)
                 self._to_route[entry.id] = entry
+
+    def _may_preempt_at(self, place: Place, priority: int, queue: ClusterQueue) -> bool:
+        """Whether a holder that counts there is a candidate of its priority, by P2: no other makes room."""
+        for holder in self.held.at(place):
+            entry = self._kernel.entries[holder]
+            own = entry.attempt is not None and entry.attempt.assignment.cluster_queue == queue.name
+            rules = queue.preemption
+            match rules.within_cluster_queue if own else rules.reclaim_within_cohort:
+                case PreemptionPolicy.NEVER:
+                    continue
+                case PreemptionPolicy.LOWER_PRIORITY:
+                    found = entry.priority < priority
+                case PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
+                    found = entry.priority <= priority
+                case PreemptionPolicy.ANY:
+                    found = True
+            if found:
+                return True
+        return False
 
     def settle(self) -> None:
         """Queue the workloads for which a limit may have room again."""

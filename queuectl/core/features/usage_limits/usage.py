@@ -35,14 +35,15 @@ class LimitUsage:
         """For workloads that wait for their victims (C7)."""
         self._used: dict[Place, dict[Dimension, int]] = {}
         """By holders and by workloads for which it is kept."""
+        self._at: dict[Place, dict[WorkloadId, None]] = {}
+        """The holders that count at each place."""
         self.changed: set[Place] = set()
         """Places with more left than before."""
 
     def clear(self) -> None:
         """Forget all use: limits, or what they apply to, have changed."""
-        self._holders.clear()
-        self.kept.clear()
-        self._used.clear()
+        for known in (self._holders, self.kept, self._used, self._at):
+            known.clear()
 
     def hold(self, workload: WorkloadId, places: tuple[Place, ...], demand: Demand) -> None:
         """The workload holds this from now on."""
@@ -60,6 +61,8 @@ class LimitUsage:
         before = holders.get(workload)
         if before == holder:
             return
+        if holders is self._holders:
+            self._note_places(workload, before, holder)
         if before is not None:
             del holders[workload]
             for place in before.places:
@@ -72,6 +75,18 @@ class LimitUsage:
             holders[workload] = holder
             for place in holder.places:
                 add_demand(self._used.setdefault(place, {}), holder.demand)
+
+    def _note_places(self, workload: WorkloadId, before: Holder | None, holder: Holder | None) -> None:
+        for place in before.places if before is not None else ():
+            del self._at[place][workload]
+            if not self._at[place]:
+                del self._at[place]
+        for place in holder.places if holder is not None else ():
+            self._at.setdefault(place, {})[workload] = None
+
+    def at(self, place: Place) -> Iterable[WorkloadId]:
+        """Return the holders that count at a place."""
+        return self._at.get(place, ())
 
     def of(self, place: Place, dimension: Dimension) -> int:
         """Return what is used of a place, in base units."""
