@@ -373,6 +373,7 @@ _PROBLEMS: Final = (
     ("',' or ']'", "`,` or `]` is expected in this list"),
     ("',' or '}'", "`,` or `}` is expected in this object"),
     ("node content", "a value is expected"),
+    ("unexpected ':'", "text that ends with `:` needs quotes in a list or object on one line"),
     ("expected ':'", "`:` is expected after this key"),
     ("unexpected end of stream", "this quote is not closed"),
     ("document indicator", "this quote is not closed"),

@@ -159,7 +159,7 @@ def test_what_is_printed_is_read_again() -> None:
 # --- beside kubectl -------------------------------------------------------------------------------------
 
 _WE_REFUSE = re.compile(
-    "is given twice|kubectl ignores|nested deeper|aliases stand for|not UTF-8 text in|found unexpected ':'"
+    "is given twice|kubectl ignores|nested deeper|aliases stand for|not UTF-8 text in|ends with `:` needs"
     "|the tag |number of JSON"
 )
 
