@@ -9,9 +9,10 @@ from queuectl.answers.state import CommittedState
 from queuectl.core.entries import Shape
 from queuectl.core.features.feature_set import kernel_with
 from queuectl.core.model.capacity import ClusterQueueDemand
-from queuectl.core.model.workload import Attribution, PodSet, StoredWorkload, Workload, WorkloadId
+from queuectl.core.model.workload import Attribution, PodSet, StoredWorkload, WorkloadId
 from queuectl.core.queues.demand import PendingRequest, demand
 from queuectl.kinds.context import is_kept, kept_context
+from queuectl.scenarios.rebuilt_engine import requested
 
 
 def demands_of(state: CommittedState) -> Iterator[ClusterQueueDemand]:
@@ -45,27 +46,14 @@ class PodsAsCharged:
         key = (stored.ref.namespace, stored.pod_sets)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._directory.charges(_requested(stored))
+            found = self._known[key] = self._directory.charges(requested(stored))
         return found
 
     def requests(self, stored: StoredWorkload) -> dict[str, int]:
         """What all pods of a workload request together, in base units."""
-        return self._directory.pods.total(_requested(stored))
+        return self._directory.pods.total(requested(stored))
 
     def booked(self, stored: StoredWorkload) -> Attribution:
         """What an admission would be booked on."""
-        workload = _requested(stored)
+        workload = requested(stored)
         return Attribution.of(workload, self._features.accounts.account(workload))
-
-
-def _requested(stored: StoredWorkload) -> Workload:
-    return Workload(
-        id=stored.id,
-        ref=stored.ref,
-        queue=stored.queue,
-        created_at=stored.created_at,
-        pod_sets=stored.pod_sets,
-        priority_class=stored.options.priority_class,
-        submitter=stored.submitter,
-        labels=stored.labels,
-    )

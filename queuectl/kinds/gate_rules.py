@@ -326,12 +326,7 @@ def _templates(group: PodSetGroup) -> str:
 def by_controller_of_owner(rows: Sequence[JobKind]) -> str:
     """Whether its owner is of one of these kinds, and the user may write the status of all of them."""
     plurals = {f"{row.group}/{row.kind}": row.plural for row in rows}
-    return (
-        "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller == optional.of(true)"
-        f" && {plurals}[?owner.apiVersion.split('/')[0] + '/' + owner.kind].optMap(plural,"
-        " authorizer.group(owner.apiVersion.split('/')[0]).resource(plural).subresource('status')"
-        ".check('update').allowed()).orValue(false))"
-    )
+    return _by_controller(plurals, "owner.apiVersion.split('/')[0] + '/' + owner.kind")
 
 
 def by_controller_of_template(owners: Mapping[str, str]) -> str:
@@ -339,9 +334,14 @@ def by_controller_of_template(owners: Mapping[str, str]) -> str:
 
     `owners`: plurals, by API version and kind of the object that has the template.
     """
+    return _by_controller(owners, "owner.apiVersion + '/' + owner.kind")
+
+
+def _by_controller(plurals: Mapping[str, str], owner: str) -> str:
+    """`owner`: the key of an owner in `plurals`."""
     return (
         "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller == optional.of(true)"
-        f" && {dict(owners)}[?owner.apiVersion + '/' + owner.kind].optMap(plural,"
+        f" && {dict(plurals)}[?{owner}].optMap(plural,"
         " authorizer.group(owner.apiVersion.split('/')[0]).resource(plural).subresource('status')"
         ".check('update').allowed()).orValue(false))"
     )

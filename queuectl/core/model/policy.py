@@ -5,6 +5,7 @@ Amounts are in base units. Times are timezone-aware and in UTC.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -27,6 +28,18 @@ class PreemptionPolicy(StrEnum):
     LOWER_PRIORITY = "LowerPriority"
     LOWER_OR_NEWER_EQUAL_PRIORITY = "LowerOrNewerEqualPriority"  # own queue only
     ANY = "Any"  # other queues only
+
+    def highest(self, priority: int) -> float:
+        """Return the highest priority of a candidate of a workload with this one (P2), if that is newer."""
+        match self:
+            case PreemptionPolicy.NEVER:
+                return -math.inf
+            case PreemptionPolicy.LOWER_PRIORITY:
+                return priority - 1
+            case PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
+                return priority
+            case PreemptionPolicy.ANY:
+                return math.inf
 
 
 @value(frozen=True, slots=True)

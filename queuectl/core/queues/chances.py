@@ -123,13 +123,9 @@ class _Reach:
 
     def _preemptible(self, policy: PreemptionPolicy, holders: Iterable[Entry], cell: int) -> Iterable[int]:
         """Yield what each of `holders` has of a cell that `policy` lets it preempt."""
-        if policy is PreemptionPolicy.NEVER:
-            return
-        most = (
-            self._priority if policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY else self._priority - 1
-        )
+        most = policy.highest(self._priority)
         for entry in holders:
-            if policy is PreemptionPolicy.ANY or entry.priority <= most:
+            if entry.priority <= most:
                 for held, amount in entry.cells:
                     if held == cell:
                         yield amount

@@ -27,7 +27,7 @@ from queuectl.core.features.usage_limits.usage import (
 )
 from queuectl.core.features.usage_limits.waiters import Alike, LimitWaiters, PendingCounts, Want
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
-from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName, PreemptionPolicy
+from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName
 from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
 from queuectl.core.model.resources import FlavorResource, format_amount
 from queuectl.core.model.usage_limits import WORKLOADS, Dimension, UsageLimit
@@ -194,9 +194,10 @@ class UsageLimits(Feature):
     def _renominate_preemptors(self) -> None:
         """An admission may give a workload other victims, whose use does not count for it (X5, W3)."""
         directory, tree = self._kernel.directory, self._kernel.directory.tree
-        roots = {tree.root(tree.queue(name)) for name in self._charged & tree.queue_names()}
-        self._charged.clear()
-        for name in self._waiting.cluster_queues:
+        charged, self._charged = self._charged, set()
+        waiting = self._waiting.cluster_queues
+        roots = {tree.root(tree.queue(name)) for name in charged & tree.queue_names()} if waiting else ()
+        for name in waiting:
             queue = directory.queues.get(name)
             if queue is None or not queue.preemption.enabled or tree.root(tree.queue(name)) not in roots:
                 continue
@@ -215,20 +216,13 @@ class UsageLimits(Feature):
 
     def _may_preempt_at(self, place: Place, priority: int, queue: ClusterQueue) -> bool:
         """Whether a holder that counts there is a candidate of its priority, by P2: no other makes room."""
-        for holder in self.held.at(place):
-            entry = self._kernel.entries[holder]
+        rules = queue.preemption
+        of_own, of_others = (
+            policy.highest(priority) for policy in (rules.within_cluster_queue, rules.reclaim_within_cohort)
+        )
+        for entry in map(self._kernel.entries.__getitem__, self.held.at(place)):
             own = entry.attempt is not None and entry.attempt.assignment.cluster_queue == queue.name
-            rules = queue.preemption
-            match rules.within_cluster_queue if own else rules.reclaim_within_cohort:
-                case PreemptionPolicy.NEVER:
-                    continue
-                case PreemptionPolicy.LOWER_PRIORITY:
-                    found = entry.priority < priority
-                case PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
-                    found = entry.priority <= priority
-                case PreemptionPolicy.ANY:
-                    found = True
-            if found:
+            if entry.priority <= (of_own if own else of_others):
                 return True
         return False
 
