@@ -30,7 +30,7 @@ export function draw(place, points, resource, lines) {
     return [value, value];
   });
   const axis = { stroke: resolved("soft"), grid: { stroke: resolved("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
-  const series = ({ tone, fill, dash }) => ({ stroke: resolved(tone), width: 1.5, points: { show: false }, ...(dash && { dash }), ...(fill && { fill: () => `color-mix(in srgb, ${colour(tone)} ${fill}%, transparent)` }) });
+  const series = (/** @type {Line} */ { tone, fill, dash }) => ({ stroke: resolved(tone), width: 1.5, points: { show: false }, ...(dash && { dash }), ...(fill && { fill: () => `color-mix(in srgb, ${colour(tone)} ${fill}%, transparent)` }) });
   const chart = new uPlot(
     {
       width: place.clientWidth || 600,
