@@ -19,6 +19,7 @@ from queuectl.kinds.admission import render, rfc3339, with_fewer
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.json_fields import Json, clean
 from queuectl.kinds.labels import queued_by
+from queuectl.kinds.node_constraints import NodeConstraints
 from queuectl.kinds.pod_counts import held_pods, to_reduce
 from queuectl.kinds.podsets import Operation, Path, Templates
 from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, RELEASE_ANNOTATION, STOPPED_ANNOTATION
@@ -36,11 +37,16 @@ _ASKED: Final = "queuectl suspended it; its quota is released once its controlle
 
 
 def start(
-    kind: JobKind, effect: Effect, pod_set: str | None = None, shapes: tuple[str, ...] = ()
+    kind: JobKind,
+    effect: Effect,
+    pod_set: str | None = None,
+    shapes: tuple[str, ...] = (),
+    own: NodeConstraints | None = None,
 ) -> list[Operation]:
     """Start it, if it is still the object of the decision: otherwise the server refuses the whole patch.
 
-    `pod_set`: of a pod of a group, its podset; `shapes`: as in AdmissionAnnotation.
+    `pod_set`: of a pod of a group, its podset; `shapes`: as in AdmissionAnnotation; `own`: the scheduling
+    fields of the pod, where those of its podset are of another one, None: they are the same.
     """
     workload, seen = effect.workload, effect.observation
     annotation = render(effect.attempt, workload.queue, effect.flavors, _before(effect), shapes)
@@ -62,7 +68,7 @@ def start(
         # It cannot be about what starts only now: what is there later was written later (L28).
         patch.append(_remove(("metadata", "annotations", RELEASE_ANNOTATION)))
     patch += _resize(effect)
-    steered = _of_pod_set(effect, pod_set) if pod_set else effect
+    steered = _of_pod_set(effect, pod_set, own) if pod_set else effect
     patch += (
         _steer(kind.podsets, steered) if isinstance(kind.podsets, Templates) else kind.podsets.steer(steered)
     )
@@ -71,10 +77,14 @@ def start(
     return patch
 
 
-def _of_pod_set(effect: Effect, name: str) -> Effect:
+def _of_pod_set(effect: Effect, name: str, own: NodeConstraints | None) -> Effect:
     """The effect for a pod of this podset alone."""
     attempt = effect.attempt
     pod_sets = tuple(one for one in attempt.assignment.steered() if one.name == name)
+    if own is not None:
+        pod_sets = tuple(
+            replace(one, node_selector=own.node_selector, tolerations=own.tolerations) for one in pod_sets
+        )
     return replace(
         effect, attempt=replace(attempt, assignment=replace(attempt.assignment, pod_sets=pod_sets))
     )

@@ -33,6 +33,7 @@ from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind, Status, co
 from queuectl.kinds.json_fields import BadField, Json, mapping, shown
 from queuectl.kinds.labels import MAX_RUN_LABEL
 from queuectl.kinds.leader_worker_set import TOPOLOGY_ANNOTATION, LaterWorkers, is_leader
+from queuectl.kinds.node_constraints import NodeConstraints, read_constraints
 from queuectl.kinds.podsets import Computed, NotYet, Operation, Pods
 from queuectl.kinds.reserved_keys import (
     ADMISSION_ANNOTATION,
@@ -102,6 +103,13 @@ class Member(NamedTuple):
     @property
     def pod_set(self) -> str:
         return pod_set_of(self.shape)
+
+    @property
+    def constraints(self) -> NodeConstraints | None:
+        """Its own, which may be more than those of its shape; None: they cannot be read."""
+        with suppress(BadField):
+            return read_constraints(mapping(self.obj, "spec", ""), "spec")
+        return None
 
     @property
     def alive(self) -> bool:

@@ -96,7 +96,7 @@ class GroupWrites:
 
         async def start(one: Member) -> None:
             own = (one.shape, *(shape for shape in shapes if shape != one.shape))
-            body = patches.start(POD, _of(effect, one), one.pod_set, own)
+            body = patches.start(POD, _of(effect, one), one.pod_set, own, one.constraints)
             try:
                 # One that is gone is missing; one that has changed is read again.
                 with suppress(NotFound, Conflict):

@@ -130,6 +130,19 @@ def test_a_worker_takes_a_place_that_was_charged_and_no_other_pod_does() -> None
     assert (alone.held, alone.counts) == ((), running.counts)
 
 
+def test_a_start_takes_nothing_off_a_worker_that_its_controller_or_the_api_server_has_added() -> None:
+    """Node selector of its rack, tolerations: the API server allows additions alone."""
+    waiting = [leader()]
+    (unit,) = of_set(waiting, lws())
+    (first,) = started(waiting, unit=unit)
+    pods = [first, worker(1), worker(2)]
+    (running,) = of_set(pods, lws())
+    for one in started(pods, unit=running)[1:]:
+        assert one["spec"]["nodeSelector"] == {**AS_CREATED["nodeSelector"], "pool": "spot"}
+        keys = [toleration["key"] for toleration in one["spec"]["tolerations"]]
+        assert keys == ["node.kubernetes.io/not-ready", "nvidia.com/gpu", "spot"]
+
+
 @pytest.mark.parametrize(
     "obj",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -85,9 +86,12 @@ def started(
     """The pods as a start leaves them, the first `count` of them."""
     unit = unit or found(pods)[0]
     start = effect(composed(unit, 9), "PodGroup", kinds=KINDS)
+    if unit.admission is not None:
+        start = replace(start, attempt=unit.admission.attempt)
     for one in unit.held[:count]:
         own = (one.shape, *(shape for shape in unit.shapes if shape != one.shape))
-        written = {item["path"]: item for item in patches.start(POD, _of(start, one), one.pod_set, own)}
+        patch = patches.start(POD, _of(start, one), one.pod_set, own, one.constraints)
+        written = {item["path"]: item for item in patch}
         obj: Any = one.obj
         key = "queuectl.dev~1reserved-admission"
         obj["metadata"]["annotations"]["queuectl.dev/reserved-admission"] = written[
