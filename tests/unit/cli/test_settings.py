@@ -355,10 +355,10 @@ def test_rates_that_make_no_sense_are_refused(write: Write, card: str, problem: 
     assert problem in problems(write(text))[0]
 
 
-def test_the_page_of_operations_has_each_setting_with_its_default() -> None:
-    block = re.findall(r"```yaml\n(database:\n.*?)```", (DOCS / "operations.md").read_text(), re.DOTALL)[0]
+def test_the_example_of_a_configuration_has_each_setting_with_its_default() -> None:
+    example = (DOCS / "examples" / "configuration.yaml").read_text()
     required = {"scheduling": {"admissionFairSharing": {"usageHalfLifeSeconds": 604800}}}
-    assert yaml.safe_load(block) == Settings.model_validate(required).model_dump(mode="json", by_alias=True)
+    assert yaml.safe_load(example) == Settings.model_validate(required).model_dump(mode="json", by_alias=True)
 
 
 def test_without_a_section_scheduling_has_the_defaults_of_the_core() -> None:
