@@ -1,4 +1,4 @@
-"""UsageLimits: how much users, accounts or all may use of a queue, beside its quota (X1 to X7).
+"""UsageLimits: how much users, accounts or all may use of a queue, beside its quota (X1 to X8).
 
 A workload that has quota, but no room under a limit, leaves its pending queue until the limit has room: the
 next head takes its place, under StrictFIFO too. A limit evicts nothing.
@@ -7,13 +7,14 @@ next head takes its place, under StrictFIFO too. A limit evicts nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import ClassVar, NamedTuple
 
 from queuectl.core.decisions import Admit, Amend, Decision, Keep
-from queuectl.core.directory import AffectedObjects
+from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel
 from queuectl.core.features.usage_limits.rules import LimitRules
@@ -28,14 +29,16 @@ from queuectl.core.features.usage_limits.usage import (
 from queuectl.core.features.usage_limits.waiters import Alike, LimitWaiters, PendingCounts, Want
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName
+from queuectl.core.model.priorities import LoweredPriority, lowered_by, with_lowered
 from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
 from queuectl.core.model.resources import FlavorResource, format_amount
-from queuectl.core.model.usage_limits import WORKLOADS, Dimension, UsageLimit
+from queuectl.core.model.usage_limits import WORKLOADS, Dimension, LimitTarget, UsageLimit
 from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     Attribution,
     LedgerSnapshot,
+    PastAttempts,
     Workload,
     WorkloadId,
 )
@@ -48,7 +51,7 @@ MOST_NOMINATED = 16
 
 
 class UsageLimits(Feature):
-    """Is active while there is a UsageLimit."""
+    """Is active from the first UsageLimit on."""
 
     events: ClassVar = frozenset({PolicyObserved})
     events_while_active: ClassVar = frozenset({PolicyGone})
@@ -112,7 +115,7 @@ class UsageLimits(Feature):
         self._bookings.clear()
         if self._rules.set(name, limit):
             self._outdated = affected.everything = affected.rules = True
-            self.active = bool(self._rules.limits)
+            self.active = True  # without limits, too: what one has lowered is looked at again
 
     def charged(self, entry: Entry, attempt: Attempt) -> None:
         self._answered(entry.id)
@@ -139,6 +142,7 @@ class UsageLimits(Feature):
             for one in snapshot.workloads
             if one.attempt is not None and one.attribution is not None
         }
+        self.active |= any(lowered_by(entry.past.lowered, KIND) for entry in entries.values())
 
     def decided(self, decision: Decision, entry: Entry) -> None:
         self._answered(entry.id)
@@ -265,6 +269,32 @@ class UsageLimits(Feature):
                 self._hold(entry, entry.attempt)
             else:
                 self.changed(entry.id)
+
+    # --- the class of what holds quota
+
+    def noted(self, past: PastAttempts, entry: Entry, now: datetime) -> PastAttempts:
+        """Return `past`, lowered for its open attempt where it names a limited class that it was not admitted
+        in (X8)."""
+        kept = self._kept_class(entry)
+        if kept is None and lowered_by(past.lowered, KIND) is None:
+            return past
+        return replace(past, lowered=with_lowered(past.lowered, KIND, kept))
+
+    def _kept_class(self, entry: Entry) -> LoweredPriority | None:
+        number, booked = self._attributions.get(entry.id, (0, None))
+        attempt, workload = entry.attempt, entry.workload
+        if attempt is None or attempt.number != number or booked is None or workload is None:
+            return None
+        named, own = (one.priority_class or DEFAULT_PRIORITY_CLASS for one in (workload, booked))
+        if named == own:
+            return None
+        places = self._rules.places(replace(booked, priority_class=named), attempt.assignment.cluster_queue)
+        target = LimitTarget("WorkloadPriorityClass", named)
+        limit = next((one.limit for one in places if self._rules.limits[one.limit].target == target), None)
+        priority = self._kernel.directory.priority(replace(workload, priority_class=booked.priority_class))
+        if limit is None or isinstance(priority, Reason):
+            return None
+        return LoweredPriority(f"{KIND}/{limit}", own, priority, number)
 
     # --- what is booked
 

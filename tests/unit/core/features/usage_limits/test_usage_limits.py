@@ -45,6 +45,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles.engine_state import state
 
 LQ = local_queue("lq", "cq")
 CQ = LimitTarget("ClusterQueue", "cq")
@@ -398,3 +399,30 @@ def test_of_many_users_at_their_limits_some_are_nominated_in_one_plan_and_all_in
     assert (
         sum(plans) == 3 * MOST_NOMINATED
     )  # what counts at the limits of the others is no candidate of theirs
+
+
+def test_a_running_workload_enters_a_limited_class_by_an_admission_alone() -> None:
+    """X8: else its user would have all at the priority of a class in which one may run."""
+    urgent = LimitTarget("WorkloadPriorityClass", "urgent")
+    world = World(queue("cq", 8), LQ, running(1, target=urgent))
+    world.tell(priority("urgent", 1000), priority("low", 10), priority("other", 500))
+    world.submit(*(of("ann", name, priority_class="low") for name in ("a1", "a2", "a3")))
+    world.submit(of("bob", "b1", priority_class="urgent"))
+    world.run()
+    world.settle()
+
+    def priorities() -> dict[str, int]:
+        world.run()
+        return {one.ref.name: one.priority for one in state(world.engine).entries.values()}
+
+    world.submit(of("ann", "a1", priority_class="urgent"), of("ann", "a2", priority_class="other"))
+    world.submit(of("bob", "b1", priority_class="low"))
+    assert priorities() == {"a1": 10, "a2": 500, "a3": 10, "b1": 10}
+    world.tell(priority("low", 20))
+    assert priorities()["a1"] == 20
+    world.tell(PolicyGone(ConfigKey("UsageLimit", "", "x")))
+    assert priorities()["a1"] == 1000
+    world.tell(policy(running(1, target=urgent)))
+    assert priorities()["a1"] == 20
+    world.submit(of("ann", "a1", priority_class="other"))
+    assert priorities()["a1"] == 500
