@@ -34,7 +34,7 @@ _EXAMPLE: Final = re.compile(r"<!-- example ([a-z-]+) -->\n.*?<!-- end -->", re.
 def main() -> None:
     """Replace the tables of scheduling.md and kinds.md, and the policies of clusterqueue-by-example.md."""
     text = RULES.read_text()
-    for lines in (transitions.table(), transitions.observations(), field_support.table()):
+    for lines in (transitions.table(), field_support.table()):
         begin = text.index(lines[0])
         end = text.index("\n\n", begin)
         text = text[:begin] + "\n".join(lines) + text[end:]

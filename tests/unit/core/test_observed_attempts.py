@@ -1,5 +1,4 @@
-"""What follows from each observation of an object in each phase: the second table of docs/scheduling.md,
-section L. The last attempt of the ledger is number 2."""
+"""What follows from an observation of an object in each phase. The last attempt of the ledger is number 2."""
 
 from __future__ import annotations
 
@@ -25,7 +24,6 @@ from queuectl.core.model.workload import (
     StoredWorkload,
     Verb,
 )
-from queuectl.core.transitions import OBSERVED, Course, Observed, observations
 from tests.builders import (
     GPU,
     SOURCES,
@@ -41,7 +39,7 @@ from tests.builders import (
     workload,
 )
 from tests.doubles import engine_state
-from tests.unit.core.test_lifecycle import PAGE
+from tests.unit.core.observed_courses import OBSERVED, Course, Observed
 
 A = workload("a", gpus=4, created=5)
 COLUMNS = ("pending", "starting", "admitted", "stopping", "evicting", "over")
@@ -133,10 +131,6 @@ class Begun:
             self.world.tell(EffectSettled(EffectKey(A.id, 2, Verb.START), Result.REFUSED))
             made = self.run()
         return made
-
-
-def test_the_page_has_the_table_of_observations_as_the_code_has_it() -> None:
-    assert "\n".join(observations()) in PAGE.read_text(), "`make manifests` writes it"
 
 
 def test_the_table_has_a_row_for_each_state_and_attempt() -> None:
