@@ -21,6 +21,8 @@ EXAMPLES: Final = FOLDER / "clusterqueue-by-example.md"
 POLICIES: Final = FOLDER / "examples" / "clusterqueues"
 COMPLETE: Final = ("own-and-lend", "flavor-fallback", "users-in-turn")
 """Examples that the page shows with their ResourceFlavors and LocalQueues: these are what they are about."""
+SAME: Final = re.compile(r"^apiVersion: .*\n|^  namespaceSelector: \{\}\n", re.MULTILINE)
+"""Lines that the page leaves out of objects after the first example."""
 LEFT_OUT: Final = ("ResourceFlavor", "LocalQueue")
 
 _COMMENT: Final = re.compile(r"\A(?:#.*\n)+")
@@ -95,20 +97,23 @@ def with_examples(text: str) -> str:
 def _shown(example: str, policy: str, earlier: set[str]) -> str:
     """The objects of `policy` that the page shows, without the comment at the beginning of the file.
 
-    Left out are ResourceFlavors, LocalQueues, and ClusterQueues that differ from one of `earlier`, those that
-    the page has shown, in name and nominal quota only. What is shown is added to them. Of resource groups
-    that differ from earlier ones in the nominal quota only, this is shown.
+    Left out are ResourceFlavors, LocalQueues, objects that are as one of `earlier`, those that the page has
+    shown, and ClusterQueues that differ from one of these in name and nominal quota only. What is shown is
+    added to them. Of resource groups that differ from earlier ones in the nominal quota only, this is shown.
     """
     shown: list[str] = []
+    first = not earlier
     for text in _COMMENT.sub("", policy).split("---\n"):
-        kind, shape = yaml.safe_load(text)["kind"], _OWN.sub("", text)
+        kind, shape, whole = yaml.safe_load(text)["kind"], _OWN.sub("", text), text
+        if text in earlier:
+            continue
         if example in COMPLETE or (kind not in LEFT_OUT and (kind != "ClusterQueue" or shape not in earlier)):
             quota = _QUOTA.search(text)
             groups = quota and _OWN.sub("", quota[0])
             if groups in earlier and example not in COMPLETE:
                 text = _QUOTA.sub("  resourceGroups: … # nominalQuota: \\1\n", text)
-            shown.append(text)
-            earlier |= {shape, groups or shape}
+            shown.append(text if first else SAME.sub("", text))
+            earlier |= {whole, shape, groups or shape}
     return "---\n".join(shown)
 
 
