@@ -32,7 +32,7 @@ def _failed(values: Mapping[str, Any], workload: StoredWorkload, since: datetime
     for name, value in values.items():
         if (of := _VALUES.get(name)) is not None and of(workload) != value:
             yield name
-    if values.get("name", "") not in workload.ref.name:
+    if "name" in values and values["name"].lower() not in workload.ref.name.lower():
         yield "name"
     if "labelSelector" in values and not values["labelSelector"](dict(workload.labels)):
         yield "labelSelector"

@@ -143,7 +143,7 @@ class ChangeRoutes:
                 raise bad_request(f"{field!r} is not known here: {', '.join(row.known)}")
         namespace, name = question.path.get("namespace", ""), question.path["name"]
         kind = _KINDS.get(row.path) or question.path["kind"]
-        if not requests.is_name(name) or (namespace and not requests.is_name(namespace)):
+        if not requests.is_workload_name(name) or (namespace and not requests.is_name(namespace)):
             raise not_found()
         resource = {"LocalQueue": LOCAL_QUEUES, "ClusterQueue": CLUSTER_QUEUES}.get(kind, WORKLOADS)
         named = name if resource == CLUSTER_QUEUES else ""

@@ -49,6 +49,7 @@ MAX_TIME: Final = 40
 _FIRST: Final = datetime(1971, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _MAC_BYTES: Final = 16
 
 Cursor = list[Any]
@@ -90,6 +91,11 @@ def _must_be(schema: Mapping[str, Any]) -> str:
 def is_name(text: str) -> bool:
     """Is it a valid name of a Kubernetes object?"""
     return _NAME.fullmatch(text) is not None
+
+
+def is_workload_name(text: str) -> bool:
+    """The same, or the name of a pod group, which is the value of a label?"""
+    return is_name(text) or _LABEL_VALUE.fullmatch(text) is not None
 
 
 def _digits(text: str) -> str:
@@ -140,9 +146,9 @@ NAMESPACE: Final = Parameter("namespace", _A_NAME, "In this namespace only.", _N
 QUEUE: Final = Parameter("queue", _A_NAME, "Of LocalQueues of this name only.", _NAME_RULE)
 NAME: Final = Parameter(
     "name",
-    Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern="^[-a-z0-9.]+$")],
-    "Whose name contains this text.",
-    f"1 to {MAX_NAME} lower-case letters, digits, '-' and '.'",
+    Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern="^[-A-Za-z0-9_.]+$")],
+    "Whose name contains this text, in any case.",
+    f"1 to {MAX_NAME} letters, digits, '-', '_' and '.'",
 )
 CLUSTER_QUEUE: Final = Parameter("clusterqueue", _A_NAME, "Of this ClusterQueue only.", _NAME_RULE)
 PHASE: Final = Parameter(

@@ -396,7 +396,7 @@ class WorkloadRoutes:
         asked = view.moment()
         namespace, name = question.path["namespace"], question.path["name"]
         kind = self._source.kinds.find(question.path["kind"])
-        if kind is None or not (requests.is_name(namespace) and requests.is_name(name)):
+        if kind is None or not (requests.is_name(namespace) and requests.is_workload_name(name)):
             raise not_found()
         # First, so that the response time does not reveal whether the workload exists.
         await self._may(question.caller, "get", namespace)

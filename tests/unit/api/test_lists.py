@@ -74,6 +74,16 @@ async def test_names_are_found_by_a_part_of_them(rest: Rest) -> None:
     assert await names(rest, name="none") == []
 
 
+async def test_a_pod_group_has_an_answer_whatever_letters_its_label_has(serve: Serve) -> None:
+    readings = two_teams()
+    readings.commit(workload("Train_A.1", 9, reason=WAITS))
+    rest = await serve(readings)
+    for text in ("train_a", "Train_A.1"):
+        assert await names(rest, name=text) == ["Train_A.1"]
+    found = await rest.get("/api/v1/workloads/default/job/Train_A.1")
+    assert found["name"] == "Train_A.1"
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
@@ -81,8 +91,8 @@ async def test_names_are_found_by_a_part_of_them(rest: Rest) -> None:
         ("order=position&clusterqueue=team-a&phase=Admitted", "no phase but Pending"),
         ("order=position&clusterqueue=team-a&phase=Finished", "no phase but Pending"),
         ("order=size", "parameter order must be one of arrival, position"),
-        ("name=", "parameter name must be 1 to 253 lower-case letters"),
-        ("name=a%20b", "parameter name must be 1 to 253 lower-case letters"),
+        ("name=", "parameter name must be 1 to 253 letters"),
+        ("name=a%20b", "parameter name must be 1 to 253 letters"),
     ],
 )
 async def test_what_does_not_go_together_is_refused(rest: Rest, asked: str, says: str) -> None:
