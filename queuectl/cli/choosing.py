@@ -78,6 +78,9 @@ def targets(
     from queuectl.changes import edit as changing
 
     namespace = contexts.namespace(options, given)
+    for flag, value in (("-l", choice.selector), ("--queue", choice.queue)):
+        if value is not None and not value.strip():  # such as a shell's variable that is not set
+            raise click.UsageError(f"{flag} is empty: leave it out to choose more workloads")
     if choice.selects and choice.words:
         raise click.UsageError(f"{choice.words[0]!r}: names do not go with -l, --queue, --mine and --all")
     kinds = options.kinds()

@@ -16,11 +16,11 @@ _COMMA: Final = re.compile(r",(?![^(]*\))")
 
 
 def label_selector(text: str) -> Selects:
-    """Whether labels match all requirements of `text`; an empty one matches all labels.
+    """Whether labels match all requirements of `text`; without any it matches all labels.
 
     Raises ValueError that names the requirement.
     """
-    parts = [_requirement(part.strip()) for part in _COMMA.split(text) if part.strip()]
+    parts = [_requirement(part.strip()) for part in _COMMA.split(text)] if text.strip() else []
     return lambda labels: all(part(labels) for part in parts)
 
 

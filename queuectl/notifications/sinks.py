@@ -137,9 +137,13 @@ def _accepted(status: int, headers: Mapping[str, str]) -> None:
     raise SinkFailed(f"answers {status}", seconds)
 
 
+_MENTION: Final = re.compile(r"(?<!\w)@")
+
+
 def _escaped(text: str) -> str:
-    """Slack reads these three characters as its own."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Slack reads three characters as its own, and servers like it take `@all` for a mention of everyone."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MENTION.sub("@\N{ZERO WIDTH SPACE}", text)
 
 
 log = logging.getLogger(__name__)

@@ -96,6 +96,17 @@ def test_a_selection_is_what_rest_lists_in_the_namespace(
     )
 
 
+@pytest.mark.parametrize("flag", ["-l", "--queue"])
+@pytest.mark.parametrize("more", [["--mine"], ["--all"], ["job/a"], []])
+def test_an_empty_value_does_not_choose_more_than_was_meant(
+    change: Run, cluster: Cluster, script: Script, scripted: str, flag: str, more: list[str]
+) -> None:
+    listed(script, *NAMES)
+    result = change("cancel", flag, "", *more, "--yes", "--server", scripted)
+    assert (result.exit_code, cluster.writes) == (2, [])
+    assert f"{flag} is empty" in result.stderr
+
+
 def test_a_selection_without_workloads_changes_nothing_and_exits_with_1(
     change: Run, cluster: Cluster, script: Script, scripted: str
 ) -> None:

@@ -31,7 +31,9 @@ def test_a_selector_has_the_meaning_of_kubernetes(text: str, matches: bool) -> N
     assert label_selector(text)(LABELS) is matches
 
 
-@pytest.mark.parametrize("text", ["a b", "!a=b", "in (a)", "a in b", "a=(b)", "a in (b", "=a"])
+@pytest.mark.parametrize(
+    "text", ["a b", "!a=b", "in (a)", "a in b", "a=(b)", "a in (b", "=a", ",", "a=b,", ",a", "a,,b"]
+)
 def test_a_text_that_is_no_selector_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a label selector"):
         label_selector(text)

@@ -49,11 +49,11 @@ async def test_a_webhook_gets_the_document_its_id_and_a_signature() -> None:
 
 
 async def test_slack_gets_a_text_in_which_nothing_is_markup() -> None:
-    message = Message("c/1", "Evicted", CREATED, "a <!channel> & b", {})
+    message = Message("c/1", "Evicted", CREATED, "a <!channel> & b, @all, by ann@corp", {})
     async with hook() as receiver:
         await HttpSink(lambda: receiver.url, TLS).slack(message)
     ((headers, body),) = receiver.requests
-    assert json.loads(body) == {"text": "a &lt;!channel&gt; &amp; b"}
+    assert json.loads(body) == {"text": "a &lt;!channel&gt; &amp; b, @\u200ball, by ann@corp"}
     assert headers["Idempotency-Key"] == "c/1"
 
 
