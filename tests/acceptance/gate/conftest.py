@@ -1,4 +1,8 @@
-"""Real API servers with the gate: 1.36, 1.36 and 1.37 with the mutating policy, and an emulated older one."""
+"""Real API servers with the gate: 1.36 and 1.37 with the mutating policy, and an emulated older one without.
+
+What is refused is the same policies on each: files whose tests no release and no mutating policy could
+change name the site `mutating`.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +21,7 @@ from tests.definitions import PYTORCH
 from tests.job_kinds import JOB_KINDS
 from tests.rights import grant
 
-WITHOUT_MUTATING = ("test_authors.py", "test_default_queue.py", "test_identities.py", "test_in_force.py")
-"""Files that run on `validating`: what depends on whether a mutating policy or the webhook writes a field.
-
-All other rules are the same validating policies as on 1.33, which has no mutating policy either, and as on
-`mutating`, which has this release: there they run.
-"""
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = [item for item in items if _is_tried_elsewhere(item)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not _is_tried_elsewhere(item)]
-
-
-def _is_tried_elsewhere(item: pytest.Item) -> bool:
-    here = item.path.parent == Path(__file__).parent and "site=validating" in item.nodeid
-    return here and item.path.name not in WITHOUT_MUTATING
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +40,7 @@ def pytorch_crd() -> Path:
 @pytest_asyncio.fixture(
     scope="session",
     loop_scope="session",
-    params=["validating", "mutating", f"as-{OLDEST}", NEXT],
+    params=["mutating", f"as-{OLDEST}", NEXT],
     ids=lambda name: f"site={name.removeprefix('as-')}",
 )
 async def site(
@@ -63,7 +49,7 @@ async def site(
     pytorch_crd: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Site]:
-    """manifests/ in force, and on `mutating` and on 1.37 also manifests/mutating."""
+    """manifests/ in force, and on `mutating`, which is 1.36, and on 1.37 also manifests/mutating."""
     if request.param == NEXT:
         assets = next_assets()
     emulated = OLDEST if request.param == f"as-{OLDEST}" else None

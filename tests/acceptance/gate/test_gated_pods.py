@@ -64,9 +64,9 @@ EVERYTHING_ON_PODS: Json = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["mutating", "validating"])
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(
-    request: pytest.FixtureRequest, assets: Path, pytorch_crd: Path, tmp_path_factory: pytest.TempPathFactory
+    assets: Path, pytorch_crd: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Site]:
     folder = tmp_path_factory.mktemp("pods")
     (folder / "queuectl.yaml").write_text(yaml.safe_dump({"kinds": ["Pod"]}))
@@ -74,13 +74,12 @@ async def site(
     command = ["manifests", "--config", str(folder / "queuectl.yaml"), str(folder / "manifests")]
     written = CliRunner().invoke(main, command)
     assert written.exit_code == 0, written.output
-    mutating = request.param == "mutating"
     async with served(
         folder / "plane",
         assets,
         pytorch_crd,
         emulated=None,
-        mutating=mutating,
+        mutating=True,
         manifests=folder / "manifests",
     ) as found:
         account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
@@ -92,10 +91,9 @@ async def site(
 
 async def _in_force(site: Site) -> bool:
     dry_run = {"dryRun": "All"}
-    if site.mutating:
-        made = await site.tenant.request("POST", PODS, pod("probe", gated=False), query=dry_run)
-        if not gated(made):
-            return False
+    made = await site.tenant.request("POST", PODS, pod("probe", gated=False), query=dry_run)
+    if not gated(made):
+        return False
     forged = pod("probe", annotations={ADMISSION: "x"})
     unqueued = pod("probe", queue=None, gated=False)
     await site.admin.request("POST", PODS, unqueued)
@@ -143,7 +141,7 @@ def pod(
 
 
 async def created(site: Site, name: str, **how: Any) -> Json:
-    return await site.tenant.request("POST", PODS, pod(name, gated=not site.mutating, **how))
+    return await site.tenant.request("POST", PODS, pod(name, gated=False, **how))
 
 
 def gated(obj: Json) -> bool:
@@ -299,21 +297,12 @@ async def test_a_pod_that_could_not_be_held_back_is_not_created(site: Site, what
 
 
 async def test_a_labelled_pod_is_gated_at_its_creation_and_other_gates_stay(site: Site) -> None:
-    body = pod("two-gates", gated=not site.mutating, owner=FORGED_OWNER)
-    body["spec"].setdefault("schedulingGates", []).append({"name": "example.com/other"})
+    body = pod("two-gates", gated=False, owner=FORGED_OWNER)
+    body["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
     made = await site.tenant.request("POST", PODS, body)
     assert {one["name"] for one in made["spec"]["schedulingGates"]} == {GATE, "example.com/other"}
     assert made["metadata"]["labels"][GATED] == "true"
-    if site.mutating:
-        assert made["metadata"]["annotations"][SUBMITTER] == "tenant"
-
-
-async def test_without_the_mutating_policy_the_refusal_says_what_to_write(site: Site) -> None:
-    refusal = await tried(site.tenant.request("POST", PODS, pod("plain", gated=False)))
-    if site.mutating:
-        assert gated(await _get(site, "plain"))
-    else:
-        assert 'set the label queuectl.dev/gated to "true" and add queuectl.dev/admission' in refusal
+    assert made["metadata"]["annotations"][SUBMITTER] == "tenant"
 
 
 async def test_pods_without_a_queue_label_and_those_of_a_queued_owner_are_not_gated(site: Site) -> None:
@@ -356,8 +345,7 @@ async def test_only_who_may_bypass_lets_a_pod_go_and_is_recorded(site: Site) -> 
     assert "leave the scheduling gate" in await tried(_patch(site.admin, "urgent", _UNGATED))
     gone = await _patch(site.admin, "urgent", body)
     assert not gated(gone)
-    if site.mutating:
-        assert gone["metadata"]["annotations"][BYPASS] == "admin"
+    assert gone["metadata"]["annotations"][BYPASS] == "admin"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -499,7 +487,7 @@ async def test_a_pod_names_a_restricted_class_or_queue_only_by_a_user_that_may_u
     for label, name in RESTRICTED.items():
 
         async def refused(label: str = label, name: str = name) -> bool:
-            body = pod("names-it", gated=not site.mutating, labels={label: name}, queue=None)
+            body = pod("names-it", gated=False, labels={label: name}, queue=None)
             body["metadata"]["labels"].setdefault(QUEUE, "main")
             create = site.tenant.request("POST", PODS, body, query={"dryRun": "All"})
             return REFUSALS[label] in await tried(create)
@@ -649,8 +637,7 @@ async def test_pods_of_a_deployment_are_of_the_user_that_wrote_its_template(site
         forged = templated(kind, "forged", {USER_ANNOTATION: "bob"})
         refusal = await tried(site.tenant.request("POST", f"{apps}/{kind.lower()}s", forged))
         assert "queuectl-attribution-of-pods" in refusal
-    own = {} if site.mutating else {USER_ANNOTATION: "tenant"}
-    made = await site.tenant.request("POST", f"{apps}/deployments", templated("Deployment", "web", own))
+    made = await site.tenant.request("POST", f"{apps}/deployments", templated("Deployment", "web", {}))
     assert made["spec"]["template"]["metadata"]["annotations"] == {USER_ANNOTATION: "tenant"}
     # What the controllers of Kubernetes make of it passes, and is not theirs; what a tenant makes does not.
     account = "/api/v1/namespaces/default/serviceaccounts"
@@ -665,7 +652,7 @@ async def test_pods_of_a_deployment_are_of_the_user_that_wrote_its_template(site
         replicas = templated("ReplicaSet", "web-1", {USER_ANNOTATION: "tenant"}, owner_of(made))
         found = await controller.request("POST", f"{apps}/replicasets", replicas)
         user, owner = {USER_ANNOTATION: "tenant"}, owner_of(found)
-        one = pod("web-1-a", gated=not site.mutating, owner=owner, annotations=user)
+        one = pod("web-1-a", gated=False, owner=owner, annotations=user)
         stored = await controller.request("POST", PODS, one)
         assert stored["metadata"]["annotations"][USER_ANNOTATION] == "tenant"
         # The controller of Deployments writes their revision: that starts no rollout.
@@ -673,5 +660,22 @@ async def test_pods_of_a_deployment_are_of_the_user_that_wrote_its_template(site
         web = f"{apps}/deployments/web"
         now = await site.admin.request("PATCH", web, revision, content_type=MERGE_PATCH)
         assert now["spec"]["template"] == made["spec"]["template"]
-    one = pod("web-1-b", gated=not site.mutating, owner=owner, annotations={USER_ANNOTATION: "bob"})
+    one = pod("web-1-b", gated=False, owner=owner, annotations={USER_ANNOTATION: "bob"})
     assert "queuectl-gated-pods" in await tried(site.tenant.request("POST", PODS, one))
+
+
+async def test_without_mutating_policies_the_refusal_says_what_to_write(site: Site) -> None:
+    """The last test of the site, from which it takes them."""
+    code, output = await site.kubectl("delete", "mutatingadmissionpolicybindings", "--all")
+    assert code == 0, output
+    words = 'set the label queuectl.dev/gated to "true" and add queuectl.dev/admission'
+
+    async def refused() -> bool:
+        plain = pod("plain", gated=False)
+        return words in await tried(site.tenant.request("POST", PODS, plain, query={"dryRun": "All"}))
+
+    await eventually(refused, words, IN_FORCE_SECONDS)
+    body = pod("gated-by-its-user")
+    body["spec"]["schedulingGates"].append({"name": "example.com/other"})
+    made = await site.tenant.request("POST", PODS, body)
+    assert {one["name"] for one in made["spec"]["schedulingGates"]} == {GATE, "example.com/other"}

@@ -30,6 +30,7 @@ from tests.rights import all_rights, grant
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.parametrize("site", ["mutating"], ids=["site=mutating"], indirect=True),
     pytest.mark.parametrize("kind", KINDS, ids=str),
 ]
 CLASS: Final = "queuectl.dev/priority-class"

@@ -175,6 +175,24 @@ async def test_the_submitter_annotation_is_always_the_sender(site: Site, kind: K
         await site.tenant.request("POST", kind.path(), body)
 
 
+async def test_the_submitter_is_the_user_that_adds_the_label(site: Site, kind: Kind) -> None:
+    await site.create(kind, "own-name", queue=None)
+    patch: Json = {"metadata": {"labels": {QUEUE: "main"}, "annotations": {SUBMITTER: "tenant"}}}
+    assert await tried(site.merge(site.tenant, kind, "own-name", patch)) == ""
+
+
+async def test_an_empty_queue_label_is_no_label_and_is_refused(site: Site, kind: Kind) -> None:
+    empty: Json = {"metadata": {"labels": {QUEUE: ""}}}
+    await site.create(kind, "emptied")
+    await site.create(kind, "joins-empty", queue=None)
+    for write in (
+        site.create(kind, "empty", queue=""),
+        site.merge(site.tenant, kind, "emptied", empty),
+        site.merge(site.tenant, kind, "joins-empty", empty),
+    ):
+        assert "its queue label is empty" in await tried(write)
+
+
 async def _grow(site: Site, kind: Kind, name: str) -> None:
     await site.merge(site.tenant, kind, name, nested(kind.pods, 4))
 
