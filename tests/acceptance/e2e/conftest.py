@@ -15,6 +15,7 @@ import yaml
 from queuectl.kube.errors import ApiError
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.example import fake_node
+from queuectl.sandbox.install import Installer
 from queuectl.sandbox.players.api import Client
 from tests import definitions
 from tests.acceptance.e2e.site import (
@@ -26,6 +27,7 @@ from tests.acceptance.e2e.site import (
     eventually,
     flavor,
     local_queue,
+    pod,
     pytorchjob,
 )
 from tests.acceptance.e2e.world import World
@@ -42,6 +44,8 @@ SETTINGS = {
 }
 
 
+GATE = {"name": "queuectl.dev/admission"}
+"""The scheduling gate of a pod that waits."""
 TODAY = "small" if find_assets() is None else "real"
 """The control plane of all tests. `tests/integration/kube_api` compares the small API with a real one."""
 
@@ -60,27 +64,31 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     On older releases run those marked `every_version`: what depends on the webhook, which stands in for the
     mutating policy there, on what a server lets be changed of a Job that ran, and on what kubectl prints.
-    Those marked `mutating_policies` or `real_api_server` run on today's Kubernetes only.
+    Those marked `mutating_policies` or `real_api_server` run on today's Kubernetes only, those marked
+    `queued_pods` where the configuration names pods.
     """
     if "site" in metafunc.fixturenames:
-        older = OLDER if metafunc.definition.get_closest_marker("every_version") else ()
-        real = any(map(metafunc.definition.get_closest_marker, ("mutating_policies", "real_api_server")))
-        sites = ["real" if real else TODAY, *(f"as-{version}" for version in older)]
+        marked = metafunc.definition.get_closest_marker
+        real = any(map(marked, ("mutating_policies", "real_api_server")))
+        sites = ["real" if real else "pods" if marked("queued_pods") else TODAY]
+        if marked("every_version"):
+            sites.append(f"as-{OLDER}")
         names = [f"site={name.removeprefix('as-')}" for name in sites]
         metafunc.parametrize("site", sites, indirect=True, scope="session", ids=names)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
-    """A sandbox with three nodes, flavors a100 and spot, and nothing else."""
+    """A sandbox with three nodes, flavors a100 and spot, and nothing else; `pods`: where pods queue too."""
     name: str = request.param
+    queued_pods, name = name == "pods", TODAY if name == "pods" else name
     if name != "small" and find_assets() is None:
         pytest.skip(NO_ASSETS)
     folder = Path(tempfile.mkdtemp(prefix="queuectl-e2e-"))
     folder.chmod(0o711)
     older = name.removeprefix("as-") if name.startswith("as-") else None
     config = folder / "queuectl.yaml"
-    config.write_text(yaml.safe_dump(SETTINGS))
+    config.write_text(yaml.safe_dump(SETTINGS | ({"kinds": ["Pod"]} if queued_pods else {})))
     flags = ("--empty", "--config", str(config))
     found = Site(folder / name, "small" if name == "small" else "real", version=older, flags=flags)
     try:
@@ -88,6 +96,8 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
         async with found.client() as api:
             await _furnish(api)
             await _define(api, definitions.read(PYTORCH.stem))
+            if queued_pods:
+                await _gate_pods(found, api, config)
         yield found
     finally:
         await found.stop()
@@ -113,6 +123,23 @@ async def _define(api: Client, definition: Json) -> None:
         return False
 
     await eventually("the real definition of PyTorchJob is in force", in_force)
+
+
+async def _gate_pods(site: Site, api: Client, config: Path) -> None:
+    """Install the gate that `queuectl manifests` writes for a configuration that names pods."""
+    made = await site.queuectl("manifests", "--config", str(config), "--component", "mutating")
+    assert made.code == 0, made.err
+    await Installer(api).apply(yaml.load_all(made.out, yaml.CSafeLoader))
+
+    async def gated() -> bool:
+        body = pod("probe", gpus=1)
+        try:
+            held = await api.request("POST", "/api/v1/namespaces/default/pods", body, query={"dryRun": "All"})
+        except ApiError:
+            return False  # the account of the namespace, or one of the policies, is not there yet
+        return GATE in (held["spec"].get("schedulingGates") or [])
+
+    await eventually("the gate on pods is in force", gated)
 
 
 async def _furnish(api: Client) -> None:

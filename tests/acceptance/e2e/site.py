@@ -9,7 +9,7 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from queuectl.sandbox.players.api import Client
 
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
-OLDER = ("1.33", "1.35")
-"""The oldest and the newest release that the binaries of 1.36 can emulate: without mutating policies, so with
-the webhook. Between them nothing that queuectl uses differs."""
+OLDER = "1.33"
+"""The oldest release that the binaries of 1.36 can emulate: without mutating policies, so with the webhook.
+Up to 1.35 nothing that queuectl uses differs from it."""
 PATIENCE = 90.0
 """Seconds after which a condition that is still false has failed."""
 
@@ -196,6 +196,28 @@ def pod_template(gpus: object = 1, seconds: float = 1, **spec: Any) -> Json:
     return {
         "metadata": {"annotations": {"sandbox.queuectl.dev/run-seconds": str(seconds)}},
         "spec": {"restartPolicy": "Never", "containers": [container], **spec},
+    }
+
+
+def pod(
+    name: str,
+    *,
+    gpus: int,
+    seconds: float = 600,
+    queue: str | None = "main",
+    labels: Mapping[str, str] = {},
+) -> Json:
+    """A pod that queues by itself; `seconds`: how long it runs."""
+    template = pod_template(gpus, seconds)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            **template["metadata"],
+            "labels": {**({"queuectl.dev/queue-name": queue} if queue else {}), **labels},
+        },
+        "spec": template["spec"],
     }
 
 

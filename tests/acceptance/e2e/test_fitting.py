@@ -78,7 +78,7 @@ async def test_pods_of_a_waiting_job_get_fewer_gpus_where_the_api_server_permits
 
     await eventually("its controller has seen the stop", stopped)
     told = await site.queuectl("fit", "job/ran", "--gpus", "2", *where)
-    if site.version in OLDER:
+    if site.version == OLDER:
         assert told.code == 1
         assert "spec.template: Invalid value\n" in told.err
         assert "from Kubernetes 1.36 on" in told.err

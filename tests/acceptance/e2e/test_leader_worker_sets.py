@@ -17,20 +17,21 @@ from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.install import Installer
 from tests.acceptance.e2e import test_single_pods
 from tests.acceptance.e2e.cohort import priority
-from tests.acceptance.e2e.conftest import TODAY
-from tests.acceptance.e2e.site import GPU, Json, Site, eventually
-from tests.acceptance.e2e.test_single_pods import GATE, LABEL, pod
+from tests.acceptance.e2e.conftest import GATE, TODAY
+from tests.acceptance.e2e.site import GPU, Json, Site, eventually, pod
+from tests.acceptance.e2e.test_single_pods import LABEL
 from tests.acceptance.e2e.world import World
 from tests.acceptance.operators.programs import LWS, NAMESPACE, Operator, find_operators, rights
 
 BINARIES = find_operators()
 pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.queued_pods,
+    pytest.mark.usefixtures("controller"),
     pytest.mark.skipif(TODAY == "small", reason="the small API has no controllers of apps/v1"),
     pytest.mark.skipif(BINARIES is None, reason="QUEUECTL_OPERATORS is not set: there is no LWS"),
 ]
 world = test_single_pods.world
-sandbox = test_single_pods.stand
 GROUP = "queuectl.dev/pod-group-name"
 
 
@@ -41,25 +42,25 @@ class _Plane:
     ca_file: Path
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stand(sandbox: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """Where LeaderWorkerSets are served, and their controller runs."""
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def controller(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[None]:
+    """LeaderWorkerSets are served, and their controller runs."""
     assert BINARIES is not None
     folder = tmp_path_factory.mktemp("lws")
-    cluster = yaml.safe_load(sandbox.kubeconfig.read_text())["clusters"][0]["cluster"]
+    cluster = yaml.safe_load(site.kubeconfig.read_text())["clusters"][0]["cluster"]
     authority = folder / "ca.crt"
     if "certificate-authority" in cluster:
-        authority = sandbox.data / cluster["certificate-authority"]
+        authority = site.data / cluster["certificate-authority"]
     else:
         authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
-    async with sandbox.client() as admin:
+    async with site.client() as admin:
         operator = Operator(LWS, BINARIES, _Plane(folder, cluster["server"], authority), admin)
         namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         await Installer(admin).apply([namespace, rights(), *operator.definitions()])
         await operator.install()
         await operator.start()
         try:
-            yield sandbox
+            yield
         finally:
             await operator.stop()
 
@@ -153,9 +154,7 @@ async def made(world: World, body: Json) -> AsyncIterator[Replicas]:
 
 
 async def test_each_replica_of_the_page_on_serving_starts_as_a_whole(world: World) -> None:
-    body = {"apiVersion": "queuectl.dev/v1beta1", "kind": "WorkloadPriorityClass", "value": 100}
-    classes = "/apis/queuectl.dev/v1beta1/workloadpriorityclasses"
-    await world.api.request("POST", classes, {**body, "metadata": {"name": "serving"}})
+    await test_single_pods.class_of_page(world)
     (text,) = (one for one in test_single_pods._of_page("yaml") if "LeaderWorkerSet" in one)
     misplaced = yaml.safe_load(text)
     misplaced["metadata"] |= {"name": "other", "labels": {"queuectl.dev/queue-name": "main"}}

@@ -10,13 +10,12 @@ import yaml
 from queuectl.kube.errors import ApiError
 from tests.acceptance.e2e import test_single_pods
 from tests.acceptance.e2e.cohort import priority
-from tests.acceptance.e2e.site import Json, eventually
-from tests.acceptance.e2e.test_single_pods import GATE, pod
+from tests.acceptance.e2e.conftest import GATE
+from tests.acceptance.e2e.site import Json, eventually, pod
 from tests.acceptance.e2e.world import World
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.queued_pods]
 
-stand = test_single_pods.stand
 world = test_single_pods.world
 
 
@@ -69,8 +68,12 @@ async def _rows(world: World, group: str, verdict: str) -> list[Json]:
 async def test_a_group_starts_when_all_of_its_pods_are_there_and_ends_with_the_last_one(world: World) -> None:
     for number in (0, 1):
         await _member(world, "train", number, size=3, seconds=3)
-    reason = await world.reason_is("train", "PendingEvaluation", "PodGroup")
-    assert "2 of 3 pods of the group exist (train-0, train-1): 1 is missing" in reason["message"]
+    text = "2 of 3 pods of the group exist (train-0, train-1): 1 is missing"
+
+    async def counted() -> bool:
+        return text in (await world.reason_is("train", "PendingEvaluation", "PodGroup"))["message"]
+
+    await eventually(text, counted)
     assert len(_gated(await _members(world, "train"))) == 2
     await _member(world, "train", 2, size=3, gpus=2, seconds=3)
     members = await _run(world, "train", 3)

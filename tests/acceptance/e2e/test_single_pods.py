@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,101 +15,38 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from queuectl.kube.errors import ApiError
+from queuectl.kube.errors import ApiError, Conflict
 from queuectl.kube.session import MERGE_PATCH
-from queuectl.sandbox.example import fake_node
-from queuectl.sandbox.install import Installer
-from queuectl.sandbox.players.api import Client
 from tests.acceptance.e2e.cohort import priority
-from tests.acceptance.e2e.conftest import SETTINGS, TODAY
+from tests.acceptance.e2e.conftest import GATE, TODAY
 from tests.acceptance.e2e.site import (
     GPU,
     Json,
     Site,
     cluster_queue,
     eventually,
-    flavor,
     local_queue,
+    pod,
     pod_template,
 )
 from tests.acceptance.e2e.world import World
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.queued_pods]
 
-GATE = {"name": "queuectl.dev/admission"}
 LABEL = "example.com/accelerator"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stand() -> AsyncIterator[Site]:
-    """A sandbox of its own, with the gate that `queuectl manifests` writes for its configuration."""
-    folder = Path(tempfile.mkdtemp(prefix="queuectl-pods-"))
-    folder.chmod(0o711)
-    config = folder / "queuectl.yaml"
-    config.write_text(yaml.safe_dump({**SETTINGS, "kinds": ["Pod"]}))
-    found = Site(folder / TODAY, TODAY, flags=("--empty", "--config", str(config)))
-    try:
-        await found.start()
-        async with found.client() as api:
-            await _install(found, api, config)
-            for number in (1, 2):
-                await api.request("POST", "/api/v1/nodes", fake_node(f"node-{number}", "a100", gpus=64))
-            path = "/apis/queuectl.dev/v1beta1/resourceflavors"
-            await api.request("POST", path, flavor("a100", {LABEL: "a100"}))
-        yield found
-    finally:
-        await found.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-async def _install(site: Site, api: Client, config: Path) -> None:
-    made = await site.queuectl("manifests", "--config", str(config), "--component", "mutating")
-    assert made.code == 0, made.err
-    await Installer(api).apply(yaml.load_all(made.out, yaml.CSafeLoader))
-
-    async def gated() -> bool:
-        body = pod("probe", gpus=1)
-        try:
-            held = await api.request("POST", "/api/v1/namespaces/default/pods", body, query={"dryRun": "All"})
-        except ApiError:
-            return False  # the account of the namespace, or one of the policies, is not there yet
-        return GATE in (held["spec"].get("schedulingGates") or [])
-
-    await eventually("the gate on pods is in force", gated)
-
-
-def pod(
-    name: str,
-    *,
-    gpus: int,
-    seconds: float = 600,
-    queue: str | None = "main",
-    labels: Mapping[str, str] = {},
-) -> Json:
-    template = pod_template(gpus, seconds)
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            **template["metadata"],
-            "labels": {**({"queuectl.dev/queue-name": queue} if queue else {}), **labels},
-        },
-        "spec": template["spec"],
-    }
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def world(stand: Site, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def world(site: Site, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     name = f"t-{abs(hash(request.node.nodeid)) % 10**8}"
-    async with stand.client() as api:
+    async with site.client() as api:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         await api.request("POST", "/api/v1/namespaces", body)
-        found = World(stand, api, name)
+        found = World(site, api, name)
         await found.policy(cluster_queue(name, 8, preemption={"withinClusterQueue": "LowerPriority"}))
         await found.policy(local_queue(name, "main", name))
         yield found
-    async with stand.client() as api:  # its address changes when the sandbox is started again
+    async with site.client() as api:  # its address changes when the sandbox is started again
         for item in (await api.request("GET", found.path("Pod")))["items"]:
             with contextlib.suppress(ApiError):  # it may have ended and be gone
                 path = found.path("Pod", item["metadata"]["name"])
@@ -476,11 +411,17 @@ def _of_page(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@NO_CONTROLLERS
-async def test_the_manifests_of_the_page_on_serving_and_notebooks_run(world: World) -> None:
+async def class_of_page(world: World) -> None:
+    """Create the priority class that the page names, if no test before has."""
     body = {"apiVersion": "queuectl.dev/v1beta1", "kind": "WorkloadPriorityClass", "value": 100}
     path = "/apis/queuectl.dev/v1beta1/workloadpriorityclasses"
-    await world.api.request("POST", path, {**body, "metadata": {"name": "serving"}})
+    with contextlib.suppress(Conflict):
+        await world.api.request("POST", path, {**body, "metadata": {"name": "serving"}})
+
+
+@NO_CONTROLLERS
+async def test_the_manifests_of_the_page_on_serving_and_notebooks_run(world: World) -> None:
+    await class_of_page(world)
     server, *_, notebook = (yaml.safe_load(text) for text in _of_page("yaml"))
     config = str(world.site.data.parent / "queuectl.yaml")
     file = world.site.data.parent / "server.yaml"
@@ -516,21 +457,21 @@ async def test_the_interactive_pod_of_the_page_runs_until_it_is_cancelled(world:
 
 
 async def test_a_controller_that_is_killed_starts_no_pod_twice_and_loses_no_stop(
-    world: World, stand: Site
+    world: World, site: Site
 ) -> None:
     """The sandbox is killed while eight pods are started, and again while they are stopped."""
     for number in range(8):
         await _created(world, pod(f"p{number}", gpus=1))
-    await _killed(stand)
-    async with stand.client() as api:
+    await _killed(site)
+    async with site.client() as api:
         world.api = api
         uids = {(await _runs(world, f"p{number}"))["metadata"]["uid"] for number in range(8)}
         assert len(uids) == 8
         queue = f"/apis/queuectl.dev/v1beta1/clusterqueues/{world.namespace}"
         stopped = {"spec": {"stopPolicy": "HoldAndDrain"}}
         await api.request("PATCH", queue, stopped, content_type=MERGE_PATCH)
-        await _killed(stand)
-    async with stand.client() as api:
+        await _killed(site)
+    async with site.client() as api:
         world.api = api
 
         async def gone() -> bool:
@@ -538,7 +479,7 @@ async def test_a_controller_that_is_killed_starts_no_pod_twice_and_loses_no_stop
 
         await eventually("all pods are deleted", gone)
         await world.nothing_used(world.namespace)
-        checked = await stand.queuectl("verify")
+        checked = await site.queuectl("verify")
         assert checked.code == 0, checked.out
 
 

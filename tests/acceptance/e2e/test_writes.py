@@ -22,7 +22,7 @@ LOOKS = 4
 """Lists of the pods of a gang with a master that ends before its workers; the pause doubles each time."""
 
 
-@pytest.mark.parametrize("control_plane", [TODAY, f"as-{OLDER[0]}"], indirect=True)
+@pytest.mark.parametrize("control_plane", [TODAY, f"as-{OLDER}"], indirect=True)
 async def test_a_job_costs_three_writes_and_no_read_of_that_job_alone(
     control_plane: str, figures: list[str]
 ) -> None:
