@@ -162,22 +162,6 @@ async def test_a_job_without_a_queue_is_left_alone(world: World) -> None:
     assert (await world.workload("free"))["status"] == 404
 
 
-async def test_after_a_restart_all_is_as_before_and_waiting_jobs_start(world: World) -> None:
-    await runs(world, endless("runs", "main", 8))
-    await world.submit(endless("waits", "main", 8))
-    await world.reason_is("waits", "WaitingForQuota")
-    before = (await world.get("runs"))["metadata"]["uid"], await verdicts(world, "runs")
-    assert await world.site.stop() == 0
-    await world.site.start()
-    async with world.site.client() as api:
-        again = World(world.site, api, world.namespace)
-        assert (await again.get("runs"))["metadata"]["uid"] == before[0]
-        await again.reason_is("waits", "WaitingForQuota")
-        assert await verdicts(again, "runs") == before[1]
-        await succeed(again, "runs")
-        await again.started("waits")
-
-
 async def test_the_ledger_agrees_with_its_history(site: Site) -> None:
     verified = await site.queuectl("verify")
     assert verified.code == 0, verified.out + verified.err

@@ -433,8 +433,8 @@ async def test_the_manifests_of_the_page_on_serving_and_notebooks_run(world: Wor
             await owned.pods(1, 0, app=name)
 
             async def counted() -> bool:
-                flavors = (await world.site.rest("/capacity"))["items"]
-                cells = [one for of in flavors for one in of["resources"] if one["resource"] == GPU]
+                capacity = await world.site.rest("/capacity/a100")
+                cells = [one for one in capacity["resources"] if one["resource"] == GPU]
                 return [(one["used"], one["unmanaged"]) for one in cells] == [(1, 0)]
 
             await eventually("its node counts it as a workload's", counted)
