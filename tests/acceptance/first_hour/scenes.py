@@ -129,7 +129,6 @@ EXCEPTIONS: Final[Mapping[str, str]] = {
     "docker": "no Docker engine is needed for the tests: tests/acceptance/packaging reads the files",
     "export KUBECONFIG=~/.kube/config QUEUECTL_USER": "for the Docker commands after it",
     "kubectl krew install": "krew is not needed: tests/acceptance/packaging runs what it installs",
-    "pipx run": "what the plugin runs, not a command to type",
 }
 """Beginnings of commands of docs/install.md that are not typed, with the reason. README has none."""
 
