@@ -178,6 +178,9 @@ def _metadata(metadata: Mapping[str, Any], name: str, notes: list[Note]) -> dict
         elif field in ("labels", "annotations") and isinstance(value, Mapping):
             notes += [Note(name, f"metadata.{field}", meaning(key)) for key in value if is_kueues(key)]
             kept = {k: v for k, v in value.items() if k != _LAST_APPLIED and not is_kueues(k)}
+            for key in [key for key in kept if not isinstance(kept[key], str)]:
+                what = f"{clean(key, 100)} is {_kind_of(kept.pop(key))}: it must be text"
+                notes.append(Note(name, f"metadata.{field}", what))
             found |= {field: kept} if kept else {}
         elif field == "finalizers" and isinstance(value, list) and all(map(is_kueues, value)):
             pass  # Kueue would take its own off

@@ -457,6 +457,10 @@ def test_no_document_raises(kind: str, group: str, rest: Any) -> None:
             {**kueue("LocalQueue", "a", {}), "metadata": {"name": 3}},
             ("file: line 1", "", "metadata.name is a number: it must be text"),
         ),
+        (
+            kueue("ClusterQueue", "a", {"namespaceSelector": {}}, annotations={"x": True, "y": "z"}),
+            ("ClusterQueue/a", "metadata.annotations", "x is a boolean: it must be text"),
+        ),
     ],
 )
 def test_what_is_no_usual_object_is_noted(document: Json, told: tuple[str, str, str]) -> None:
