@@ -97,7 +97,7 @@ class _Use:
             for place in places:
                 self._namespaces[place].add(one.ref.namespace)
         if assignment is not None:
-            self._usage.hold(one.id, places, demand_of(assignment, self._rules))
+            self._usage.hold(one.id, Holder(places, demand_of(assignment, self._rules)))
         elif one.phase is Phase.PENDING:
             self._waits(one, places)
 

@@ -74,11 +74,10 @@ class SubjectRules(Generic[R]):
     def __init__(self, policy: QueuesAndCohorts) -> None:
         self._policy = policy
         self.limits: dict[str, R] = {}
-        self._known: dict[tuple[Attribution, str], tuple[Place, ...]] = {}
-        """Places by what is booked and ClusterQueue, as long as no policy changes; at most _KEPT."""
         self._by_target: dict[LimitTarget, dict[LimitSubject, list[R]]] = {}
         self._targets: dict[_Target, list[_Subjects]] = {}
-        """By what targets depend on, the rules of those that have any, as long as no policy changes."""
+        """By what targets depend on, the rules of those that have any, as long as no policy changes; at most
+        _KEPT."""
         self.by_account = False
         """Whether any is about values of an account key."""
 
@@ -102,20 +101,10 @@ class SubjectRules(Generic[R]):
 
     def forget(self) -> None:
         """Policy has changed."""
-        self._known.clear()
         self._targets.clear()
 
     def places(self, booked: Attribution, cluster_queue: str) -> tuple[Place, ...]:
         """Return where the use of a workload counts, the narrowest target first, then by name."""
-        key = (booked, cluster_queue)
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            found = self._known[key] = tuple(self._found(booked, cluster_queue))
-        return found
-
-    def _found(self, booked: Attribution, cluster_queue: str) -> Iterator[Place]:
         key = (booked.namespace, booked.queue, booked.priority_class, cluster_queue)
         targets = self._targets.get(key)
         if targets is None:
@@ -126,8 +115,7 @@ class SubjectRules(Generic[R]):
             )
             targets = [_Subjects.of(self._by_target[one]) for one in named if one in self._by_target]
             self._targets[key] = targets
-        for subjects in targets:
-            yield from _at(subjects, booked)
+        return tuple(place for subjects in targets for place in _at(subjects, booked))
 
 
 def targets_of(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from queuectl.core.decisions import Admit, Amend, Decision, Keep
 from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, AffectedObjects
@@ -64,10 +64,8 @@ class UsageLimits(Feature):
         self.held = LimitUsage(self._rules)
         self._waiting = LimitWaiters()
         self.pending = PendingCounts()
-        self._demands: dict[WorkloadId, tuple[Assignment, Demand]] = {}
-        """What assignments of the plan under way take."""
-        self._bookings: dict[WorkloadId, _Booking] = {}
-        """What pending workloads would be booked on, as long as no policy changes."""
+        self._planned: dict[WorkloadId, tuple[Assignment, Holder]] = {}
+        """What assignments of the plan under way take, as long as no policy changes."""
         self._attributions: dict[WorkloadId, tuple[int, Attribution]] = {}
         """By workload, the number of an attempt and what it is booked on, as far as that is known."""
         self._parents: dict[tuple[str, str], str | None] = {}
@@ -94,7 +92,7 @@ class UsageLimits(Feature):
                 self._set(key.name, None, affected)
             case _ if self.active:
                 self._rules.forget()
-                self._bookings.clear()
+                self._planned.clear()
                 self._renominate_those_of_flavors()
                 self._charged.update(self._waiting.cluster_queues)
                 self._note_parent(event)
@@ -112,14 +110,12 @@ class UsageLimits(Feature):
                 pass
 
     def _set(self, name: str, limit: UsageLimit | None, affected: AffectedObjects) -> None:
-        self._bookings.clear()
+        self._planned.clear()
         if self._rules.set(name, limit):
             self._outdated = affected.everything = affected.rules = True
             self.active = True  # without limits, too: what one has lowered is looked at again
 
     def charged(self, entry: Entry, attempt: Attempt) -> None:
-        self._answered(entry.id)
-        self._hold(entry, attempt)
         self._flavors_changed = True
         if self._rules.count_pending:
             self._to_route[entry.id] = entry  # it is pending no longer
@@ -128,9 +124,7 @@ class UsageLimits(Feature):
         self._hold(entry, attempt)
 
     def _hold(self, entry: Entry, attempt: Attempt) -> None:
-        places = self._places(entry, attempt.assignment.cluster_queue)
-        if places is not None:
-            self.held.hold(entry.id, places, self._demand(entry, attempt.assignment) if places else {})
+        self.held.hold(entry.id, self._use(entry, attempt.assignment))
 
     def released(self, entry: Entry, attempt: Attempt, now: object) -> None:
         self.held.drop(entry.id)
@@ -143,25 +137,22 @@ class UsageLimits(Feature):
             if one.attempt is not None and one.attribution is not None
         }
         self.active |= any(lowered_by(entry.past.lowered, KIND) for entry in entries.values())
+        self._outdated = True
 
     def decided(self, decision: Decision, entry: Entry) -> None:
         self._answered(entry.id)
         if entry.attempt is not None:
             self._charged.add(entry.attempt.assignment.cluster_queue)
-        if isinstance(decision, Admit) and decision.attribution is not None and entry.attempt is not None:
-            self._attributions[entry.id] = (entry.attempt.number, decision.attribution)
-            known = self._bookings.pop(entry.id, None)
-            if known is None or known.booked != decision.attribution:  # else it holds this since `charged`
-                self._hold(entry, entry.attempt)
+        if isinstance(decision, Admit) and entry.attempt is not None:
+            if decision.attribution is not None:
+                self._attributions[entry.id] = (entry.attempt.number, decision.attribution)
+            self._hold(entry, entry.attempt)
 
     def changed(self, workload: WorkloadId) -> None:
         entry = self._kernel.entries.get(workload)
-        if entry is None:
-            self._bookings.pop(workload, None)
-        elif entry.attempt is None and waits_for_victims(entry.reason):
+        if entry is not None and entry.attempt is None and waits_for_victims(entry.reason):
             self.held.keep(workload, self._claimed(entry))
-            return
-        if workload in self.held.kept:
+        elif workload in self.held.kept:
             self.held.keep(workload, None)
 
     def _claimed(self, entry: Entry) -> Holder | None:
@@ -257,7 +248,7 @@ class UsageLimits(Feature):
         self._parents = {("ClusterQueue", one.name): one.cohort for one in directory.queues.values()}
         self._parents |= {("Cohort", one.name): one.parent for one in directory.cohorts.values()}
         self.held.clear()
-        self._demands.clear()
+        self._planned.clear()
         self._to_route |= {entry.id: entry for entry in self._waiting.clear()}
         entries = self._kernel.entries
         known = self._attributions.items()
@@ -298,35 +289,26 @@ class UsageLimits(Feature):
 
     # --- what is booked
 
-    def _places(self, entry: Entry, cluster_queue: str) -> tuple[Place, ...] | None:
-        """Return where an open attempt counts, or a pending workload would; None: unknown."""
+    def _places(self, entry: Entry, cluster_queue: str) -> tuple[Place, ...]:
+        """Return where an open attempt counts, or an admission now would; none if that is unknown."""
         number, booked = self._attributions.get(entry.id, (0, None))
-        if entry.attempt is not None and entry.attempt.number == number:
-            return self._rules.places(booked, cluster_queue) if booked is not None else None
-        return self._would_count(entry.workload, cluster_queue) if entry.workload is not None else None
+        if booked is None or entry.attempt is None or entry.attempt.number != number:
+            return self._would_count(entry.workload, cluster_queue) if entry.workload is not None else ()
+        return self._rules.places(booked, cluster_queue)
 
     def _would_count(self, workload: Workload, cluster_queue: str) -> tuple[Place, ...]:
         """Return where an admission of a workload would count now."""
         # No limit depends on other values of an account: they cost more than all else here.
         account = self._kernel.features.account(workload) if self._rules.by_account else ()
-        known = self._bookings.get(workload.id)
-        if known is None or known.workload is not workload or known.booked.account != account:
-            booked = Attribution.of(workload, account)
-        elif known.cluster_queue == cluster_queue:
-            return known.places
-        else:
-            booked = known.booked
-        places = self._rules.places(booked, cluster_queue)
-        self._bookings[workload.id] = _Booking(workload, booked, cluster_queue, places)
-        return places
+        return self._rules.places(Attribution.of(workload, account), cluster_queue)
 
-    def _demand(self, entry: Entry, assignment: Assignment) -> Demand:
-        known = self._demands.get(entry.id)
+    def _use(self, entry: Entry, assignment: Assignment) -> Holder:
+        """Return what an open attempt takes of limits, or an admission now would."""
+        known = self._planned.get(entry.id)
         if known is not None and known[0] is assignment:
             return known[1]
-        demand = demand_of(assignment, self._rules)
-        self._demands[entry.id] = assignment, demand
-        return demand
+        places = self._places(entry, assignment.cluster_queue)
+        return Holder(places, demand_of(assignment, self._rules) if places else {})
 
     # --- what waits
 
@@ -354,7 +336,7 @@ class UsageLimits(Feature):
         return None
 
     def begin_plan(self, now: datetime) -> PlannedUse:
-        self._demands.clear()
+        self._planned.clear()
         return PlannedUse(self)
 
     def lacking(
@@ -365,23 +347,21 @@ class UsageLimits(Feature):
         added: Mapping[Place, Demand],
     ) -> Reason | None:
         """Return which limit has no room for an admission; None: each has. `added`: see `LimitUsage`."""
-        places = self._places(entry, assignment.cluster_queue)
-        if not places:
-            return None
-        return self.held.lacking(places, self._demand(entry, assignment), entry.id, gone, added)
+        use = self._use(entry, assignment)
+        self._planned[entry.id] = assignment, use
+        return self.held.lacking(use, entry.id, gone, added) if use.places else None
 
     def add(self, entry: Entry, assignment: Assignment, added: dict[Place, dict[Dimension, int]]) -> None:
         """Add an admission of a plan to `added`."""
-        for place in self._places(entry, assignment.cluster_queue) or ():
-            add_demand(added.setdefault(place, {}), self._demand(entry, assignment))
+        places, demand = self._use(entry, assignment)
+        for place in places:
+            add_demand(added.setdefault(place, {}), demand)
 
     def must_wait(self, entry: Entry, reason: Reason) -> None:
         if reason.limit not in (Limit.RUNNING, Limit.RESOURCES, Limit.FLAVORS) or entry.cluster_queue is None:
             return
         name = (reason.node or "").removeprefix(f"{KIND}/")
-        place = next(
-            (one for one in self._places(entry, entry.cluster_queue) or () if one.limit == name), None
-        )
+        place = next((one for one in self._places(entry, entry.cluster_queue) if one.limit == name), None)
         if place is not None and reason.resource is not None and reason.requested is not None:
             want = (Dimension(reason.flavor, reason.resource), reason.requested)
             self._waiting.wait(Waiter(entry, place, want, reason, entry.order))
@@ -398,12 +378,13 @@ class UsageLimits(Feature):
         if not eligible or entry.cluster_queue is None or finished:
             self._answered(entry.id)
             self._waiting.leave(entry.id)
-            self._note(self.pending.leave(entry.id, self._most_pending))
+            if self._rules.count_pending:
+                self._note(self.pending.leave(entry.id, self._most_pending))
             return None
         waiter = self._waiting.of(entry.id)
         if waiter is None and not self._rules.count_pending:
             return None
-        places = self._places(entry, entry.cluster_queue) or ()
+        places = self._places(entry, entry.cluster_queue)
         if waiter is not None and (waiter.place not in places or entry.order[0] != -entry.priority):
             self._waiting.leave(entry.id)  # it waits for another limit, or in another place
             waiter = None
@@ -441,15 +422,6 @@ class UsageLimits(Feature):
 
 def _amount(want: Want) -> tuple[Want]:
     return (want,)
-
-
-class _Booking(NamedTuple):
-    """What an admission of a workload would be booked on, and where it would count."""
-
-    workload: Workload
-    booked: Attribution
-    cluster_queue: str
-    places: tuple[Place, ...]
 
 
 class PlannedUse:

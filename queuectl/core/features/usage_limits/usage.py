@@ -45,9 +45,9 @@ class LimitUsage:
         for known in (self._holders, self.kept, self._used, self._at):
             known.clear()
 
-    def hold(self, workload: WorkloadId, places: tuple[Place, ...], demand: Demand) -> None:
+    def hold(self, workload: WorkloadId, use: Holder) -> None:
         """The workload holds this from now on."""
-        self._set(self._holders, workload, Holder(places, demand) if places else None)
+        self._set(self._holders, workload, use if use.places else None)
 
     def drop(self, workload: WorkloadId) -> None:
         """It holds nothing any more."""
@@ -99,22 +99,21 @@ class LimitUsage:
 
     def lacking(
         self,
-        places: Iterable[Place],
-        demand: Demand,
+        use: Holder,
         workload: WorkloadId,
         gone: Iterable[WorkloadId],
         added: Mapping[Place, Demand],
     ) -> Reason | None:
-        """Return which limit has too little left for `demand`; None: each has enough.
+        """Return which limit has too little left for `use`; None: each has enough.
 
         `gone`: workloads that are to end before. `added`: what a plan under way admits beside it.
         """
         ended = [holder for one in gone if (holder := self._holders.get(one)) is not None]
         kept = self.kept.get(workload)
         ended += [kept] if kept is not None else []
-        for place in places:
+        for place in use.places:
             for dimension, most in self._rules.limits[place.limit].most:
-                asked = demand.get(dimension, 0)
+                asked = use.demand.get(dimension, 0)
                 if not asked:
                     continue
                 used = self.of(place, dimension)
