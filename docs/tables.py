@@ -10,12 +10,8 @@ import yaml
 
 from queuectl.core import transitions
 from queuectl.kinds import field_support
-from queuectl.kinds.builtin import BUILT_IN
-from queuectl.kinds.jobs import PodLabel
-from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
 
 FOLDER: Final = Path(__file__).parent
-KINDS: Final = FOLDER / "kinds.md"
 RULES: Final = FOLDER / "scheduling.md"
 EXAMPLES: Final = FOLDER / "clusterqueue-by-example.md"
 POLICIES: Final = FOLDER / "examples" / "clusterqueues"
@@ -29,47 +25,18 @@ _COMMENT: Final = re.compile(r"\A(?:#.*\n)+")
 _OWN: Final = re.compile(r"metadata: .*|nominalQuota: [^,}\n]*")
 _QUOTA: Final = re.compile(r"  resourceGroups:\n(?:  .*\n)+?.*nominalQuota: (\w+)\}\]\n(?=\Z|\S)")
 """A ResourceFlavor with a quota, as most examples have it: all quotas of a ClusterQueue or Cohort."""
-_COUNTED: Final = re.compile(r"<!-- counted pods -->\n.*?<!-- end -->", re.DOTALL)
 _EXAMPLE: Final = re.compile(r"<!-- example ([a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def main() -> None:
-    """Replace the tables of scheduling.md and kinds.md, and the policies of clusterqueue-by-example.md."""
+    """Replace the tables of scheduling.md, and the policies of clusterqueue-by-example.md."""
     text = RULES.read_text()
     for lines in (transitions.table(), field_support.table()):
         begin = text.index(lines[0])
         end = text.index("\n\n", begin)
         text = text[:begin] + "\n".join(lines) + text[end:]
     RULES.write_text(text)
-    KINDS.write_text(with_counted_pods(KINDS.read_text()))
     EXAMPLES.write_text(with_examples(EXAMPLES.read_text()))
-
-
-def with_counted_pods(text: str) -> str:
-    """`text` with the labels and owners by which pods are counted: kinds with equal ones in one row.
-
-    Left out is the label with the UID of the workload, which all kinds have.
-    """
-    kinds: dict[str, list[str]] = {}
-    for kind in BUILT_IN:
-        own = (label for label in kind.pods if label.key != WORKLOAD_LABEL)
-        labels = ", ".join(f"`{label.key}`: {_value(label)}" for label in own)
-        between = [below.name for below in BUILT_IN.below(kind)]
-        owners = "directly, or by " + ", ".join(between) if between else "directly"
-        if any(label.sure for label in kind.pods):
-            owners = "any: each pod with the label"
-        kinds.setdefault(f"{labels} | {owners}", []).append(kind.name)
-    rows = ["| kind | labels of its pods, and their values | owners |", "|---|---|---|"]
-    rows += [f"| {', '.join(names)} | {cells} |" for cells, names in kinds.items()]
-    table = "\n".join(rows)
-    return _COUNTED.sub(lambda _: f"<!-- counted pods -->\n{table}\n<!-- end -->", text)
-
-
-def _value(label: PodLabel) -> str:
-    if label.uid:
-        return "its UID"
-    name = f"its `{'.'.join(label.path)}`" if label.path else "its name"
-    return f"{name} and more" if label.prefix else name
 
 
 def with_examples(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The endpoints that change Kubernetes objects, with the rights of the caller (decision 57)."""
+"""The endpoints that change Kubernetes objects, with the rights of the caller (docs/rest.md, Changes)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A Mirror has three sides: reflectors pass it the real state (`see`), it passes the engine the simulated state
 (`_shown`), and the ledger's commits pass it the decisions. Nothing is ever sent to Kubernetes. Its limits are
-in docs/decisions/0006-observing.md.
+in docs/operations.md (Observe).
 """
 
 from __future__ import annotations
