@@ -14,6 +14,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -151,8 +152,22 @@ def _transcript(recording: Recording) -> str:
     explained, *_ = done.stdout.partition("\nHistory\n")
     return (
         f"$ kubectl {' '.join(KUBECTL)}\n{kubectl.rstrip()}\n\n"
-        f"$ queuectl {' '.join(EXPLAIN)}\n{explained.rstrip()}\n"
+        f"$ queuectl {' '.join(EXPLAIN)}\n{_first_of_each(explained.rstrip())}\n"
     )
+
+
+def _first_of_each(explained: str) -> str:
+    """The explanation with two lines at most of each label, and an ellipsis where there were more."""
+    seen: Counter[str] = Counter()
+    lines: list[str] = []
+    for line in explained.splitlines():
+        word = line[:12]
+        seen[word] += 1
+        if not word.strip() or seen[word] <= 2:
+            lines.append(line)
+        elif lines[-1] != "…":
+            lines.append("…")
+    return "\n".join(lines)
 
 
 # --- a terminal -------------------------------------------------------------------------------------
