@@ -326,23 +326,25 @@ def _templates(group: PodSetGroup) -> str:
 def by_controller_of_owner(rows: Sequence[JobKind]) -> str:
     """Whether its owner is of one of these kinds, and the user may write the status of all of them."""
     plurals = {f"{row.group}/{row.kind}": row.plural for row in rows}
-    return _by_controller(plurals, "owner.apiVersion.split('/')[0] + '/' + owner.kind")
+    group = "owner.apiVersion.split('/')[0]"
+    return _by_controller(f"{plurals}[?{group} + '/' + owner.kind].optMap(plural,", group, "plural")
 
 
-def by_controller_of_template(owners: Mapping[str, str]) -> str:
+def by_controller_of_template(owners: Mapping[str, tuple[str, str]]) -> str:
     """Whether the controller of a template made it, which `gate/attribution` has checked.
 
-    `owners`: plurals, by API version and kind of the object that has the template.
+    `owners`: group and plural of what has the template, by API version and kind of the owner.
     """
-    return _by_controller(owners, "owner.apiVersion + '/' + owner.kind")
+    resources = {owner: list(resource) for owner, resource in owners.items()}
+    found = f"{resources}[?owner.apiVersion + '/' + owner.kind].optMap(resource,"
+    return _by_controller(found, "resource[0]", "resource[1]")
 
 
-def _by_controller(plurals: Mapping[str, str], owner: str) -> str:
-    """`owner`: the key of an owner in `plurals`."""
+def _by_controller(found: str, group: str, plural: str) -> str:
+    """`found`: names for `group` and `plural` what is known of the resource of an owner."""
     return (
         "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller == optional.of(true)"
-        f" && {dict(plurals)}[?{owner}].optMap(plural,"
-        " authorizer.group(owner.apiVersion.split('/')[0]).resource(plural).subresource('status')"
+        f" && {found} authorizer.group({group}).resource({plural}).subresource('status')"
         ".check('update').allowed()).orValue(false))"
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from queuectl.kinds.attributed_templates import CRON_JOBS, OF_PODS, AttributedTemplate
 from queuectl.kinds.gate_rules import (
     asked,
     attributed,
@@ -52,8 +53,13 @@ KIND_POLICY: Final = "gate/kinds/kind.yaml"
 """The template of the policy of one kind."""
 _OF_PODS: Final = ".pods.yaml"
 """Ends the name of a template that continues the file of the same name where pods queue by themselves."""
-_DEPLOYMENT: Final = {"apps/v1/Deployment": "deployments"}
-_MAKE_PODS: Final = {"apps/v1/ReplicaSet": "replicasets", "apps/v1/StatefulSet": "statefulsets"}
+_OF_TEMPLATES: Final = frozenset({"gate/attribution.yaml", "mutating/attribution.yaml"})
+"""Templates of policies, of which each template of what queues has its own."""
+_CRON_JOB: Final = {"batch/v1/CronJob": ("batch", "cronjobs")}
+_MAKE_PODS: Final = {
+    "apps/v1/ReplicaSet": ("apps", "replicasets"),
+    "apps/v1/StatefulSet": ("apps", "statefulsets"),
+}
 """Whose templates of pods are checked."""
 _HEAD: Final = "# Made from the registry of kinds by `make manifests`: change queuectl/kinds/templates/{}.\n"
 
@@ -65,7 +71,9 @@ def manifests(kinds: KindRegistry) -> dict[str, str]:
     made: dict[str, str] = {}
     for path in sorted(TEMPLATES.rglob("*.yaml"), key=lambda path: (path.name.endswith(_OF_PODS), path)):
         name = path.relative_to(TEMPLATES).as_posix()
-        if not name.endswith(_OF_PODS) and name != KIND_POLICY:
+        if name in _OF_TEMPLATES:
+            made[name] = _of_templates(name, values, OF_PODS if pods_queue else ())
+        elif not name.endswith(_OF_PODS) and name != KIND_POLICY:
             made[name] = _made(name, values)
         elif name.endswith(_OF_PODS) and pods_queue:
             made[f"{name.removesuffix(_OF_PODS)}.yaml"] += _filled(path.read_text(), values)
@@ -99,6 +107,27 @@ def _made(name: str, values: Mapping[str, str]) -> str:
     return _HEAD.format(name) + _filled((TEMPLATES / name).read_text(), values)
 
 
+def _of_templates(name: str, values: Mapping[str, str], more: Sequence[AttributedTemplate]) -> str:
+    comment, policy = re.split(r"(?m)^(?!#)", (TEMPLATES / name).read_text(), maxsplit=1)
+    policies = [_filled(policy, {**values, **_of_template(one)}) for one in (CRON_JOBS, *more)]
+    return _HEAD.format(name) + comment + "---\n".join(policies)
+
+
+def _of_template(one: AttributedTemplate) -> dict[str, str]:
+    return {
+        "name": one.name,
+        "made": one.made,
+        "group": one.group,
+        "resources": ", ".join(one.resources),
+        "path": ".".join(one.path),
+        "metadata": ".".join(f"?{field}" for field in (*one.path, "metadata")),
+        "applied": _expression(one.applied()),
+        "by_its_controller": _expression(
+            f"({by_controller_of_template(one.makers)})" if one.makers else "(true)"
+        ),
+    }
+
+
 def _filled(text: str, values: Mapping[str, str]) -> str:
     def lines(found: re.Match[str]) -> str:
         return "\n".join(f"{found[1]}{line}" for line in values[found[2]].splitlines())
@@ -129,7 +158,6 @@ def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "marks_of_kueue": _expression(str(sorted(KUEUE_MARKS))),
         "submitter_applied": _expression(submitter_applied()),
         "groups_of_user": _expression(groups_of_user()),
-        "by_controller_of_deployment": _expression(by_controller_of_template(_DEPLOYMENT)),
         **_by_owner(rows),
     }
 
@@ -139,7 +167,7 @@ def _by_owner(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "by_controller_of_owner": _expression(by_controller_of_owner(rows)),
         "loses_its_owner": _expression(loses_its_owner(rows)),
         "attributed": _expression(attributed()),
-        "by_controller_of_cronjob": _expression(by_controller_of_template({"batch/v1/CronJob": "cronjobs"})),
+        "by_controller_of_cronjob": _expression(by_controller_of_template(_CRON_JOB)),
         "by_controller_of_pods": _expression(by_controller_of_template(_MAKE_PODS)),
     }
 

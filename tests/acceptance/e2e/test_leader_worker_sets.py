@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -132,10 +133,15 @@ def server(*, replicas: int, size: int, gpus: int = 1, **spec: object) -> Json:
 
 
 @asynccontextmanager
-async def made(world: World, body: Json) -> AsyncIterator[Replicas]:
+async def made(world: World, body: Json, user: str | None = None) -> AsyncIterator[Replicas]:
+    """Created by `user`, or an admin."""
     collection = f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{world.namespace}/leaderworkersets"
 
     async def create() -> bool:
+        if user is not None:
+            created = ("create", "-n", world.namespace, f"--as={user}", "-f", "-")
+            said = await world.site.kubectl(*created, stdin=yaml.safe_dump(body))
+            return said.code == 0
         try:
             await world.api.request("POST", collection, body)
         except ApiError as error:
@@ -173,6 +179,30 @@ async def test_each_replica_of_the_page_on_serving_starts_as_a_whole(world: Worl
         assert reason["shortBy"] == 4
         await found.merge({"replicas": 1})
         await found.are(running=4, gated=0)
+
+
+async def test_its_pods_are_of_the_user_that_created_it(world: World) -> None:
+    alice = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}
+    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}/rolebindings"
+    rules = [{"apiGroups": ["leaderworkerset.x-k8s.io"], "resources": ["leaderworkersets"], "verbs": ["*"]}]
+    roles = bindings.replace("rolebindings", "roles")
+    await world.api.request("POST", roles, {"metadata": {"name": "alice"}, "rules": rules})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "alice"}
+    await world.api.request(
+        "POST", bindings, {"metadata": {"name": "alice"}, "roleRef": role, "subjects": [alice]}
+    )
+    body = server(replicas=1, size=3)
+    as_alice = ("create", "-n", world.namespace, "--as=alice", "-f", "-")
+    for template in ("leaderTemplate", "workerTemplate"):
+        forged = copy.deepcopy(body)
+        metadata = forged["spec"]["leaderWorkerTemplate"][template]["metadata"]
+        metadata["annotations"] = {"queuectl.dev/user": "bob"}
+        said = await world.site.kubectl(*as_alice, stdin=yaml.safe_dump(forged))
+        assert f"queuectl-attribution-of-{template.removesuffix('Template')}s" in said.err
+    async with made(world, body, user="alice") as found:
+        pods = await found.are(running=3, gated=0)
+        assert {one["metadata"]["annotations"]["queuectl.dev/user"] for one in pods} == {"alice"}
+        assert (await world.workload("server-0", "PodGroup"))["submitter"] == "alice"
 
 
 async def test_a_preempted_replica_goes_as_a_whole_and_comes_again(world: World) -> None:
