@@ -49,12 +49,11 @@ _MOST_READ: Final = 100
 _MAX_RUN: Final = 4
 _PROMPT: Final = (
     ("p0", "team-a", "Job", 1, 8, 4),
-    ("p1", "guests", "Job", 2, 2, 3),
-    ("p2", "guests", "PyTorchJob", 2, 2, 3),
-    ("p3", "guests", "Job", 4, 2, 1000),
+    ("p1", "guests", "PyTorchJob", 2, 4, 3),
+    ("p2", "guests", "Job", 1, 8, 1000),
 )
 """Name, namespace, kind, pods, GPUs of each, seconds. The first has all that its team owns and can borrow.
-The next two, whose team owns nothing, wait for it. The last waits for both and has a maximum run time: then
+The second, whose team owns nothing, waits for it. The last waits for both and has a maximum run time: then
 nothing happens but that time comes."""
 _PROMPT_SECONDS: Final = 17.0
 """They take 13."""

@@ -22,7 +22,8 @@ from tests.world.loop import Thread, VirtualLoop
 
 READERS: Final = "readers"
 """The client of both: one process."""
-_PERIOD: Final = 1.0
+_PERIOD: Final = 3.0
+"""Seconds between readings of the view."""
 _COMPARED: Final = ("sequence", "epoch", "workloads", "policies", "specs", "lines", "demands", "pods_ready")
 _EVENTS: Final = (Event.STARTED, Event.EVICTED, Event.CAN_NEVER_RUN, Event.IDLE)
 _SELECTION: Final = Selection(tuple(Rule(event) for event in _EVENTS))

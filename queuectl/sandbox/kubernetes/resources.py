@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from queuectl.kubernetes_yaml import load
@@ -64,14 +65,20 @@ class ServedKind:
         return invalid(self.kind, self.group, name, causes)
 
 
-def _built_in() -> Iterable[ServedKind]:
+@cache
+def _built_in() -> Sequence[ServedKind]:
     ((served, _),) = load(_BUILT_IN.read_bytes())
     del served["definitions"]
-    for api_version, kinds in served.items():
-        group, _, version = api_version.rpartition("/")
-        for fields in kinds:
-            kind = fields["kind"]
-            yield ServedKind(group, version, singular=kind.lower(), list_kind=f"{kind}List", **fields)
+    return [
+        ServedKind(
+            *api_version.rpartition("/")[::2],
+            singular=fields["kind"].lower(),
+            list_kind=f"{fields['kind']}List",
+            **fields,
+        )
+        for api_version, kinds in served.items()
+        for fields in kinds
+    ]
 
 
 class Catalog:

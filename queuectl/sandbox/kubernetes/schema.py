@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
+import orjson
+
 from queuectl.sandbox.kubernetes.wire import Json, StatusCause, required
 
 _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
@@ -54,9 +56,10 @@ def default(value: Any, schema: Json) -> None:
             default(item, schema["items"])
 
 
-def validate(value: Any, schema: Json, path: str = "") -> Iterator[StatusCause]:
-    """All problems of `value`, each with the path of its field."""
-    if value is None and schema.get("nullable"):
+def validate(value: Any, schema: Json, path: str = "", old: Any = None) -> Iterator[StatusCause]:
+    """All problems of `value`, each with the path of its field. What is as in `old`, the stored object, is not
+    validated again: ratcheting validation of Kubernetes."""
+    if (value is None and schema.get("nullable")) or (old is not None and _same(value, old)):
         return
     if not _has_type(value, schema):
         wanted = schema.get("type", "integer or string")
@@ -69,7 +72,7 @@ def validate(value: Any, schema: Json, path: str = "") -> Iterator[StatusCause]:
         message = f"Unsupported value: {_shown(value)}: supported values: {known}"
         yield StatusCause(path, message, "FieldValueNotSupported")
     if isinstance(value, dict):
-        yield from _object(value, schema, path)
+        yield from _object(value, schema, path, old if isinstance(old, dict) else {})
     elif isinstance(value, list):
         yield from _array(value, schema, path)
     elif isinstance(value, str):
@@ -81,7 +84,7 @@ def validate(value: Any, schema: Json, path: str = "") -> Iterator[StatusCause]:
         yield from _number(value, schema, path)
 
 
-def _object(value: Json, schema: Json, path: str) -> Iterator[StatusCause]:
+def _object(value: Json, schema: Json, path: str, old: Json) -> Iterator[StatusCause]:
     for name in schema.get("required") or ():
         if name not in value:
             yield required(f"{path}.{name}" if path else name)
@@ -89,7 +92,7 @@ def _object(value: Json, schema: Json, path: str) -> Iterator[StatusCause]:
     for name, item in value.items():
         child = _child(schema, name) if path or name not in _ROOT_FIELDS else None
         if child is not None:
-            yield from validate(item, child, f"{path}.{name}" if path else name)
+            yield from validate(item, child, f"{path}.{name}" if path else name, old.get(name))
 
 
 def _array(value: list[Any], schema: Json, path: str) -> Iterator[StatusCause]:
@@ -135,6 +138,11 @@ def _child(schema: Json, name: str) -> Json | None:
     if isinstance(extra, dict):
         return extra
     return {"x-kubernetes-preserve-unknown-fields": True} if extra is True else None
+
+
+def _same(value: Any, other: Any) -> bool:
+    """In Python, 1 and True are equal."""
+    return bool(value == other) and orjson.dumps(value) == orjson.dumps(other)
 
 
 def _has_type(value: Any, schema: Json) -> bool:

@@ -87,8 +87,8 @@ class Writes:
             self.catalog.define(obj)
         return stored
 
-    def _decode(self, kind: ServedKind, obj: Json, author: Author) -> Json:
-        """From the request to the stored form: check kind and fields, set defaults.
+    def _decode(self, kind: ServedKind, obj: Json, author: Author, old: Json | None = None) -> Json:
+        """From the request to the stored form: check kind and fields, set defaults. `old`: what is stored.
 
         Raises StatusError 400.
         """
@@ -106,10 +106,10 @@ class Writes:
             elif name in ("labels", "annotations") and not _texts(values):
                 raise StatusError(400, f"json: cannot unmarshal metadata.{name}: its values must be strings")
         if kind.schema is not None:
-            self._fit(kind, kind.schema, obj, author)
+            self._fit(kind, kind.schema, obj, author, old)
         return builtin.to_stored(kind, obj)
 
-    def _fit(self, kind: ServedKind, known: Json, obj: Json, author: Author) -> None:
+    def _fit(self, kind: ServedKind, known: Json, obj: Json, author: Author, old: Json | None) -> None:
         """Drop unknown fields, set defaults. Validates a built-in kind; a custom one is validated later."""
         unknown = schema.prune(obj, known) if kind.custom else []
         if unknown and author.strict:
@@ -119,7 +119,7 @@ class Writes:
         schema.default(obj, known)
         if kind.custom:
             return
-        causes = list(schema.validate(obj, known))
+        causes = list(schema.validate(obj, known, old=old))
         if misfit := next((cause for cause in causes if cause.reason == "FieldValueTypeInvalid"), None):
             raise StatusError(400, f"{kind.kind} cannot be handled as a {kind.kind}: {misfit.message}")
         if causes:
@@ -152,7 +152,7 @@ class Writes:
     def _validate(self, kind: ServedKind, old: Json | None, new: Json) -> None:
         causes = list(builtin.problems(kind, old, new))
         if kind.custom:
-            causes += schema.validate(new, kind.schema or {})
+            causes += schema.validate(new, kind.schema or {}, old=old)
             if self.check is not None and not causes:
                 causes += self.check(new)
         if causes:
@@ -181,7 +181,7 @@ class Writes:
         old = stored.read()
         wanted = transform(builtin.from_stored(kind, stored.read()))
         _same_object(kind, stored, wanted)
-        new = self._decode(kind, wanted, author)
+        new = self._decode(kind, wanted, author, old)
         written = new if subresource == "status" else old
         if subresource == "status":
             new = {**old, "metadata": (old if kind.custom else new)["metadata"]}
