@@ -180,6 +180,23 @@ async def test_the_keywords_of_a_schema_are_enforced(
     assert (field, reason) in found
 
 
+async def test_what_a_write_leaves_as_it_was_is_not_validated_again(api: Client) -> None:
+    path = await _defined(api, "parts")
+    body: Json = {"apiVersion": "example.com/v1", "kind": "Parts", "metadata": {"name": "a"}}
+    await api.create(path, {**body, "spec": {"count": 3}})
+    most = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/count/maximum"
+    await api.patch(f"{DEFINITIONS}/parts.example.com", [{"op": "add", "path": most, "value": 1}], JSON_PATCH)
+
+    async def strict() -> bool:
+        status, _ = await api.call("PATCH", f"{path}/a", {"spec": {"count": 2}}, media=MERGE)
+        return status == 422
+
+    await eventually(strict, "the new schema to be in force")
+    assert (await api.patch(f"{path}/a", {"spec": {"name": "abc"}}))["spec"]["name"] == "abc"
+    answer = await api.refused("PATCH", f"{path}/a", {"spec": {"count": True}}, media=MERGE)
+    assert "spec.count" in [cause["field"] for cause in answer["details"]["causes"]]
+
+
 async def test_defaults_are_set_and_free_form_objects_are_kept(api: Client) -> None:
     path = await _defined(api, "widgets")
     body: Json = {"apiVersion": "example.com/v1", "kind": "Widgets", "metadata": {"name": "a"}}
