@@ -57,8 +57,8 @@ def default(value: Any, schema: Json) -> None:
 
 
 def validate(value: Any, schema: Json, path: str = "", old: Any = None) -> Iterator[StatusCause]:
-    """All problems of `value`, each with the path of its field. What is as in `old`, the stored object, is not
-    validated again: ratcheting validation of Kubernetes."""
+    """All problems of `value`, each with the path of its field. What is as in `old`, the stored object, is
+    not validated again: ratcheting validation of Kubernetes."""
     if (value is None and schema.get("nullable")) or (old is not None and _same(value, old)):
         return
     if not _has_type(value, schema):
