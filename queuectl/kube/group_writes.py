@@ -114,7 +114,7 @@ class GroupWrites:
         """Delete the pods that run, after the condition that says why; record the stop on those that wait, so
         that a start which arrives later is refused.
 
-        Where no started pod is left, the group as it is after the stop is returned too: its pods may not
+        Where none of its pods runs or ends, the group as it is after the stop is returned too: they may not
         change any more, and this read has a later version than the last watch event about them.
         """
         for tried in range(_TRIES):
@@ -130,7 +130,8 @@ class GroupWrites:
             if not running and not records:
                 if obj is None:
                     return _gone(effect)
-                seen = None if obj["unit"].started else observe(kind, obj, owners=self._kinds)
+                ends = any(one.alive for one in obj["unit"].started)
+                seen = None if ends else observe(kind, obj, owners=self._kinds)
                 return EffectSettled(effect.key, Result.DONE, obj["metadata"]["generation"]), seen
             denied = await self._record(records)
             if denied is not None and not running:

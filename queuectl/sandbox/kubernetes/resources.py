@@ -69,16 +69,12 @@ class ServedKind:
 def _built_in() -> Sequence[ServedKind]:
     ((served, _),) = load(_BUILT_IN.read_bytes())
     del served["definitions"]
-    return [
-        ServedKind(
-            *api_version.rpartition("/")[::2],
-            singular=fields["kind"].lower(),
-            list_kind=f"{fields['kind']}List",
-            **fields,
-        )
-        for api_version, kinds in served.items()
-        for fields in kinds
-    ]
+    kinds: list[ServedKind] = []
+    for api_version, fields in ((key, one) for key, listed in served.items() for one in listed):
+        group, _, version = api_version.rpartition("/")
+        kind = fields["kind"]
+        kinds.append(ServedKind(group, version, singular=kind.lower(), list_kind=f"{kind}List", **fields))
+    return kinds
 
 
 class Catalog:

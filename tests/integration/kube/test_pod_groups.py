@@ -208,6 +208,17 @@ async def test_a_stopped_group_is_read_as_late_as_its_stop_although_its_pods_do_
     assert seen.observation.suspended
 
 
+async def test_a_stop_that_finds_all_pods_of_a_group_ended_says_so(site: Site) -> None:
+    """Their ends are older than this read: a watch that is late is not believed, and says nothing later."""
+    stop = await _running(site, "over-by-then", 2)
+    await _phase(site, "over-by-then-0", "Succeeded")
+    await _phase(site, "over-by-then-1", "Failed")
+    settled, seen = await KubeCluster(site.session, KINDS).stop(stop)
+    assert isinstance(seen, WorkloadObserved)
+    assert seen.observation.finished is WorkloadOutcome.FAILED
+    assert seen.observation.generation == settled.generation
+
+
 async def test_a_group_that_misses_a_pod_is_not_started(site: Site) -> None:
     start = await _group(site, "short", 3)
     await site.session.delete(pods("short-2"))
