@@ -6,6 +6,7 @@ Every error names its place: `FILE: line 3, column 5: …`.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -94,22 +95,36 @@ class Places:
 # --- JSON -----------------------------------------------------------------------------------------------
 
 
+def json_value(text: bytes) -> Any:
+    """The only value in a text of JSON, as strict as a file: UTF-8, each key once, numbers that fit.
+
+    Raises ValueError that says what is wrong. It has no place for what is JSON: finding it costs more.
+    """
+    try:
+        content = _DECODER.decode(text.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte 0x{text[error.start]:02x} at {error.start} is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise ValueError(f"nested deeper than {MAX_NESTING}") from None
+    refuse_deep(content)
+    return content
+
+
 class _BadJson(ValueError):
     """The message has the place, as far as it is known."""
 
 
 def _json(text: bytes, *, several: bool) -> list[FileDocument]:
     """The values in a text of JSON, one after another if there may be `several`. Raises _BadJson."""
-    decoder = json.JSONDecoder(
-        object_pairs_hook=_object, parse_constant=_no_number, parse_int=_number, parse_float=_number
-    )
     found: list[FileDocument] = []
     try:
         shown = text.decode("utf-8-sig")
         at = len(shown) - len(shown.lstrip())
         while at < len(shown) or not found:
             line = shown.count("\n", 0, at) + 1
-            content, at = decoder.raw_decode(shown, at)
+            content, at = _DECODER.raw_decode(shown, at)
             refuse_deep(content)
             found.append(FileDocument(content, line))
             rest = shown[at:]
@@ -154,9 +169,8 @@ def refuse_deep(content: Any) -> None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        again = next(key for number, key in enumerate(keys) if key in keys[:number])
-        raise ValueError(f"key {again!r} is given twice")
+        again = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"key {again[:80]!r} is given twice")
     return content
 
 
@@ -171,3 +185,8 @@ def _number(text: str) -> int | float:
 def _no_number(text: str) -> NoReturn:
     shown = text if len(text) <= 40 else f"{text[:40]}…, of {len(text)} characters,"
     raise ValueError(f"{shown} is not a number that is read here")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_no_number, parse_int=_number, parse_float=_number
+)

@@ -23,7 +23,7 @@ from queuectl.api import schemas
 from queuectl.api.http import bad_request
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import Phase
-from queuectl.files import BadFile, documents, listed, refuse_deep
+from queuectl.files import BadFile, documents, json_value, listed
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.selectors import Selects, label_selector
 
@@ -461,14 +461,9 @@ async def _json(body: bytes) -> dict[str, Any]:
 
 def _parsed(body: bytes) -> Any:
     try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):
-        raise bad_request("the body is not JSON") from None
-    try:
-        refuse_deep(content)
+        return json_value(body)
     except ValueError as problem:
-        raise bad_request(f"the body is {problem} levels") from None
-    return content
+        raise bad_request(f"the body: {problem}") from None
 
 
 async def _yaml(body: bytes) -> list[Any]:

@@ -668,6 +668,24 @@ async def test_a_bad_body_is_refused(serve: Serve) -> None:
     await rest.refused(rest.client.get("/api/v1/quote"), 405)
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b'{"a": 1, "b": 2, "a": 3}', "the body: key 'a' is given twice"),
+        (b'{"a": NaN}', "the body: NaN is not a number that is read here"),
+        (b'{"a": 1e309}', "the body: 1e309 is not a number that is read here"),
+        ('{"a": 1}'.encode("utf-16"), "the body: byte 0xff at 0 is not UTF-8"),
+        (b'{"a": 1}{}', "the body: not JSON: line 1, column 9: Extra data"),
+    ],
+)
+async def test_json_of_a_body_is_as_strict_as_that_of_a_file(serve: Serve, body: bytes, says: str) -> None:
+    """What has two meanings is refused: one of two quantities was quoted without a word."""
+    rest = await serve(ledger())
+    for path in ("/api/v1/quote", "/api/v1/plan"):
+        answer = rest.client.post(path, data=body, headers={"Content-Type": "application/json"})
+        assert await rest.refused(answer, 400) == says
+
+
 async def test_another_tenant_s_namespace_is_not_quoted(serve: Serve) -> None:
     reviews = CannedReviews()
     reviews.tenant("alice", "default")
