@@ -206,7 +206,7 @@ async def test_a_generated_name_runs_nothing(site: Site, kind: Kind) -> None:
     listed = await site.admin.request("GET", kind.path())
     made = [one for one in listed["items"] if one["metadata"]["name"].startswith("generated-")]
     assert all(kind.suspended(one) for one in made)
-    assert bool(made) == site.mutating, refusal
+    assert made, refusal
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -459,7 +459,6 @@ def _of_many(objects: Objects, count: int) -> Json:
     return body
 
 
-@pytest.mark.parametrize("site", [False], ids=["site=validating"], indirect=True)
 @pytest.mark.parametrize("name", LISTS)
 async def test_no_number_of_pod_templates_keeps_an_object_from_its_start_and_its_stop(
     defined: Site, name: str

@@ -184,27 +184,3 @@ def _told(site: Stand, plane: str, kills: list[Kill], jobs: int, seconds: float)
         f"answers to start patches {dict(patches)}; start to first commit "
         f"{gaps[len(gaps) // 2]:.1f} s (median), {gaps[-1]:.1f} s (longest)"
     )
-
-
-async def test_a_deposed_controller_exits_and_its_successor_continues(control_plane: str) -> None:
-    async with asyncio.timeout(600):
-        with reachable_folder() as folder:
-            async with stand(folder, control_plane, gpus=2) as site:
-                first = await site.controller()
-                made = await site.submit(job(f"job-{n}", template=pod_template(1, 0.5)) for n in range(24))
-                books = await asyncpg.connect(site.postgres.url)
-                try:
-                    epoch = await _has_committed(books, first, 0)
-                    second = await site.controller()
-                    assert await _has_committed(books, second, epoch) > epoch
-                finally:
-                    await books.close()
-                async with asyncio.timeout(LIFE):
-                    assert await first.wait() == 1
-                assert "another controller has taken over" in first.tail(200)
-                await site.all_retired()
-                await ended(second)
-                uids = [item["metadata"]["uid"] for item in made]
-                await _started_once(site, site.audit.entries(), uids)
-                verified = await site.queuectl("verify")
-                assert verified.code == 0, verified.out + verified.err

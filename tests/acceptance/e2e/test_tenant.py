@@ -21,7 +21,6 @@ from tests.acceptance.e2e.world import World
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.every_version,
     pytest.mark.parametrize("kind", ["Job", "PyTorchJob"]),
 ]
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-import pytest
-
 from tests.acceptance.e2e import audit
 from tests.acceptance.e2e.audit import Entry
-from tests.acceptance.e2e.conftest import TODAY
-from tests.acceptance.e2e.site import OLDER, Json, eventually, job, pod_template, pytorchjob
+from tests.acceptance.e2e.site import Json, eventually, job, pod_template, pytorchjob
 from tests.acceptance.e2e.stand import Stand, ended, stand
 from tests.integration.ledger.places import reachable_folder
 
@@ -22,7 +19,6 @@ LOOKS = 4
 """Lists of the pods of a gang with a master that ends before its workers; the pause doubles each time."""
 
 
-@pytest.mark.parametrize("control_plane", [TODAY, f"as-{OLDER}"], indirect=True)
 async def test_a_job_costs_three_writes_and_no_read_of_that_job_alone(
     control_plane: str, figures: list[str]
 ) -> None:
