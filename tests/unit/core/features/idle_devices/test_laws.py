@@ -8,6 +8,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -268,6 +269,7 @@ def test_a_new_process_decides_nothing_else_with_verdicts(
     actions.play(watched(setup, laws.a_new_process_decides_nothing), jobs, script)
 
 
+@pytest.mark.acceptance
 def test_the_histories_have_notices_holds_and_dry_runs() -> None:
     """The laws are about something."""
     held = cancelled = told = dry = lowered = 0
