@@ -472,7 +472,9 @@ _NOT_YET: Final = (Code.WAITING_FOR_QUOTA, Code.CAPACITY_MISSING, Code.NO_NODE_F
 
 
 def advice(phase: Phase, reason: Reason | None, added_by: str | None = None) -> str | None:
-    """None for a workload that is not pending. `added_by`: what adds the request that the reason names."""
+    """None for a workload that needs none. `added_by`: what adds the request that the reason names."""
+    if phase is Phase.ADMITTED and reason is not None:
+        return "Name a priority class that exists (`queuectl priority`), or have it created."
     if phase is not Phase.PENDING or reason is None:
         return None
     text = _added(reason, added_by) if added_by is not None else _by_reason(reason)

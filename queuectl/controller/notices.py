@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from queuectl.core.decisions import Admit, Evict, Keep, Plan, Retire
+from queuectl.core.decisions import Admit, Amend, Evict, Keep, Plan, Retire
 from queuectl.core.feature import Alarm
 from queuectl.core.model.reasons import Reason, redacted
 from queuectl.core.model.workload import Assignment, ObjectRef, WorkloadId
@@ -75,6 +75,11 @@ class Notices:
                         attempt.workload,
                         Notice(ref, "Admitted", text, key=f"{attempt.number}", at=plan.now),
                     )
+                case Amend(workload, ref, attempt, reason=Reason() as reason):
+                    notice = Notice(
+                        ref, reason.code, _told(ref, reason), warning=True, key=f"{attempt} {reason.detail}", at=plan.now
+                    )
+                    yield workload, notice
                 case Evict(workload, ref, attempt, reason):
                     self._leave(workload)
                     notice = Notice(

@@ -186,7 +186,7 @@ def _enqueue(state: EngineState, entry: Entry, decision: Enqueue) -> None:
 def _detail(decision: Decision) -> Reason | int | None:
     """Return what the story of a workload says of a decision: objects that are kept anyway."""
     match decision:
-        case Keep() | Evict():
+        case Keep() | Amend() | Evict():
             return decision.reason
         case Admit():
             return decision.attempt.number
@@ -198,7 +198,7 @@ def _change_holder(state: EngineState, entry: Entry, decision: Amend | Shrink | 
     """Of a workload that holds quota, and goes on holding it."""
     match decision:
         case Amend():
-            entry.priority, entry.past = decision.priority, decision.past
+            entry.priority, entry.past, entry.reason = decision.priority, decision.past, decision.reason
             entry.recorded = facts(entry)
             entry.order = (-entry.priority, *entry.order[1:])
             state.requeuer.charge(entry)

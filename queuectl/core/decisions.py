@@ -129,6 +129,8 @@ class Amend:
     attempt: int
     priority: int
     past: PastAttempts
+    reason: Reason | None = None
+    """Why it keeps the priority that it had; None: it has that of its class (O3)."""
     verdict: Verdict = Verdict.AMENDED
 
 

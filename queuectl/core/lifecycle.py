@@ -412,13 +412,15 @@ def _changed(
     if (smaller := _shrunk(entry, attempt, workload, seen)) is not None:
         return smaller
     priority, past = directory.priority(workload), features.noted(entry.past, entry, now)
+    reason = None
     if isinstance(priority, Reason):
+        reason = replace(priority, detail=f"{priority.detail}: it keeps the priority that it had")
         priority = entry.priority
     if past.lowered:
         priority = counting_priority(priority, past.lowered, attempt.number)
-    if (priority, past) == (entry.priority, entry.past):
+    if (priority, past, reason) == (entry.priority, entry.past, entry.reason):
         return None
-    return Amend(entry.id, entry.ref, attempt.number, priority, past)
+    return Amend(entry.id, entry.ref, attempt.number, priority, past, reason)
 
 
 def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observation) -> Shrink | Probe | None:

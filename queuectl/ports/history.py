@@ -84,7 +84,7 @@ class WorkloadHistory:
     cluster_queue: str | None = None
     priority: int | None = None
     reason: Reason | None = None
-    """Why it is pending, or was evicted last."""
+    """Why it is pending, or was evicted last; of one that is admitted, why it keeps a former priority."""
     evaluated: bool = False
     """It is pending, and its reason is one of this wait."""
     past: Any = None
@@ -109,7 +109,7 @@ class WorkloadHistory:
                 self.queued, self.past = decision, None
                 self.cluster_queue, self.priority = payload.get("clusterQueue"), payload.get("priority")
             case Verdict.AMENDED:
-                self.priority = payload.get("priority", self.priority)
+                self.priority, self.reason = payload.get("priority", self.priority), decision.reason
             case Verdict.PENDING:
                 self.reason, self.evaluated = decision.reason, True
             case Verdict.ADMITTED:

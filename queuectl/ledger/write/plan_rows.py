@@ -262,9 +262,10 @@ class Fold:
         workload = decision.workload
         line.workload, line.ref, line.attempt = workload, _ref(decision.ref), decision.attempt
         priority = _bounded(f"workload {decision.ref}", "priority", decision.priority, -MAX_AMOUNT)
-        line.payload = {"priority": priority, **_past(decision.past)}
+        line.payload, line.reason = {"priority": priority, **_past(decision.past)}, decision.reason
         change = segment.change(workload, line.sequence)
         change.held, change.priority, change.past = True, priority, decision.past
+        change.reason, change.reason_set = decision.reason, True
         use = None if decision.past is None else decision.past.use
         if use is not None and (use.finding.idle_devices or use.wasted_ms):
             segment.idle.append(IdleTime(workload, use.attempt, line.sequence, *use.finding[1:3]))

@@ -32,7 +32,7 @@ export function Workload({ namespace, kind, name, asOf }) {
     <${Asked} of=${asked} rows=${8}>${(found) => html`
     ${asked.problem && html`<${Failure} problem=${asked.problem} />`}
     <${Summary} of=${found} />
-    ${found.reason && found.phase !== "Admitted" && html`<${Why} of=${found} />`}
+    ${found.reason && html`<${Why} of=${found} />`}
     ${found.phase === "Pending" && !asOf && html`<div class="two even gap"><${Counterfactuals} one=${one} of=${found} done=${asked.reload} /><${Eta} one=${one} /></div>`}
     ${found.phase === "Admitted" && html`<${Exposure} one=${one} asOf=${asOf} />`}
     <${Asked} of=${history} rows=${3}>${(page) => html`<${Life} of=${found} decisions=${page.items} more=${page.next} asOf=${asOf} />`}<//>
@@ -45,7 +45,7 @@ export function Workload({ namespace, kind, name, asOf }) {
 const AT_MOST = new Set(["ExceedsMaxQuota", "ExceedsResourceQuota", "OutsideUsageLimit"]);
 
 const Badges = ({ of }) => html`<${PhaseBadge} phase=${of.phase} end=${of.end} />
-  ${of.reason && of.phase !== "Admitted" && html`<${ReasonBadge} reason=${of.reason} />`}
+  ${of.reason && html`<${ReasonBadge} reason=${of.reason} />`}
   ${Object.entries(of.links).map(([title, url]) => html`<a href=${url} target="_blank" rel="noreferrer">${title}</a>`)}
   ${of.position !== null && of.reason?.family !== "never" && html`<${Badge}>Position ${grouped(of.position)} of ${grouped(of.line ?? of.position)}<//>`}`;
 
@@ -64,7 +64,7 @@ const Summary = ({ of }) => html`<${Facts} rows=${[
 function Why({ of }) {
   const { reason } = of;
   const size = (value) => (value === null || reason.resource === null ? null : `${amount(reason.resource, value)} ${unit(reason.resource)}${reason.limit === "spec.hours" ? " hours" : ""}`);
-  return html`<${Panel} title="Why it waits">
+  return html`<${Panel} title=${of.phase === "Admitted" ? "Warning" : "Why it waits"}>
     <p class="lead">${reason.message}</p>
     ${of.help && html`<p class="help"><${Marked} text=${of.help} /></p>`}
     <${Facts} rows=${[

@@ -55,7 +55,7 @@ function Start({ of }) {
 }
 
 function What({ of }) {
-  if (of.reason && of.phase !== "Admitted") return html`<${ReasonBadge} reason=${of.reason} /> <span class="soft">${withoutCode(of.reason)}</span>`;
+  if (of.reason) return html`<${ReasonBadge} reason=${of.reason} /> <span class="soft">${withoutCode(of.reason)}</span>`;
   if (of.admission) return html`${amounts(total(of.admission.podSets))} <span class="soft">${of.podsReady === null ? "" : `${of.podsReady} of ${of.pods} pods ready`}</span>`;
   if (of.end?.attempts.length) return html`${amounts(of.requests)} <span class="soft">for ${duration(of.end.heldSeconds)}</span>`;
   return html`<span class="soft">–</span>`;

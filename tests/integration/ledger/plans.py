@@ -148,8 +148,14 @@ def keep(name: str, reason: Reason = WAITING, *, recorded: bool = True) -> Keep:
     return Keep(wid(name), ref(name), reason, recorded)
 
 
-def amend(name: str, number: int = 1, priority: int = 7, past: PastAttempts = NO_PAST_ATTEMPTS) -> Amend:
-    return Amend(wid(name), ref(name), number, priority, past)
+def amend(
+    name: str,
+    number: int = 1,
+    priority: int = 7,
+    past: PastAttempts = NO_PAST_ATTEMPTS,
+    reason: Reason | None = None,
+) -> Amend:
+    return Amend(wid(name), ref(name), number, priority, past, reason)
 
 
 def shrink(name: str, number: int = 1, *, workers: int, gpus: int = 4) -> Shrink:

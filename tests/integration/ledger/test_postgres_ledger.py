@@ -398,6 +398,14 @@ async def test_a_running_workload_s_priority_and_past_are_amended(book: Book) ->
     assert await book.one("one") == replace(before, priority=-3, past=BACKING_OFF)
 
 
+async def test_the_reason_of_a_running_workload_is_that_of_its_last_amendment(book: Book) -> None:
+    unknown = Reason(code=Code.PRIORITY_NOT_FOUND, detail="WorkloadPriorityClass hihg not found")
+    await book.write(enqueue("one"), admit("one", now=await book.now()), amend("one", reason=unknown))
+    assert (await book.one("one")).reason == unknown
+    await book.write(amend("one"))
+    assert (await book.one("one")).reason is None
+
+
 async def test_an_attempt_that_shrinks_holds_the_smaller_podsets_from_then_on(book: Book) -> None:
     await book.write(enqueue("one"), admit("one", now=await book.now()))
     before = (await book.one("one")).attempt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -70,3 +71,12 @@ def test_a_second_enqueue_moves_a_workload_that_goes_on_waiting() -> None:
     assert (history.cluster_queue, history.priority) == ("b", 7)
     assert history.evaluated
     assert history.queued == moved
+
+
+def test_an_amendment_has_the_reason_of_a_workload_that_runs_until_the_next_one() -> None:
+    unknown = replace(
+        row(7, Verdict.AMENDED, 1, priority=2), reason=Reason(code=Code.PRIORITY_NOT_FOUND, detail="gone")
+    )
+    rows = [FIRST[0], row(6, Verdict.ADMITTED, 1, clusterQueue="a"), unknown]
+    assert history_of(rows).reason == unknown.reason
+    assert history_of([*rows, row(8, Verdict.AMENDED, 1, priority=2)]).reason is None

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.controller.notices import PATIENCE, PAUSE, Notices
-from queuectl.core.decisions import Admit, Decision, Evict, Keep, Plan, Retire
+from queuectl.core.decisions import Admit, Amend, Decision, Evict, Keep, Plan, Retire
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import (
+    NO_PAST_ATTEMPTS,
     Assignment,
     Attempt,
     AttemptState,
@@ -158,6 +159,14 @@ def test_an_event_names_no_workload_of_another_namespace(by: str, said: str) -> 
     decision = replace(evict(), reason=Reason(code=Code.PREEMPTED, by=by))
     ((_, notice),) = Notices().of(Plan(version=0, cycle=0, now=T0, decisions=(decision,)), 0)
     assert notice.message == said
+
+
+def test_an_unknown_priority_class_of_a_running_workload_is_a_warning_and_its_return_is_none() -> None:
+    why = Reason(code=Code.PRIORITY_NOT_FOUND, detail="WorkloadPriorityClass hihg not found")
+    amend = Amend(WorkloadId("uid-a"), ref("a"), 1, 0, NO_PAST_ATTEMPTS, why)
+    plan = Plan(version=0, cycle=0, now=T0, decisions=(amend, replace(amend, reason=None)))
+    ((_, notice),) = Notices().of(plan, 0)
+    assert (notice.reason, notice.message, notice.warning) == ("PriorityNotFound", why.message, True)
 
 
 def test_a_workload_that_waits_again_after_an_eviction_is_told_its_reason_again_a_minute_after_the_last() -> (

@@ -808,13 +808,31 @@ def test_a_new_priority_of_a_running_workload_is_recorded_once() -> None:
     assert amend.priority == 3
 
 
-def test_a_running_workload_whose_priority_class_is_gone_keeps_its_priority() -> None:
+@pytest.mark.parametrize("cause", ["deleted class", "edited label"])
+def test_a_running_workload_whose_priority_class_is_unknown_keeps_its_priority_and_says_so(
+    cause: str,
+) -> None:
     life = Life()
     life.world.tell(priority("high", 9))
     life.one = replace(A, priority_class="high")
     life.admitted()
-    life.world.tell(PolicyGone(ConfigKey("WorkloadPriorityClass", "", "high")))
+    if cause == "deleted class":
+        life.world.tell(PolicyGone(ConfigKey("WorkloadPriorityClass", "", "high")))
+        made = life.run()
+    else:
+        made = life.edit(priority_class="hihg")
+    (amend,) = made
+    assert isinstance(amend, Amend)
+    assert (amend.priority, amend.reason and amend.reason.message) == (
+        9,
+        f"PriorityNotFound: WorkloadPriorityClass {life.one.priority_class} not found: "
+        "it keeps the priority that it had",
+    )
     assert life.run() == []
+    life.world.tell(priority(str(life.one.priority_class), 9))
+    (amend,) = life.run()
+    assert isinstance(amend, Amend)
+    assert amend.reason is None
 
 
 def test_a_new_priority_changes_the_order_of_pending_workloads() -> None:
