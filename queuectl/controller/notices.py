@@ -76,9 +76,8 @@ class Notices:
                         Notice(ref, "Admitted", text, key=f"{attempt.number}", at=plan.now),
                     )
                 case Amend(workload, ref, attempt, reason=Reason() as reason):
-                    notice = Notice(
-                        ref, reason.code, _told(ref, reason), warning=True, key=f"{attempt} {reason.detail}", at=plan.now
-                    )
+                    key = f"{attempt} {reason.detail}"
+                    notice = Notice(ref, reason.code, _told(ref, reason), warning=True, key=key, at=plan.now)
                     yield workload, notice
                 case Evict(workload, ref, attempt, reason):
                     self._leave(workload)
