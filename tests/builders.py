@@ -208,7 +208,7 @@ def seen(
         finished=finished,
         quiet=finished is not None if quiet is None else quiet,
         admission=admission,
-        bypassed_by=bypassed_by,
+        bypass=(bypassed_by or "", ""),
         ready=ready,
         reclaimable=reclaimable,
         pods_ready=pods_ready,

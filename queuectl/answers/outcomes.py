@@ -64,6 +64,8 @@ class WorkloadEnd(NamedTuple):
     """How long its attempts held quota, together."""
     attempts: tuple[AttemptEnd, ...]
     """Oldest first."""
+    failure: str | None = None
+    """Why its object failed, as that says: a condition, or a message in its status."""
 
 
 def end_of(decisions: Iterable[StoredDecision]) -> WorkloadEnd | None:
@@ -85,6 +87,7 @@ def end_of(decisions: Iterable[StoredDecision]) -> WorkloadEnd | None:
         history.ended_at,
         sum((one.ended_at - one.started_at).total_seconds() for one in attempts),
         attempts,
+        history.failure,
     )
 
 

@@ -151,6 +151,7 @@ class WorkloadEnd(Document):
     ended_at: datetime
     held_seconds: float = Field(description="How long its attempts held quota, together.")
     attempts: tuple[AttemptEnd, ...] = Field(description="Oldest first.")
+    failure: str | None = Field(description="Why its object failed, as its status says.")
 
 
 class DeviceVerdict(Document):

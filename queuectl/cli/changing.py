@@ -196,7 +196,8 @@ def _change_hold(
                 writing.confirm(lost, yes=sure)
 
         change = await changing.hold(session, target, held, allowed, reason)
-        say(change, options, consequences.hold_means(change, target, held), several=len(aims) > 1)
+        means = consequences.hold_means(change, target, held)
+        say(change, options, means, several=len(aims) > 1, dry_run=choice.dry_run)
         if wait is None or changing.over(change.object, target.row):
             return
         async with waiting(wait, f"{target} {'is on hold' if held else 'queues again'}") as tell:
@@ -284,7 +285,9 @@ def _change_stop(
 # --- both ---------------------------------------------------------------------------------------------
 
 
-def say(change: EditedField, options: Options, meaning: str, *, several: bool = False) -> None:
+def say(
+    change: EditedField, options: Options, meaning: str, *, several: bool = False, dry_run: bool = False
+) -> None:
     """Print a change; `several`: one of several, in a line each."""
     if options.output == "table":
         field = change.field.rpartition(".")[2] if "[" not in change.field else change.field
@@ -307,7 +310,7 @@ def say(change: EditedField, options: Options, meaning: str, *, several: bool = 
         "field": change.field,
         "before": change.before,
         "after": change.after,
-        "written": change.written,
+        "written": change.written and not dry_run,
         "reason": change.reason,
     }
     (printing.line if several else printing.document)(document, options.output)
@@ -350,7 +353,8 @@ def move(
             consequences.waits(target, now)
 
         change = await moving.move(session, target, queue, allowed, reason)
-        say(change, options, consequences.move_means(change), several=len(aims) > 1)
+        means = consequences.move_means(change)
+        say(change, options, means, several=len(aims) > 1, dry_run=choice.dry_run)
 
     writing.run_each(options, aims, work, refused, dry_run=choice.dry_run, selected=choice.selects)
 
@@ -387,7 +391,8 @@ def priority(
             consequences.may_have_priority(target, now)
 
         change = await moving.set_priority(session, target, name, allowed, reason)
-        say(change, options, consequences.priority_means(change, target), several=len(aims) > 1)
+        means = consequences.priority_means(change, target)
+        say(change, options, means, several=len(aims) > 1, dry_run=choice.dry_run)
 
     writing.run_each(options, aims, work, refused, dry_run=choice.dry_run, selected=choice.selects)
 

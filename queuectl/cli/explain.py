@@ -231,6 +231,8 @@ def _end(end: Document | None, now: datetime | None) -> Iterator[tuple[str, str]
         yield "Started", _when(end["startedAt"], now)
     held = f", held quota for {age(end['heldSeconds'])} in all" if end["attempts"] else ""
     yield "Ended", f"{_when(end['endedAt'], now)}: {end['outcome']}{held}"
+    if end.get("failure"):  # absent: of an older server
+        yield "Failure", end["failure"]
     for one in end["attempts"][:-1]:
         yield f"Attempt {one['number']}", f"{one['outcome']}, ended {_when(one['endedAt'], now)}"
 

@@ -147,7 +147,7 @@ def _document(target: WorkloadTarget, done: FitChange, *, dry_run: bool) -> dict
         "before": _size(found.before),
         "after": _size(found.after),
         "fields": [{"field": one.name, "before": one.before, "after": one.after} for one in found.fields],
-        "written": done.written,
+        "written": done.written and not dry_run,
         "dryRun": dry_run,
         "reason": done.reason,
     }

@@ -152,6 +152,12 @@ def _phase(item: Document) -> str:
     return str(item["phase"] if end is None else end["outcome"])
 
 
+def _why(item: Document) -> str | None:
+    """Of one that failed, what its object says."""
+    failure = (item.get("end") or {}).get("failure")
+    return failure or (str(item["reason"]["message"]) if item["reason"] else None)
+
+
 def _ended(item: Document) -> str:
     return local(item["end"]["endedAt"]) if item.get("end") else NOTHING
 
@@ -255,7 +261,7 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
                 field("ENDED", _ended, wide=True),
                 field("FLAVORS", _flavors, wide=True),
                 field("IDLE", _idle, wide=True),
-                field("REASON", "reason.message"),
+                field("REASON", _why),
             ),
             key=lambda item: item["uid"],
             order=_in_line,

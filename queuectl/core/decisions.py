@@ -186,6 +186,8 @@ class Retire:
     ref: ObjectRef
     attempt: int | None
     outcome: WorkloadOutcome
+    detail: str | None = None
+    """Why its object failed, as that says; set by the engine."""
     verdict: Verdict = Verdict.RETIRED
     budget: tuple[BudgetEntry, ...] = ()
 

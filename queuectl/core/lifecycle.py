@@ -150,6 +150,9 @@ def accounted(
             entry = entries[workload]
             past = failed(entry.past, workload, now, directory.requeueing(entry.ruled_by), why)
             return replace(decision, past=past)
+        case Retire(workload, outcome=WorkloadOutcome.FAILED):
+            seen = entries[workload].observation
+            return replace(decision, detail=seen.failure if seen is not None else None)
         case _:
             return decision
 
@@ -231,11 +234,12 @@ def _adoption(entry: Entry, directory: Directory) -> Adopt:
     if entry.stray is not None:  # K3
         why = entry.stray.detail
         return Adopt(why, Reason(code=Code.BYPASS, detail=f"it {why}") if entry.stray.stop else None)
-    by = f" by {entry.observation.bypassed_by}" if entry.observation.bypassed_by else ""
+    user, reason = entry.observation.bypass
+    by = f" by {user}" if user else ""
     if directory.gate is None:
         why = f"was started{by} while no gate was in force"
         return Adopt(why, Reason(code=Code.BYPASS, detail=f"it {why}"))
-    why = f": {entry.observation.bypass_reason}" if entry.observation.bypass_reason else ""
+    why = f": {reason}" if reason else ""
     return Adopt(f"was let past the gate{by}{why}")
 
 

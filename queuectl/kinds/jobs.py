@@ -251,6 +251,20 @@ class JobKind:
         found = conditions(obj)
         return next((end.outcome for end in self.ends if end.shows(obj, found)), None)
 
+    def failure(self, obj: Json) -> str | None:
+        """Why it failed, as is said beside what shows it; None: it has not, or its status does not say."""
+        found = conditions(obj)
+        end = next((end for end in self.ends if end.shows(obj, found)), None)
+        if end is None or end.outcome is not WorkloadOutcome.FAILED:
+            return None
+        of = end.sign.of
+        if isinstance(of, str):
+            beside = next((one for one in _conditions(obj) if one.get("type") == of), None)
+        else:
+            beside = value_at(obj, of[:-1])
+        said = (beside.get(key) for key in ("reason", "message")) if isinstance(beside, Mapping) else ()
+        return ": ".join(text for text in said if isinstance(text, str) and text) or None
+
     def refusal(self, obj: Json) -> BadField | None:
         """Why it cannot be queued as it is."""
         try:

@@ -93,7 +93,7 @@ export function decisionText(row) {
   if (row.verdict === "Admitted") return `ClusterQueue ${details.clusterQueue ?? ""}`;
   if (row.verdict === "Queued") return `LocalQueue ${details.queue}${details.clusterQueue ? `, ClusterQueue ${details.clusterQueue}` : ""}, priority ${details.priority}`;
   if (row.verdict === "Configured") return details.spec === null || details.spec === undefined ? "deleted" : details.author ? `by ${details.author}` : "";
-  return String(details.detail ?? details.outcome ?? "");
+  return [details.outcome, details.detail].filter(Boolean).join(": ");
 }
 
 /** The share of a cohort as those of its ClusterQueues.

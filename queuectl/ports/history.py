@@ -93,6 +93,8 @@ class WorkloadHistory:
     """When it finished or was deleted, UTC; None: it is open."""
     outcome: str | None = None
     """A WorkloadOutcome; None: it is open."""
+    failure: str | None = None
+    """Why its object failed, as that says."""
 
     @property
     def open_attempt(self) -> AttemptHistory | None:
@@ -119,6 +121,7 @@ class WorkloadHistory:
                 self.reason = decision.reason
             case Verdict.RETIRED:
                 self.ended_at, self.outcome = decision.now, payload.get("outcome")
+                self.failure = payload.get("detail")
         self.past = payload.get("past", self.past)
         if (phase := _PHASES.get(decision.verdict)) is not None:
             self.phase, self.moved, self.evaluated = phase, decision, False
@@ -128,7 +131,7 @@ class WorkloadHistory:
 
     def _begin(self) -> None:
         self.phase, self.attempts, self.number, self.moved = Phase.PENDING, [], 0, None
-        self.reason, self.evaluated, self.ended_at, self.outcome = None, False, None, None
+        self.reason, self.evaluated, self.ended_at, self.outcome, self.failure = None, False, None, None, None
 
     @staticmethod
     def _change(attempt: AttemptHistory, decision: StoredDecision) -> None:

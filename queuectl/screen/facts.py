@@ -330,7 +330,7 @@ def _detail(verdict: str, details: Document) -> str:
     if verdict == "Configured":
         by = f"by {author}" if (author := details.get("author")) else ""
         return by if details.get("spec") is not None else "deleted"
-    return str(details.get("detail") or details.get("outcome") or "")
+    return ": ".join(str(details[key]) for key in ("outcome", "detail") if details.get(key))
 
 
 def _time(text: object) -> datetime | None:

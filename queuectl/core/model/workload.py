@@ -250,14 +250,14 @@ class Observation:
     annotated: bool
     """The object has annotations. This determines the JSON patch that adds another one."""
     finished: WorkloadOutcome | None = None
+    failure: str | None = None
+    """Why it failed, as its status says: text of others."""
     quiet: bool | None = None
     """True: by its status, none of its pods is alive. None: unknown; the pods must be counted (H6)."""
     admission: Attempt | None = None
     """The attempt in its reserved-admission annotation."""
-    bypassed_by: str | None = None
-    """The user that started it past its queue, if that is recorded on the object."""
-    bypass_reason: str | None = None
-    """Why, as that user said."""
+    bypass: tuple[str, str] = ("", "")
+    """The user that started it past its queue, and why; empty: it is not recorded on the object."""
     started_at: datetime | None = None
     """Start time in its status; None: not set."""
     ended_at: datetime | None = None

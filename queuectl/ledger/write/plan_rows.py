@@ -286,6 +286,8 @@ class Fold:
         workload, number = decision.workload, decision.attempt
         line.workload, line.ref, line.attempt = workload, _ref(decision.ref), number
         line.payload = {"outcome": decision.outcome.value}
+        if decision.detail is not None:
+            line.payload["detail"] = clean(decision.detail)
         change = segment.change(workload, line.sequence)
         change.held = number is not None
         change.phase = Phase.DELETED if decision.outcome is WorkloadOutcome.DELETED else Phase.FINISHED

@@ -291,7 +291,8 @@ async def test_a_workload_may_be_admitted_evicted_and_admitted_again_in_one_plan
 
 async def test_an_ended_workload_is_not_open_but_can_be_found(book: Book) -> None:
     await book.write(enqueue("one"), enqueue("two", arrival=2), admit("one", now=await book.now()))
-    at = await book.write(retire("one", 1), retire("two", None, WorkloadOutcome.DELETED))
+    failed = replace(retire("one", 1, WorkloadOutcome.FAILED), detail="OOM\x00Killed")
+    at = await book.write(failed, retire("two", None, WorkloadOutcome.DELETED))
     assert (await book.ledger.load()).workloads == ()
     assert (await book.ledger.load()).effects == ()
     found = await book.readings.find("ns", "Job", "one")
@@ -313,9 +314,9 @@ async def test_an_ended_workload_is_not_open_but_can_be_found(book: Book) -> Non
         wid("two"): ["Queued", "Retired"],
     }
     ends = {one: end_of(rows) for one, rows in lives.items()}
-    assert {one: end and end.outcome for one, end in ends.items()} == {
-        wid("one"): "Succeeded",
-        wid("two"): "Cancelled",
+    assert {one: end and (end.outcome, end.failure) for one, end in ends.items()} == {
+        wid("one"): ("Failed", "OOMKilled"),
+        wid("two"): ("Cancelled", None),
     }
     before = await book.readings.lives([wid("one"), wid("two")], until=at)
     assert [row.verdict for row in before[wid("two")]] == ["Queued"]

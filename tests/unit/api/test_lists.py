@@ -54,7 +54,7 @@ async def test_what_is_over_has_its_outcome_and_times(serve: Serve) -> None:
     readings = two_teams()
     one = workload("waits", 3)
     queued, admitted = decision(20, one, "Queued"), replace(decision(30, one, "Admitted"), attempt=1)
-    failed = replace(decision(90, one, "Retired"), payload={"outcome": "Failed"})
+    failed = replace(decision(90, one, "Retired"), payload={"outcome": "Failed", "detail": "OOMKilled"})
     readings.rows += [queued, admitted, failed]
     readings.sequence = 90
     readings.end(one)
@@ -63,6 +63,7 @@ async def test_what_is_over_has_its_outcome_and_times(serve: Serve) -> None:
     (item,) = page["items"]
     end = item["end"]
     assert (item["name"], end["outcome"], end["heldSeconds"]) == ("waits", "Failed", 60.0)
+    assert end["failure"] == "OOMKilled"
     assert [(one["number"], one["outcome"]) for one in end["attempts"]] == [(1, "Failed")]
     assert (await rest.get("/api/v1/workloads/default/job/waits"))["end"] == end
     assert (await rest.get("/api/v1/workloads/default/job/urgent"))["end"] is None

@@ -148,6 +148,11 @@ def test_without_the_right_to_read_queues_the_move_is_tried(change: Run, cluster
     assert cluster.objects[JOB]["metadata"]["labels"] == {QUEUE: "research"}
 
 
+def test_a_dry_run_reads_as_json_that_nothing_is_written(change: Run) -> None:
+    found = json.loads(change("move", "job/train", "--to", "research", "--dry-run", "-o", "json").stdout)
+    assert (found["before"], found["after"], found["written"]) == ("main", "research", False)
+
+
 def test_a_reason_is_kept_and_the_change_reads_as_json(change: Run, cluster: Cluster) -> None:
     cluster.says_user = "alice"
     line = "move job/train --to research --reason quota -o json"

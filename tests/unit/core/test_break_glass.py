@@ -91,7 +91,7 @@ def test_the_reason_of_the_user_is_recorded_with_its_name() -> None:
     before = evicted(world)
     started = observed(HELD, suspended=False, generation=4, admission=before, bypassed_by="boss")
     world.tell(
-        replace(started, observation=replace(started.observation, bypass_reason="the demo is at noon"))
+        replace(started, observation=replace(started.observation, bypass=("boss", "the demo is at noon")))
     )
     assert adopted(world)[0].detail == "was let past the gate by boss: the demo is at noon"
 

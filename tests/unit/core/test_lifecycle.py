@@ -911,6 +911,14 @@ def test_a_controller_that_starts_does_not_queue_what_its_run_time_limit_has_end
     assert ID not in entries(world.engine)
 
 
+def test_the_end_of_a_workload_that_failed_says_why_and_that_of_others_does_not() -> None:
+    for outcome, why in ((WorkloadOutcome.FAILED, "OOMKilled"), (WorkloadOutcome.SUCCEEDED, None)):
+        life = Life().admitted()
+        life.generation += 1
+        (retire,) = life.see(suspended=False, finished=outcome, quiet=True, failure="OOMKilled")
+        assert retire == Retire(ID, life.one.ref, 1, outcome, why)
+
+
 @pytest.mark.parametrize("also", ["suspended", "held", "stopped queue", "too late"])
 def test_a_workload_that_is_over_is_not_evicted_while_its_pods_are_counted(also: str) -> None:
     """Else it was told that another client had suspended it, for a stop that came when it was over."""

@@ -57,6 +57,20 @@ def test_the_end_is_the_first_sign_that_is_shown() -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "failure"),
+    [
+        ({"phase": "Failed", "reason": "OOMKilled", "message": "exit code 137"}, "OOMKilled: exit code 137"),
+        ({"phase": "Failed", "message": "no disk"}, "no disk"),
+        ({"phase": "Failed", "reason": 7, "message": ["x"]}, None),
+        ({"phase": "Failed"}, None),
+        ({"phase": "Running", "message": "pulls its image"}, None),
+    ],
+)
+def test_why_it_failed_is_said_beside_the_sign(status: dict[str, Any], failure: str | None) -> None:
+    assert KIND.failure(_with_status(**status)) == failure
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"mode": "elastic"}, "spec.mode: only gang training queues"),

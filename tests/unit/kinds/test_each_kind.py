@@ -131,10 +131,12 @@ def test_what_its_controller_said_before_a_stop_is_asked_again(row: JobKind) -> 
 @pytest.mark.parametrize("succeeds", [True, False])
 def test_the_end_of_an_object_is_in_its_conditions(row: JobKind, succeeds: bool) -> None:
     good = {"batch": "Complete", "jobset.x-k8s.io": "Completed"}.get(row.group, "Succeeded")
-    ended = {"type": good if succeeds else "Failed", "status": "True"}
+    said = {"reason": "Over", "message": "a pod failed"}
+    ended = {"type": good if succeeds else "Failed", "status": "True", **said}
     obj = sample(row, **SIZES[row.name])
     over = {**obj, "status": {"conditions": [SUSPENDED | {"status": "False"}, ended]}}
     assert row.outcome(over) is (WorkloadOutcome.SUCCEEDED if succeeds else WorkloadOutcome.FAILED)
+    assert row.failure(over) == (None if succeeds else "Over: a pod failed")
     # Only batch/v1 guarantees that no pod is alive then.
     assert row.status(over).quiet is (True if row.name == "Job" else None)
     assert row.outcome({**obj, "status": {"conditions": [ended | {"status": "False"}]}}) is None

@@ -50,7 +50,7 @@ def test_a_labelled_job_is_a_workload() -> None:
     assert workload.problem is None
     assert not workload.hold
     assert (seen.resource_version, seen.generation, seen.suspended, seen.annotated) == ("41", 1, True, False)
-    assert (seen.finished, seen.quiet, seen.admission, seen.bypassed_by) == (None, None, None, None)
+    assert (seen.finished, seen.quiet, seen.admission, seen.bypass) == (None, None, None, ("", ""))
 
 
 def test_an_unlabelled_object_is_no_workload() -> None:
@@ -113,7 +113,7 @@ def test_labels_and_annotations_of_users_are_read() -> None:
     assert event.workload.hold
     assert event.workload.priority_class == "urgent"
     assert event.workload.submitter == "ann\ufffde"
-    assert (event.observation.bypassed_by, event.observation.bypass_reason) == ("root", "the demo is at noon")
+    assert event.observation.bypass == ("root", "the demo is at noon")
     assert event.observation.annotated
     assert event.workload.pod_sets[0].priority_class == "pods"
     assert event.workload.pod_sets[0].runtime_class == "kata"
