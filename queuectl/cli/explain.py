@@ -309,7 +309,8 @@ def _numbers(reason: Document) -> Iterator[tuple[str, str]]:
 
 def _tree(reason: Document, nodes: tuple[Document, ...]) -> Iterator[tuple[str, str]]:
     """The nodes above it, from the root down, where its reason is about one or its quota; that is marked."""
-    if len(nodes) < 2 or not (reason["flavor"] or reason["node"]):
+    binds = any(node["object"] == reason["node"] for node in nodes)
+    if len(nodes) < 2 or not (reason["flavor"] or binds):
         return
     shown = []
     for node in reversed(nodes):

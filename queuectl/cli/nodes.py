@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from queuectl.cli import completion, node_list, printing, rest
+from queuectl.cli.arguments import meant
 from queuectl.cli.options import Options, command, with_options
 from queuectl.cli.printing import Column, Lines, amount, printable
 from queuectl.cli.reading import AS_OF, When
@@ -62,7 +63,7 @@ def info(options: Options, flavor: str | None, unmanaged: bool, demand: bool, as
             found["items"] = [_of_flavor(item, flavor) for item in found["items"]]
         items = found["items"]
     elif flavor is not None:
-        found = server.get(("capacity", flavor))
+        found = _capacity_of(server, flavor)
         items = [found]
     else:
         found = server.all(("capacity",), {})
@@ -76,6 +77,17 @@ def info(options: Options, flavor: str | None, unmanaged: bool, demand: bool, as
     else:
         _show(_CAPACITY, list(_capacities(items)), "no flavors found", options)
         _warn(items)
+
+
+def _capacity_of(server: rest.Server, flavor: str) -> Document:
+    try:
+        return server.get(("capacity", flavor))
+    except rest.NotThere:
+        known = [item["flavor"] for item in server.all(("capacity",), {})["items"]]
+        raise rest.NotThere(
+            f"no ResourceFlavor {flavor} that you may read{meant(flavor, known)}\n"
+            f"For a node: `queuectl info node/{flavor}`"
+        ) from None
 
 
 def _show(

@@ -61,5 +61,12 @@ def test_json_is_the_document_of_the_server(run: Run, server: str) -> None:
 
 
 def test_a_flavor_that_does_not_exist_is_an_error(run: Run, server: str) -> None:
-    assert run("info", "nothing", "--server", server).exit_code == 1
+    unknown = run("info", "a10", "--server", server)
+    assert (unknown.exit_code, unknown.stderr.splitlines()) == (
+        1,
+        [
+            "Error: no ResourceFlavor a10 that you may read: did you mean a100?",
+            "For a node: `queuectl info node/a10`",
+        ],
+    )
     assert run("info", "--demand", "--unmanaged", "--server", server).exit_code == 2
