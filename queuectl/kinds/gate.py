@@ -97,19 +97,19 @@ def expected(kinds: KindRegistry, honoured: QueueLabels) -> dict[Key, Json]:
             role = (obj.get("metadata") or {}).get("labels", {}).get(GATE_LABEL)
             if role is not None:
                 spec = obj["spec"]
-                if obj["kind"] == POLICY and KUEUE_QUEUE_LABEL in honoured.queue:
-                    _select_both(role, spec)
+                if KUEUE_QUEUE_LABEL in honoured.queue:
+                    _select_both(obj["kind"], role, spec)
                 found[obj["kind"], obj["metadata"]["name"]] = spec
     return found
 
 
-def _select_both(role: str, spec: dict[str, Any]) -> None:
-    constraints = spec["matchConstraints"]
-    if role == "self":
+def _select_both(kind: str, role: str, spec: dict[str, Any]) -> None:
+    if kind == BINDING and role == "self":
         other = {"key": KUEUE_QUEUE_LABEL, "operator": "DoesNotExist"}
-        constraints["objectSelector"]["matchExpressions"].append(other)
-    if role == "kind":
-        del constraints["objectSelector"]
+        spec["matchResources"]["objectSelector"]["matchExpressions"].append(other)
+    elif kind == BINDING and role == "kind":
+        del spec["matchResources"]["objectSelector"]
+    elif role == "kind":
         queued = (
             "[object, oldObject].exists(o, o != null && has(o.metadata.labels) "
             f"&& {_BOTH}.exists(label, label in o.metadata.labels))"

@@ -39,7 +39,7 @@ FOLDERS = ("gate", "mutating", "webhook", "default-queue")
 def _queued(item: Json) -> str:
     """The objects that it applies to."""
     spec = item["webhooks"][0] if "webhooks" in item else item["spec"]
-    assert "objectSelector" not in spec.get("matchConstraints", spec)
+    assert "objectSelector" not in spec
     (found,) = [one["expression"] for one in spec["matchConditions"] if one["name"] == "queued"]
     return str(found)
 
@@ -47,16 +47,17 @@ def _queued(item: Json) -> str:
 def test_gate_policy_and_webhook_apply_to_the_same_objects() -> None:
     every = changed([item for name in FOLDERS for item in documents(MANIFESTS / name)])
     found = [item for item in every if any(selects(target, item) for target, _ in patches())]
+    names = {item["metadata"]["name"] for item in found}
+    bindings = [item for item in found if item["kind"].endswith("Binding")]
     policies = [item for item in every if item["kind"].endswith(("AdmissionPolicy", "WebhookConfiguration"))]
-    assert {item["metadata"]["name"] for item in policies if item not in found} == set(OTHERS)
-    (looked_at,) = {_queued(item) for item in found if item["metadata"]["name"] not in UNQUEUED}
+    assert {item["metadata"]["name"] for item in policies} - names == set(OTHERS)
+    (looked_at,) = {_queued(item) for item in found if item not in bindings}
     for label in KUEUES_TOO.queue:
         assert f"'{label}'" in looked_at
-    for item in found:
-        if item["metadata"]["name"] in UNQUEUED:
-            assert item["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"] == [
-                {"key": label, "operator": "DoesNotExist"} for label in KUEUES_TOO.queue
-            ]
+    for item in bindings:
+        selected = item["spec"]["matchResources"].get("objectSelector")
+        unqueued = [{"key": label, "operator": "DoesNotExist"} for label in KUEUES_TOO.queue]
+        assert selected == ({"matchExpressions": unqueued} if item["metadata"]["name"] in UNQUEUED else None)
 
 
 def test_the_component_changes_nothing_else_of_the_gate() -> None:

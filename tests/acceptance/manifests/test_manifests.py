@@ -262,8 +262,14 @@ def test_the_gate_applies_only_to_objects_with_our_label() -> None:
     """So that a fault in the gate can't block other objects."""
     selector = {"matchExpressions": [{"key": "queuectl.dev/queue-name", "operator": "Exists"}]}
     for row in JOB_KINDS:
-        gate = one("ValidatingAdmissionPolicy", policy_name(row))
-        assert gate["spec"]["matchConstraints"]["objectSelector"] == selector
+        binding = one("ValidatingAdmissionPolicyBinding", policy_name(row))
+        assert binding["spec"]["matchResources"] == {"objectSelector": selector}
+
+
+def test_bindings_select_objects_and_policies_do_not() -> None:
+    """The API server parses the selector of each policy at each write, before it looks at resource rules."""
+    for item in documents(MANIFESTS):
+        assert "objectSelector" not in (item.get("spec") or {}).get("matchConstraints", {}), item["metadata"]
 
 
 PODS = dict(pod_specs())

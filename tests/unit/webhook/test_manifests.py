@@ -59,11 +59,14 @@ def test_the_webhook_may_write_one_secret_and_one_configuration_and_nothing_else
 
 
 def test_the_webhook_is_called_for_the_objects_of_the_mutating_policies() -> None:
-    kind = "MutatingAdmissionPolicy"
-    policies = [item["spec"] for item in documents(MANIFESTS / "mutating") if item["kind"] == kind]
-    # Those of templates have none: before 1.36 no template gets the name of a user.
-    constraints = [policy["matchConstraints"] for policy in policies]
-    created, updated = (found for found in constraints if "objectSelector" in found)
+    items = documents(MANIFESTS / "mutating")
+    mutating = {(item["kind"], item["metadata"]["name"]): item for item in items}
+    # Not those of templates: before 1.36 no template gets the name of a user.
+    created, updated = (
+        mutating["MutatingAdmissionPolicy", name]["spec"]["matchConstraints"]
+        | mutating["MutatingAdmissionPolicyBinding", name]["spec"]["matchResources"]
+        for name in ("queuectl-suspend", "queuectl-bypass")
+    )
     rules = [{key: value for key, value in rule.items() if key != "scope"} for rule in hook()["rules"]]
     assert rules == [
         {**one, "operations": one["operations"] + two["operations"]}
