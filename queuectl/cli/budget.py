@@ -33,6 +33,7 @@ _FIELDS: Final = (
     field("LEFT>", _hours("left")),
     field("ENDS", shown(local, "ends"), drop=1),
     field("MODE", "mode", wide=True),
+    field("ON EXHAUSTED", "onExhausted", wide=True),
     field("TARGET", "target", wide=True),
     field("BEGINS", shown(local, "begins"), wide=True),
 )

@@ -115,7 +115,10 @@ _QOS: Final[Mapping[str, _Setting]] = {
     "MaxTRESRunMinsPA": _Setting(_RUN_MINUTES),
     "MaxTRESRunMinsPU": _Setting(_RUN_MINUTES),
     "UsageThres": _Setting("a low share orders workloads, it stops none"),
-    "Flags": _Setting("a WorkloadPriorityClass has no flags: what does not fit waits, with a reason"),
+    "Flags": _Setting(
+        "a WorkloadPriorityClass has no flags: what is above a limit waits, with a reason; for DenyOnLimit "
+        "set spec.onExhausted of Budgets to Refuse, UsageLimits refuse nothing"
+    ),
     "MaxWall": _Setting(_RUN_TIME),
     "MaxWallDurationPerJob": _Setting(_RUN_TIME),
     "MaxTRESPerJob": _Setting(_PER_JOB),

@@ -62,6 +62,8 @@ def budget(key: ConfigKey, model: BudgetObject) -> Budget:
         ZoneInfo(zone or "UTC")
     except (KeyError, ValueError, OSError):
         raise BadPolicy(f"spec.period.timeZone: {zone} is not the name of a time zone") from None
+    if zone in ("localtime", "posixrules"):  # links of a host, of which each process may have another
+        raise BadPolicy(f"spec.period.timeZone: {zone} is a setting of a host, not the name of a time zone")
     return Budget(
         name=key.name,
         target=_target(spec.target),

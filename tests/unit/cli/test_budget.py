@@ -26,6 +26,12 @@ def test_a_table_has_what_is_left(run: Run, server: str) -> None:
     ]
 
 
+def test_a_wide_table_says_what_is_done_with_what_is_not_covered(run: Run, server: str) -> None:
+    header, *lines = run("budget", "-o", "wide", "--server", server).stdout.splitlines()
+    column = header.index("ON EXHAUSTED")
+    assert [line[column:].split()[0] for line in lines] == ["Wait"] * 3
+
+
 def test_why_lists_the_rows(run: Run, server: str) -> None:
     result = run("budget", "users", "--why", "--server", server)
     assert result.exit_code == 0, result.output

@@ -340,7 +340,10 @@ def test_the_idle_policy_of_the_docs_is_read() -> None:
     text = (Path(__file__).parents[3] / "docs" / "examples" / "idle-policy.yaml").read_text()
     target = LimitTarget("Cohort", "research")
     expected = IdlePolicy(name="research", target=target, notify_after=3600, hold_after=7200, dry_run=True)
-    assert _observed(yaml.safe_load(text)).value == expected
+    value, cancels = (_observed(one).value for one in yaml.safe_load_all(text))
+    assert value == expected
+    assert isinstance(cancels, IdlePolicy)
+    assert (cancels.hold_after, cancels.cancels, cancels.dry_run) == (14_400, True, True)
 
 
 def test_an_idle_policy_does_nothing_and_holds_nothing_unless_it_says_so() -> None:
@@ -486,9 +489,13 @@ def test_a_budget_is_read_with_all_its_fields() -> None:
 
 def test_the_budget_of_the_docs_is_read() -> None:
     text = (Path(__file__).parents[3] / "docs" / "examples" / "budget.yaml").read_text()
-    value = _observed(yaml.safe_load(text)).value
+    value, lowers, refuses = (_observed(one).value for one in yaml.safe_load_all(text))
     assert isinstance(value, Budget)
     assert (value.amount, value.periods.zone) == (5000 * HOUR, "Europe/Berlin")
+    assert isinstance(lowers, Budget)
+    assert (lowers.on_exhausted, lowers.lower_class) == (OnExhausted.LOWER_CLASS, "scavenge")
+    assert isinstance(refuses, Budget)
+    assert refuses.on_exhausted is OnExhausted.REFUSE
 
 
 @pytest.mark.parametrize(
@@ -501,6 +508,7 @@ def test_the_budget_of_the_docs_is_read() -> None:
             "spec.period.timeZone: Mars/Olympus is not",
         ),
         ({"period": {"kind": "Month", "timeZone": "../../etc"}}, "spec.period.timeZone: ../../etc is not"),
+        ({"period": {"kind": "Week", "timeZone": "localtime"}}, "spec.period.timeZone: localtime is"),
         ({"period": {"kind": "Dates"}}, "spec.period.begins: is required for Dates"),
         ({"period": BUDGET["period"] | {"kind": "Week"}}, "spec.period.begins: is required for Dates"),
         (

@@ -343,6 +343,7 @@ def test_limits_of_associations_hold_at_their_level_and_are_inherited_by_users()
         ("QOS - 'high':GrpJobs=3000000", "GrpJobs=3000000", "make a UsageLimit"),
         ("QOS - 'high':GrpJobs=many", "GrpJobs=many", "make a UsageLimit"),
         ("QOS - 'high':Flags=Relative:GrpTRES=cpu=20", "GrpTRES=cpu=20", "make a UsageLimit"),
+        ("QOS - 'high':Flags=DenyOnLimit", "Flags=DenyOnLimit", "set spec.onExhausted of Budgets to Refuse"),
         ("QOS - 'high':MaxTRESPU=gres/gpu:b200=2", "MaxTRESPU=gres/gpu:b200=2", "make a UsageLimit"),
         ("QOS - 'high':MaxJobsPA=3", "MaxJobsPA=3", "subject.kind EachAccount"),
         ("QOS - 'high':MaxSubmitPU=3", "MaxSubmitPU=3", "counts what waits alone"),

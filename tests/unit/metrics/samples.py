@@ -154,6 +154,7 @@ def controller() -> Metrics:
                     Number(f"budget_{name}", "Of it.", 1.0, (("budget", "b"), ("resource", "cpu")))
                     for name in ("seconds", "reserved_seconds", "used_seconds")
                 ),
+                Number("budget_lowered_workloads", "Of it.", 1.0, (("budget", "b"),)),
             ],
             unsettled=lambda: (0, 0.0),
         )

@@ -8,6 +8,7 @@ of a lower class meanwhile (Y8), or not queue what arrives then (Y9).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -406,7 +407,9 @@ class Budgets(Feature):
         return min(found, default=None)
 
     def numbers(self) -> Iterable[Number]:
-        return numbers(self._rules.limits.values(), self.balances, self._present)
+        known = (lowered_by(self._kernel.entries[one].past) for one in self._lowered)
+        lowered = Counter(budget_of(one) for one in known if one is not None)
+        return numbers(self._rules.limits.values(), self.balances, lowered, self._present)
 
     # --- what waits
 

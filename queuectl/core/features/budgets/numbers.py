@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
 from queuectl.core.feature import Number
 from queuectl.core.features.budgets.balances import Balances, SubjectsKey
-from queuectl.core.model.budgets import Budget
+from queuectl.core.model.budgets import Budget, OnExhausted
 from queuectl.core.model.resources import CPU
 from queuectl.core.model.usage_limits import SubjectKind
 
@@ -17,10 +17,14 @@ SECOND: Final = 1_000_000
 _AMOUNT: Final = "What a Budget of one subject gives in its period, in cores, bytes or devices times seconds."
 _RESERVED: Final = "What all subjects of a Budget have reserved of its period."
 _USED: Final = "What all subjects of a Budget have used of its period."
+_LOWERED: Final = "Workloads whose priority a Budget with onExhausted LowerClass lowers."
 
 
-def numbers(budgets: Collection[Budget], balances: Balances, now: datetime) -> Iterator[Number]:
-    """Yield what each Budget gives, and what all its subjects have reserved and used of it.
+def numbers(
+    budgets: Collection[Budget], balances: Balances, lowered: Mapping[str, int], now: datetime
+) -> Iterator[Number]:
+    """Yield what each Budget gives, what all its subjects have reserved and used of it, and how many
+    workloads it lowers, which is `lowered` by its name.
 
     Where each user or account has its own amount, no amount stands beside the sums.
     """
@@ -35,6 +39,9 @@ def numbers(budgets: Collection[Budget], balances: Balances, now: datetime) -> I
             yield _number("seconds", _AMOUNT, budget, budget.amount)
         yield _number("reserved_seconds", _RESERVED, budget, reserved)
         yield _number("used_seconds", _USED, budget, used)
+        if budget.on_exhausted is OnExhausted.LOWER_CLASS:
+            many = lowered.get(budget.name, 0)
+            yield Number("budget_lowered_workloads", _LOWERED, many, (("budget", budget.name),))
 
 
 def _number(name: str, text: str, budget: Budget, amount: int) -> Number:

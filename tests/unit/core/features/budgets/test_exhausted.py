@@ -49,6 +49,13 @@ def queued_at(world: World, name: str) -> list[int]:
     return found
 
 
+def lowered_number(world: World) -> float:
+    """Return how many workloads Budget x lowers, as metrics say."""
+    (found,) = (one for one in world.engine.numbers() if one.name == "budget_lowered_workloads")
+    assert found.labels == (("budget", "x"),)
+    return found.value
+
+
 def evicted(made: list[Decision]) -> list[str]:
     return [one.ref.name for one in made if isinstance(one, Evict)]
 
@@ -68,8 +75,10 @@ def test_what_a_budget_does_not_cover_runs_at_the_lower_priority_and_is_not_char
         "WorkloadPriorityClass/scavenge, and not charged"
     )
     assert state(lab.engine).entries[WorkloadId("uid-b")].past.lowered == (LOWERED,)
+    assert lowered_number(lab) == 1
     end(lab, "b")
     assert rows(lab) == [("Reserve", "uid-a", 8, 0)]
+    assert lowered_number(lab) == 0
 
 
 def test_what_is_covered_preempts_it_and_it_stays_lowered() -> None:
