@@ -45,8 +45,8 @@ class Database:
         self.faults: list[Fault] = []
         self.closed = False
         self.loop = loop
-        self.on_commit: Callable[[Sequence[DecisionRow]], None] = lambda rows: None
-        """Called with the decisions of each transaction that stored any."""
+        self.on_commit: Callable[[Sequence[DecisionRow], Sequence[EffectKey]], None] = lambda rows, done: None
+        """Called with the decisions and the acknowledgements of each transaction that stored any."""
         self.on_refusal: Callable[[str], None] = lambda why: None
         """Called when the ledger's constraints refuse a plan: memory and ledger disagreed."""
         self._random = random
@@ -160,8 +160,8 @@ class WorldLedger:
             first = await self._memory.commit(
                 plan, acknowledged, epoch=epoch, batch=batch, for_readers=for_readers
             )
-            if len(rows) > before:
-                self._database.on_commit(rows[before:])
+            if len(rows) > before or acknowledged:
+                self._database.on_commit(rows[before:], acknowledged)
             return first
 
         return await self._database.call(self._client, "commit", commit, batch)

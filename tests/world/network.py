@@ -23,9 +23,9 @@ from queuectl.sandbox.kubernetes.wire import Request, ServerResponse, StatusErro
 from tests.world.crash_points import BEFORE, LANDED, LOST, STOPPED, Points
 from tests.world.faults import Fault, answer_with, fail, first_met
 from tests.world.loop import VirtualLoop
-from tests.world.schedule import DISCOVERY_FAULTS, REPLICAS, REQUEST_FAULTS, WATCH_FAULTS
+from tests.world.schedule import DISCOVERY_FAULTS, REPLICAS, REQUEST_FAULTS, STATUS_FAULTS, WATCH_FAULTS
 
-_CODES: Final = {"conflict": 409, "forbidden": 403, "throttled": 429, "error": 500}
+_CODES: Final = {"conflict": 409, "forbidden": 403, "throttled": 429, "error": 500, "statuses fail": 500}
 _LEASES: Final = "leases"
 _LONGEST: Final = 40.0
 """Seconds after which a request that hangs or is late arrives."""
@@ -93,6 +93,8 @@ class Network:
             kinds = ("forbidden", "throttled", "error", "slow", "hang", "late", "away")
         elif resource == "discovery":
             kinds = (*REQUEST_FAULTS, *DISCOVERY_FAULTS)
+        elif request.path.endswith("/status"):
+            kinds = (*REQUEST_FAULTS, *STATUS_FAULTS)
         kind = self.fault(client, resource, kinds)
         self.sent += 1
         uniform, context = self.random.uniform, self._thread.context()

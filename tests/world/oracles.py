@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import AttemptState, StoredWorkload, WorkloadId
+from queuectl.core.model.workload import AttemptState, EffectKey, StoredWorkload, Verb, WorkloadId
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.kinds.pod_group import POD_GROUP
 from queuectl.kinds.reserved_keys import GROUP_LABEL, WORKLOAD_LABEL
 from queuectl.kinds.single_pod import POD
+from queuectl.kinds.workloads import finished
 from queuectl.ledger.history.replay import Replay
 from queuectl.ports.reader import DecisionRow
 from queuectl.sandbox.kubernetes.store import ObjectStore, Stored
@@ -198,6 +199,19 @@ class Safety:
             self.violated(f"ledger: {finding}")
         self._within_quota(rows)
         self._limits.committed(rows)
+
+    def acknowledged(self, done: Sequence[EffectKey]) -> None:
+        """A start is acknowledged when it was made, and a stop when what it stops does not run any more."""
+        for workload, number, verb in done:
+            obj = self._before.get(workload)
+            if obj is None or obj["kind"] not in WORKLOADS.values() or workload in self._edited:
+                continue
+            if verb is Verb.START and not self.starts[workload, number]:
+                self.violated(f"the start of {_named(obj)} by attempt {number} is acknowledged, and not made")
+            kind = JOB_KINDS[obj["kind"]]
+            runs = not kind.suspended(obj) and finished(kind, obj) is None
+            if verb is Verb.STOP and runs and attempt_on(obj) == number:
+                self.violated(f"the stop of attempt {number} is acknowledged, and {_named(obj)} runs")
 
     def _decided(self, row: DecisionRow) -> None:
         if row.workload is None or row.attempt is None:

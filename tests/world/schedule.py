@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 REQUEST_FAULTS: Final = (
     *("conflict", "forbidden", "throttled", "error", "lost", "slow", "hang", "late", "away"),
 )
+STATUS_FAULTS: Final = ("statuses fail",)
+"""The API server refuses writes of statuses, and no others."""
 WATCH_FAULTS: Final = ("lag", "silent", "cut")
 DISCOVERY_FAULTS: Final = ("discovery fails", "discovery misses")
 DATABASE_FAULTS: Final = (
@@ -22,7 +24,7 @@ PLAIN_FAULTS: Final = (
 )
 """Each is a verb."""
 _WINDOWS: Final = {
-    "requests": REQUEST_FAULTS,
+    "requests": (*REQUEST_FAULTS, *STATUS_FAULTS),
     "watches": WATCH_FAULTS,
     "discovery": DISCOVERY_FAULTS,
     "database": DATABASE_FAULTS,
@@ -104,7 +106,8 @@ Make = Callable[[Random], tuple[Any, ...]]
 
 
 def _together(random: Random, needs: Sequence[str], begin: float) -> Iterator[Step]:
-    name = _name(random)
+    team, name = _name(random)
+    name = (team, f"{name}-{begin:.0f}")  # a name that is taken would be refused
     times = sorted(random.uniform(0.0, _NEAR) for _ in needs)
     submitted = 0
     for seconds, (need, _, phase) in zip(times, (need.partition(" when ") for need in needs), strict=True):
@@ -266,7 +269,7 @@ _FAULTS: Final[dict[str, tuple[int, Make]]] = {
     "block loop": (1, lambda r: (*_replica(r), r.choice((5.0, 15.0)))),
     "operators pause": (2, lambda r: (r.choice((2.0, 8.0, 20.0)),)),
     "operators slow": (2, lambda r: (r.choice((5.0, 15.0, 30.0)),)),
-    "requests": (5, lambda r: (*_window(REQUEST_FAULTS, 30.0)(r), r.random() < 0.3)),
+    "requests": (5, lambda r: (*_window(_WINDOWS["requests"], 30.0)(r), r.random() < 0.3)),
     "watches": (4, _window(WATCH_FAULTS, 60.0)),
     "expire": (
         2,
@@ -281,9 +284,7 @@ _FAULTS: Final[dict[str, tuple[int, Make]]] = {
     "database clock": (1, lambda r: (r.choice((-3600.0, -30.0, 30.0, 3600.0)),)),
 }
 CELLS: Final = tuple(
-    (kind, phase)
-    for phase in PHASES
-    for kind in (*REQUEST_FAULTS, *WATCH_FAULTS, *DISCOVERY_FAULTS, *DATABASE_FAULTS, *PLAIN_FAULTS)
+    (kind, phase) for phase in PHASES for kind in (*sum(_WINDOWS.values(), ()), *PLAIN_FAULTS)
 )
 """Each kind of fault with each phase of a workload's life: one schedule after the other aims at some."""
 

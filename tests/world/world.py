@@ -6,7 +6,7 @@ import asyncio
 import gc
 import hashlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
@@ -14,11 +14,13 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
+from queuectl.core.model.workload import EffectKey
 from queuectl.kinds import gate
 from queuectl.kinds.labels import OWN
 from queuectl.kube.account import Bearer
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import Session
+from queuectl.ports.reader import DecisionRow
 from queuectl.sandbox.install import Installer
 from queuectl.sandbox.kubernetes.handler import RequestHandler
 from queuectl.sandbox.kubernetes.identities import Identities
@@ -200,8 +202,11 @@ class World:
             if controller is not None and controller_state.is_asleep(controller):
                 self.safety.violated(f"events do not wake replica {replica.name}")
 
-    def _committed(self, rows: Any) -> None:
+    def _committed(self, rows: Sequence[DecisionRow], done: Sequence[EffectKey]) -> None:
         if self._closing:
+            return
+        self.safety.acknowledged(done)
+        if not rows:
             return
         self._written()
         for row in rows:
