@@ -37,11 +37,16 @@ def pytorch_crd() -> Path:
     return PYTORCH
 
 
+def named(site: str) -> str:
+    """The id of a site: tests with the same one run in one worker process, on one control plane."""
+    return f"site={site.removeprefix('as-')}"
+
+
 @pytest_asyncio.fixture(
     scope="session",
     loop_scope="session",
     params=["mutating", f"as-{OLDEST}", NEXT],
-    ids=lambda name: f"site={name.removeprefix('as-')}",
+    ids=named,
 )
 async def site(
     request: pytest.FixtureRequest,

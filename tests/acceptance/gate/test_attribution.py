@@ -10,8 +10,8 @@ import pytest
 
 from queuectl.kinds.reserved_keys import GROUPS_ANNOTATION, SUBMITTER_ANNOTATION, USER_ANNOTATION
 from queuectl.kube.session import MERGE_PATCH
-from tests.acceptance.gate.conftest import client_of
-from tests.acceptance.gate.site import JOB, NAMESPACE, QUEUE, Json, Site
+from tests.acceptance.gate.conftest import client_of, named
+from tests.acceptance.gate.site import JOB, NAMESPACE, OLDEST, QUEUE, Json, Site
 from tests.acceptance.gate.test_ways import tried
 from tests.rights import grant
 
@@ -19,9 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 CRONJOBS: Final = f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs"
 OF_CRONJOBS: Final = "queuectl-attribution-of-cronjobs"
 on_mutating = pytest.mark.parametrize("site", ["mutating"], ids=["site=mutating"], indirect=True)
-on_both = pytest.mark.parametrize(
-    "site", ["mutating", "as-1.33"], ids=lambda name: f"site={name}", indirect=True
-)
+on_both = pytest.mark.parametrize("site", ["mutating", f"as-{OLDEST}"], ids=named, indirect=True)
 
 
 def annotated(body: Json, **values: str) -> Json:

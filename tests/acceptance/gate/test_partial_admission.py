@@ -13,9 +13,11 @@ from queuectl.kinds import patches
 from queuectl.kinds.workloads import observe
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import JSON_PATCH
+from tests.acceptance.gate.conftest import named
 from tests.acceptance.gate.site import (
     ADMISSION,
     JOB,
+    OLDEST,
     PYTORCH_JOB,
     Json,
     Kind,
@@ -30,7 +32,7 @@ from tests.job_kinds import JOB_KINDS
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.parametrize("site", ["mutating"], ids=["site=mutating"], indirect=True),
+    pytest.mark.parametrize("site", ["mutating", f"as-{OLDEST}"], ids=named, indirect=True),
     pytest.mark.parametrize("kind", [JOB, PYTORCH_JOB], ids=str),
 ]
 _MARK = pointer(("metadata", "annotations", ADMISSION))

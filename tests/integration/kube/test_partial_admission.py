@@ -16,7 +16,7 @@ from queuectl.core.model.reasons import Code, PreemptionCause, Reason
 from queuectl.core.model.workload import Eviction, Verb
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
-from tests.integration.kube.sites import AT, SITES, Site, effect, in_process, job, jobs, real
+from tests.integration.kube.sites import AT, SITES, Site, effect, in_process, job, jobs
 from tests.job_kinds import JOB_KINDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -57,16 +57,6 @@ async def stop(cluster: KubeCluster, obj: dict[str, Any], *, attempt: int, pods:
 
 
 async def test_a_server_accepts_fewer_pods_at_a_start_and_all_at_the_stop(site: Site) -> None:
-    await _part_starts_and_all_stop(site)
-
-
-@pytest.mark.acceptance
-async def test_an_older_server_accepts_fewer_pods_at_a_start_and_all_at_the_stop(tmp_path: Path) -> None:
-    async with real(tmp_path, emulated="1.33") as site:
-        await _part_starts_and_all_stop(site)
-
-
-async def _part_starts_and_all_stop(site: Site) -> None:
     for name, sizing, partly in (("least", LEAST, (4, 8)), ("equal", EQUAL, (4, 4))):
         obj = await made(site, name, sizing)
         for attempt in (1, 2):
