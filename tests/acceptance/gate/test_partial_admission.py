@@ -45,6 +45,7 @@ async def created(site: Site, kind: Kind, name: str) -> Json:
     if kind is JOB:
         put(body, ("metadata", "annotations"), {"queuectl.dev/min-parallelism": "2"})
     else:
+        put(body, ("metadata", "annotations"), {"team": "x"})
         put(body, ("spec", "elasticPolicy"), {"minReplicas": 2, "maxReplicas": 8})
     return await site.tenant.request("POST", kind.path(), body)
 
