@@ -14,7 +14,8 @@ def openers(folder: Path) -> set[str]:
     return {
         f"{path.relative_to(folder)}"
         for path in folder.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_bytes()))
+        if b"._state" in (text := path.read_bytes())
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute) and node.attr == "_state"
     }
 

@@ -51,11 +51,6 @@ def test_a_module_counts_as_imported_by_its_name_in_a_table_of_its_package() -> 
     assert house.not_imported(product) == ["core.unused"]
 
 
-def test_each_module_of_the_product_is_imported_by_the_product() -> None:
-    """Code that only tests and benchmarks use is under tests/."""
-    assert house.not_imported(house.modules()) == []
-
-
 def test_a_walk_counts_only_the_product_without_the_sandbox() -> None:
     walk = walks.preemption()
     assert "core/preemption/search" in walk.modules

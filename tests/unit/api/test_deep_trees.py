@@ -94,6 +94,7 @@ async def test_every_path_answers_for_a_chain_of_a_thousand_cohorts(serve: Serve
     assert top.status == 200, await top.text()
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("path", [f"/api/v1/cohorts/{NAMES[-1]}", "/api/v1/cohorts?limit=1000"])
 async def test_cohorts_are_added_up_beside_the_event_loop(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, path: str

@@ -151,6 +151,7 @@ def test_errors_in_manifests_have_their_place(tmp_path: Path) -> None:
     assert "none.yaml: No such file or directory" in found.stderr
 
 
+@pytest.mark.acceptance
 def test_the_example_in_the_documentation_is_simulated_and_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "three.svg"
@@ -163,6 +164,7 @@ def test_the_example_in_the_documentation_is_simulated_and_drawn(tmp_path: Path)
     assert "Three teams share 48 GPUs" in picture.read_text()
 
 
+@pytest.mark.acceptance
 def test_the_example_is_simulated_with_fair_sharing_too(tmp_path: Path) -> None:
     fair = EXAMPLE.read_text() + "config: {fairSharing: {enabled: true}}\n"
     causes = measured(tmp_path, fair)["total"]["preemptions"]["causes"]

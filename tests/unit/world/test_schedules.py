@@ -13,6 +13,7 @@ def test_a_schedule_breaks_no_rule(seed: int) -> None:
     assert play_schedule(schedule(seed)).violations == []
 
 
+@pytest.mark.acceptance
 def test_the_same_seed_gives_the_same_bytes_of_history() -> None:
     first, second = (play_schedule(schedule(9)) for _ in range(2))
     assert first.story == second.story
