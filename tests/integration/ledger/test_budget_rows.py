@@ -7,6 +7,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -84,6 +85,7 @@ def expected_balances(
     return +Counter({key: one for key, one in found.items() if key[2].begins <= now < key[2].ends})
 
 
+@pytest.mark.acceptance
 async def test_postgres_has_the_balance_that_memory_has_after_each_plan(migrated: str) -> None:
     """In a database of its own: the time of these histories has no partitions."""
     pool, kinds, runs_on = create_pool(migrated), Counter[str](), False

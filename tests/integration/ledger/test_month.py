@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from queuectl.core.decisions import Admit, Decision, Evict, Keep, Plan
 from queuectl.core.model.budgets import HOUR as BUDGET_HOUR
 from queuectl.core.model.budgets import Budget, BudgetMode, BudgetPeriods, Period, PeriodKind
@@ -207,6 +209,7 @@ def users(lab: Lab) -> list[str]:
     return ["users", *(line for one in wrapped for line in one)]
 
 
+@pytest.mark.acceptance
 async def test_a_month_of_a_lab(migrated: str, cluster: str) -> None:
     lab = Lab()
     play(lab)
