@@ -14,6 +14,7 @@ from queuectl.cli.completion import NAMESPACE
 from queuectl.cli.options import Failure, Options, command, with_options
 from queuectl.cli.printing import Column, printable
 from queuectl.cli.reading import AS_OF, WORKLOAD, When, workload_of
+from queuectl.cli.resources import phase
 from queuectl.cli.rest import Document, Server
 from queuectl.ports.rates import hour_unit
 from queuectl.screen.text import figure
@@ -31,14 +32,14 @@ def waited(options: Options, workload: str, namespace: str | None, as_of: When) 
 
     The parts add up to the wait. The time that it ran, and that its pods took to end, is shown separately.
     """
-    server, path, _ = workload_of(options, workload, namespace, as_of)
+    server, path, document = workload_of(options, workload, namespace, as_of)
     found = server.get((*path, "waited"))
     if options.output != "table":
         printing.document(found, options.output)
         return
     whole = found["waitedSeconds"]
     name = printable(f"{found['kind']} {found['namespace']}/{found['name']}")
-    text = f"{name}: {found['phase']}, waited {figure(whole)}"
+    text = f"{name}: {phase(document)}, waited {figure(whole)}"
     text += f", ran {figure(found['ranSeconds'])} in {_attempts(found['attempts'])}"
     if found["evictingSeconds"]:
         text += f", its pods took {figure(found['evictingSeconds'])} to end"
@@ -248,7 +249,7 @@ def eta(options: Options, workload: str, namespace: str | None) -> None:
     last weeks. It may take a minute if many workloads wait. Changes of policy, and nodes that come or fail,
     are not part of it. Of a workload that does not wait it tells when it started and ended.
     """
-    server, path, _ = workload_of(options, workload, namespace, timeout=TIMEOUT_SECONDS)
+    server, path, document = workload_of(options, workload, namespace, timeout=TIMEOUT_SECONDS)
     found = server.get((*path, "eta"))
     if options.output != "table":
         printing.document(found, options.output)
@@ -256,7 +257,7 @@ def eta(options: Options, workload: str, namespace: str | None) -> None:
     name = printable(f"{found['kind']} {found['namespace']}/{found['name']}")
     if found["unknown"] is not None:
         known = _known(found) or f"start unknown: {printable(found['unknown'])}"
-        click.echo(f"{name}: {found['phase']}, {known}")
+        click.echo(f"{name}: {phase(document)}, {known}")
         return
     click.echo(f"{name}: pending in ClusterQueue {printable(found['clusterQueue'])}, {found['draws']} draws")
     click.echo()

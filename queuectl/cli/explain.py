@@ -17,6 +17,7 @@ from queuectl.cli.arguments import meant
 from queuectl.cli.decisions import why
 from queuectl.cli.options import Failure
 from queuectl.cli.printing import ago, amount, field, local, printable, share_of, shown, table_of
+from queuectl.cli.resources import phase
 from queuectl.cli.rest import Document, Server
 from queuectl.core.model.policy import cohorts_above
 from queuectl.screen.text import age
@@ -155,8 +156,7 @@ def _hanging(label: str, text: str) -> str:
 
 def headline(workload: Document) -> str:
     name = printable(f"{workload['kind']} {workload['namespace']}/{workload['name']}")
-    end = workload.get("end")  # absent: of an older server
-    text = f"{name}: {workload['phase'] if end is None else end['outcome']}"
+    text = f"{name}: {phase(workload)}"
     if workload["position"] is not None:
         text += f", position {workload['position']} of {workload['line']}"
     if workload["clusterQueue"]:

@@ -16,6 +16,7 @@ from queuectl.cli.operating import call
 from queuectl.cli.options import Failure, NotGood, Options, command, with_options
 from queuectl.cli.printing import printable
 from queuectl.cli.reading import workload_of
+from queuectl.cli.resources import phase
 from queuectl.cli.rest import Document
 
 _MOST_FOLLOWED: Final = 50
@@ -105,7 +106,7 @@ def _pods_of(options: Options, workload: str, given: str | None) -> tuple[Docume
     pods = sorted(call(read()), key=_name)
     if not pods:
         reason = f": {found['reason']['message']}" if found["reason"] else ""
-        raise NotGood(printable(f"{_title(found)} has no pods: it is {found['phase']}{reason}"))
+        raise NotGood(printable(f"{_title(found)} has no pods: it is {phase(found)}{reason}"))
     return found, pods
 
 

@@ -12,6 +12,7 @@ from queuectl.cli.arguments import Since
 from queuectl.cli.options import Options, command, with_options
 from queuectl.cli.printing import Lines, field, local, printable, share_of, shown, table_of
 from queuectl.cli.reading import AS_OF, When, workload_of
+from queuectl.cli.resources import phase
 from queuectl.cli.rest import Document
 from queuectl.ports.rates import hour_unit
 from queuectl.screen.text import figure
@@ -102,7 +103,7 @@ def _exposure(options: Options, workload: str, namespace: str | None, as_of: Whe
         return
     name = printable(f"{found['kind']} {found['namespace']}/{found['name']}")
     if of["phase"] != "Admitted":
-        click.echo(f"{name} is {of['phase']}: it does not run")
+        click.echo(f"{name} is {phase(of)}: it does not run")
         return
     waits = sum(one["pending"] for one in found["threats"])
     count = f"{waits} pending {'workload' if waits == 1 else 'workloads'}"

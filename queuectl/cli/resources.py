@@ -146,7 +146,7 @@ def _run_time(item: Document) -> str | None:
     return ago(item["admittedAt"], item["now"]) if item["admittedAt"] else None
 
 
-def _phase(item: Document) -> str:
+def phase(item: Document) -> str:
     """Of one that is over, its outcome, such as Failed."""
     end = item.get("end")  # absent: of an older server
     return str(item["phase"] if end is None else end["outcome"])
@@ -249,7 +249,7 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
                 field("USER", _user, drop=1),
                 field("QUEUE", "queue", drop=7),
                 field("CLUSTERQUEUE", "clusterQueue", drop=4),
-                field("PHASE", _phase),
+                field("PHASE", phase),
                 field("GPUS>", _gpus, drop=1),
                 field("READY>", _ready, drop=5),
                 field("POSITION>", "position", drop=5),

@@ -180,7 +180,8 @@ def _night(readings: CannedReadings) -> None:
     for number, (of, seconds, verdict, reason) in enumerate(steps, readings.sequence + 1):
         row = decision(number, of, verdict, reason)
         at = EPOCH_START - timedelta(days=2) + timedelta(seconds=seconds)
-        readings.rows.append(_with(row, now=at, payload=queue, attempt=1))
+        payload = {**queue, "outcome": "Succeeded"} if verdict == "Retired" else queue
+        readings.rows.append(_with(row, now=at, payload=payload, attempt=1))
     readings.sequence += len(steps)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -38,11 +39,12 @@ def test_eta_tells_when_what_does_not_wait_started_and_ended(
     runs, over = workload("runs", 20, phase=Phase.ADMITTED, gpus=1), workload("over", 21)
     readings.commit(runs, over)
     readings.end(over)
-    readings.rows += [decision(7, over, Verdict.ADMITTED), decision(8, over, Verdict.RETIRED)]
+    retired = replace(decision(8, over, Verdict.RETIRED), payload={"outcome": "Succeeded"})
+    readings.rows += [decision(7, over, Verdict.ADMITTED), retired]
     readings.sequence = 8
     for name, says in (
         ("runs", "Admitted, started at 2026-01-05 10:20:00 +0000"),
-        ("over", "Finished, started at 2026-01-05 10:00:07 +0000, ended at 2026-01-05 10:00:08 +0000"),
+        ("over", "Succeeded, started at 2026-01-05 10:00:07 +0000, ended at 2026-01-05 10:00:08 +0000"),
     ):
         result = run("eta", f"job/{name}", "-n", "default", "--server", server)
         assert result.exit_code == 0, result.output

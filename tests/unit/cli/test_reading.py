@@ -559,15 +559,25 @@ def test_a_time_that_cannot_be_shown_is_refused(
 def test_what_is_over_is_listed_and_explained_with_its_outcome(run: Run, readings: CannedReadings) -> None:
     one = workload("waits", 3)
     rows = [decision(20, one, "Queued"), replace(decision(30, one, "Admitted"), attempt=1)]
-    readings.rows += [*rows, replace(decision(150, one, "Retired"), payload={"outcome": "Failed"})]
+    readings.rows += [
+        *rows,
+        replace(decision(150, one, "Retired"), payload={"outcome": "Failed", "detail": "OOM\x1b"}),
+    ]
     readings.sequence = 150
     readings.end(one)
     with rest(readings) as server:
         listed = run("get", "wl", "--phase", "finished", "--server", server).stdout
-        assert {"job/waits", "Failed", "2m"} <= set(listed.split())
-        shown = run("explain", "job/waits", "-n", "default", "--server", server).stdout
+        assert {"job/waits", "Failed", "2m", r"OOM\x1b"} <= set(listed.split())
+        of = ("job/waits", "-n", "default", "--server", server)
+        shown = run("explain", *of).stdout
+        assert r"Failed, OOM\x1b" in run("history", *of).stdout
+        for command in ("waited", "eta", "preemptions"):
+            assert run(command, *of).stdout.startswith(
+                ("Job default/waits: Failed", "Job default/waits is Failed")
+            )
     assert shown.startswith("Job default/waits: Failed")
     assert "held quota for 2m" in shown
+    assert r"Failure  OOM\x1b" in shown
 
 
 def test_the_exit_code_of_a_plan_says_whether_an_object_changes(run: Run, tmp_path: Path) -> None:
