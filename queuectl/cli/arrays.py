@@ -1,9 +1,11 @@
-"""Arrays in a list of workloads: one row for those of an array that are in the same phase."""
+"""Arrays: in a list, a row for those of one in the same phase; as the argument `array/NAME`, all of them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import click
 
 from queuectl.cli.rest import Document
 from queuectl.core.model.start_conditions import ARRAY
@@ -42,3 +44,23 @@ def _one(members: list[Document]) -> Document:
         **{field: whole(field) for field in ("pods", "podsReady", "attempts")},
         **{field: least(field) for field in ("position", "createdAt", "admittedAt")},
     }
+
+
+def selector(words: Sequence[str]) -> str | None:
+    """Return the label selector of the workloads of `array/NAME …`; None: no array is named.
+
+    Raises UsageError if arrays are named beside other workloads.
+    """
+    names = [name for kind, _, name in (word.partition("/") for word in words) if kind.lower() == "array"]
+    if not names:
+        return None
+    if len(names) < len(words) or not all(names):
+        raise click.UsageError(f"{' '.join(words)[:80]!r}: arrays go with arrays alone, as array/NAME")
+    return f"{ARRAY} in ({', '.join(dict.fromkeys(names))})"
+
+
+def hint(kind: str, name: str) -> str:
+    """What lists the workloads of an array, where one workload is expected; empty for other kinds."""
+    if kind.lower() != "array" or not name:
+        return ""
+    return f"; `queuectl get workloads -l {ARRAY}={name}` lists the workloads of an array"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from queuectl.cli import completion, contexts, rest, writing
+from queuectl.cli import arrays, completion, contexts, rest, writing
 from queuectl.cli.options import Failure, NotGood, Options
 from queuectl.cli.reading import own_name
 from queuectl.cli.resources import split
@@ -48,6 +48,9 @@ def chosen(command: Callable[..., Any]) -> Callable[..., Any]:
         dry_run: bool,
         **others: Any,
     ) -> Any:
+        of_arrays = arrays.selector(words)
+        if of_arrays is not None and not (selector or of_queue or mine or every):
+            words, selector = (), of_arrays
         choice = ChosenWorkloads(words, selector, of_queue, mine, every, dry_run)
         return command(*arguments, choice=choice, **others)
 
@@ -59,7 +62,10 @@ def chosen(command: Callable[..., Any]) -> Callable[..., Any]:
 _OPTIONS: Final = (
     click.argument("words", nargs=-1, metavar="[KIND/NAME]...", shell_complete=completion.workloads),
     click.option(
-        "-l", "--selector", metavar="SELECTOR", help="All in the namespace that match, such as team=a."
+        "-l",
+        "--selector",
+        metavar="SELECTOR",
+        help="All in the namespace that match, such as team=a. All of an array: array/NAME.",
     ),
     click.option("--queue", "of_queue", metavar="LOCALQUEUE", help="All of this LocalQueue."),
     click.option("--mine", is_flag=True, help="All in the namespace that you submitted."),

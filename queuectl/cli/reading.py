@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from queuectl.cli import completion, contexts, decisions, following, node_list, printing, rest
+from queuectl.cli import arrays, completion, contexts, decisions, following, node_list, printing, rest
 from queuectl.cli.arguments import Duration, Since, Word, kind_and_name, meant
 from queuectl.cli.arrays import folded
 from queuectl.cli.completion import NAMESPACE
@@ -347,7 +347,8 @@ def _better(
         row = kinds.find(kind)
         if row is None:
             known = [found.name.lower() for found in kinds]
-            return Failure(f"kind {kind!r} is none of {', '.join(known)}{meant(kind, known)}")
+            hint = arrays.hint(kind, alone) or meant(kind, known)
+            return Failure(f"kind {kind!r} is none of {', '.join(known)}{hint}")
         name = f"{row.name.lower()}/{alone}"
     where = f" in namespace {namespace}" if namespace else ""
     try:

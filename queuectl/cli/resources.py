@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from queuectl.cli import decisions
+from queuectl.cli import arrays, decisions
 from queuectl.cli.arguments import meant
 from queuectl.cli.identity import ACCOUNT
 from queuectl.cli.printing import (
@@ -299,10 +299,12 @@ class NamedResource(NamedTuple):
         """Raises UsageError for a word that is neither a resource nor a kind."""
         if self.unknown is None:
             return self
-        word, slash, _ = self.unknown.partition("/")
+        word, slash, name = self.unknown.partition("/")
         if (row := options.kinds().find(word)) is None:
             known = ", ".join((*RESOURCES, "nodes"))
-            raise click.UsageError(f"{word!r} is none of {known}{meant(word, _BY_NAME)}")
+            raise click.UsageError(
+                f"{word!r} is none of {known}{arrays.hint(word, name) or meant(word, _BY_NAME)}"
+            )
         return (
             NamedResource(self.resource, self.unknown)
             if slash

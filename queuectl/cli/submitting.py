@@ -187,7 +187,7 @@ def _say_created(made: Sequence[Document]) -> None:
         select = f" -l {ARRAY_LABEL}={array}" if array else ""
         more = f"`queuectl get workloads -n {namespace}{select}` lists them."
         if array:
-            more += f" `queuectl cancel -n {namespace}{select}` deletes them."
+            more += f" `queuectl cancel -n {namespace} array/{array}` deletes them."
     click.echo(printing.printable(text))
     click.echo(printing.printable(more), err=True)
 

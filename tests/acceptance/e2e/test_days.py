@@ -136,7 +136,7 @@ async def test_a_researchers_day(world: World, tmp_path: Path) -> None:
     assert most == AT_ONCE
     await typed(world, f"hold job/sweep-{ARRAY - 1} job/sweep-{ARRAY - 2} --yes --reason lunch")
     await says(world, "get workloads --mine --phase Pending", "OnHold")
-    await typed(world, "cancel --mine --yes -l queuectl.dev/array=sweep")
+    await typed(world, "cancel array/sweep --yes")
     await eventually("the sweep is cancelled", lambda: _none_left(world))
     await submitted(
         world, tmp_path, of_file("good", 1), of_file("bad", 1, code=3), of_file("long", LONG, limit=5)

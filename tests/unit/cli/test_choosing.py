@@ -80,6 +80,8 @@ def test_several_are_changed_by_name_with_a_line_each(change: Run, cluster: Clus
         (["--mine"], {"submitter": "ann"}),
         (["--all"], {}),
         (["--mine", "-l", "x in (1, 2)"], {"submitter": "ann", "labelSelector": "x in (1, 2)"}),
+        (["array/sweep"], {"labelSelector": "queuectl.dev/array in (sweep)"}),
+        (["array/b", "Array/a", "array/b"], {"labelSelector": "queuectl.dev/array in (b, a)"}),
     ],
 )
 def test_a_selection_is_what_rest_lists_in_the_namespace(
@@ -251,3 +253,12 @@ def test_options_of_the_connection_are_a_group_of_their_own(run: Run) -> None:
     assert "--output" in own
     assert "--kubeconfig" not in own
     assert "--kubeconfig" in connection
+
+
+@pytest.mark.parametrize("words", [["array/sweep", "job/a"], ["array/"], ["array/sweep", "--all"]])
+def test_arrays_are_not_named_beside_other_workloads(
+    change: Run, cluster: Cluster, script: Script, scripted: str, words: list[str]
+) -> None:
+    listed(script, "a")
+    result = change("hold", *words, "--yes", "--server", scripted)
+    assert (result.exit_code, written(cluster)) == (2, [])

@@ -107,7 +107,7 @@ def test_an_array_is_a_job_for_each_index_that_a_label_selects(submit: Run, clus
     result = submit("--image", "x", "--array", "30", "--name", "sweep")
     assert result.stdout == "30 workloads, Job default/sweep-00 to sweep-29: created in main\n"
     assert "queuectl get workloads -n default -l queuectl.dev/array=sweep" in result.stderr
-    assert "queuectl cancel -n default -l queuectl.dev/array=sweep" in result.stderr
+    assert "queuectl cancel -n default array/sweep" in result.stderr
     jobs = [job for _, job in cluster.writes]
     assert [job["metadata"]["name"] for job in jobs] == [f"sweep-{index:02}" for index in range(30)]
     assert {job["metadata"]["labels"]["queuectl.dev/array"] for job in jobs} == {"sweep"}

@@ -340,12 +340,15 @@ def test_a_missing_object_exits_1(run: Run, server: str) -> None:
         assert "not found" in result.stderr
 
 
-@pytest.mark.parametrize("line", ["explain pod/x", "explain jbo/x", "get wl ../x", "history /x"])
+@pytest.mark.parametrize(
+    "line", ["explain pod/x", "explain jbo/x", "explain array/x", "get wl ../x", "history /x"]
+)
 def test_an_unknown_kind_lists_the_known_ones(run: Run, server: str, line: str) -> None:
     result = run(*line.split(), "--server", server)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "is none of job, pytorchjob" in result.stderr
     assert ("did you mean job?" in result.stderr) == ("jbo" in line)
+    assert ("get workloads -l queuectl.dev/array=x" in result.stderr) == ("array" in line)
 
 
 def test_a_similar_name_is_offered(run: Run, server: str) -> None:
