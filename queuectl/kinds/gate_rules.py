@@ -133,7 +133,7 @@ def _parts(group: PodSetGroup, holder: str, prefix: str) -> str:
 def entries(row: JobKind, holder: str) -> str:
     """How many annotations and labels an object has, those of its pod templates included."""
     own = (f"size({holder}.metadata.?{field}.orValue({{}}))" for field in ("annotations", "labels"))
-    of_pods = f"({parts(row, holder)}).map(part, size(part.labels)).sum()"
+    of_pods = f"({template_marks(row, holder, 'labels')}).map(labels, size(labels)).sum()"
     return " + ".join((*own, of_pods) if isinstance(row.podsets, Templates) else own)
 
 
@@ -144,21 +144,21 @@ def listed(row: JobKind, holder: str) -> str:
     return " + ".join(f"size({_optional(holder, group.parent)}.orValue([]))" for group in keyed) or "0"
 
 
-def template_marks(row: JobKind, field: str) -> str:
+def template_marks(row: JobKind, holder: str, field: str) -> str:
     """The `annotations` or `labels` of all pod templates of an object: a list of maps."""
     if not isinstance(row.podsets, Templates):
         return "[]"
-    return " + ".join(_marks(group, field) for group in row.podsets.groups)
+    return " + ".join(_marks(group, holder, field) for group in row.podsets.groups)
 
 
-def _marks(group: PodSetGroup, field: str) -> str:
+def _marks(group: PodSetGroup, holder: str, field: str) -> str:
     below = (*group.template, "metadata", field)
-    found = _optional("object", group.parent)
+    found = _optional(holder, group.parent)
     if group.each is None:
-        return f"[{_optional('object', (*group.parent, *below))}.orValue({{}})]"
+        return f"[{_optional(holder, (*group.parent, *below))}.orValue({{}})]"
     if group.each.key:
         return f"{found}.orValue([]).map(one, {_optional('one', below)}.orValue({{}}))"
-    entry = f"{_plain('object', group.parent)}[name]"
+    entry = f"{_plain(holder, group.parent)}[name]"
     return f"{found}.orValue({{}}).map(name, {_optional(entry, below)}.orValue({{}}))"
 
 

@@ -153,8 +153,10 @@ def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "suspend": _expression(by_kind(rows, lambda row: suspend(row, "object"))),
         "suspend_before": _expression(by_kind(rows, lambda row: suspend(row, "oldObject"))),
         "suspend_applied": _expression(by_kind(rows, lambda row: suspend_applied(row))),
-        "template_annotations": _expression(by_kind(rows, lambda row: template_marks(row, "annotations"))),
-        "template_labels": _expression(by_kind(rows, lambda row: template_marks(row, "labels"))),
+        "template_annotations": _expression(
+            by_kind(rows, lambda row: template_marks(row, "object", "annotations"))
+        ),
+        "template_labels": _expression(by_kind(rows, lambda row: template_marks(row, "object", "labels"))),
         "marks_of_kueue": _expression(str(sorted(KUEUE_MARKS))),
         "submitter_applied": _expression(submitter_applied()),
         "groups_of_user": _expression(groups_of_user()),
