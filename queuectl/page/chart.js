@@ -1,6 +1,6 @@
 // Charts over time with uPlot. Only views with a chart load this.
 import uPlot from "./vendor/uplot.js";
-import { amount, clock } from "./format.js";
+import { clock, scaled } from "./format.js";
 import { theme } from "./shell.js";
 
 const HEIGHT = 220;
@@ -25,8 +25,11 @@ export function draw(place, points, resource, lines) {
   const times = points.flatMap((point) => [Date.parse(point.since) / 1000, Date.parse(point.until) / 1000 - 0.001]);
   const drawn = lines.map((line, index) => ({ line, fields: line.stacked ? lines.slice(0, index + 1) : [line] }));
   if (lines[0].stacked) drawn.reverse(); // the highest first, behind the others
+  const sums = points.map((point) => lines.reduce((sum, { field }) => sum + (point[field] ?? 0), 0));
+  const [size, suffix] = scaled(resource, Math.max(0, ...sums));
   const values = (/** @type {Line[]} */ fields) => points.flatMap((point) => {
-    const value = fields.reduce((sum, { field }) => (point[field] === null ? null : sum + point[field]), 0);
+    const known = fields.every(({ field }) => point[field] !== null);
+    const value = known ? fields.reduce((sum, { field }) => sum + point[field] / size, 0) : null;
     return [value, value];
   });
   const axis = { stroke: resolved("soft"), grid: { stroke: resolved("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
@@ -38,7 +41,7 @@ export function draw(place, points, resource, lines) {
       legend: { show: false },
       cursor: { show: false },
       scales: { y: { range: (_, least, most) => [0, Math.max(1, most * 1.1)] } },
-      axes: [{ ...axis, values: (_, ticks) => labels(ticks) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => amount(resource, tick)) }],
+      axes: [{ ...axis, values: (_, ticks) => labels(ticks) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => `${tick.toLocaleString("en", { maximumFractionDigits: 3 })}${suffix}`) }],
       series: [{}, ...drawn.map(({ line }) => series(line))],
     },
     [times, ...drawn.map(({ fields }) => values(fields))],

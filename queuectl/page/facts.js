@@ -1,5 +1,5 @@
 // What the views compute from documents of REST. Pure.
-import { isDevice } from "./format.js";
+import { devicesFirst } from "./format.js";
 
 /** @typedef {{flavor: string, resource: string, nominal: number, effective: number, used: number, free: number, borrowed?: number, lent?: number}} Quota */
 /** @typedef {{name: string, cohort?: string | null, parent?: string | null, pending: number, admitted: number,
@@ -44,7 +44,7 @@ const sorted = (names) => names.sort();
  * @param {Node[]} nodes */
 export function resourcesOf(nodes) {
   const names = new Set(nodes.flatMap((one) => one.flavors.map((cell) => cell.resource)));
-  return [...names].sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)) || (a < b ? -1 : 1));
+  return [...names].sort().sort(devicesFirst);
 }
 
 /** @typedef {{state: "wait" | "run" | "end", from: Date, to: Date, what: string, why: string, sequence: number | null}} Span */
@@ -59,7 +59,7 @@ export function lifeOf(decisions, createdAt, until) {
   const spans = [];
   let over = false;
   /** @type {Span} */
-  let now = { state: "wait", from: new Date(createdAt), to: until, what: "Unseen", why: "before queuectl saw it", sequence: null };
+  let now = { state: "wait", from: new Date(createdAt), to: until, what: "Created", why: "not observed yet", sequence: null };
   /** @param {any} row
    * @param {Span["state"]} state
    * @param {string} what

@@ -11,6 +11,11 @@ export const isBytes = (resource) => resource === "memory" || resource === "ephe
  * @param {string} resource */
 export const isDevice = (resource) => resource.includes("/");
 
+/** Devices first: they are scarce. Takes resources, and flavor and resource with a space between.
+ * @param {string} one
+ * @param {string} other */
+export const devicesFirst = (one, other) => Number(isDevice(other)) - Number(isDevice(one));
+
 /** `gpu` for `nvidia.com/gpu`.
  * @param {string} resource */
 export const unit = (resource) => resource.slice(resource.lastIndexOf("/") + 1) || resource;
@@ -28,6 +33,16 @@ export function amount(resource, value) {
   return figure(value);
 }
 
+/** The unit of an axis up to `most` base units: its size, and what stands behind a number of it.
+ * @param {string} resource
+ * @param {number} most
+ * @returns {[number, string]} */
+export function scaled(resource, most) {
+  if (!isBytes(resource)) return [resource === "cpu" ? 1000 : 1, ""];
+  const [suffix, size] = BINARY.find(([, each]) => most >= each) ?? ["", 1];
+  return [size, suffix];
+}
+
 /** Resource-hours, as `queuectl share --since` prints them.
  * @param {string} resource
  * @param {number} value */
@@ -36,6 +51,10 @@ export function hours(resource, value) {
   const digits = value / size < 1 ? 2 : 1;
   return (value / size).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
+
+/** What `hours` counts.
+ * @param {string} resource */
+export const hoursOf = (resource) => (isBytes(resource) ? `${resource} Gi-hours` : `${unit(resource)}-hours`);
 
 /** @param {number} value */
 function figure(value) {
@@ -106,11 +125,10 @@ const scalar = (value) => (/^[A-Za-z][\w./-]*$/.test(value) && !/^(true|false|nu
  * @param {string} noun */
 export const counted = (count, noun) => `${grouped(count)} ${noun}${count === 1 ? "" : "s"}`;
 
-/** `4 gpu, 16 cpu, 64Gi memory`: devices first; they are scarce.
+/** `4 gpu, 16 cpu, 64Gi memory`.
  * @param {Record<string, number>} amounts */
 export function amounts(amounts) {
-  const names = Object.keys(amounts).filter((name) => amounts[name]);
-  names.sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)) || (a < b ? -1 : 1));
+  const names = Object.keys(amounts).filter((name) => amounts[name]).sort().sort(devicesFirst);
   return names.map((name) => `${amount(name, amounts[name])} ${unit(name)}`).join(", ") || "–";
 }
 

@@ -1,6 +1,6 @@
 // Small parts that several views use.
 import { amount, counted, grouped, percent, timestamp, unit } from "./format.js";
-import { html, useEffect, useState } from "./lib.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
 import { arrived, to, toNode, toWorkload } from "./route.js";
 
 const PHASES = { Pending: "wait", Admitted: "ok", Evicting: "bad", Finished: "calm", Deleted: "calm" };
@@ -37,13 +37,16 @@ export function Named({ who }) {
   return html`<${WorkloadName} of=${{ namespace, kind, name }} />`;
 }
 
-/** An object of the tree written as ClusterQueue/team-a. */
-export function NodeName({ node }) {
+/** An object of the tree written as ClusterQueue/team-a. `brief`: the link of a ClusterQueue has its name only. */
+export function NodeName({ node, brief }) {
   if (!node) return html`<span class="soft">objects not shown to you</span>`;
   const address = toNode(node);
   const [kind, name] = node.split("/");
-  return html`<span class="node"><span class="soft">${kind}/</span>${address ? html`<a href=${address}>${name}</a>` : name}</span>`;
+  return html`<span class="node">${!(brief && address) && html`<span class="soft">${kind}/</span>`}${address ? html`<a href=${address}>${name}</a>` : name}</span>`;
 }
+
+/** The title of a column. */
+export const FREE = html`<abbr title="The largest request of a new workload that starts now without preemption">Free</abbr>`;
 
 export const QueueLink = ({ name }) => (name ? html`<a href=${to(["clusterqueues", name])}>${name}</a>` : html`<span class="soft">–</span>`);
 
@@ -85,14 +88,22 @@ export const Panel = ({ title, aside, note, children }) => html`<section class="
 </section>`;
 
 /** A table that scrolls sideways inside its panel. `columns`: [title, class, order], `sort`: {order, by, descending} where a title sets the order.
- * `cards`: on a phone each row is a paragraph; cells say what they are by `data-label`. */
-export const Table = ({ label, columns, children, cards, sort }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>
-  <table class=${cards ? "cards" : ""}><caption class="hidden">${label}</caption>
+ * On a phone each row is a paragraph: cells of the classes `number` and `said` begin with the title of their column. */
+export function Table({ label, columns, children, sort }) {
+  const table = useRef(/** @type {HTMLTableElement | null} */ (null));
+  useLayoutEffect(() => {
+    const [heads, ...rows] = table.current?.rows ?? [];
+    const titles = [...(heads?.cells ?? [])].map((head) => (/\b(number|said)\b/.test(head.className) ? head.textContent : null));
+    for (const row of rows) [...row.cells].forEach((cell, place) => (titles[place] ? (cell.dataset.label = titles[place]) : delete cell.dataset.label));
+  });
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>
+  <table class="cards" ref=${table}><caption class="hidden">${label}</caption>
     <thead><tr>${columns.map(([title, tone, order]) => html`<th scope="col" class=${tone} aria-sort=${order && sort?.order === order ? (sort.descending.includes(order) ? "descending" : "ascending") : undefined}>
       ${order && sort ? html`<button type="button" class="sort" onClick=${() => sort.by(order)}>${title}</button>` : title}</th>`)}</tr></thead>
     <tbody>${children}</tbody>
   </table>
 </div>`;
+}
 
 /** A link to the rows of a table as CSV. A text that a spreadsheet would take for a formula begins with an apostrophe.
  * @param {{name: string, head: string[], rows: any[][]}} props */

@@ -49,7 +49,7 @@ function Fresh({ asOf }) {
   const age = seen.ageSeconds + (now - seen.at) / 1000;
   const tone = seen.stale || age > STALE_SECONDS ? "bad" : (seen.controller?.seconds ?? 0) > SILENT_SECONDS ? "wait" : "ok";
   return html`<p class="fresh" title=${`Age of this state: decision ${grouped(seen.sequence)} is the last one in it`}><i class=${tone}></i>
-    <span class="soft">${duration(age)} <span class="wide">ago</span></span></p>`;
+    <span class="soft">${duration(age)} ago</span></p>`;
 }
 
 /** The time that lists and objects are of: now, or an earlier one. */

@@ -1,5 +1,5 @@
 // What the nodes of each flavor have, and what pending pods wait for.
-import { amount, amounts, between, counted, grouped, hours, isDevice } from "../format.js";
+import { amount, amounts, between, counted, devicesFirst, grouped, hours, isDevice } from "../format.js";
 import { html, useMemo, useState } from "../lib.js";
 import { Asked, Badge, Choice, Download, Empty, Heading, Panel, QueueLink, Stack, Table, Time, WorkloadName } from "../parts.js";
 import { path, useRest } from "../rest.js";
@@ -40,7 +40,7 @@ function Nodes() {
     const more = rows.length - MOST_NODES;
     return html`<${Panel} title="Nodes" note=${counted(page.items.length, "node")}
       aside=${states.length > 1 && html`<${Choice} label="State" values=${[["", "All"], ...states.map((state) => [state, state])]} value=${only} onChange=${setOnly} />`}>
-      ${rows.length ? html`<${Table} cards label="Nodes" columns=${[["Node", ""], ["State", ""], ["Flavors", ""], ["Used", ""], ["Free", "number"], ["Workloads", "grow"], ["Taints", ""]]}>
+      ${rows.length ? html`<${Table} label="Nodes" columns=${[["Node", ""], ["State", ""], ["Flavors", ""], ["Used", "said"], ["Free", "number"], ["Workloads", "grow"], ["Taints", "said"]]}>
         ${rows.slice(0, MOST_NODES).map((one) => html`<${NodeRow} key=${one.name} of=${one} />`)}
       <//>` : html`<${Empty}>No nodes are known, or you may not get their ResourceFlavors.<//>`}
       ${(more > 0 || page.next) && html`<p class="soft">${more > 0 ? `${grouped(more)} more` : "more"} in \`queuectl get nodes\`</p>`}
@@ -76,7 +76,7 @@ function Idle() {
 
 function Flavor({ of }) {
   const nodes = Object.entries(of.nodes).map(([state, count]) => `${grouped(count)} ${state}`).join(", ");
-  const ordered = [...of.resources].sort((a, b) => Number(isDevice(b.resource)) - Number(isDevice(a.resource)));
+  const ordered = [...of.resources].sort((a, b) => devicesFirst(a.resource, b.resource));
   return html`<${Panel} title=${of.flavor ?? "Nodes without a flavor"} note=${nodes ? `nodes: ${nodes}` : "no nodes"}>
     ${of.warnings.map((warning) => html`<p class="notice wait"><b>${warning.code}</b> ${warning.message}</p>`)}
     ${!ordered.length && html`<${Empty}>No quota is promised of it, and its nodes have no devices.<//>`}
@@ -84,11 +84,17 @@ function Flavor({ of }) {
   <//>`;
 }
 
+/** What nodes mean for admission. */
+const MODES = {
+  Enforce: "An admission needs room on the nodes beside quota", Observe: "Nodes are compared with the quota, and limit no admission",
+  Static: "Quota alone decides", Elastic: "Nodes come on demand: quota alone decides",
+};
+
 function Resource({ of }) {
   const size = (value) => amount(of.resource, value);
   const ready = of.allocatable.Ready ?? 0;
   const missing = Object.entries(of.allocatable).filter(([state]) => state !== "Ready");
-  return html`<div class="resource"><h3>${of.resource} <${Badge}>${of.mode}<//></h3>
+  return html`<div class="resource"><h3>${of.resource} <${Badge} title=${MODES[of.mode]}>${of.mode}<//></h3>
     <p class="soft">${size(ready)} allocatable on ready nodes, ${size(of.nominal)} promised as quota${of.headroom ? `, ${size(of.headroom)} kept free` : ""}${missing.length ? `; not usable: ${missing.map(([state, value]) => `${size(value)} ${state}`).join(", ")}` : ""}</p>
     <${Stack} format=${size} parts=${[
       { tone: "used", label: "used by workloads", value: of.used }, { tone: "unmanaged", label: "unmanaged", value: of.unmanaged },
@@ -102,21 +108,21 @@ function Resource({ of }) {
 /** Of all flavors together. */
 function Totals({ items }) {
   const cells = items.flatMap((one) => one.resources.map((cell) => ({ ...cell, flavor: one.flavor ?? "" })));
-  const names = [...new Set(cells.map((one) => one.resource))].sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)) || (a < b ? -1 : 1));
+  const names = [...new Set(cells.map((one) => one.resource))].sort().sort(devicesFirst);
   if (!names.length) return null;
   /** @type {[string, (one: any) => number][]} */
   const fields = [["On ready nodes", (one) => one.allocatable.Ready ?? 0], ["Promised as quota", (one) => one.nominal], ["Used", (one) => one.used], ["Unmanaged", (one) => one.unmanaged], ["Free", (one) => one.available]];
   const head = ["flavor", "resource", ...fields.map(([title]) => title.toLowerCase())];
   return html`<${Panel} title="All flavors" aside=${html`<${Download} name="capacity.csv" head=${head} rows=${cells.map((one) => [one.flavor, one.resource, ...fields.map(([, of]) => of(one))])} />`}>
-    <${Table} cards label="All flavors" columns=${[["Resource", ""], ...fields.map(([title]) => [title, "number"])]}>
-      ${names.map((name) => html`<tr><th scope="row">${name}</th>${fields.map(([title, of]) => html`<td class="number" data-label=${title}>${amount(name, cells.filter((one) => one.resource === name).reduce((sum, one) => sum + of(one), 0))}</td>`)}</tr>`)}
+    <${Table} label="All flavors" columns=${[["Resource", ""], ...fields.map(([title]) => [title, "number"])]}>
+      ${names.map((name) => html`<tr><th scope="row">${name}</th>${fields.map(([title, of]) => html`<td class="number">${amount(name, cells.filter((one) => one.resource === name).reduce((sum, one) => sum + of(one), 0))}</td>`)}</tr>`)}
     <//><//>`;
 }
 
 /** What the nodes of one flavor had of one resource: means of hours or days. */
 function Trend({ items, params, asOf }) {
   const cells = items.filter((one) => one.flavor).flatMap((one) => one.resources.map(({ resource }) => `${one.flavor} ${resource}`));
-  cells.sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)));
+  cells.sort(devicesFirst);
   const cell = cells.includes(params.get("cell")) ? params.get("cell") : (cells[0] ?? "");
   const [flavor, resource] = cell.split(" ");
   const range = params.get("range") in STEPS ? params.get("range") : "24h";

@@ -1,8 +1,8 @@
 // One ClusterQueue: quota, use over time, loans, its pending queue, what runs.
 import { Actions, ofQueue } from "../actions.js";
-import { amount, duration, grouped, unit, yaml } from "../format.js";
+import { amount, devicesFirst, duration, grouped, unit, yaml } from "../format.js";
 import { html, useEffect, useRef, useState } from "../lib.js";
-import { Asked, Badge, Bar, Empty, Facts, Heading, NodeName, Pager, Panel, QueueBadges, Table, usePages } from "../parts.js";
+import { Asked, Badge, Bar, Empty, Facts, FREE, Heading, NodeName, Pager, Panel, QueueBadges, Table, usePages } from "../parts.js";
 import { ask as ofRest, path, useRest } from "../rest.js";
 import { to } from "../route.js";
 import { UseOverTime } from "./use.js";
@@ -21,7 +21,7 @@ export function ClusterQueue({ name, asOf, params }) {
     aside=${asked.data && !asOf && html`<${Actions} where=${path("clusterqueues", name)} actions=${ofQueue(asked.data)} done=${asked.reload} />`}>${asked.data && html`<${QueueBadges} queue=${asked.data} />`}<//>
     <${Asked} of=${asked} rows=${8}>${(queue) => html`
     ${!queue.active && html`<p class="notice bad">${queue.condition.message}</p>`}
-    ${queue.warnings.map((one) => html`<p class="notice">${one.code}: ${one.message}</p>`)}
+    ${queue.warnings.map((one) => html`<p class="notice"><b>${one.code}</b> ${one.message}</p>`)}
     <${Facts} rows=${[
       ["Pending", grouped(queue.pending)], ["Admitted", grouped(queue.admitted)], ["Queueing strategy", queue.queueingStrategy],
       ["Dominant share", share.data && (share.data.share === null ? null : `${share.data.share / 10}%${share.data.dominantResource ? ` by ${share.data.dominantResource}` : ""}`)],
@@ -42,18 +42,18 @@ function Quota({ queue, share }) {
   const most = (resource) => Math.max(...queue.flavors.filter((cell) => cell.resource === resource).map((cell) => Math.max(cell.nominal, cell.used)));
   return html`<${Panel} title="Quota">
     ${!queue.flavors.length && html`<${Empty}>This queue has no quota.<//>`}
-    <${Table} cards label="Quota" columns=${[["Flavor", ""], ["Resource", ""], ["Use", "grow"], ["Used", "number"], ["Nominal", "number"], ["Borrowed", "number"], ["Lent", "number"], [html`<abbr title="The largest request of a new workload that starts now without preemption">Free</abbr>`, "number"], [html`<abbr title="What the queue would use if all used in proportion to their weights">Fair</abbr>`, "number wide"]]}>
-      ${queue.flavors.map((cell) => {
+    <${Table} label="Quota" columns=${[["Flavor", ""], ["Resource", ""], ["Use", "grow"], ["Used", "number"], ["Nominal", "number"], ["Borrowed", "number"], ["Lent", "number"], [FREE, "number"], [html`<abbr title="What the queue would use if all used in proportion to their weights">Fair</abbr>`, "number wide"]]}>
+      ${[...queue.flavors].sort((a, b) => devicesFirst(a.resource, b.resource)).map((cell) => {
         const account = accounts.get(`${cell.flavor} ${cell.resource}`);
         const limit = limits.get(`${cell.flavor} ${cell.resource}`) ?? {};
         const upTo = (value) => (value === undefined || value === null ? "" : html` <span class="soft">of ${value}</span>`);
         const show = (value) => (value ? amount(cell.resource, value) : html`<span class="faint">–</span>`);
         return html`<tr><th scope="row">${cell.flavor}</th><td>${unit(cell.resource)}</td>
           <td class="grow"><${Bar} ...${cell} scale=${most(cell.resource)} /></td>
-          <td class="number" data-label="Used">${amount(cell.resource, cell.used)}</td>
-          <td class="number soft" data-label="Nominal">${amount(cell.resource, cell.nominal)}${cell.effective !== cell.nominal ? html` <${Badge} tone="wait" title="What counts of it while nodes are missing">${amount(cell.resource, cell.effective)}<//>` : ""}</td>
-          <td class="number borrowing" data-label="Borrowed">${show(cell.borrowed)}${upTo(limit.borrowingLimit)}</td><td class="number" data-label="Lent">${show(cell.lent)}${upTo(limit.lendingLimit)}</td>
-          <td class="number" data-label="Free">${amount(cell.resource, cell.free)}</td><td class="number wide soft">${account?.fair === undefined || account?.fair === null ? "–" : amount(cell.resource, account.fair)}</td></tr>`;
+          <td class="number">${amount(cell.resource, cell.used)}</td>
+          <td class="number soft">${amount(cell.resource, cell.nominal)}${cell.effective !== cell.nominal ? html` <${Badge} tone="wait" title="What counts of it while nodes are missing">${amount(cell.resource, cell.effective)}<//>` : ""}</td>
+          <td class="number borrowing">${show(cell.borrowed)}${upTo(limit.borrowingLimit)}</td><td class="number">${show(cell.lent)}${upTo(limit.lendingLimit)}</td>
+          <td class="number">${amount(cell.resource, cell.free)}</td><td class="number wide soft">${account?.fair === undefined || account?.fair === null ? "–" : amount(cell.resource, account.fair)}</td></tr>`;
       })}
     <//>
   <//>`;
@@ -95,7 +95,7 @@ function Loans({ share }) {
   ]);
   if (!loans.length) return null;
   return html`<${Panel} title="Loans now"><ul class="plain">${loans.map((loan) => html`<li>
-    <b class="number">${amount(loan.resource, loan.size)} ${unit(loan.resource)}</b> <span class="soft">of ${loan.flavor}</span> ${loan.text} <${NodeName} node=${loan.node} /></li>`)}</ul><//>`;
+    <b class="number">${amount(loan.resource, loan.size)} ${unit(loan.resource)}</b> <span class="soft">of ${loan.flavor}</span> ${loan.text} <${NodeName} brief node=${loan.node} /></li>`)}</ul><//>`;
 }
 
 function Line({ queue, asOf }) {
@@ -104,7 +104,7 @@ function Line({ queue, asOf }) {
   const asked = useRest("workloads", filter, { every: asOf ? 0 : EVERY });
   const starts = useStarts();
   const first = (asked.data?.items ?? []).slice(0, FORECASTS);
-  const forecast = !asOf && first.length > 0 && html`<button disabled=${starts.busy} onClick=${() => starts.ask(first)}>${starts.busy ? "Forecasting…" : `Forecast the first ${first.length}`}</button>`;
+  const forecast = !asOf && first.length > 0 && html`<button disabled=${starts.busy} onClick=${() => starts.ask(first)}>${starts.busy ? "Forecasting…" : `Forecast ${first.length === 1 ? "its start" : `the first ${first.length}`}`}</button>`;
   return html`<${Panel} title="Pending queue" note=${`${grouped(queue.pending)} pending, in the order in which they are admitted`} aside=${forecast}>
     <${Asked} of=${asked}>${(page) => html`
       ${page.items.length ? html`<${WorkloadTable} items=${page.items} label="Pending queue" line starts=${starts.found} asOf=${asOf} />` : html`<${Empty}>Nothing waits${queue.pending ? " that you may read" : ""}.<//>`}

@@ -74,9 +74,9 @@ export function DecisionList({ told, most, brief }) {
   if (brief)
     return html`<ol class="feed">${told.rows.slice(0, most).map((row) => html`<li key=${row.sequence}>
       <span class="soft number">${clock(row.time)}</span><${VerdictBadge} verdict=${row.verdict} /><span class="what"><${About} row=${row} /> <span class="soft">${decisionText(row)}</span></span></li>`)}</ol>`;
-  return html`<${Table} cards label="Decisions" columns=${[["Sequence", "number"], ["Time", ""], ["Decision", ""], ["Of", ""], ["Attempt", "number wide"], ["Why", "grow"]]}>
+  return html`<${Table} label="Decisions" columns=${[["Sequence", "number wide"], ["Time", ""], ["Decision", ""], ["Of", ""], ["Attempt", "number wide"], ["Why", "grow"]]}>
     ${told.rows.map((row) => html`<tr key=${row.sequence}>
-      <td class="number soft">${grouped(row.sequence)}</td><td class="time">${clock(row.time)}</td><td><${VerdictBadge} verdict=${row.verdict} /></td>
+      <td class="number wide soft">${grouped(row.sequence)}</td><td class="time">${clock(row.time)}</td><td><${VerdictBadge} verdict=${row.verdict} /></td>
       <td><${About} row=${row} /></td><td class="number wide soft">${row.attempt ?? "–"}</td><td class="grow text">${decisionText(row)}</td></tr>`)}
   <//>`;
 }

@@ -1,5 +1,5 @@
 // Which queue lent what to which, now and over a time.
-import { amount, counted, grouped, hours, isDevice, unit } from "../format.js";
+import { amount, counted, devicesFirst, grouped, hours, unit } from "../format.js";
 import { byQueue, HIDDEN, lendingMatrix } from "../facts.js";
 import { html, useEffect, useMemo, useState } from "../lib.js";
 import { Asked, Choice, Download, Empty, Failure, Heading, Loading, NodeName, Panel } from "../parts.js";
@@ -60,7 +60,7 @@ function Matrix({ queues, range, params, asOf }) {
   const cohort = cohorts.includes(params.get("cohort")) ? params.get("cohort") : cohorts[0];
   const among = queues.filter((one) => one.cohort === cohort);
   const { shares, problem, done } = useShares(cohort, among.map((one) => one.name), range, asOf);
-  const cells = [...new Set(among.flatMap((one) => one.flavors.map((cell) => `${cell.flavor} ${cell.resource}`)))].sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)));
+  const cells = [...new Set(among.flatMap((one) => one.flavors.map((cell) => `${cell.flavor} ${cell.resource}`)))].sort(devicesFirst);
   const cell = cells.includes(params.get("cell")) ? params.get("cell") : cells[0];
   if (!cohorts.length) return html`<${Empty}>There is no cohort whose queues you may read: nothing is lent.<//>`;
   const pick = (label, values, value, name) => html`<label class="field">${label} <select value=${value} onChange=${(event) => change({ [name]: event.target.value }, { replace: true })}>
@@ -79,12 +79,12 @@ function Matrix({ queues, range, params, asOf }) {
 function Cells({ shares, cell, range, done }) {
   const resource = cell.split(" ")[1];
   const { lenders, borrowers, amounts } = lendingMatrix(shares, cell, range === "now" ? "accounts" : "statement");
-  if (!amounts.size) return done ? html`<${Empty}>No ${unit(resource)} was lent.<//>` : null;
+  if (!amounts.size) return done ? html`<${Empty}>No ${unit(resource)} ${range === "now" ? "is" : "was"} lent.<//>` : null;
   const most = Math.max(...amounts.values());
   const lent = (lender, borrower) => amounts.get(`${lender} ${borrower}`) ?? 0;
   const sum = (values) => values.reduce((all, one) => all + one, 0);
   const text = (value) => (range === "now" ? amount(resource, value) : hours(resource, value));
-  const name = (node) => html`<${NodeName} node=${node === HIDDEN ? null : node} />`;
+  const name = (node) => html`<${NodeName} brief node=${node === HIDDEN ? null : node} />`;
   const plain = (value) => (range === "now" ? value : hours(resource, value).replaceAll(",", ""));
   const rows = lenders.flatMap((lender) => borrowers.filter((borrower) => lent(lender, borrower) > 0).map((borrower) => [lender, borrower, ...cell.split(" "), plain(lent(lender, borrower))]));
   return html`<${Download} name="lending.csv" head=${["lender", "borrower", "flavor", "resource", range === "now" ? "amount" : "hours"]} rows=${rows} />

@@ -57,7 +57,7 @@ export function Exposure({ one, asOf }) {
   if (!data) return null;
   if (!data.threats.length) return html`<${Panel} title="May it be preempted"><p>No queue may preempt it now.</p><//>`;
   return html`<${Panel} title="May it be preempted" note=${data.exposed ? "yes: a workload waits that may preempt it" : "not now: no workload waits that may preempt it"}>
-    <${Table} label="Queues that may preempt it" columns=${[["ClusterQueue", ""], ["Rule", ""], ["Policy", ""], ["Pending", "number"], ["Protected until", ""]]}>
+    <${Table} label="Queues that may preempt it" columns=${[["ClusterQueue", ""], ["Rule", ""], ["Policy", ""], ["Pending", "number"], ["Protected until", "said"]]}>
       ${data.threats.map((threat) => html`<tr><td>${threat.clusterQueue ? html`<${QueueLink} name=${threat.clusterQueue} />` : html`<${NodeName} node=${null} />`}</td><td>${threat.cause}</td><td>${threat.policy ?? "–"}</td><td class="number">${threat.pending}</td><td>${threat.protectedUntil ? timestamp(threat.protectedUntil) : "–"}</td></tr>`)}
     <//><//>`;
 }

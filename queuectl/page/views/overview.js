@@ -1,8 +1,8 @@
 // All flavors, the cohort tree with what each node uses, and the last decisions.
-import { amount, grouped, isDevice, percent, unit } from "../format.js";
+import { amount, devicesFirst, grouped, percent, unit } from "../format.js";
 import { resourcesOf, treeRows } from "../facts.js";
 import { html, useState } from "../lib.js";
-import { Asked, Badge, Bar, Choice, Empty, Heading, Panel, Table } from "../parts.js";
+import { Asked, Badge, Bar, Choice, Empty, FREE, Heading, Panel, Table } from "../parts.js";
 import { useRest } from "../rest.js";
 import { change, route, to } from "../route.js";
 import { DecisionList, useDecisions } from "./decisions.js";
@@ -51,7 +51,7 @@ function Flavors({ flavors }) {
 }
 
 function Flavor({ flavor }) {
-  const ordered = [...flavor.resources].sort((a, b) => Number(isDevice(b.resource)) - Number(isDevice(a.resource)));
+  const ordered = [...flavor.resources].sort((a, b) => devicesFirst(a.resource, b.resource));
   const [main, ...others] = ordered;
   if (!main) return html`<li class="card"><h3>${flavor.name}</h3><p class="soft">No quota</p></li>`;
   return html`<li class="card"><h3>${flavor.name}</h3>
@@ -72,7 +72,7 @@ function Tree({ queues, cohorts, more }) {
   const aside = resources.length > 1 && html`<${Choice} label="Resource" values=${resources.map((one) => [one, unit(one)])} value=${resource} onChange=${(one) => change({ resource: one }, { replace: true })} />`;
   return html`<${Panel} title="Cohorts and ClusterQueues" aside=${aside}>
     <ul class="legend keys" aria-hidden="true"><li><i class="used"></i>used</li><li><i class="borrowed"></i>borrowed</li><li><i class="lent"></i>lent</li><li><i class="idle"></i>free</li></ul>
-    <${Table} label="Cohorts and ClusterQueues" columns=${[["Name", ""], [`Use of ${unit(resource)}`, "grow"], ["Used", "number"], ["Nominal", "number"], ["Borrowed", "number wide"], ["Lent", "number wide"], ["Pending", "number"], ["Admitted", "number wide"]]}>
+    <${Table} label="Cohorts and ClusterQueues" columns=${[["Name", ""], [`Use of ${unit(resource)}`, "grow"], ["Used", "number"], ["Nominal", "number"], ["Borrowed", "number wide"], ["Lent", "number wide"], [FREE, "number"], ["Pending", "number"], ["Admitted", "number wide"]]}>
       ${shown.map((row) => html`<${TreeRow} key=${`${row.kind}/${row.name}`} row=${row} resource=${resource} scale=${scaleOf(row, rows, resource)} />`)}
     <//>
     ${rows.length > shown.length && html`<p class="pager"><button onClick=${() => setAll(true)}>Show all ${grouped(rows.length)} rows</button></p>`}
@@ -105,6 +105,7 @@ function TreeRow({ row, resource, scale }) {
     <td class="number soft">${lines((cell) => amount(resource, cell.nominal))}</td>
     <td class="number wide borrowing">${isQueue && lines((cell) => or(cell.borrowed))}</td>
     <td class="number wide">${isQueue && lines((cell) => or(cell.lent))}</td>
+    <td class="number">${isQueue && lines((cell) => amount(resource, cell.free))}</td>
     <td class="number">${node ? (node.pending ? html`<b class=${isQueue ? "wait" : ""}>${grouped(node.pending)}</b>` : html`<span class="faint">0</span>`) : ""}</td>
     <td class="number wide soft">${node ? grouped(node.admitted) : ""}</td>
   </tr>`;

@@ -33,14 +33,14 @@ function Answer({ of }) {
     ${of.inactive.map((one) => html`<p class="notice bad"><${QueueLink} name=${one.clusterQueue} /> would not be active: ${one.condition.message}</p>`)}
     ${of.warnings.map((one) => html`<p class="notice">${one.object} ${one.field}: ${one.message}</p>`)}
     <${Panel} title="Objects" note=${of.objects.length ? counted(of.objects.length, "change") : ""}>
-      ${of.objects.length ? html`<${Table} cards label="Objects that change" columns=${[["Object", ""], ["Is", ""], ["Fields", "grow"]]}>
+      ${of.objects.length ? html`<${Table} label="Objects that change" columns=${[["Object", ""], ["Is", ""], ["Fields", "grow"]]}>
         ${of.objects.slice(0, MOST).map((one) => html`<tr><td>${one.object}</td><td><${Badge} tone=${TONES[one.change]}>${one.change}<//></td><td class="grow text">${one.fields.map((field) => html`<div><code>${field.field}</code>: <s>${field.before ?? "unset"}</s> <b>${field.after ?? "unset"}</b></div>`)}</td></tr>`)}
       <//>` : html`<${Empty}>No object changes.<//>`}
       ${of.objects.length > MOST && html`<p class="soft">and ${grouped(of.objects.length - MOST)} more</p>`}
     <//>
     <${Panel} title="Workloads" note=${of.items.length ? counted(of.items.length, "workload") : ""}
       aside=${of.items.length > 0 && html`<${Choice} label="Change" values=${[["", "All"], ...tiles.filter(([, value]) => value).map(([label]) => [label, WORDS[label] ?? label])]} value=${only} onChange=${setOnly} />`}>
-      ${rows.length ? html`<${Table} cards label="What the policy would decide" columns=${[["Workload", ""], ["Becomes", ""], ["Where, or why", "grow"]]}>
+      ${rows.length ? html`<${Table} label="What the policy would decide" columns=${[["Workload", ""], ["Becomes", ""], ["Where, or why", "grow"]]}>
         ${rows.slice(0, MOST).map((one) => html`<tr><td><${WorkloadName} of=${one} /></td><td><${Badge} tone=${TONES[one.change]}>${WORDS[one.change] ?? one.change}<//></td><td class="grow text"><${Why} of=${one} /></td></tr>`)}
       <//>` : html`<${Empty}>It would decide nothing else about any workload.<//>`}
       ${rows.length > MOST && html`<p class="soft">and ${grouped(rows.length - MOST)} more</p>`}

@@ -23,15 +23,15 @@ export function Preemptions({ params, asOf }) {
     <//>`;
 }
 
-const List = ({ items }) => html`<${Table} cards label="Preemptions" columns=${[["Time", ""], ["Evicted", ""], ["ClusterQueue", ""], ["Rule", ""], ["For", ""], ["Ran", "number"], ["Lost", "number"], ["Dominant shares", ""]]}>
+const List = ({ items }) => html`<${Table} label="Preemptions" columns=${[["Time", ""], ["Evicted", ""], ["ClusterQueue", ""], ["Rule", ""], ["For", "said"], ["Ran", "number"], ["Lost", "number"], ["Dominant shares", "said"]]}>
   ${items.map((one) => html`<tr key=${one.sequence}>
     <td class="time">${timestamp(one.time)}</td><td class="fold"><${WorkloadName} of=${one} /></td><td><${QueueLink} name=${one.clusterQueue} /></td>
-    <td><${Badge}>${one.cause ?? "–"}<//></td><td class="fold" data-label="For"><${Named} who=${one.by} /></td>
-    <td class="number" data-label="Ran">${one.ranSeconds === null ? "–" : duration(one.ranSeconds)}</td><td class="number" data-label="Lost">${lost(one.lost)}</td>
-    <td class="fold" data-label="Dominant shares">${one.shares ? html`<${Move} of=${one.shares.preemptor} /><${Move} of=${one.shares.victim} />` : html`<span class="faint">–</span>`}</td></tr>`)}
+    <td><${Badge}>${one.cause ?? "–"}<//></td><td class="fold"><${Named} who=${one.by} /></td>
+    <td class="number">${one.ranSeconds === null ? "–" : duration(one.ranSeconds)}</td><td class="number">${lost(one.lost)}</td>
+    <td class="fold">${one.shares ? html`<${Move} of=${one.shares.preemptor} /><${Move} of=${one.shares.victim} />` : html`<span class="faint">–</span>`}</td></tr>`)}
 <//>`;
 
-const Move = ({ of }) => html`<div class="number"><${NodeName} node=${of.node} /> <span class="soft">${share(of.before)} → ${share(of.after)}</span></div>`;
+const Move = ({ of }) => html`<div class="number"><${NodeName} brief node=${of.node} /> <span class="soft">${share(of.before)} → ${share(of.after)}</span></div>`;
 
 /** Thousandths as percent; null: the weight is 0. */
 const share = (value) => (value === null ? "∞" : `${value / 10}%`);

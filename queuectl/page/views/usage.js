@@ -1,5 +1,5 @@
 // Who held what over a time, what is left of limits and budgets, and past usage.
-import { amount, duration, grouped, hours, isDevice, percent, timestamp, unit } from "../format.js";
+import { amount, devicesFirst, duration, grouped, hours, hoursOf, percent, timestamp, unit } from "../format.js";
 import { html, useMemo, useState } from "../lib.js";
 import { Asked, Badge, Choice, Download, Empty, Failure, Heading, Panel, Table } from "../parts.js";
 import { hoursAgo, path, useRest } from "../rest.js";
@@ -24,7 +24,7 @@ export function Usage({ params }) {
 }
 
 function Held({ found, by, range, params }) {
-  const resources = [...new Set(found.items.map((one) => one.resource))].sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)));
+  const resources = [...new Set(found.items.map((one) => one.resource))].sort(devicesFirst);
   const resource = resources.includes(params.get("resource")) ? params.get("resource") : resources[0];
   const rows = found.items.filter((one) => one.resource === resource);
   const whole = rows.reduce((sum, one) => sum + one.amount, 0);
@@ -37,15 +37,15 @@ function Held({ found, by, range, params }) {
   return html`<${Panel} title="Held" note=${`resource-hours from ${timestamp(found.since)} to ${timestamp(found.until)}`}
       aside=${html`<${Download} name=${`usage-by-${by}.csv`} head=${[by, "resource", "hours", "idle"]} rows=${found.items.map((one) => [name(one), one.resource, ...[one.amount, one.idle].map((amount) => hours(one.resource, amount).replaceAll(",", ""))])} /><${Choice} label="Time" values=${SINCE} value=${range} onChange=${(each) => change({ range: each || null }, { replace: true })} />`}>
     <div class="fields">${pick("By", BY, by, "by")}${resources.length > 1 && pick("Resource", resources.map((each) => [each, each]), resource, "resource")}</div>
-    ${rows.length ? html`<${Table} cards label="Usage" columns=${[[label, ""], [html`<span class="hidden">Of the most</span>`, "grow"], [`${unit(resource)}-hours`, "number"], ["Share", "number"], ...(idle ? [["Idle", "number"]] : [])]}>
+    ${rows.length ? html`<${Table} label="Usage" columns=${[[label, ""], [html`<span class="hidden">Of the most</span>`, "grow"], [hoursOf(resource), "number"], ["Share", "number"], ...(idle ? [["Idle", "number"]] : [])]}>
       ${rows.slice(0, MOST).map((one) => html`<tr><th scope="row">${name(one)}</th><td class="grow"><span class="meter"><i style=${{ width: `${(100 * one.amount) / most}%` }}></i></span></td>
-        <td class="number">${hours(resource, one.amount)}</td><td class="number soft">${percent(one.amount, whole)}</td>${idle > 0 && html`<td class="number" data-label="Idle">${hours(resource, one.idle)}</td>`}</tr>`)}
-      <tr class="total"><th scope="row">Total</th><td class="grow"></td><td class="number">${hours(resource, whole)}</td><td class="number soft">100%</td>${idle > 0 && html`<td class="number" data-label="Idle">${hours(resource, idle)}</td>`}</tr>
+        <td class="number">${hours(resource, one.amount)}</td><td class="number soft">${percent(one.amount, whole)}</td>${idle > 0 && html`<td class="number">${hours(resource, one.idle)}</td>`}</tr>`)}
+      <tr class="total"><th scope="row">Total</th><td class="grow"></td><td class="number">${hours(resource, whole)}</td><td class="number soft">100%</td>${idle > 0 && html`<td class="number">${hours(resource, idle)}</td>`}</tr>
     <//>` : html`<${Empty}>Nothing was held in this time.<//>`}
     ${rows.length > MOST && html`<p class="soft">and ${grouped(rows.length - MOST)} more in the CSV</p>`}
   <//>
-  ${found.totals.length > 0 && html`<${Panel} title="What the nodes had" note="resource-hours"><${Table} cards label="What the nodes had" columns=${[["Flavor", ""], ["Resource", ""], ["Used", "number"], ["Free", "number"], ["Unmanaged", "number"], ["Not usable", "number"]]}>
-    ${found.totals.map((one) => html`<tr><th scope="row">${one.flavor}</th><td>${unit(one.resource)}</td>${[["Used", "used"], ["Free", "free"], ["Unmanaged", "unmanaged"], ["Not usable", "unusable"]].map(([text, field]) => html`<td class="number" data-label=${text}>${hours(one.resource, one[field])}</td>`)}</tr>`)}
+  ${found.totals.length > 0 && html`<${Panel} title="What the nodes had"><${Table} label="What the nodes had" columns=${[["Flavor", ""], ["Resource", ""], ["Used", "number"], ["Free", "number"], ["Unmanaged", "number"], ["Not usable", "number"]]}>
+    ${[...found.totals].sort((a, b) => devicesFirst(a.resource, b.resource)).map((one) => html`<tr><th scope="row">${one.flavor}</th><td>${hoursOf(one.resource)}</td>${["used", "free", "unmanaged", "unusable"].map((field) => html`<td class="number">${hours(one.resource, one[field])}</td>`)}</tr>`)}
   <//><//>`}`;
 }
 
@@ -57,11 +57,11 @@ function Limits() {
   if (!data?.items.length) return null;
   const items = mine ? (own.data?.items ?? []) : data.items;
   return html`<${Panel} title="Limits" note="what subjects use now of UsageLimits" aside=${html`<label class="check"><input type="checkbox" checked=${mine} onChange=${() => setMine(!mine)} /> Mine</label>`}>
-    ${mine && own.problem ? html`<${Failure} problem=${own.problem} />` : html`<${Table} cards label="Limits" columns=${[["Limit", ""], ["Subject", ""], ["Of", ""], ["Resource", ""], ["Used", "number"], ["Most", "number"], ["Left", "number"], ["Waiting", "number"], ["Binds", ""]]}>
+    ${mine && own.problem ? html`<${Failure} problem=${own.problem} />` : html`<${Table} label="Limits" columns=${[["Limit", ""], ["Subject", ""], ["Of", ""], ["Resource", ""], ["Used", "number"], ["Most", "number"], ["Left", "number"], ["Waiting", "number"], ["Binds", "said"]]}>
     ${items.map((one) => html`<tr><th scope="row">${one.usageLimit}</th><td>${one.subject || "all"}</td><td class="fold">${one.target}</td><td>${unit(one.resource)}${one.flavor && html` <span class="soft">of ${one.flavor}</span>`}</td>
-      ${[["Used", one.used], ["Most", one.limit]].map(([text, value]) => html`<td class="number" data-label=${text}>${amount(one.resource, value)}</td>`)}
-      <td class=${`number ${one.left < 0 ? "refusal" : ""}`} data-label="Left">${amount(one.resource, one.left)}</td><td class="number" data-label="Waiting">${grouped(one.waiting)}</td>
-      <td>${one.binding && html`<${Badge} tone=${one.left > 0 ? "calm" : "wait"} title="Of the limits on this resource that apply to some workload, it has the least left">binds<//>`}</td></tr>`)}
+      ${[one.used, one.limit].map((value) => html`<td class="number">${amount(one.resource, value)}</td>`)}
+      <td class=${`number ${one.left < 0 ? "refusal" : ""}`}>${amount(one.resource, one.left)}</td><td class="number">${grouped(one.waiting)}</td>
+      <td>${one.binding && html`<${Badge} tone=${one.left > 0 ? "calm" : "wait"} title="Of the limits on this resource that apply to some workload, it has the least left">yes<//>`}</td></tr>`)}
   <//>`}
   ${(mine ? own.data?.next : data.next) && html`<p class="soft">and more in <code>queuectl limits</code></p>`}<//>`;
 }
@@ -70,11 +70,11 @@ function Limits() {
 function Budgets() {
   const { data } = useRest("budgets", {}, { every: 60_000 });
   if (!data?.items.length) return null;
-  return html`<${Panel} title="Budgets" note="hours of the present period"><${Table} cards label="Budgets" columns=${[["Budget", ""], ["Subject", ""], ["Of", ""], ["Mode", ""], ["Hours", "number"], ["Used", "number"], ["Reserved", "number"], ["Left", "number"], ["Ends", ""]]}>
-    ${data.items.slice(0, MOST).map((one) => html`<tr><th scope="row">${one.budget}</th><td>${one.subject || "all"}</td><td class="fold">${one.target}</td><td><${Badge}>${one.mode}<//></td>
-      ${[["Hours", one.hours], ["Used", one.used], ["Reserved", one.reserved]].map(([text, value]) => html`<td class="number" data-label=${text}>${hours(one.resource, value)}</td>`)}
-      <td class=${`number ${one.left < 0 ? "refusal" : ""}`} data-label="Left">${one.left < 0 ? "−" : ""}${hours(one.resource, Math.abs(one.left))} <span class="soft">${unit(one.resource)}</span></td>
-      <td class="soft" data-label="Ends">${timestamp(one.ends)}</td></tr>`)}
+  return html`<${Panel} title="Budgets" note="of the present period"><${Table} label="Budgets" columns=${[["Budget", ""], ["Subject", ""], ["Of", ""], ["Resource", ""], ["Mode", ""], ["Budget", "number"], ["Used", "number"], ["Reserved", "number"], ["Left", "number"], ["Ends", "said"]]}>
+    ${data.items.slice(0, MOST).map((one) => html`<tr><th scope="row">${one.budget}</th><td>${one.subject || "all"}</td><td class="fold">${one.target}</td><td>${hoursOf(one.resource)}</td><td><${Badge}>${one.mode}<//></td>
+      ${[one.hours, one.used, one.reserved].map((value) => html`<td class="number">${hours(one.resource, value)}</td>`)}
+      <td class=${`number ${one.left < 0 ? "refusal" : ""}`}>${one.left < 0 ? "−" : ""}${hours(one.resource, Math.abs(one.left))}</td>
+      <td class="soft">${timestamp(one.ends)}</td></tr>`)}
   <//>
   ${data.items.length > MOST && html`<p class="soft">and ${grouped(data.items.length - MOST)} more in <code>queuectl budget</code></p>`}<//>`;
 }
@@ -90,9 +90,9 @@ function PastUsage({ params }) {
   const title = (each) => each.replace("cohorts/", "Cohort ").replace("clusterqueues/", "ClusterQueue ");
   return html`<${Panel} title="Past usage" note=${asked.data ? `half as much each ${duration(asked.data.halfLifeSeconds)}; what waits comes in this order, all else being equal` : ""}>
     <label class="field">At or below <select value=${node} onChange=${(event) => change({ of: event.target.value }, { replace: true })}>${nodes.map((each) => html`<option value=${each} selected=${each === node}>${title(each)}</option>`)}</select></label>
-    <${Asked} of=${asked}>${(found) => html`<${Table} cards label="Past usage" columns=${[["Name", "grow"], ["Kind", ""], ["Order", "number"], ["Weight", "number"], ["Past usage", "number"], ["Part", "number"]]}>
+    <${Asked} of=${asked}>${(found) => html`<${Table} label="Past usage" columns=${[["Name", "grow"], ["Kind", ""], ["Order", "number"], ["Weight", "number"], ["Past usage", "number"], ["Part", "number"]]}>
       ${found.items.slice(0, MOST).map((one) => html`<tr><th scope="row" class="grow"><span style=${{ paddingLeft: `${one.level}rem` }}>${one.namespace && one.kind === "LocalQueue" ? `${one.namespace}/` : ""}${one.name || "unknown"}</span></th><td class="soft">${one.kind}</td>
-        <td class="number" data-label="Order">${one.order ?? "–"}</td><td class="number soft" data-label="Weight">${one.weight / 1000}</td><td class="number" data-label="Past usage">${Number(one.used.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 })}</td><td class="number soft" data-label="Part">${percent(one.part, 1)}</td></tr>`)}
+        <td class="number">${one.order ?? "–"}</td><td class="number soft">${one.weight / 1000}</td><td class="number">${Number(one.used.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 })}</td><td class="number soft">${percent(one.part, 1)}</td></tr>`)}
     <//>
     ${found.items.length > MOST && html`<p class="soft">and ${grouped(found.items.length - MOST)} more in <code>queuectl share --past-usage</code></p>`}`}<//>
   <//>`;

@@ -1,5 +1,5 @@
 // Use of a ClusterQueue, or of all in a cohort, over time: from the lending statement in equal steps.
-import { amount, between, isDevice, timestamp, unit } from "../format.js";
+import { amount, between, devicesFirst, timestamp, unit } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { Asked, Choice, Empty, Panel, Table } from "../parts.js";
 import { hoursAgo, path, useRest } from "../rest.js";
@@ -34,7 +34,7 @@ export function UseOfCohort({ name, hours, cell, asOf }) {
 function Cells({ share, params }) {
   const steps = share.statement?.steps ?? [];
   const cells = [...new Set(steps.flatMap((step) => step.accounts.filter((one) => one.guaranteed || one.used).map((one) => `${one.flavor} ${one.resource}`)))];
-  cells.sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)));
+  cells.sort(devicesFirst);
   if (!cells.length) return html`<${Empty}>Nothing was used in this time, and no quota was in force.<//>`;
   const cell = cells.includes(params.get("cell")) ? params.get("cell") : cells[0];
   const resource = cell.split(" ")[1];

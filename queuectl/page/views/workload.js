@@ -133,8 +133,8 @@ function Pods({ of }) {
 
 function History({ decisions }) {
   if (!decisions.length) return html`<${Panel} title="Decisions"><${Empty}>None yet.<//><//>`;
-  return html`<${Panel} title="Decisions"><${Table} label="Decisions on it" columns=${[["Sequence", "number"], ["Time", ""], ["Decision", ""], ["Attempt", "number"], ["Why", "grow"]]}>
-    ${[...decisions].reverse().slice(0, 100).map((row) => html`<tr key=${row.sequence}><td class="number soft">${grouped(row.sequence)}</td><td class="time">${timestamp(row.time)}</td><td><${VerdictBadge} verdict=${row.verdict} /></td><td class="number soft">${row.attempt ?? "–"}</td>
+  return html`<${Panel} title="Decisions"><${Table} label="Decisions on it" columns=${[["Sequence", "number wide"], ["Time", ""], ["Decision", ""], ["Attempt", "number"], ["Why", "grow"]]}>
+    ${[...decisions].reverse().slice(0, 100).map((row) => html`<tr key=${row.sequence}><td class="number wide soft">${grouped(row.sequence)}</td><td class="time">${timestamp(row.time)}</td><td><${VerdictBadge} verdict=${row.verdict} /></td><td class="number soft">${row.attempt ?? "–"}</td>
       <td class="grow text">${row.reason?.by ? html`${row.reason.code}${row.reason.cause ? ` (${row.reason.cause})` : ""} by <${Named} who=${row.reason.by} />` : decisionText(row)}</td></tr>`)}
   <//><//>`;
 }

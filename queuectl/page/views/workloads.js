@@ -10,7 +10,7 @@ import { Filters } from "./filters.js";
 const EVERY = 4000;
 const COUNTED_EVERY = 15_000;
 const PAGE = 100;
-const PHASES = [["", "Not over"], ["Pending", "Pending"], ["Admitted", "Admitted"], ["Evicting", "Evicting"], ["Finished", "Finished"], ["Deleted", "Deleted"]];
+const PHASES = [["", "Unfinished"], ["Pending", "Pending"], ["Admitted", "Admitted"], ["Evicting", "Evicting"], ["Finished", "Finished"], ["Deleted", "Deleted"]];
 const FIELDS = ["namespace", "clusterqueue", "name", "queue", "kind", "submitter", "reason", "labelSelector"];
 const ORDERS = [["", "Oldest first"], ["newest", "Newest first"], ["devices", "Most GPUs"], ["priority", "Highest priority"], ["name", "Name"], ["submitter", "User"]];
 const OVER = ["Finished", "Deleted"];
@@ -20,19 +20,20 @@ const OVER = ["Finished", "Deleted"];
  * @param {{items: any[], label: string, line?: boolean, brief?: boolean, starts?: Map<string, any> | null, asOf: string | null, sort?: any, selection?: any}} props */
 export function WorkloadTable({ items, label, line, brief, starts, asOf, sort, selection }) {
   const then = new Date(asOf ?? now());
-  const columns = [...(selection ? [[html`<span class="hidden">Selected</span>`, "mark"]] : []), ...(line ? [["Position", "number"]] : []), ["Workload", "", "name"], ...(brief ? [] : [["Phase", ""]]), ...(line ? [] : [["ClusterQueue", ""]]), ...(brief ? [] : [["User", "", "submitter"], ["GPUs", "number", "devices"], ["Priority", "number wide", "priority"]]), [line || brief ? "Waits for" : "Why, or what it holds", "grow"], ...(starts ? [["May start", "number"]] : []), ["Age", "number", "newest"]];
-  return html`<${Table} cards label=${label} columns=${columns} sort=${sort}>
+  const over = items.some((one) => OVER.includes(one.phase));
+  const columns = [...(selection ? [[html`<span class="hidden">Selected</span>`, "mark"]] : []), ...(line ? [["Position", "number"]] : []), ["Workload", "", "name"], ...(brief ? [] : [["Phase", ""]]), ...(line ? [] : [["ClusterQueue", ""]]), ...(brief ? [] : [["User", "", "submitter"], ["GPUs", "number", "devices"], ["Priority", "number wide", "priority"]]), [over ? "Held" : line || brief ? "Waits for" : "Why, or what it holds", "grow"], ...(starts ? [["May start", "number"]] : []), over ? ["Ended", "number"] : ["Age", "number", "newest"]];
+  return html`<${Table} label=${label} columns=${columns} sort=${sort}>
     ${items.map((one) => html`<tr key=${one.uid}>
       ${selection && html`<td class="mark"><input type="checkbox" aria-label=${`Select ${one.kind} ${one.namespace}/${one.name}`} checked=${selection.uids.has(one.uid)} onChange=${() => selection.toggle([one])} /></td>`}
-      ${line && html`<td class="number">${one.position ?? "–"}</td>`}
+      ${line && html`<td class="number">${one.reason?.family === "never" ? "–" : (one.position ?? "–")}</td>`}
       <td><${WorkloadName} of=${one} /></td>
       ${!brief && html`<td><${PhaseBadge} phase=${one.phase} end=${one.end} /></td>`}
       ${!line && html`<td><${QueueLink} name=${one.admission?.clusterQueue ?? one.clusterQueue} /></td>`}
       ${!brief && html`<td class="user">${one.submitter ? html`<a href=${to(["workloads"], { submitter: one.submitter })} title=${one.submitter}>${shortUser(one.submitter)}</a>` : html`<span class="faint">–</span>`}</td>
-        <td class="number" data-label="GPUs" title=${amounts(one.requests)}>${gpus(one)}</td><td class="number wide soft">${one.priority}</td>`}
+        <td class="number" title=${amounts(one.requests)}>${gpus(one)}</td><td class="number wide soft">${one.priority}</td>`}
       <td class="grow text">${brief ? html`<span class="two-lines"><${What} of=${one} /></span>` : html`<${What} of=${one} />`}</td>
       ${starts && html`<td class="number"><${Start} of=${starts.get(one.uid)} /></td>`}
-      <td class="number soft" data-label="Age">${duration(between(one.createdAt, then))}</td></tr>`)}
+      <td class="number soft">${over ? (one.end ? `${duration(between(one.end.endedAt, then))} ago` : "–") : duration(between(one.createdAt, then))}</td></tr>`)}
   <//>`;
 }
 
@@ -72,7 +73,7 @@ export function Workloads({ params, asOf }) {
     <${Filters} fields=${[phases(counts), ...["namespace", "clusterqueue", "queue"].map(choices), "name", ...(over ? [] : [["order", ORDERS]])]} more=${[...["kind", "submitter", "reason"].map(choices), "labelSelector"]} params=${params}>
       <label class="check"><input type="checkbox" checked=${mine} onChange=${() => change({ submitter: mine ? null : "@me" })} /> Mine</label>
     <//>
-    <${WorkloadPages} filter=${filter} title=${filter.phase || "Not over"} whole=${over ? undefined : counts?.workloads} empty="No workload that you may read passes these filters." asOf=${asOf} />`;
+    <${WorkloadPages} filter=${filter} title=${filter.phase || "Unfinished"} whole=${over ? undefined : counts?.workloads} empty="No workload that you may read passes these filters." asOf=${asOf} />`;
 }
 
 const valuesOf = (counts, name) => counts?.items.find((one) => one.filter === name);
