@@ -85,7 +85,7 @@ class CapacityDetail(Capacity, Committed):
 
 
 class CapacityStep(Document):
-    """What the nodes of a flavor had in one hour or day."""
+    """What the nodes of a flavor had in one hour or day, or in the part of it from their first observation."""
 
     since: datetime
     until: datetime = Field(description="Of the last step: now, if that is earlier.")
@@ -144,16 +144,20 @@ def _capacity(
 
 
 def _trend(steps: Iterable[Piece], found: Iterable[tuple[Piece, CapacitySum]]) -> tuple[CapacityStep, ...]:
-    """`found`: the steps in their order, without those of which nothing is known."""
-    known = {
-        begins: (ends, [NodeHours(**node_hours(one)) for _, one in of_step])
-        for (begins, ends), of_step in groupby(found, key=itemgetter(0))
-    }
-    return tuple(
-        CapacityStep(since=begins, until=until, resources=tuple(resources))
-        for begins, ends in steps
-        for until, resources in (known.get(begins, (ends, [])),)
-    )
+    """`found`: the steps in their order, without those of which nothing is known; of the first, what is known."""
+    shown: list[CapacityStep] = []
+    known = groupby(found, key=itemgetter(0))
+    piece, of_piece = next(known, (None, iter(())))
+    for begins, ends in steps:
+        if piece is None or piece.begins >= ends:
+            shown.append(CapacityStep(since=begins, until=ends, resources=()))
+            continue
+        if begins < piece.begins:
+            shown.append(CapacityStep(since=begins, until=piece.begins, resources=()))
+        hours = tuple(NodeHours(**node_hours(one)) for _, one in of_piece)
+        shown.append(CapacityStep(since=piece.begins, until=piece.ends, resources=hours))
+        piece, of_piece = next(known, (None, iter(())))
+    return tuple(shown)
 
 
 def _unmanaged(value: capacity.FlavorResourceCapacity, caller: Visibility) -> Iterator[Unmanaged]:

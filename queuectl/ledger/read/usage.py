@@ -18,6 +18,7 @@ from queuectl.core.model.device_use import IDLE_OF
 from queuectl.core.model.resources import FlavorResource
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
+from queuectl.ledger.history.state_at import first_capacity
 from queuectl.ledger.history.usage_hours import (
     HELD,
     NOT_BOOKED,
@@ -91,7 +92,8 @@ async def capacity_trend(
 ) -> list[tuple[Piece, CapacitySum]]:
     """What the nodes of a flavor had in each step up to now, as far as the ledger knows it.
 
-    `steps` follow each other. What is rolled up as one piece counts in the step in which it begins.
+    `steps` follow each other. What is rolled up as one piece counts in the step in which it begins. A step
+    in which the nodes were observed first begins then.
     """
     now: datetime | None = (await connection.execute(CLOCK, {"p_cluster": cluster})).scalar_one()
     state = await rolled(connection, cluster)
@@ -109,7 +111,20 @@ async def capacity_trend(
     found = await _capacity(
         connection, cluster, [one.begins for one in steps], Piece(since, border), edges, flavor
     )
+    if found and (first := await _observed_first(connection, cluster)) is not None:
+        number = found[0][0]
+        steps[number] = Piece(max(steps[number].begins, first), steps[number].ends)
     return [(steps[number], one) for number, one in found]
+
+
+async def _observed_first(connection: AsyncConnection, cluster: str) -> datetime | None:
+    """When the nodes were observed first; None: not known, as only sums of hours are kept of it."""
+    first = await first_capacity(connection, cluster)
+    row = t.capacity_hour.c
+    if first is None:
+        return None
+    earlier = select(row.begins_at).where(row.cluster_id == cluster, row.begins_at <= first - HOUR).limit(1)
+    return None if (await connection.execute(earlier)).one_or_none() is not None else first
 
 
 async def decayed(connection: AsyncConnection, cluster: str, until: datetime, half_life: int) -> UsageOfTime:

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.decisions import Decision
-from queuectl.core.model.capacity import FlavorCapacity, FlavorResourceCapacity
+from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity, FlavorResourceCapacity
 from queuectl.core.model.policy import CapacityMode
 from queuectl.core.model.workload import NOTHING_FOR_READERS, Attribution, ForReaders
 from queuectl.ledger.admin.verify import verify
@@ -72,7 +72,8 @@ def capacity(ready: int, broken: int = 0, pods: int = 0) -> ForReaders:
         allocatable=(("NotReady", broken), ("Ready", ready)),
         unmanaged=(("kube-system", pods),) if pods else (),
     )
-    return ForReaders(past_capacities=(FlavorCapacity(flavor="a100", resources=(gpus,)),))
+    a100 = FlavorCapacity(flavor="a100", resources=(gpus,))
+    return ForReaders(past_capacities=(FlavorCapacity(flavor=NO_FLAVOR), a100))
 
 
 class Story:

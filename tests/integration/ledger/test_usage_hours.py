@@ -309,6 +309,7 @@ async def test_hours_and_days_of_a_trend_add_up_to_what_nodes_had_in_all(one: Cl
             assert [sum(amounts) for amounts in zip(*(had[2:] for _, had in found), strict=True)] == [
                 *total[2:]
             ]
+            assert found[0][0].begins == start, "a mean of the step counts the time before"
         return await trend(hours)
 
     expected = await check()

@@ -161,6 +161,7 @@ class CannedReadings:
         self.links: dict[str, str] = {}
         """Of the configuration: templates of URLs by title."""
         self.had: list[CapacitySum] = []
+        self.had_since = datetime.min.replace(tzinfo=UTC)
         self.statements = CannedStatements(self)
         self.device_use = CannedDeviceUse()
         self.budgets = CannedBudgets()
@@ -224,10 +225,15 @@ class CannedReadings:
         return UsageOfTime(since, until, self.booked, self.had)
 
     async def capacity_trend(self, *, flavor: str, steps: Sequence[Piece]) -> list[tuple[Piece, CapacitySum]]:
-        """`had` of that flavor, in each step but the first."""
+        """`had` of that flavor, in each step but the first; in the second from `had_since` on."""
         self._answer()
         self.looks += [steps[0].begins, steps[-1].ends]
-        return [(step, one) for step in steps[1:] for one in self.had if one.flavor == flavor]
+        return [
+            (Piece(max(step.begins, self.had_since), step.ends), one)
+            for step in steps[1:]
+            for one in self.had
+            if one.flavor == flavor
+        ]
 
     async def decayed_usage(self, *, until: datetime, half_life: int) -> UsageOfTime:
         self._answer()

@@ -334,6 +334,16 @@ async def test_a_trend_has_a_step_for_each_hour_and_says_what_is_not_known(
         ("2026-01-05T09:00:00Z", "2026-01-05T10:00:00Z", [{"resource": GPU, **had}]),
         ("2026-01-05T10:00:00Z", "2026-01-05T11:00:00Z", [{"resource": GPU, **had}]),
     ]
+    canned.had_since = datetime(2026, 1, 5, 9, 40, tzinfo=UTC)
+    found = await rest.get(
+        "/api/v1/capacity/a100/trend", since="2026-01-05T08:30:00Z", until="2026-01-05T11:00:00Z"
+    )
+    assert [(step["since"][11:16], step["until"][11:16], len(step["resources"])) for step in found["steps"]] == [
+        ("08:00", "09:00", 0),
+        ("09:00", "09:40", 0),
+        ("09:40", "10:00", 1),
+        ("10:00", "11:00", 1),
+    ]
     assert all(not step["resources"] for step in (await rest.get("/api/v1/capacity/h100/trend"))["steps"])
 
 
