@@ -85,7 +85,7 @@ class CapacityDetail(Capacity, Committed):
 
 
 class CapacityStep(Document):
-    """What the nodes of a flavor had in one hour or day, or in the part of it from their first observation."""
+    """What the nodes of a flavor had in one hour or day: from their first observation on."""
 
     since: datetime
     until: datetime = Field(description="Of the last step: now, if that is earlier.")
@@ -144,7 +144,7 @@ def _capacity(
 
 
 def _trend(steps: Iterable[Piece], found: Iterable[tuple[Piece, CapacitySum]]) -> tuple[CapacityStep, ...]:
-    """`found`: the steps in their order, without those of which nothing is known; of the first, what is known."""
+    """`found`: the steps in order, without those of which nothing is known; of the first, the known part."""
     shown: list[CapacityStep] = []
     known = groupby(found, key=itemgetter(0))
     piece, of_piece = next(known, (None, iter(())))

@@ -27,7 +27,7 @@ export const Marked = ({ text }) => html`${text.split("`").map((part, place) => 
 export function WorkloadName({ of }) {
   const address = toWorkload(of);
   if (address === null) return html`<span class="soft">a workload not shown to you</span>`;
-  return html`<a class="name" href=${address}><span class="soft">${of.namespace}/${of.kind.toLowerCase()}/</span>${of.name}</a>`;
+  return html`<a class="name" href=${address} title=${of.name}><span class="soft">${of.namespace}/${of.kind.toLowerCase()}/</span>${of.name}</a>`;
 }
 
 /** A workload written as namespace/kind/name. */

@@ -43,6 +43,9 @@ PREEMPTED: Final = Reason(
 IN_TREE: Final = replace(WAITS, limit=Limit.NOMINAL_QUOTA, node="Cohort/research")
 POD_SETS: Final = [{"name": "main", "count": 6, "requests": {GPU: 1}, "flavors": {GPU: "a100"}}]
 LARGE: Final = 50_000
+LONGEST: Final = 253
+"""Characters of a name of a Kubernetes object."""
+MARKUP: Final = "<img src=x onerror=alert(1)>"
 
 
 def queues(*names: str) -> CannedReadings:
@@ -108,6 +111,29 @@ def busy() -> CannedReadings:
             (PodDemand(flavor="a100", awaits=AwaitedLimit.QUOTA, workloads=1, pods=1, requests=((GPU, 6),)),),
         )
     )
+    return readings
+
+
+def long_names() -> CannedReadings:
+    """One workload holds what another waits for. Names are as long as Kubernetes allows, users are markup."""
+    queue = "q" * LONGEST
+    readings = queues("team-a", queue)
+    bound = replace(IN_TREE, node=f"ClusterQueue/{queue}")
+    waiting = replace(of("team-a", "n" * LONGEST, 1, gpus=None, reason=bound), submitter=MARKUP)
+    running = replace(of(queue, "j" * LONGEST, 2, gpus=4, phase=Phase.ADMITTED), submitter="s" * LONGEST)
+    readings.commit(waiting, running)
+    evicted = replace(PREEMPTED, by=f"{queue}/Job/{'j' * LONGEST}")
+    readings.rows = [replace(decision(1, waiting, "Evicted", evicted), attempt=1, payload={})]
+    readings.sequence = 1
+    there = Node(
+        "g" * LONGEST, allocatable=((GPU, 8),), taints=(Taint("t" * LONGEST, "x" * 63, "NoSchedule"),)
+    )
+    readings.node(
+        NodeFacts(name=there.name, node=there, pods=(PodsOnNode(queue, running.id, ((GPU, 4),), 2),))
+    )
+    for user in (MARKUP, "s" * LONGEST):
+        booked = BookedOn("team-a", "main", "team-a", user, None, {})
+        readings.booked.append(UsageSumOf(booked, "team-a", "a100", GPU, HOUR))
     return readings
 
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Route, expect
 
 from tests.acceptance.page.conftest import SIZES, Open
 from tests.acceptance.page.serving import Site, serving
-from tests.acceptance.page.stories import LARGE, busy, crowded
+from tests.acceptance.page.stories import LARGE, LONGEST, MARKUP, busy, crowded, long_names
 from tests.acceptance.page.test_views import violations
 from tests.unit.api.canned import AWAY, CannedReadings
 from tests.unit.api.reviews import CannedReviews
@@ -138,6 +138,31 @@ def test_a_tenant_signs_in_with_a_token_and_sees_its_own_only(open_page: Open) -
             assert "owner" not in page.locator("body").inner_text(), address
         assert page.evaluate("[...Object.values(localStorage)].join()").count("tenant-token") == 0
         expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_names_of_any_length_and_markup_in_them_are_shown_as_text_within_the_screen(
+    open_page: Open, size: str
+) -> None:
+    with serving(long_names()) as site:
+        page = open_page(site.url, size=size)
+        for address, shows in (
+            ("", "q" * LONGEST),
+            (f"workloads/team-a/Job/{'n' * LONGEST}", MARKUP),
+            ("workloads", "n" * LONGEST),
+            ("preemptions", "j" * LONGEST),
+            ("capacity", "g" * LONGEST),
+            ("usage", MARKUP),
+        ):
+            page.goto(f"{site.url}#/{address}")
+            expect(page.locator("main")).to_contain_text(shows)
+            expect(page.locator("main .loading")).to_have_count(0)
+            assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0], address
+            assert page.locator("main img").count() == 0, address
+            widest = (
+                "Math.max(...[...document.querySelectorAll('main td, main th')].map((e) => e.offsetWidth))"
+            )
+            assert page.evaluate(widest) < 700, address
 
 
 @pytest.mark.parametrize("size", SIZES)

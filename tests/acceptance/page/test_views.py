@@ -39,6 +39,11 @@ VIEWS: Final = {
 }
 """By address: a text that is there once the data are."""
 _AXE: Final = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+_NOT_SAID: Final = """() => [...document.querySelectorAll("table.cards td.number")]
+    .filter((cell) => cell.innerText && getComputedStyle(cell, "::before").content === "none")
+    .map((cell) => cell.outerHTML)"""
+_CUT: Final = """() => [...document.querySelectorAll(".scroll:has(> .cards)")]
+    .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel)"""
 
 
 def violations(page: Page) -> list[str]:
@@ -68,6 +73,9 @@ def test_a_view_shows_its_data_fits_the_screen_and_is_accessible(
         assert violations(page) == [], (address, size, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
     assert page.title().endswith("queuectl")
+    if size == "phone":
+        assert page.evaluate(_NOT_SAID) == [], "a number says what it is"
+        assert page.evaluate(_CUT) == [], "a table has its columns below each other"
 
 
 def test_capacity_shows_which_workloads_leave_gpus_idle(site: Site, open_page: Open) -> None:
@@ -196,6 +204,9 @@ def test_a_queue_shows_its_line_quota_loans_and_use_over_time(site: Site, open_p
     line = page.get_by_role("region", name="Pending queue").get_by_role("row")
     expect(line.nth(1)).to_contain_text("evaluate")
     expect(line.nth(1)).to_contain_text("requests 6 nvidia.com/gpu in flavor a100, 2 available, short by 4")
+    positions = [line.nth(number).get_by_role("cell").first for number in (1, 2)]
+    expect(positions[0]).to_have_text("1")
+    expect(positions[1]).to_have_text("\N{EN DASH}")  # too-large can never run
     quota = page.get_by_role("region", name="Quota").get_by_role("row").nth(1)
     assert quota.get_by_role("cell").all_inner_texts()[2:5] == ["12", "8", "4"]
     expect(page.get_by_text("3 gpu of a100 borrowed from team-c")).to_be_visible()
@@ -228,6 +239,11 @@ def test_capacity_over_a_time_is_what_was_held_free_unmanaged_and_not_usable(
         expect(page.locator(".legend").filter(has_text="not usable")).to_be_visible()
         page.get_by_text("As a table").click()
         expect(trend.get_by_role("row")).to_have_count(steps + 1)
+        scale = """async () => {
+          const page = document.querySelector("script[type=module]").src;
+          return (await import(page.replace("main.js", "format.js"))).scaled("memory", 3 * 2 ** 40);
+        }"""
+        assert page.evaluate(scale) == [2**40, "Ti"]  # of an axis: ticks are whole numbers of it
         rows = [row.get_by_role("cell").all_inner_texts()[1:] for row in trend.get_by_role("row").all()[1:-1]]
         assert rows == [["\N{EN DASH}"] * 4, *[["5", "2", "2", "3"]] * (steps - 2)]
         assert violations(page) == []
@@ -280,6 +296,10 @@ def test_the_overview_names_the_oldest_pending_workloads_and_why_they_wait(
     expect(oldest.locator("tbody tr")).to_have_count(2)
     expect(oldest.locator("tbody tr").first).to_contain_text("evaluate")
     expect(oldest.get_by_text("ExceedsMaxQuota")).to_be_visible()
+    tree = page.get_by_role("region", name="Cohorts and ClusterQueues")
+    shown = tree.get_by_role("row").nth(2).get_by_role("cell").nth(5)
+    answer = page.request.get(f"{site.url}api/v1/clusterqueues/team-a").json()
+    expect(shown).to_have_text(str(answer["flavors"][0]["free"]))
     page.get_by_role("link", name="All pending").click()
     expect(page).to_have_url(f"{site.url}#/workloads?phase=Pending")
 
@@ -344,6 +364,8 @@ def test_filters_are_part_of_the_address(site: Site, open_page: Open) -> None:
     expect(page.get_by_role("region", name="Workloads").get_by_role("row")).to_have_count(2)
     assert re.search(r"phase=Admitted", page.url)
     assert re.search(r"name=tra", page.url)
+    page.goto(f"{site.url}#/workloads?phase=Finished")
+    expect(page.get_by_role("columnheader", name="Ended")).to_be_visible()
 
 
 CHANGES: Final = {

@@ -338,7 +338,9 @@ async def test_a_trend_has_a_step_for_each_hour_and_says_what_is_not_known(
     found = await rest.get(
         "/api/v1/capacity/a100/trend", since="2026-01-05T08:30:00Z", until="2026-01-05T11:00:00Z"
     )
-    assert [(step["since"][11:16], step["until"][11:16], len(step["resources"])) for step in found["steps"]] == [
+    assert [
+        (step["since"][11:16], step["until"][11:16], len(step["resources"])) for step in found["steps"]
+    ] == [
         ("08:00", "09:00", 0),
         ("09:00", "09:40", 0),
         ("09:40", "10:00", 1),
