@@ -99,25 +99,25 @@ async def test_a_closed_month_has_what_was_held_at_its_rates(books: Books) -> No
     assert await findings(books.url, books.cluster) == []
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE queuectl.statement SET total = 0",
-        "DELETE FROM queuectl.statement",
-        "TRUNCATE queuectl.statement",
-        "UPDATE queuectl.statement_line SET cost = 0",
-        "DELETE FROM queuectl.statement_line",
-        "TRUNCATE queuectl.statement_line",
-        "INSERT INTO queuectl.statement_line SELECT cluster_id, month, number + 9, kind, begins_at, ends_at, "
-        "booked, namespace, queue, submitter, user_name, priority_class, account, cluster_queue, flavor, "
-        "resource, amount, price, list_price, cost FROM queuectl.statement_line",
-    ],
+FORBIDDEN = (
+    "UPDATE queuectl.statement SET total = 0",
+    "DELETE FROM queuectl.statement",
+    "TRUNCATE queuectl.statement",
+    "UPDATE queuectl.statement_line SET cost = 0",
+    "DELETE FROM queuectl.statement_line",
+    "TRUNCATE queuectl.statement_line",
+    "INSERT INTO queuectl.statement_line SELECT cluster_id, month, number + 9, kind, begins_at, ends_at, "
+    "booked, namespace, queue, submitter, user_name, priority_class, account, cluster_queue, flavor, "
+    "resource, amount, price, list_price, cost FROM queuectl.statement_line",
 )
-async def test_the_database_refuses_to_change_a_closed_month(books: Books, statement: str) -> None:
+
+
+async def test_the_database_refuses_to_change_a_closed_month(books: Books) -> None:
     await ran(books)
     await books.close("2027-01")
-    with pytest.raises(DBAPIError, match=r"statements are never changed|the month is closed"):
-        await books.rows(statement)
+    for statement in FORBIDDEN:
+        with pytest.raises(DBAPIError, match=r"statements are never changed|the month is closed"):
+            await books.rows(statement)
 
 
 async def test_verify_finds_what_was_changed_behind_the_triggers(books: Books) -> None:
