@@ -14,6 +14,7 @@ from tests.acceptance.idle.server import programs
 
 RULES: Final = Path(__file__).resolve().parents[3] / "manifests" / "monitoring" / "rules.yaml"
 GPU: Final = "nvidia.com/gpu"
+FILE: Final = {"rule_files": [str(RULES)], "evaluation_interval": "5m"}
 LATER: Final = 60 * 12
 """Minutes of the series."""
 
@@ -128,7 +129,7 @@ async def test_an_alert_fires_for_its_cause_alone(tmp_path: Path, case: str) -> 
             "exp_samples": samples,
         }
         test = {"interval": "1m", "input_series": inputs, "promql_expr_test": [asked]}
-        file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [test]}))
+        file.write_text(yaml.safe_dump(FILE | {"tests": [test]}))
         return await promtool("test", "rules", file)
 
     code, output = await evaluated([{"labels": "{}", "value": 0 if summary is None else 1}])
@@ -136,6 +137,6 @@ async def test_an_alert_fires_for_its_cause_alone(tmp_path: Path, case: str) -> 
     if summary is not None:
         wrong = {"eval_time": f"{LATER}m", "alertname": alert, "exp_alerts": []}
         test = {"interval": "1m", "input_series": inputs, "alert_rule_test": [wrong]}
-        file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [test]}))
+        file.write_text(yaml.safe_dump(FILE | {"tests": [test]}))
         _, output = await promtool("test", "rules", file)  # it names the alert that it did not expect
         assert summary in output
