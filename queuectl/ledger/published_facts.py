@@ -1,4 +1,4 @@
-"""Facts for readers, which decide nothing (docs/decisions/0026-facts-for-readers.md): stored, and read."""
+"""Facts for readers, which decide nothing (docs/architecture.md): stored, and read."""
 
 from __future__ import annotations
 

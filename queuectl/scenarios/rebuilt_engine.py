@@ -3,7 +3,7 @@
 What a controller reads from objects is made from what the ledger has: each workload is observed as its last
 decision left it. What the ledger does not have is not known: pods that are ready or have ended since, what is
 used of ResourceQuotas by others (docs/decisions/0039-answers-from-copies-of-the-engine.md). Nodes and their
-pods are known as of now only, as readers were told of them last (docs/decisions/0026-facts-for-readers.md).
+pods are known as of now only, as readers were told of them last (docs/architecture.md).
 """
 
 from __future__ import annotations
