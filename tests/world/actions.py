@@ -59,6 +59,7 @@ class Actions:
             "leave cohort": self._cohort,
             "strict order": self._strict_order,
             "delete pods": self._delete_pods,
+            "definition changes": self._definition_changes,
             "group": self._group,
             "make member": self._make_member,
             "delete member": self._delete_member,
@@ -246,6 +247,10 @@ class Actions:
 
     async def _delete_queue(self, team: str) -> None:
         await self._world.admin.delete(f"{objects.POLICY}/clusterqueues/{team}")
+
+    async def _definition_changes(self) -> None:
+        patch = {"metadata": {"annotations": {"changed": str(self._world.loop.time())}}}
+        await self._merge(self._world.admin, f"{_CRDS}/{objects.TRAINING_CRD}", patch)
 
     # --- faults
 

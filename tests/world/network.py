@@ -26,6 +26,8 @@ from tests.world.loop import VirtualLoop
 from tests.world.schedule import DISCOVERY_FAULTS, REPLICAS, REQUEST_FAULTS, STATUS_FAULTS, WATCH_FAULTS
 
 _CODES: Final = {"conflict": 409, "forbidden": 403, "throttled": 429, "error": 500, "statuses fail": 500}
+_OF_WATCHES: Final = ("forbidden", "throttled", "error", "slow", "hang", "late", "away")
+"""Faults of the requests that begin watches."""
 _LEASES: Final = "leases"
 _LONGEST: Final = 40.0
 """Seconds after which a request that hangs or is late arrives."""
@@ -88,14 +90,14 @@ class Network:
     ) -> asyncio.Future[ServerResponse]:
         """Raises Unavailable, in the future, if there is no answer."""
         answer: asyncio.Future[ServerResponse] = self.loop.create_future()
-        kinds: tuple[str, ...] = REQUEST_FAULTS
-        if watch:
-            kinds = ("forbidden", "throttled", "error", "slow", "hang", "late", "away")
-        elif resource == "discovery":
-            kinds = (*REQUEST_FAULTS, *DISCOVERY_FAULTS)
+        own: tuple[str, ...] = ()
+        if resource == "discovery":
+            own = DISCOVERY_FAULTS
         elif request.path.endswith("/status"):
-            kinds = (*REQUEST_FAULTS, *STATUS_FAULTS)
-        kind = self.fault(client, resource, kinds)
+            own = STATUS_FAULTS
+        kind = self.fault(client, resource, own) or self.fault(
+            client, resource, _OF_WATCHES if watch else REQUEST_FAULTS
+        )
         self.sent += 1
         uniform, context = self.random.uniform, self._thread.context()
         if self.closed or kind == "away":
