@@ -15,7 +15,7 @@ from queuectl.idle.prometheus import PrometheusFailed, Sample
 from queuectl.idle.verdicts import DeviceSamples, UseRules, finding_of
 from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
 from queuectl.kube.errors import ApiError
-from queuectl.kube.session import METADATA_OF_LIST, Session
+from queuectl.kube.session import METADATA_LIST, Session
 from queuectl.ports.cluster import ClusterUnavailable
 from queuectl.ports.idle import DeviceHolder, UseRecords
 
@@ -100,7 +100,7 @@ async def pods_by_workload(session: Session) -> dict[WorkloadId, list[PodName]]:
     """The pods with the label of each workload, which its start puts on its own. Raises ApiError."""
     found = defaultdict[WorkloadId, list[PodName]](list)
     async for page in session.pages(
-        "/api/v1/pods", query={"labelSelector": WORKLOAD_LABEL}, accept=METADATA_OF_LIST
+        "/api/v1/pods", query={"labelSelector": WORKLOAD_LABEL}, accept=METADATA_LIST
     ):
         for pod in page.get("items") or ():
             metadata = pod["metadata"]

@@ -24,7 +24,6 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 PAGE: Final = 500
 """Objects per page of a list."""
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-METADATA_OF_LIST: Final = METADATA.replace("Metadata;", "MetadataList;")
 """Accept header for objects without spec and status. Servers that do not know it send whole objects."""
 METADATA_LIST: Final = METADATA.replace("Metadata;", "MetadataList;")
 MAX_EVENT: Final = 64 * 2**20
@@ -222,7 +221,7 @@ class Session:
         self, method: str, target: str, content_type: str, body: bytes | None, accept: str, *, stream: bool
     ) -> Response:
         """One request; if it is refused as unauthorized, once more with credentials read anew."""
-        token = await self._token()
+        token = await self.authorization()
         response = await self._once(method, target, content_type, body, accept, token, stream=stream)
         if response.status == 401 and self._identity is not None:
             await response.close()
@@ -230,15 +229,12 @@ class Session:
                 await self._identity.refresh(token)
             except BadKubeconfig as error:
                 raise Unauthorized(str(error), status=401) from error
-            token = await self._token()
+            token = await self.authorization()
             response = await self._once(method, target, content_type, body, accept, token, stream=stream)
         return response
 
     async def authorization(self) -> str | None:
         """The header that this session sends; None if a client certificate suffices. Raises Unavailable."""
-        return await self._token()
-
-    async def _token(self) -> str | None:
         try:
             return await self._identity.authorization() if self._identity else None
         except BadKubeconfig as error:

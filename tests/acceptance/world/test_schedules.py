@@ -9,8 +9,8 @@ from tests.world.planted import BUGS, PlantedBug, planted
 from tests.world.schedule import schedule
 from tests.world.world import play_schedule
 
-BATCH = 10
-FIRSTS = (101, 111, 121)
+BATCH = 11
+FIRSTS = (101, 112, 123)
 EVERY = 15
 """Of the writes of one schedule, every so many-th is crashed at."""
 
