@@ -7,17 +7,24 @@ the ledgers that tests of the page use.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from playwright.sync_api import Browser, Page
 
 from docs.pictures.drawing import ROOT, SUBJECT, NotMade
+from queuectl.core.model.capacity import FlavorCapacity
+from queuectl.ports.periods import Piece
+from queuectl.ports.reader import CapacitySum
 from tests.acceptance.page.chromium import find_program, launched
 from tests.acceptance.page.serving import Site, serving
 from tests.acceptance.page.stories import busy, busy_on_nodes, crowded
-from tests.unit.api.canned import AWAY, CannedReadings
+from tests.unit.api.canned import AWAY, GPU, CannedReadings
+from tests.unit.api.test_capacity import GPUS
 
 HERE: Final = Path(__file__).resolve().parent
 PNG_BYTES: Final = 300_000
@@ -85,7 +92,6 @@ SHOTS: Final = {
     "page-workloads": Shot("#/workloads", _DESKTOP, "light", "main tbody tr"),
     "page-decisions": Shot("#/decisions", _DESKTOP, "dark", "main tbody tr"),
     "page-preemptions": Shot("#/preemptions", _DESKTOP, "light", "main tbody tr"),
-    "page-capacity": Shot("#/capacity", (1360, 1100), "light", ".resource"),
     "page-change": Shot("#/clusterqueues/team-a?range=1h", _DESKTOP, "light", ".field-change", "Stop…"),
     "page-quote": Shot("#/quote", _DESKTOP, "light", ".verdict", "Would it start?", ("#yaml", _QUOTED)),
     "page-phone": Shot("#/", _PHONE, "dark", ".feed"),
@@ -93,6 +99,7 @@ SHOTS: Final = {
 STATES: Final = {
     "page-empty": Shot("#/", _PHONE, "light", "main .empty"),
     "page-large": Shot("#/clusterqueues/queue-000", _DESKTOP, "light", "main tbody tr"),
+    "page-capacity": Shot("#/capacity", (1360, 1340), "light", ".chart canvas"),
     "page-stale": Shot("#/", _DESKTOP, "dark", ".notice"),
     "page-usage": Shot("#/usage", (1360, 1100), "light", "main section:nth-of-type(4) tbody tr"),
 }
@@ -117,6 +124,7 @@ def draw(rest: str) -> None:
 def draw_states() -> None:
     """Write all of `STATES`. Raises NotMade."""
     ledgers = {"page-empty": CannedReadings(), "page-large": crowded(), "page-stale": busy()}
+    ledgers["page-capacity"] = _day_of_nodes()
     ledgers["page-usage"] = used = busy_on_nodes()
     names = {"=cmd()": "carol", "bob, ben": "bob"}  # tests need names that a spreadsheet would take for more
     used.booked = [
@@ -133,6 +141,28 @@ def draw_states() -> None:
                 page.locator(".feed").wait_for(timeout=1000 * _SECONDS)
                 ledgers[name].down = AWAY
             _draw(page, name, shot)
+
+
+def _day_of_nodes() -> CannedReadings:
+    """Of the 16 GPUs of one node, 4 cannot be used for five hours."""
+    readings = busy_on_nodes()
+    gpus = replace(
+        GPUS, allocatable=(("Ready", 16), ("Cordoned", 16)), used=13, unmanaged=(("kube-system", 2),)
+    )
+    readings.capacity(FlavorCapacity(flavor="a100", nodes=(("Ready", 1), ("Cordoned", 1)), resources=(gpus,)))
+
+    async def trend(*, flavor: str, steps: Sequence[Piece]) -> list[tuple[Piece, CapacitySum]]:
+        found = []
+        for number, step in enumerate(steps):
+            hours = (step.ends - step.begins) // timedelta(microseconds=1)
+            broken = 4 if 9 <= number < 14 else 0
+            held = min(7 + (5 * number) % 8 // 2, 14 - broken)
+            amounts = (16 - broken, broken, 2, held, 14 - broken - held, 0)
+            found.append((step, CapacitySum(flavor, GPU, *(amount * hours for amount in amounts))))
+        return found
+
+    readings.capacity_trend = trend  # type: ignore[method-assign]
+    return readings
 
 
 def _page(opened: Browser, shot: Shot) -> Page:
