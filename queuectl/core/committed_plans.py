@@ -93,6 +93,7 @@ def restore_workload(
     state.arrival = max(state.arrival, stored.arrival)
     attempt = stored.attempt
     if attempt is not None:
+        entry.attribution = stored.attribution
         state.charge(entry, attempt)
         entry.cluster_queue = attempt.assignment.cluster_queue
         entry.phase = Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED
@@ -155,6 +156,7 @@ def _apply(state: EngineState, decision: Decision, sequence: int) -> Entry | Non
         case Keep():
             _keep(state, entry, decision)
         case Admit():
+            entry.attribution = decision.attribution
             _admit(state, entry, replace(decision.attempt, sequence=sequence))
         case Amend() | Shrink() | Evict():
             _change_holder(state, entry, decision)

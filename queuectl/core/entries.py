@@ -15,6 +15,7 @@ from queuectl.core.model.workload import (
     NO_OPTIONS,
     NO_PAST_ATTEMPTS,
     Attempt,
+    Attribution,
     ForcedRelease,
     ObjectRef,
     Observation,
@@ -82,6 +83,7 @@ class Entry:
         "arrival",
         "attempt",
         "attempts",
+        "attribution",
         "bound",
         "cells",
         "cluster_queue",
@@ -137,6 +139,8 @@ class Entry:
         self.recent: tuple[WorkloadEvent, ...] = ()
         """The last events and decisions, oldest first; RECENT at most."""
         self.attempt: Attempt | None = None
+        self.attribution: Attribution | None = None
+        """What its last attempt is booked on; None: unknown."""
         self.attempts = 0
         self.preempted_at: tuple[datetime, ...] = ()
         """When it was preempted, oldest first; the last 16 times at most (P11)."""

@@ -25,6 +25,7 @@ from queuectl.core.model.workload import (
     AccountValue,
     Assignment,
     Attempt,
+    Attribution,
     LedgerSnapshot,
     ObjectRef,
     Observation,
@@ -307,6 +308,10 @@ class Feature:
         """Return the values of its account keys, on which an admission now is booked."""
         return ()
 
+    def limits_class(self, booked: Attribution, cluster_queue: str) -> bool:
+        """Return whether its policies count at the class of what is booked so."""
+        return False
+
     def time_left(self, workload: Workload, past: PastAttempts) -> timedelta | None:
         """Return for how long a workload with this past may run, if it is admitted; None: for any time."""
         return None
@@ -555,6 +560,9 @@ class Features:
 
     def account(self, workload: Workload) -> tuple[AccountValue, ...]:
         return tuple(value for feature in self.active for value in feature.account(workload))
+
+    def limits_class(self, booked: Attribution, cluster_queue: str) -> bool:
+        return any(feature.limits_class(booked, cluster_queue) for feature in self.active)
 
     def time_left(self, workload: Workload, past: PastAttempts) -> timedelta | None:
         found = (feature.time_left(workload, past) for feature in self.active)

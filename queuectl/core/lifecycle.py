@@ -22,12 +22,12 @@ from queuectl.core.decisions import (
     Shrink,
     subject,
 )
-from queuectl.core.directory import Directory
+from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, Directory
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Features
 from queuectl.core.flavors.queue_flavors import mismatch
 from queuectl.core.model.policy import StopPolicy
-from queuectl.core.model.priorities import counting_priority
+from queuectl.core.model.priorities import PRIORITY_CLASS, LoweredPriority, counting_priority, with_lowered
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import PODS, amounts
 from queuectl.core.model.values import value
@@ -416,6 +416,9 @@ def _changed(
     if (smaller := _shrunk(entry, attempt, workload, seen)) is not None:
         return smaller
     priority, past = directory.priority(workload), features.noted(entry.past, entry, now)
+    kept = _kept_class(entry, workload, attempt, directory, features)
+    if kept is not None or past.lowered:
+        past = replace(past, lowered=with_lowered(past.lowered, PRIORITY_CLASS, kept))
     reason = None
     if isinstance(priority, Reason):
         reason = replace(priority, detail=f"{priority.detail}: it keeps the priority that it had")
@@ -425,6 +428,23 @@ def _changed(
     if (priority, past, reason) == (entry.priority, entry.past, entry.reason):
         return None
     return Amend(entry.id, entry.ref, attempt.number, priority, past, reason)
+
+
+def _kept_class(
+    entry: Entry, workload: Workload, attempt: Attempt, directory: Directory, features: Features
+) -> LoweredPriority | None:
+    """Return what counts in place of a limited class that it was given while it runs (X8); None: its own."""
+    booked = entry.attribution
+    named, own = workload.priority_class, booked.priority_class if booked is not None else None
+    if booked is None or named == own:
+        return None
+    if not features.limits_class(replace(booked, priority_class=named), attempt.assignment.cluster_queue):
+        return None
+    priority = directory.priority(replace(workload, priority_class=own))
+    if isinstance(priority, Reason):
+        return None
+    policy = f"{PRIORITY_CLASS}/{named or DEFAULT_PRIORITY_CLASS}"
+    return LoweredPriority(policy, own or DEFAULT_PRIORITY_CLASS, priority, attempt.number)
 
 
 def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observation) -> Shrink | Probe | None:

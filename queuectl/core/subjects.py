@@ -9,6 +9,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from queuectl.core.directory import DEFAULT_PRIORITY_CLASS
 from queuectl.core.model.policy import ClusterQueue, Cohort, cohorts_above
+from queuectl.core.model.priorities import PRIORITY_CLASS
 from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind
 from queuectl.core.model.workload import Attribution
 
@@ -117,12 +118,17 @@ class SubjectRules(Generic[R]):
             self._targets[key] = targets
         return tuple(place for subjects in targets for place in _at(subjects, booked))
 
+    def at_class(self, booked: Attribution, cluster_queue: str) -> bool:
+        """Return whether the use of a workload counts at its class."""
+        places = self.places(booked, cluster_queue)
+        return any(self.limits[one.limit].target.kind == PRIORITY_CLASS for one in places)
+
 
 def targets_of(
     policy: QueuesAndCohorts, cluster_queue: str, namespace: str, local_queue: str, priority_class: str | None
 ) -> Iterator[LimitTarget]:
     """Yield what a policy may name to reach a workload: its class, its queues, and the Cohorts above them."""
-    yield LimitTarget("WorkloadPriorityClass", priority_class or DEFAULT_PRIORITY_CLASS)
+    yield LimitTarget(PRIORITY_CLASS, priority_class or DEFAULT_PRIORITY_CLASS)
     yield LimitTarget("LocalQueue", local_queue, namespace)
     yield LimitTarget("ClusterQueue", cluster_queue)
 

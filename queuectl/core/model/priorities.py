@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+PRIORITY_CLASS: Final = "WorkloadPriorityClass"
 
 
 class LoweredPriority(NamedTuple):
     """A policy has a workload ordered, admitted and preempted at the priority of a lower class (O8)."""
 
     policy: str
-    """Such as `Budget/lab`."""
+    """Such as `Budget/lab`; `WorkloadPriorityClass/NAME`: a limited class, given to what runs (X8)."""
     priority_class: str
     priority: int
     """Of that class when it was lowered: it lowers only."""

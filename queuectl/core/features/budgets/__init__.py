@@ -215,6 +215,9 @@ class Budgets(Feature):
 
     # --- what an admission reserves
 
+    def limits_class(self, booked: Attribution, cluster_queue: str) -> bool:
+        return self._rules.at_class(booked, cluster_queue)
+
     def _places(self, workload: Workload, cluster_queue: str) -> tuple[Place, ...]:
         account = self._kernel.features.account(workload) if self._rules.by_account else ()
         return self._rules.places(Attribution.of(workload, account), cluster_queue)

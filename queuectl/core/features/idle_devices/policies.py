@@ -31,7 +31,8 @@ class IdlePolicies:
         """Return the first by name whose target an admitted workload belongs to; None: there is none."""
         if not self._policies or entry.attempt is None:
             return None
-        named = entry.workload.priority_class if entry.workload is not None else None
+        booked = entry.attribution or entry.workload
+        named = booked.priority_class if booked is not None else None
         held = entry.attempt.assignment.cluster_queue
         targets = set(targets_of(self._directory, held, entry.ref.namespace, entry.queue, named))
         return next((one for one in self._policies.values() if one.target in targets), None)

@@ -7,14 +7,13 @@ next head takes its place, under StrictFIFO too. A limit evicts nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import ClassVar
 
 from queuectl.core.decisions import Admit, Amend, Decision, Keep
-from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, AffectedObjects
+from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel
 from queuectl.core.features.usage_limits.rules import LimitRules
@@ -29,16 +28,14 @@ from queuectl.core.features.usage_limits.usage import (
 from queuectl.core.features.usage_limits.waiters import Alike, LimitWaiters, PendingCounts, Want
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName
-from queuectl.core.model.priorities import LoweredPriority, lowered_by, with_lowered
 from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
 from queuectl.core.model.resources import FlavorResource, format_amount
-from queuectl.core.model.usage_limits import WORKLOADS, Dimension, LimitTarget, UsageLimit
+from queuectl.core.model.usage_limits import WORKLOADS, Dimension, UsageLimit
 from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     Attribution,
     LedgerSnapshot,
-    PastAttempts,
     Workload,
     WorkloadId,
 )
@@ -51,7 +48,7 @@ MOST_NOMINATED = 16
 
 
 class UsageLimits(Feature):
-    """Is active from the first UsageLimit on."""
+    """Is active while there is a UsageLimit."""
 
     events: ClassVar = frozenset({PolicyObserved})
     events_while_active: ClassVar = frozenset({PolicyGone})
@@ -66,8 +63,6 @@ class UsageLimits(Feature):
         self.pending = PendingCounts()
         self._planned: dict[WorkloadId, tuple[Assignment, Holder]] = {}
         """What assignments of the plan under way take, as long as no policy changes."""
-        self._attributions: dict[WorkloadId, tuple[int, Attribution]] = {}
-        """By workload, the number of an attempt and what it is booked on, as far as that is known."""
         self._parents: dict[tuple[str, str], str | None] = {}
         """The Cohorts above ClusterQueues and Cohorts, by kind and name."""
         self._outdated = False
@@ -113,7 +108,7 @@ class UsageLimits(Feature):
         self._planned.clear()
         if self._rules.set(name, limit):
             self._outdated = affected.everything = affected.rules = True
-            self.active = True  # without limits, too: what one has lowered is looked at again
+            self.active = bool(self._rules.limits)
 
     def charged(self, entry: Entry, attempt: Attempt) -> None:
         self._flavors_changed = True
@@ -128,25 +123,16 @@ class UsageLimits(Feature):
 
     def released(self, entry: Entry, attempt: Attempt, now: object) -> None:
         self.held.drop(entry.id)
-        self._attributions.pop(entry.id, None)
 
     def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
-        self._attributions |= {
-            one.id: (one.attempt.number, one.attribution)
-            for one in snapshot.workloads
-            if one.attempt is not None and one.attribution is not None
-        }
-        self.active |= any(lowered_by(entry.past.lowered, KIND) for entry in entries.values())
         self._outdated = True
 
     def decided(self, decision: Decision, entry: Entry) -> None:
         self._answered(entry.id)
         if entry.attempt is not None:
             self._charged.add(entry.attempt.assignment.cluster_queue)
-        if isinstance(decision, Admit) and entry.attempt is not None:
-            if decision.attribution is not None:
-                self._attributions[entry.id] = (entry.attempt.number, decision.attribution)
-            self._hold(entry, entry.attempt)
+            if isinstance(decision, Admit):
+                self._hold(entry, entry.attempt)
 
     def changed(self, workload: WorkloadId) -> None:
         entry = self._kernel.entries.get(workload)
@@ -251,8 +237,6 @@ class UsageLimits(Feature):
         self._planned.clear()
         self._to_route |= {entry.id: entry for entry in self._waiting.clear()}
         entries = self._kernel.entries
-        known = self._attributions.items()
-        self._attributions = {one: kept for one, kept in known if one in entries}
         self._to_route |= {one: entries[one] for one in self.pending.all() if one in entries}
         self.pending.clear()
         for entry in entries.values():
@@ -261,40 +245,16 @@ class UsageLimits(Feature):
             else:
                 self.changed(entry.id)
 
-    # --- the class of what holds quota
-
-    def noted(self, past: PastAttempts, entry: Entry, now: datetime) -> PastAttempts:
-        """Return `past`, lowered for its open attempt where it names a limited class that it was not admitted
-        in (X8)."""
-        kept = self._kept_class(entry)
-        if kept is None and lowered_by(past.lowered, KIND) is None:
-            return past
-        return replace(past, lowered=with_lowered(past.lowered, KIND, kept))
-
-    def _kept_class(self, entry: Entry) -> LoweredPriority | None:
-        number, booked = self._attributions.get(entry.id, (0, None))
-        attempt, workload = entry.attempt, entry.workload
-        if attempt is None or attempt.number != number or booked is None or workload is None:
-            return None
-        named, own = (one.priority_class or DEFAULT_PRIORITY_CLASS for one in (workload, booked))
-        if named == own:
-            return None
-        places = self._rules.places(replace(booked, priority_class=named), attempt.assignment.cluster_queue)
-        target = LimitTarget("WorkloadPriorityClass", named)
-        limit = next((one.limit for one in places if self._rules.limits[one.limit].target == target), None)
-        priority = self._kernel.directory.priority(replace(workload, priority_class=booked.priority_class))
-        if limit is None or isinstance(priority, Reason):
-            return None
-        return LoweredPriority(f"{KIND}/{limit}", own, priority, number)
-
     # --- what is booked
 
     def _places(self, entry: Entry, cluster_queue: str) -> tuple[Place, ...]:
         """Return where an open attempt counts, or an admission now would; none if that is unknown."""
-        number, booked = self._attributions.get(entry.id, (0, None))
-        if booked is None or entry.attempt is None or entry.attempt.number != number:
+        if entry.attempt is None or entry.attribution is None:
             return self._would_count(entry.workload, cluster_queue) if entry.workload is not None else ()
-        return self._rules.places(booked, cluster_queue)
+        return self._rules.places(entry.attribution, cluster_queue)
+
+    def limits_class(self, booked: Attribution, cluster_queue: str) -> bool:
+        return self._rules.at_class(booked, cluster_queue)
 
     def _would_count(self, workload: Workload, cluster_queue: str) -> tuple[Place, ...]:
         """Return where an admission of a workload would count now."""

@@ -115,6 +115,18 @@ def test_a_notice_is_given_and_then_the_workload_is_held_until_its_user_acts() -
     assert [type(one).__name__ for one in world.run()] == ["Admit"]
 
 
+def test_another_class_leaves_no_policy_of_the_class_of_the_admission() -> None:
+    world = running(replace(HOLDS, target=LimitTarget("WorkloadPriorityClass", "default")))
+    world.tell(priority("other", 5))
+    find(world, IDLE)
+    after(world, 600)
+    other = workload("a", gpus=4, priority_class="other")
+    world.tell(observed(other, suspended=False, generation=2))
+    world.run()
+    assert notice(world) is not None
+    assert [type(one) for one in after(world, 400)] == [Evict]
+
+
 def test_a_dry_run_records_what_would_be_done_and_does_nothing() -> None:
     world = running(TRIES)
     find(world, IDLE)

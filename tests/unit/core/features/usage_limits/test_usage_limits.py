@@ -12,6 +12,7 @@ from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.features.usage_limits import MOST_NOMINATED
 from queuectl.core.features.usage_limits.rules import LimitRules
 from queuectl.core.features.usage_limits.usage import LimitUsage
+from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, PeriodKind
 from queuectl.core.model.events import PodsCounted, PolicyGone, WorkloadGone
 from queuectl.core.model.policy import (
     AccountKey,
@@ -401,10 +402,22 @@ def test_of_many_users_at_their_limits_some_are_nominated_in_one_plan_and_all_in
     )  # what counts at the limits of the others is no candidate of theirs
 
 
-def test_a_running_workload_enters_a_limited_class_by_an_admission_alone() -> None:
+URGENT = LimitTarget("WorkloadPriorityClass", "urgent")
+HOURS = Budget(
+    name="x",
+    target=URGENT,
+    subject=EACH_USER,
+    resource=GPU,
+    amount=100 * HOUR,
+    periods=BudgetPeriods(PeriodKind.MONTH),
+    mode=BudgetMode.METERED,
+)
+
+
+@pytest.mark.parametrize("limit", [running(1, target=URGENT), HOURS])
+def test_a_running_workload_enters_a_limited_class_by_an_admission_alone(limit: UsageLimit | Budget) -> None:
     """X8: else its user would have all at the priority of a class in which one may run."""
-    urgent = LimitTarget("WorkloadPriorityClass", "urgent")
-    world = World(queue("cq", 8), LQ, running(1, target=urgent))
+    world = World(queue("cq", 8), LQ, limit)
     world.tell(priority("urgent", 1000), priority("low", 10), priority("other", 500))
     world.submit(*(of("ann", name, priority_class="low") for name in ("a1", "a2", "a3")))
     world.submit(of("bob", "b1", priority_class="urgent"))
@@ -420,9 +433,9 @@ def test_a_running_workload_enters_a_limited_class_by_an_admission_alone() -> No
     assert priorities() == {"a1": 10, "a2": 500, "a3": 10, "b1": 10}
     world.tell(priority("low", 20))
     assert priorities()["a1"] == 20
-    world.tell(PolicyGone(ConfigKey("UsageLimit", "", "x")))
+    world.tell(PolicyGone(ConfigKey(type(limit).__name__, "", "x")))
     assert priorities()["a1"] == 1000
-    world.tell(policy(running(1, target=urgent)))
+    world.tell(policy(limit))
     assert priorities()["a1"] == 20
     world.submit(of("ann", "a1", priority_class="other"))
     assert priorities()["a1"] == 500
