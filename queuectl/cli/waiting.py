@@ -17,6 +17,7 @@ from queuectl.cli.options import Failure, NotGood, Options, command, with_option
 from queuectl.cli.printing import printable
 from queuectl.cli.progress import waiting
 from queuectl.cli.reading import workload_of
+from queuectl.cli.resources import phase
 from queuectl.cli.rest import Document, NoAnswer, NotThere, Server
 
 _POLL_SECONDS: Final = 0.5
@@ -109,7 +110,7 @@ def _again(server: Server, path: tuple[str, ...], last: Document) -> Document:
 def _show(last: Document, name: str, condition: str, options: Options) -> None:
     """Print what was reached. Raises NotGood if that is not what was waited for."""
     started = last["attempts"] > 0
-    outcome = _outcome(last) if last["phase"] in _OVER else _deactivated(last["reason"])
+    outcome = phase(last) if last["phase"] in _OVER else _deactivated(last["reason"])
     if options.output != "table":
         printing.document({**last, "outcome": outcome}, options.output)
     good = started if condition == "started" else outcome == "Succeeded"
@@ -118,11 +119,6 @@ def _show(last: Document, name: str, condition: str, options: Options) -> None:
     if options.output == "table":
         text = f"started, attempt {last['attempts']}" if condition == "started" else str(outcome)
         click.echo(printable(f"{name}: {text}"))
-
-
-def _outcome(last: Document) -> str:
-    """Of a workload that is over: Succeeded, Failed, TimedOut or Cancelled."""
-    return str(last["end"]["outcome"]) if last["end"] else "Finished"
 
 
 def follow(reader: Reader, uid: str, output: str) -> str:
