@@ -420,24 +420,23 @@ async def class_of_page(world: World) -> None:
 
 
 @NO_CONTROLLERS
-async def test_the_manifests_of_the_page_on_serving_and_notebooks_run(world: World) -> None:
+async def test_the_deployment_of_the_page_on_serving_runs(world: World) -> None:
     await class_of_page(world)
-    server, *_, notebook = (yaml.safe_load(text) for text in _of_page("yaml"))
+    text = _of_page("yaml")[0]
     config = str(world.site.data.parent / "queuectl.yaml")
     file = world.site.data.parent / "server.yaml"
-    file.write_text(_of_page("yaml")[0])
+    file.write_text(text)
     quoted = await world.site.queuectl("quote", str(file), "-n", world.namespace, "--config", config)
     assert quoted.out.startswith("Pod of Deployment server, of 1 pod: starts now\n"), quoted
-    for made, name in ((server, "server"), (notebook, "notebook")):
-        async with Owned.made(world, made) as owned:
-            await owned.pods(1, 0, app=name)
+    async with Owned.made(world, yaml.safe_load(text)) as owned:
+        await owned.pods(1, 0, app="server")
 
-            async def counted() -> bool:
-                capacity = await world.site.rest("/capacity/a100")
-                cells = [one for one in capacity["resources"] if one["resource"] == GPU]
-                return [(one["used"], one["unmanaged"]) for one in cells] == [(1, 0)]
+        async def counted() -> bool:
+            capacity = await world.site.rest("/capacity/a100")
+            cells = [one for one in capacity["resources"] if one["resource"] == GPU]
+            return [(one["used"], one["unmanaged"]) for one in cells] == [(1, 0)]
 
-            await eventually("its node counts it as a workload's", counted)
+        await eventually("its node counts it as a workload's", counted)
 
 
 async def test_the_interactive_pod_of_the_page_runs_until_it_is_cancelled(world: World) -> None:
