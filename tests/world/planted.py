@@ -306,7 +306,7 @@ BUGS: Final = (
         "queuectl.controller.reports:Statuses.changed",
         "self._late[report.name] = report",
         "self._late.setdefault(report.name, report)",
-        needs=("statuses fail", "submit", "submit"),
+        needs=("statuses fail", "submit", "submit after 6"),
     ),
 )
 
