@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,15 +12,26 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.core.decisions import Decision
+from queuectl.core.decisions import Amend, Decision
 from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity, FlavorResourceCapacity
+from queuectl.core.model.device_use import DeviceUse, UseFinding, UseVerdict
 from queuectl.core.model.policy import CapacityMode
-from queuectl.core.model.workload import NOTHING_FOR_READERS, Attribution, ForReaders
+from queuectl.core.model.workload import NOTHING_FOR_READERS, Attribution, ForReaders, PastAttempts
 from queuectl.ledger.admin.verify import verify
 from queuectl.ledger.history.replay import LedgerFinding
 from queuectl.ledger.read.queries import LedgerReadings
 from queuectl.ledger.write.postgres import PostgresLedger
-from tests.integration.ledger.plans import GPU, admit, configure, enqueue, plan, release, retire, shrink
+from tests.integration.ledger.plans import (
+    GPU,
+    admit,
+    amend,
+    configure,
+    enqueue,
+    plan,
+    release,
+    retire,
+    shrink,
+)
 
 HOUR = timedelta(hours=1)
 USERS = ("ada", "bob", None)
@@ -30,6 +42,13 @@ PAUSES = (1, 10**6, 1_799_999_999, 3_600_000_000, 10**11)
 def booked(name: str, number: int, now: datetime, user: str | None, gpus: int = 4) -> Decision:
     one = Attribution(namespace=f"ns-{user}", queue="lq", submitter=user, user=user)
     return replace(admit(name, number, now=now, gpus=gpus), attribution=None if user is None else one)
+
+
+def judged(name: str, number: int, idle: int, since: datetime) -> Amend:
+    """A finding about an attempt, of 8 devices."""
+    finding = UseFinding(UseVerdict.IDLE if idle else UseVerdict.BUSY, 8, idle)
+    use = DeviceUse(attempt=number, since=since, finding=finding, wasted_ms=1)
+    return amend(name, number, 0, PastAttempts(use=use))
 
 
 async def findings(url: str, cluster: str) -> list[LedgerFinding]:
@@ -77,7 +96,7 @@ def capacity(ready: int, broken: int = 0, pods: int = 0) -> ForReaders:
 
 
 class Story:
-    """Random admissions, shrinks, releases and ends of a few workloads, one batch after another."""
+    """Random admissions, shrinks, verdicts, releases and ends of a few workloads, one batch after another."""
 
     def __init__(self, seed: int, begins: datetime, pauses: Sequence[int] = PAUSES) -> None:
         self._random = random.Random(seed)
@@ -86,14 +105,33 @@ class Story:
         self._held: dict[str, list[int]] = {}
         """Number of the attempt, GPUs of a pod, and workers of those that hold quota."""
         self._attempts: dict[str, int] = {}
+        self._idle: dict[str, str] = {}
+        """Users of those whose devices are all idle."""
+        self._users: dict[str, str] = {}
+        self._ended: Counter[str] = Counter()
+        self._spans: list[tuple[datetime, datetime, str, int]] = []
+        """Begin and end, user, and GPUs that were idle."""
 
     def batches(self, count: int) -> Iterator[list[Decision]]:
         yield [configure("team-a", 10**6)]
         for _ in range(count):
+            before = self.now
             self.now += timedelta(microseconds=self._random.choice(self._pauses))
-            yield [one for name in ("one", "two", "three") for one in self._step(name)]
+            for name, user in self._idle.items():
+                _, gpus, workers = self._held[name]
+                self._spans.append((before, self.now, user, gpus * workers))
+            slots = ("one", "two", "three")
+            yield [one for slot in slots for one in self._step(f"{slot}-{self._ended[slot]}", slot)]
 
-    def _step(self, name: str) -> list[Decision]:
+    def idle(self, since: datetime, until: datetime) -> Counter[str]:
+        """Return what was idle of each user, in devices times microseconds."""
+        found: Counter[str] = Counter()
+        for begins, ends, user, gpus in self._spans:
+            overlap = max(timedelta(), min(ends, until) - max(begins, since))
+            found[user] += gpus * (overlap // timedelta(microseconds=1))
+        return +found
+
+    def _step(self, name: str, slot: str) -> list[Decision]:
         choice = self._random.random()
         if (held := self._held.get(name)) is None:
             if choice < 0.5:
@@ -101,15 +139,23 @@ class Story:
             number = self._attempts[name] = self._attempts.get(name, 0) + 1
             self._held[name] = [number, gpus := self._random.randint(1, 7), 2]
             first = [enqueue(name)] if number == 1 else []
-            return [*first, booked(name, number, self.now, self._random.choice(USERS), gpus)]
+            user = self._random.choice(USERS)
+            self._users[name] = user or ""
+            return [*first, booked(name, number, self.now, user, gpus)]
         number, gpus, workers = held
         if choice < 0.2 and workers:
             held[2] = self._random.randint(0, workers - 1)
             return [shrink(name, number, workers=held[2], gpus=gpus)]
-        if choice < 0.4:
-            del self._held[name]
-            return [release(name, number)]
         if choice < 0.5:
-            del self._held[name], self._attempts[name]
+            del self._held[name]
+            self._idle.pop(name, None)
+            if choice < 0.4:
+                return [release(name, number)]
+            self._ended[slot] += 1
             return [retire(name, number)]
+        if choice < 0.7:
+            self._idle.pop(name, None)
+            if is_idle := self._random.random() < 0.7:
+                self._idle[name] = self._users[name]
+            return [judged(name, number, 8 * is_idle, self.now)]
         return []

@@ -14,9 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.core.decisions import Amend
-from queuectl.core.model.device_use import IDLE_OF, DeviceUse, UseFinding, UseVerdict
-from queuectl.core.model.workload import PastAttempts
+from queuectl.core.model.device_use import IDLE_OF
 from queuectl.ledger.admin.partitions import drop_history
 from queuectl.ledger.history.usage_hours import roll_up, roll_up_some, rolled
 from queuectl.ledger.pool import create_pool
@@ -26,18 +24,8 @@ from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.periods import Piece, days_of, hours_of
 from queuectl.ports.reader import CapacitySum, TooMuchHistory, UsageOfTime
 from tests.doubles.readers import ReadableLedger
-from tests.integration.ledger.accounting import HOUR, Cluster, Story, booked, capacity, findings
-from tests.integration.ledger.plans import (
-    GPU,
-    configure,
-    enqueue,
-    month_before,
-    plan,
-    ref,
-    release,
-    retire,
-    wid,
-)
+from tests.integration.ledger.accounting import HOUR, Cluster, Story, booked, capacity, findings, judged
+from tests.integration.ledger.plans import GPU, configure, enqueue, month_before, plan, release, retire
 from tests.unit.core import profiles
 
 BERLIN_SPRING = datetime(2027, 3, 27, 12, tzinfo=UTC)
@@ -62,6 +50,7 @@ async def _check(url: str, seed: int, zone: str, count: int = 25) -> None:
     try:
         ledger, readings = PostgresLedger(pool, cluster), LedgerReadings(pool, cluster)
         epochs = (await ledger.take_epoch("t"), await memory.take_epoch("t"))
+        await LedgerDeviceUse(pool, cluster).store_check(None, [GPU])
         for number, decisions in enumerate(story.batches(count)):
             made = plan(*decisions, now=story.now)
             await ledger.commit(made, (), epoch=epochs[0], batch=str(number))
@@ -74,7 +63,12 @@ async def _check(url: str, seed: int, zone: str, count: int = 25) -> None:
             for since, until in ((BERLIN_SPRING, story.now), times):
                 found = await readings.usage(since=since, until=until)
                 expected = await memory.usage(since=since, until=until)
-                assert found.rows == expected.rows, (seed, number, since, until)
+                held = [row for row in found.rows if row.resource != f"{IDLE_OF}{GPU}"]
+                assert held == expected.rows, (seed, number, since, until)
+                idle = Counter[str]()
+                for key, amount in _by_user(found).items():
+                    idle[key[-1]] += amount if f"{IDLE_OF}{GPU}" in key else 0
+                assert +idle == story.idle(since, until), (seed, number, since, until)
             for half_life, longest in ((3600, 3600), (4 * 86_400, 3600), (40 * 86_400, 25 * 3600)):
                 found = await readings.decayed_usage(until=story.now, half_life=half_life)
                 exact = await memory.decayed_usage(until=story.now, half_life=half_life)
@@ -134,13 +128,6 @@ def gpu_hours(found: UsageOfTime) -> dict[str | None, float]:
     }
 
 
-def judged(name: str, idle: int) -> Amend:
-    """A finding about the first attempt, of 8 devices."""
-    finding = UseFinding(UseVerdict.IDLE if idle else UseVerdict.BUSY, 8, idle)
-    use = DeviceUse(attempt=1, since=BERLIN_SPRING, finding=finding, wasted_ms=1)
-    return Amend(wid(name), ref(name), 1, 0, PastAttempts(use=use))
-
-
 async def test_what_was_idle_is_rolled_up_from_its_decision_to_the_next_or_to_the_end_of_the_hold(
     one: Cluster, migrated: str
 ) -> None:
@@ -148,9 +135,9 @@ async def test_what_was_idle_is_rolled_up_from_its_decision_to_the_next_or_to_th
     until = start + 5 * HOUR
     await one.commit(start, configure("team-a", 1000), enqueue("x"), booked("x", 1, start, "ada"))
     await one.commit(start, enqueue("y"), booked("y", 1, start, "bob"))
-    await one.commit(start + 30 * minutes, judged("x", 3))
-    await one.commit(start + 60 * minutes, judged("y", 8))
-    await one.commit(start + 150 * minutes, judged("x", 0))
+    await one.commit(start + 30 * minutes, judged("x", 1, 3, start))
+    await one.commit(start + 60 * minutes, judged("y", 1, 8, start))
+    await one.commit(start + 150 * minutes, judged("x", 1, 0, start))
     await one.commit(start + 180 * minutes, retire("y", 1))
     await one.commit(until + HOUR, release("x"))
 
@@ -210,7 +197,7 @@ async def test_usage_stays_when_the_months_of_its_holds_are_dropped(one: Cluster
             f"FOR VALUES FROM ('{first:%Y-%m-%d}Z') TO ('{second:%Y-%m-%d}Z')"
         )
     await one.commit(start, configure("team-a", 1000), enqueue("x"), booked("x", 1, start, "ada"))
-    await one.commit(start + 39 * HOUR, judged("x", 8))
+    await one.commit(start + 39 * HOUR, judged("x", 1, 8, start))
     await one.commit(start + 40 * HOUR, retire("x", 1))
     await LedgerDeviceUse(one.pool, one.cluster).store_check(None, [GPU])
     assert {*partitions} <= {*await drop_history(one.pool, keep_months=1)}
