@@ -108,6 +108,8 @@ BUDGET = {
         "hours": 10,
         "period": {"kind": "Month"},
         "mode": "Metered",
+        "onExhausted": "LowerClass",
+        "lowerClass": "scavenge",
     },
 }
 
@@ -148,7 +150,7 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
                     and "local_queue" in found["queuectl_local_queue_quota_used"].labels
                     and "cluster_queue" in found["queuectl_cluster_queue_weighted_share"].labels
                     and "cluster_queue" in found["queuectl_demand"].labels
-                    and "queuectl_budget_seconds" in found
+                    and "queuectl_budget_lowered_workloads" in found
                     and "state" in found["queuectl_flavor_capacity_unusable"].labels
                     and "cluster_queue" in found["queuectl_admission_wait_seconds"].labels
                 )
