@@ -32,8 +32,8 @@ LARGER: Final = {
     "scenarios.documents.ScenarioWorkload": 22,
     # To become smaller.
     "core.cycle.cycle.__init__": 10,
-    "core.entries.Entry": 46,
-    "core.entries.__init__": 78,
+    "core.entries.Entry": 45,
+    "core.entries.__init__": 76,
     "core.preemption.search.__init__": 8,
     "core.state.EngineState": 33,
     "kube.lease.KubeLease": 22,

@@ -34,11 +34,11 @@ README: Final = ROOT / "README.md"
 SUBJECT: Final = ("team-a", "train-bert")
 """Namespace and name of the Job that is explained: a Job of higher priority has preempted it."""
 EXPLAIN: Final = ("explain", f"job/{SUBJECT[1]}", "-n", SUBJECT[0])
-GET: Final = ("get", "workloads")
 HELP: Final = ("--help",)
+_EXPLAIN_WIDTH: Final = 120
 _HELP_WIDTH: Final = 90
 KUBECTL: Final = ("get", "job", SUBJECT[1], "-n", SUBJECT[0])
-_SCREENS: Final = {"screen": (120, 44), "screen-80x24": (80, 24), "screen-200x50": (200, 50)}
+_SCREENS: Final = {"screen": (120, 44), "screen-80x24": (80, 24)}
 _MARK: Final = "<!-- made by `make pictures` -->"
 _SERVER: Final = "http://127.0.0.1:8080"
 _PLACE: Final = "~/.local/share/queuectl/sandbox"
@@ -99,9 +99,8 @@ def pictures(recording: Recording) -> dict[str, str]:
     with recording.replayed() as url:
         for name, (width, height) in _SCREENS.items():
             found[f"{name}.svg"] = draw("queuectl sandbox", screen(url, width, height), width)
-        for arguments, width in ((EXPLAIN, 120), (GET, 150)):
-            printed = at_a_terminal([*arguments, "--server", url], width)
-            found[f"{arguments[0]}.svg"] = _terminal(arguments, printed, width)
+        printed = at_a_terminal([*EXPLAIN, "--server", url], _EXPLAIN_WIDTH)
+        found["explain.svg"] = _terminal(EXPLAIN, printed, _EXPLAIN_WIDTH)
     found["help.svg"] = _terminal(HELP, at_a_terminal(HELP, _HELP_WIDTH), _HELP_WIDTH)
     return found
 

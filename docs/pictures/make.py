@@ -90,8 +90,7 @@ def _record() -> None:
         with recording.recorded(rest) as url:
             # What is drawn first is recorded first, all within a second.
             drawing.screen(url, 120, 44)
-            for arguments in (drawing.EXPLAIN, drawing.GET):
-                drawing.at_a_terminal([*arguments, "--server", url], 120)
+            drawing.at_a_terminal([*drawing.EXPLAIN, "--server", url], 120)
             argv = [str(assets / "kubectl"), "--kubeconfig", str(kubeconfig), *drawing.KUBECTL]
             printed = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
             recording.kubectl[" ".join(drawing.KUBECTL)] = printed

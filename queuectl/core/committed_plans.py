@@ -381,7 +381,7 @@ def thaw(state: EngineState, root: str, snapshot: LedgerSnapshot) -> None:
 
 
 def _take_observation(entry: Entry, known: Entry) -> None:
-    entry.workload, entry.observation, entry.gone = known.workload, known.observation, known.gone
+    entry.workload, entry.observation, entry.gone_at = known.workload, known.observation, known.gone_at
     entry.recent, entry.marked_before = known.recent, known.marked_before
 
 

@@ -92,7 +92,6 @@ class Entry:
         "dispatched",
         "evicted_at",
         "generation",
-        "gone",
         "gone_at",
         "group",
         "heap_version",
@@ -174,10 +173,8 @@ class Entry:
         """The podsets that the ledger has of it, and a change of these."""
         self.recorded_options = NO_OPTIONS
         """The options that the ledger has of it, and a change of these while it waits."""
-        self.gone = False
-        """Its object is deleted, or has lost our label."""
-        self.gone_at = ""
-        """The resourceVersion at which it went, where that is known."""
+        self.gone_at: str | None = None
+        """The resourceVersion at which its object went; empty: unknown; None: it is there."""
         self.unacknowledged: Verb | None = None
         """A committed write that is not acknowledged."""
         self.dispatched = False
@@ -205,6 +202,11 @@ class Entry:
         """The driver counted, and none was alive."""
         self.resized = NOT_RESIZED
         """What is known of edits of its numbers of pods while it runs."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether its object is deleted, or has lost our label."""
+        return self.gone_at is not None
 
     @property
     def current(self) -> bool:

@@ -270,7 +270,7 @@ def _observe(state: EngineState, workload: Workload, observation: Observation, b
         state.enter(entry)
         batch.new.append(entry)
     last = entry.observation
-    if entry.gone:
+    if entry.gone_at is not None:
         if precedes(observation.resource_version, entry.gone_at):
             return
     elif last is not None and observation.outdated_by(last):
@@ -289,7 +289,7 @@ def _observe(state: EngineState, workload: Workload, observation: Observation, b
     entry.held_known = entry.held_known and entry.workload == workload
     entry.workload = workload
     entry.marked_before = entry.marked_before if last else _mark_of_unknown_age(entry, observation)
-    entry.observation, entry.gone = observation, False
+    entry.observation, entry.gone_at = observation, None
     entry.remember(state.clock, "observed", observation)
     batch.entries[entry.id] = entry
 
@@ -322,7 +322,7 @@ def _note_changes(state: EngineState, entry: Entry, workload: Workload, now: Obs
 
 def _mark_gone(state: EngineState, entry: Entry | None, batch: _Batch, version: str = "") -> None:
     if entry is not None:
-        entry.gone, entry.gone_at = True, version
+        entry.gone_at = version
         entry.remember(state.clock, "gone", None)
         batch.entries[entry.id] = entry
 
@@ -357,8 +357,7 @@ def _settle(state: EngineState, event: EffectSettled, batch: _Batch) -> None:
         if event.result is Result.GONE:
             # Pending watch events precede the deletion: none of them shows a write after this effect.
             entry.generation = entry.observation.generation if entry.observation is not None else None
-            if not entry.gone:
-                entry.gone, entry.gone_at = True, ""
+            entry.gone_at = entry.gone_at or ""
     elif event.key.verb is Verb.START:
         entry.start_refused = True
     else:

@@ -54,7 +54,7 @@ def state(engine: Engine, events: Sequence[Event]) -> dict[str, object]:
     core = engine_state.state(other)
     entries = {
         entry.id: (
-            *(entry.workload, entry.observation, entry.gone and (entry.gone_at,), entry.phase, entry.attempt),
+            *(entry.workload, entry.observation, entry.gone_at, entry.phase, entry.attempt),
             *(entry.pods_gone, entry.counting_pods, entry.count_void),
             *(entry.start_refused, entry.start_denied),
             *(entry.unacknowledged, entry.generation, entry.past, entry.ineligible, entry.cluster_queue),

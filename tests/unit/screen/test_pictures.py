@@ -59,11 +59,9 @@ def test_lines_of_a_terminal_become_a_picture_without_fonts_or_servers() -> None
     [
         "README.md",
         "explain.svg",
-        "get.svg",
         "help.svg",
         "screen.svg",
         "screen-80x24.svg",
-        "screen-200x50.svg",
     ],
 )
 def test_readme_and_pictures_are_what_is_drawn_from_the_recording(
@@ -120,9 +118,7 @@ def test_no_frame_is_wider_or_higher_than_its_terminal(recording: Recording) -> 
             ),
         ),
         ("screen-80x24", ("Waiting", "WaitingForQuota", "~/.local/share/queuectl/sandbox")),
-        ("screen-200x50", ("Waiting", "Preempted (InClusterQueue) by team-a/Job/urgent-eval")),
         ("explain", ("queuectl explain job/train-bert", "Held by", "Short by")),
-        ("get", ("queuectl get workloads", "PyTorchJob".lower(), "Pending")),
     ],
 )
 def test_the_pictures_in_the_docs_show_it_and_nothing_of_the_machine(
@@ -136,7 +132,7 @@ def test_the_pictures_in_the_docs_show_it_and_nothing_of_the_machine(
     assert "Error" not in text
 
 
-def test_pictures_of_pages_are_small_and_each_stands_in_a_document() -> None:
+def test_pictures_of_pages_are_small_and_each_picture_stands_in_a_document() -> None:
     documents = [README, *README.parent.glob("docs/**/*.md")]
     texts = "\n".join(path.read_text(encoding="utf-8") for path in documents)
     there = {path.stem: path for path in PICTURES.glob("*.png")}
@@ -145,4 +141,5 @@ def test_pictures_of_pages_are_small_and_each_stands_in_a_document() -> None:
         content = path.read_bytes()
         assert content.startswith(b"\x89PNG"), name
         assert len(content) < 300_000, name
-        assert f"pictures/{name}.png)" in texts, name
+    for path in PICTURES.glob("*.[ps][nv]g"):
+        assert f"pictures/{path.name})" in texts, path.name
