@@ -369,6 +369,8 @@ async def test_a_pod_of_a_statefulset_comes_again_with_its_name_as_another_workl
     async with Owned.made(world, _owner("StatefulSet", replicas=4, gpus=4, serviceName="server")) as server:
         (waits,) = await server.pods(2, 1)  # the fourth is made when the third is ready
         assert waits["metadata"]["name"] == "server-2"
+        await server.merge({"replicas": 2})
+        await server.pods(2, 0)
         before = await world.workload("server-0", "Pod")
         await _created(world, pod("urgent", gpus=8, labels={"queuectl.dev/priority-class": high}))
         await _runs(world, "urgent")
@@ -380,9 +382,7 @@ async def test_a_pod_of_a_statefulset_comes_again_with_its_name_as_another_workl
         found = await eventually("server-0 is a new workload", again)
         assert (found["phase"], found["reason"]["code"]) == ("Pending", "WaitingForQuota")
         await world.delete("urgent", "Pod")
-        await _runs(world, "server-0")
-        await server.merge({"replicas": 1})
-        await server.pods(1, 0)
+        await server.pods(2, 0)
 
 
 @NO_CONTROLLERS
