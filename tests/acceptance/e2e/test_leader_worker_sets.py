@@ -171,12 +171,12 @@ async def test_each_replica_of_the_page_on_serving_starts_as_a_whole(world: Worl
         await found.are(running=8, gated=0)
         await found.merge({"replicas": 3})
         await found.are(running=8, gated=4)
+        reason = await world.reason_is("server-2", "WaitingForQuota", "PodGroup")
+        assert reason["shortBy"] == 4
         listed = (await world.site.queuectl("get", "workloads", "-n", world.namespace, "-o", "json")).json
         assert sorted((one["kind"], one["name"]) for one in listed["items"]) == [
             ("PodGroup", f"server-{index}") for index in range(3)
         ]
-        reason = await world.reason_is("server-2", "WaitingForQuota", "PodGroup")
-        assert reason["shortBy"] == 4
         await found.merge({"replicas": 1})
         await found.are(running=4, gated=0)
 
