@@ -1,4 +1,4 @@
-"""Templates of what queues: they name the user that gave them their queue, on whom what is made is booked."""
+"""Templates of what queues: they name the user that gave them their queue, for its usage."""
 
 from __future__ import annotations
 

@@ -248,13 +248,16 @@ class JobKind:
 
     def outcome(self, obj: Json) -> WorkloadOutcome | None:
         """How it ended; None: it has not."""
+        end = self._ending(obj)
+        return end.outcome if end is not None else None
+
+    def _ending(self, obj: Json) -> Ending | None:
         found = conditions(obj)
-        return next((end.outcome for end in self.ends if end.shows(obj, found)), None)
+        return next((end for end in self.ends if end.shows(obj, found)), None)
 
     def failure(self, obj: Json) -> str | None:
         """Why it failed, as is said beside what shows it; None: it has not, or its status does not say."""
-        found = conditions(obj)
-        end = next((end for end in self.ends if end.shows(obj, found)), None)
+        end = self._ending(obj)
         if end is None or end.outcome is not WorkloadOutcome.FAILED:
             return None
         of = end.sign.of

@@ -231,13 +231,15 @@ def _observation(
     generation = metadata.get("generation")
     annotations = metadata.get("annotations")
     status = kind.status(obj if child is None else child)
+    outcome = finished(kind, obj)
+    failure = kind.failure(obj) if outcome is WorkloadOutcome.FAILED else None
     return Observation(
         resource_version=_short(metadata.get("resourceVersion"), MAX_NAME) or "",
         generation=generation if isinstance(generation, int) and 0 <= generation < 2**63 else 0,
         suspended=kind.suspended(obj),
         annotated=bool(annotations),
-        finished=finished(kind, obj),
-        failure=_short(kind.failure(obj), MAX_REASON) or None,
+        finished=outcome,
+        failure=_short(failure, MAX_REASON) or None,
         quiet=status.quiet,
         admission=_with_ended(marks.admission.attempt, status) if marks.admission else None,
         bypass=(
