@@ -149,12 +149,14 @@ class Site:
         return await self.run(str(assets / "kubectl"), "--context", identity, *arguments, stdin=stdin)
 
     async def rest(self, path: str) -> Json:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"{self.endpoints['rest']}/api/v1{path}") as answer,
-        ):
-            found: Json = await answer.json(content_type=None)
-            return {"status": answer.status, **found}
+        """The answer, with its status. Asks again, as clients should, while the server is too busy to answer."""
+        async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
+            while True:
+                async with session.get(f"{self.endpoints['rest']}/api/v1{path}") as answer:
+                    if answer.status not in (429, 503):
+                        found: Json = await answer.json(content_type=None)
+                        return {"status": answer.status, **found}
+                await asyncio.sleep(0.1)
 
 
 # --- objects ------------------------------------------------------------------------------------------

@@ -239,8 +239,10 @@ class Owned:
         collection = f"/apis/apps/v1/namespaces/{world.namespace}/{body['kind'].lower()}s"
         await world.api.request("POST", collection, body)
         found = cls(world, f"{collection}/{body['metadata']['name']}")
-        yield found
-        await world.api.request("DELETE", found.path, {"propagationPolicy": "Background"})
+        try:
+            yield found
+        finally:  # its pods would count in the tests after this one
+            await world.api.request("DELETE", found.path, {"propagationPolicy": "Background"})
         await found.pods(0, 0, app=body["metadata"]["name"])
         await world.nothing_used(world.namespace)
 

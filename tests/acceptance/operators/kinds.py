@@ -134,6 +134,7 @@ SUBJECTS: Final[tuple[Subject, ...]] = (
         retried={"failurePolicy": {"maxRestarts": 5}},
         labelled_children={"labelsOfJobs": {QUEUE_LABEL: "main"}},
         webhooks=True,
+        retries_late=True,
         expires={"ttlSecondsAfterFinished": 1},
         without=_NO_SCALE
         | {

@@ -86,6 +86,7 @@ def train_job(**without: Any) -> Subject:
         retried={"runtime": "retried"},
         labelled_children={"runtime": "labelled"},
         webhooks=True,
+        retries_late=True,
         without={
             "TTL while suspended": "it has no time to live",
             "resourceClaims": "neither its fields nor a patch of its runtime can add claims",
