@@ -149,7 +149,7 @@ class Site:
         return await self.run(str(assets / "kubectl"), "--context", identity, *arguments, stdin=stdin)
 
     async def rest(self, path: str) -> Json:
-        """The answer, with its status. Asks again, as clients should, while the server is too busy to answer."""
+        """The answer, with its status. Asks again, as clients should, while the server is too busy."""
         async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
             while True:
                 async with session.get(f"{self.endpoints['rest']}/api/v1{path}") as answer:
