@@ -6,9 +6,9 @@ configured. Features add to that: defaults of a namespace, devices of claims.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from queuectl.core.flavors.queue_flavors import Charge
 from queuectl.core.model.devices import MAPPINGS
@@ -35,12 +35,11 @@ class PodRequests(NamedTuple):
     """A sum may be above MAX_AMOUNT."""
 
 
-class ChargeRules(Protocol):
+class ChargeRule(Protocol):
     """What is added to the pods of workloads."""
 
-    @property
-    def charges_claims(self) -> bool:
-        """Whether claims are charged, or have a problem that says why not."""
+    charges_claims: ClassVar[bool]
+    """It charges claims, or has a problem that says why not."""
 
     def completed(self, namespace: str, pod: PodResources) -> PodResources:
         """Return the pod as the API server creates it."""
@@ -51,8 +50,8 @@ class ChargeRules(Protocol):
     def problem(self, workload: Workload) -> Reason | None:
         """Return why its pods cannot be created or charged; None: they can."""
 
-    def recorded(self, workload: Workload) -> tuple[PodSet, ...]:
-        """Return its podsets as the ledger has them."""
+    def recorded(self, workload: Workload, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+        """Return its podsets, so far `pod_sets`, as the ledger has them."""
 
 
 class PodCharges:
@@ -63,8 +62,8 @@ class PodCharges:
         self.runtimes: dict[str, RuntimeClass] = {}
         self.default_priority: PriorityClass | None = None
         """The PriorityClass of pods that name none."""
-        self.rules: ChargeRules | None = None
-        """Those of features; None: there are none."""
+        self.rules: Sequence[ChargeRule] = ()
+        """Those of active features."""
 
     def charges(self, workload: Workload) -> tuple[Charge, ...]:
         """Return the charge of one pod per podset, and that of each claim that pods share."""
@@ -94,14 +93,17 @@ class PodCharges:
         """Return what each pod requests with all that is added to it."""
         namespace = workload.ref.namespace
         pods = [PodRequests(pod_set, self.of_pod(namespace, pod_set)) for pod_set in workload.pod_sets]
-        return pods if self.rules is None else self.rules.requests(workload, pods)
+        for rule in self.rules:
+            pods = rule.requests(workload, pods)
+        return pods
 
     def of_pod(self, namespace: str, pod_set: PodSet) -> Amounts:
         """Return what the containers of a pod request, and its overhead."""
         requests = pod_set.requests
-        if self.rules is not None and pod_set.pod is not None:
-            completed = self.rules.completed(namespace, pod_set.pod)
-            requests = requests if completed is pod_set.pod else requested(completed)
+        if (pod := pod_set.pod) is not None:
+            for rule in self.rules:
+                pod = rule.completed(namespace, pod)
+            requests = requests if pod is pod_set.pod else requested(pod)
         overhead = self.overhead(pod_set) if pod_set.runtime_class else ()
         return plus(requests, overhead) if overhead else requests
 
@@ -111,7 +113,10 @@ class PodCharges:
 
     def recorded(self, workload: Workload) -> tuple[PodSet, ...]:
         """Return its podsets as the ledger has them."""
-        return workload.pod_sets if self.rules is None else self.rules.recorded(workload)
+        pod_sets = workload.pod_sets
+        for rule in self.rules:
+            pod_sets = rule.recorded(workload, pod_sets)
+        return pod_sets
 
     def problem(self, workload: Workload) -> Reason | None:
         """Return why its pods cannot be created or charged; None: they can (G9 to G11)."""
@@ -121,10 +126,13 @@ class PodCharges:
                 return Reason(code=Code.MISCONFIGURED, detail=detail)
         for pod_set in workload.pod_sets:
             for claim in pod_set.claims:
-                if self.rules is None or not self.rules.charges_claims:
+                if not any(rule.charges_claims for rule in self.rules):
                     detail = f"{claim.path} cannot be charged: its DeviceClass is in no {MAPPINGS}"
                     return Reason(code=Code.RESOURCE_NOT_COVERED, detail=detail)
-        return self._too_much(workload) or (self.rules.problem(workload) if self.rules is not None else None)
+        problem = self._too_much(workload)
+        for rule in self.rules:
+            problem = problem or rule.problem(workload)
+        return problem
 
     def _too_much(self, workload: Workload) -> Reason | None:
         """Overhead, a default, a claim or a transformation can make a charge too large (H5)."""

@@ -12,6 +12,7 @@ import json
 from collections import defaultdict
 from dataclasses import replace
 from datetime import datetime
+from itertools import product
 from typing import assert_never
 
 from queuectl.core.cleanup import prune
@@ -129,11 +130,12 @@ def apply_plan(state: EngineState, plan: Plan, first: int) -> None:
     for counted in plan.probes:
         entry = changed[counted.workload] = state.entries[counted.workload]
         entry.counting_pods, entry.count_void = True, False
-    for check in plan.checks:
-        state.features.asked(check)
+    for check, feature in product(plan.checks, state.features.active):
+        feature.asked(check)
     for entry in changed.values():
         state.refresh(entry)
-    state.features.settle()
+    for feature in state.features.active:
+        feature.settle()
     if state.requeuer.renominated:
         state.route_renominated()
 
@@ -254,7 +256,8 @@ def _keep(state: EngineState, entry: Entry, decision: Keep) -> None:
         return
     if decision.evaluation is not None and decision.evaluation.must_wait:
         group.nominated()
-        state.features.must_wait(entry, decision.reason)
+        for feature in state.features.active:
+            feature.must_wait(entry, decision.reason)
         state.leave(entry)  # it is queued anew where it need not wait, also in the same group
         state.route(entry)
         return

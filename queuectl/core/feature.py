@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Set
 from datetime import datetime, timedelta
 from typing import ClassVar, NamedTuple, Protocol
 
-from queuectl.core.charges import PodRequests
+from queuectl.core.charges import PodCharges, PodRequests
 from queuectl.core.decisions import ChildToCheck, Decision, Evict, PodOwnerToRead
 from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.entries import Entry
@@ -350,10 +350,10 @@ class Feature:
 class Features:
     """All features in their order, and those of them that are active."""
 
-    def __init__(self, features: Iterable[Feature] = (), limits: Limits | None = None) -> None:
-        """`limits`: gets the limits of those that are active."""
+    def __init__(self, features: Iterable[Feature], limits: Limits, pods: PodCharges) -> None:
+        """`limits` and `pods` get the limits of those that are active, and their rules for pods."""
         self._all = tuple(features)
-        self._limits = limits
+        self._limits, self._pods = limits, pods
         self.active: list[Feature] = []
         self._of_event = self._by_class("events")
         self._of_decision = self._by_class("decisions")
@@ -362,11 +362,10 @@ class Features:
     def _activate(self) -> None:
         active = [feature for feature in self._all if feature.active]
         if active != self.active:
-            self.active = active
+            self.active = self._pods.rules = active
             self._of_event = self._by_class("events")
             self._of_decision = self._by_class("decisions")
-            if self._limits is not None:
-                self._limits.others = [limit for one in active if (limit := one.limit) is not None]
+            self._limits.others = [limit for one in active if (limit := one.limit) is not None]
 
     def _by_class(self, names: str) -> dict[type, list[Feature]]:
         """Return the features by the classes in their attributes `names`, and `names`_while_active."""
@@ -389,10 +388,6 @@ class Features:
         return any(feature.counts_bound for feature in self.active)
 
     @property
-    def charges_claims(self) -> bool:
-        return any(feature.charges_claims for feature in self.active)
-
-    @property
     def set_aside(self) -> Set[WorkloadId]:
         found: Set[WorkloadId] = frozenset()
         for feature in self.active:
@@ -410,48 +405,16 @@ class Features:
             return
         workload = event.workload if isinstance(event, WorkloadObserved) else None
         value = event.value if isinstance(event, PolicyObserved) else None
+        observed = False
         for feature in of_event:
             kind = feature.policies
             if value is not None and not feature.active and kind is not None and not isinstance(value, kind):
                 continue
             if workload is None or feature.active or getattr(workload, feature.workloads_with) is not None:
                 feature.observe(event, affected)
-        self._activate()
-
-    def completed(self, namespace: str, pod: PodResources) -> PodResources:
-        for feature in self.active:
-            pod = feature.completed(namespace, pod)
-        return pod
-
-    def requests(self, workload: Workload, pods: list[PodRequests]) -> list[PodRequests]:
-        for feature in self.active:
-            pods = feature.requests(workload, pods)
-        return pods
-
-    def problem(self, workload: Workload) -> Reason | None:
-        """Return the first problem that a feature has with its pods."""
-        for feature in self.active:
-            if (problem := feature.problem(workload)) is not None:
-                return problem
-        return None
-
-    def recorded(self, workload: Workload) -> tuple[PodSet, ...]:
-        pod_sets = workload.pod_sets
-        for feature in self.active:
-            pod_sets = feature.recorded(workload, pod_sets)
-        return pod_sets
-
-    def entered(self, workload: WorkloadId) -> None:
-        for feature in self.active:
-            feature.entered(workload)
-
-    def changed(self, workload: WorkloadId) -> None:
-        for feature in self.active:
-            feature.changed(workload)
-
-    def settle(self) -> None:
-        for feature in self.active:
-            feature.settle()
+                observed = True
+        if observed:
+            self._activate()
 
     @property
     def due(self) -> bool:
@@ -463,27 +426,11 @@ class Features:
             found += feature.checks()
         return found
 
-    def asked(self, check: ChildToCheck | PodOwnerToRead) -> None:
-        for feature in self.active:
-            feature.asked(check)
-
     def decided(self, decision: Decision, entry: Entry) -> None:
         if of_decision := self._of_decision.get(type(decision)):
             for feature in of_decision:
                 feature.decided(decision, entry)
             self._activate()
-
-    def charged(self, entry: Entry, attempt: Attempt) -> None:
-        for feature in self.active:
-            feature.charged(entry, attempt)
-
-    def recharged(self, entry: Entry, attempt: Attempt) -> None:
-        for feature in self.active:
-            feature.recharged(entry, attempt)
-
-    def resized(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
-        for feature in self.active:
-            feature.resized(entry, attempt, now)
 
     def released(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
         if self.active:
@@ -498,27 +445,9 @@ class Features:
                 return step
         return None
 
-    def excess(self, entry: Entry) -> str | None:
-        """Return the first excess that a feature finds."""
-        found = (feature.excess(entry) for feature in self.active)
-        return next((more for more in found if more is not None), None)
-
     def due_at(self) -> datetime | None:
         times = [when for feature in self.active if (when := feature.due_at()) is not None]
         return min(times, default=None)
-
-    def next_time(self, entry: Entry, now: datetime, earliest: datetime | None) -> datetime | None:
-        """Return `earliest`, or an earlier time of a feature that is later than `now`."""
-        for feature in self.active:
-            when = feature.next_time(entry, now)
-            if when is not None and when > now and (earliest is None or when < earliest):
-                earliest = when
-        return earliest
-
-    def noted(self, past: PastAttempts, entry: Entry, now: datetime) -> PastAttempts:
-        for feature in self.active:
-            past = feature.noted(past, entry, now)
-        return past
 
     def accounted(self, past: PastAttempts, decision: Decision, entry: Entry, now: datetime) -> PastAttempts:
         for feature in self.active:
@@ -526,13 +455,7 @@ class Features:
         return past
 
     def begin_plan(self, now: datetime) -> list[StartCheck]:
-        if not self.active:
-            return []
         return [check for feature in self.active if (check := feature.begin_plan(now)) is not None]
-
-    def must_wait(self, entry: Entry, reason: Reason) -> None:
-        for feature in self.active:
-            feature.must_wait(entry, reason)
 
     def bars(self, entry: Entry) -> Reason | None:
         for feature in self.active:
@@ -551,12 +474,6 @@ class Features:
     def revised(self, workload: WorkloadId) -> None:
         for feature in self.active:
             feature.revised(workload)
-
-    def gives_up(self, entry: Entry, now: datetime) -> bool:
-        given_up = False
-        for feature in self.active:
-            given_up |= feature.gives_up(entry, now)
-        return given_up
 
     def account(self, workload: Workload) -> tuple[AccountValue, ...]:
         return tuple(value for feature in self.active for value in feature.account(workload))

@@ -122,7 +122,12 @@ def step(entry: Entry, directory: Directory, features: Features, now: datetime) 
 def next_time(entry: Entry, features: Features, now: datetime) -> datetime | None:
     """Return when, later than `now`, `step` or its eligibility may change by time alone; None: never."""
     until = entry.past.until if entry.attempt is None else None
-    return features.next_time(entry, now, until if until is not None and until > now else None)
+    earliest = until if until is not None and until > now else None
+    for feature in features.active:
+        when = feature.next_time(entry, now)
+        if when is not None and when > now and (earliest is None or when < earliest):
+            earliest = when
+    return earliest
 
 
 def accounted(
@@ -402,7 +407,10 @@ def beyond_admission(entry: Entry, features: Features) -> str | None:
         of_child = excess(attempt, entry.recorded_pods, workload, seen, edited=False)
         if of_child is not None:
             return of_child
-    return entry.resized.grown if entry.resized.grown is not None else features.excess(entry)
+    more = entry.resized.grown
+    for feature in features.active if more is None else ():
+        more = more or feature.excess(entry)
+    return more
 
 
 def _changed(
@@ -415,7 +423,9 @@ def _changed(
         return None
     if (smaller := _shrunk(entry, attempt, workload, seen)) is not None:
         return smaller
-    priority, past = directory.priority(workload), features.noted(entry.past, entry, now)
+    priority, past = directory.priority(workload), entry.past
+    for feature in features.active:
+        past = feature.noted(past, entry, now)
     kept = _kept_class(entry, workload, attempt, directory, features)
     if kept is not None or past.lowered:
         past = replace(past, lowered=with_lowered(past.lowered, PRIORITY_CLASS, kept))

@@ -86,7 +86,8 @@ def fold(state: EngineState, events: Iterable[Event]) -> None:
     for entry in sorted(batch.entries.values(), key=lambda entry: (entry.arrival, entry.id)):
         state.route(entry)
         state.refresh(entry)
-    state.features.settle()
+    for feature in state.features.active:
+        feature.settle()
     if state.requeuer.renominated:
         state.route_renominated()
     state.may_forget |= batch.affected.rules

@@ -49,7 +49,7 @@ class EngineState:
         self, sources: frozenset[str], directory: Directory
     ) -> None:
         self.directory = directory
-        self.features = Features()
+        self.features: Features
         self.configuration = configuration = directory.configuration
         self.clock = datetime.min.replace(tzinfo=UTC)
         """The latest time that was observed."""
@@ -139,7 +139,8 @@ class EngineState:
 
         To be called once for each entry that a batch of events or decisions changed.
         """
-        self.features.changed(entry.id)
+        for feature in self.features.active:
+            feature.changed(entry.id)
         if entry.id not in self.entries:
             return
         if self.is_frozen(entry):
@@ -156,8 +157,9 @@ class EngineState:
         if what is None and entry.recorded is None and ended:
             self.drop(entry)  # it ended before anything was decided about it
             return
-        if self.features.gives_up(entry, self.clock):
-            self.requeuer.give_up(entry.id)
+        for feature in self.features.active:
+            if feature.gives_up(entry, self.clock):
+                self.requeuer.give_up(entry.id)
         self.timers.set(entry.id, next_time(entry, self.features, self.clock))
         if entry.unacknowledged is not None and not (entry.dispatched or entry.start_refused):
             self.outbox[entry.id] = entry
@@ -184,7 +186,8 @@ class EngineState:
 
     def enter(self, entry: Entry) -> None:
         self.entries[entry.id] = entry
-        self.features.entered(entry.id)
+        for feature in self.features.active:
+            feature.entered(entry.id)
         entry.local_queue = LocalQueueName(entry.ref.namespace, entry.queue)
         self.members.setdefault(entry.local_queue, {})[entry.id] = entry
 
@@ -203,7 +206,8 @@ class EngineState:
         self.leave(entry)
         self.note_change(entry)
         del self.entries[entry.id]
-        self.features.changed(entry.id)
+        for feature in self.features.active:
+            feature.changed(entry.id)
         _take_out(self.members, entry.local_queue, entry)
         self.due_steps.set(entry, None)
         self.outbox.pop(entry.id, None)
@@ -277,7 +281,8 @@ class EngineState:
                         if entry.attempt is None:
                             self.route(entry)
                             self.refresh(entry)
-            self.features.settle()
+            for feature in self.features.active:
+                feature.settle()
 
     def note_unreported(self, entry: Entry) -> None:
         """Its reason is to be reported, now that the ledger has it."""
@@ -340,11 +345,13 @@ class EngineState:
             entry.order = self.place(entry, entry.workload.created_at)
         self.requeuer.charge(entry)
         self.changed_queues.add(queue)
-        self.features.charged(entry, attempt)
+        for feature in self.features.active:
+            feature.charged(entry, attempt)
 
     def _hold(self, entry: Entry, attempt: Attempt) -> None:
         """The counts of its open attempt changed, or what else its pods follow from."""
-        self.features.recharged(entry, attempt)
+        for feature in self.features.active:
+            feature.recharged(entry, attempt)
         entry.held_known = True
 
     def shrink(self, entry: Entry, assignment: Assignment) -> None:
@@ -363,7 +370,8 @@ class EngineState:
         self.requeuer.free(
             node, (self.tree.names[cell] for cell, amount in held if left.get(cell, 0) < amount)
         )
-        self.features.resized(entry, entry.attempt, self.now)
+        for feature in self.features.active:
+            feature.resized(entry, entry.attempt, self.now)
 
     def release(self, entry: Entry) -> None:
         """Release what it holds, if anything."""

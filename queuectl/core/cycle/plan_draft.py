@@ -14,6 +14,7 @@ from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.decisions import (
     Admit,
     Amend,
+    ChildToCheck,
     Configure,
     Decision,
     Enqueue,
@@ -21,6 +22,7 @@ from queuectl.core.decisions import (
     Evict,
     Keep,
     Plan,
+    PodOwnerToRead,
     PodsToCount,
     Release,
     Retire,
@@ -28,7 +30,7 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.feature import Features
+from queuectl.core.feature import Features, StartCheck
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.lifecycle import (
     Adopt,
@@ -93,7 +95,7 @@ class PlanDraft:
         self._queued: set[WorkloadId] = set()
         """Workloads that the ledger has, once the plan is committed."""
         self.trial = trial
-        self.checks = state.features.begin_plan(now)
+        self.checks: list[StartCheck] = []
         self.snapshot = Snapshot(
             tree=state.tree,
             limits=state.limits,
@@ -103,9 +105,12 @@ class PlanDraft:
             configuration=state.configuration,
             now=now,
         )
-        self.snapshot.set_aside = state.frozen | state.features.set_aside
-        if (usage := state.features.usage) is not None:
-            self.snapshot.past_usage = PlannedUsage(usage, state.directory.local_queues, now)
+        self.snapshot.set_aside = state.frozen
+        if (features := state.features).active:
+            self.checks = features.begin_plan(now)
+            self.snapshot.set_aside = state.frozen | features.set_aside
+            if (usage := features.usage) is not None:
+                self.snapshot.past_usage = PlannedUsage(usage, state.directory.local_queues, now)
         self.chances = Chances(state.directory, state.configuration, self.snapshot.holding)
         self.moved: set[WorkloadId] = set()
         """Workloads that the plan admits, or retires."""
@@ -406,8 +411,10 @@ class PlanDraft:
         decided = tuple(
             accounted(one, state.entries, state.directory, state.features, now) for one in self.decisions
         )
+        checks: list[ChildToCheck | PodOwnerToRead] = []
         if state.features.active:
             decided = tuple(with_budget(one, state.entries, state.features, now) for one in decided)
+            checks = state.features.checks()
         check_transitions(decided, state.entries)
         return Plan(
             version=version,
@@ -415,7 +422,7 @@ class PlanDraft:
             now=now,
             decisions=decided,
             probes=tuple(self.probes),
-            checks=tuple(state.features.checks()),
+            checks=tuple(checks),
             more=self.more,
             work=self.work,
             apart=frozenset(str(root) for root in self.deferred),

@@ -80,7 +80,7 @@ def new_state(
         Budgets(state),
         IdleDevices(state),
     )
-    state.features = state.directory.pods.rules = Features(features, state.limits)
+    state.features = Features(features, state.limits, state.directory.pods)
     return state, features
 
 
