@@ -83,7 +83,8 @@ async def _own(
 
 
 def _older(one: StoredWorkload, other: StoredWorkload) -> bool:
-    return int(one.created_at.timestamp()) < int(other.created_at.timestamp())
+    first, second = (work.past.ordered_from or work.created_at for work in (one, other))
+    return int(first.timestamp()) < int(second.timestamp())
 
 
 async def _other(

@@ -97,9 +97,9 @@ def fold(state: EngineState, events: Iterable[Event]) -> None:
 
 def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
     match event:
-        case WorkloadObserved(workload, observation):
+        case WorkloadObserved(workload):
             if workload.id in state.entries or workload.owner is None:
-                _observe(state, workload, observation, batch)
+                _observe(state, event, batch)
         case WorkloadGone(workload_id, version):
             _mark_gone(state, state.entries.get(workload_id), batch, version)
         case Listed():
@@ -261,15 +261,13 @@ def _rebuild(state: EngineState, name: str) -> None:
 # --- workloads
 
 
-def _observe(state: EngineState, workload: Workload, observation: Observation, batch: _Batch) -> None:
+def _observe(state: EngineState, event: WorkloadObserved, batch: _Batch) -> None:
+    workload, observation = event.workload, event.observation
     entry = state.entries.get(workload.id)
     if entry is None:
         if observation.over is not None:
             return  # it finished before its first observation
-        entry = Entry(workload.id, workload.ref)
-        entry.queue = workload.queue
-        state.enter(entry)
-        batch.new.append(entry)
+        entry = _enter(state, event, batch)
     last = entry.observation
     if entry.gone_at is not None:
         if precedes(observation.resource_version, entry.gone_at):
@@ -293,6 +291,16 @@ def _observe(state: EngineState, workload: Workload, observation: Observation, b
     entry.observation, entry.gone_at = observation, None
     entry.remember(state.clock, "observed", observation)
     batch.entries[entry.id] = entry
+
+
+def _enter(state: EngineState, event: WorkloadObserved, batch: _Batch) -> Entry:
+    entry = Entry(event.workload.id, event.workload.ref)
+    entry.queue = event.workload.queue
+    if event.ordered_from is not None:
+        entry.past = replace(entry.past, ordered_from=event.ordered_from)
+    state.enter(entry)
+    batch.new.append(entry)
+    return entry
 
 
 def _mark_of_unknown_age(entry: Entry, observation: Observation) -> ForcedRelease | None:

@@ -320,11 +320,10 @@ class EngineState:
         self.requeuer.room_changed(limit)
 
     def place(self, entry: Entry, created_at: datetime) -> Place:
-        """Return its place in the order of O1, O2 and O6."""
-        requeued_at = entry.past.until
-        if requeued_at is not None and not self.directory.requeueing(entry.ruled_by).loses_place:
-            requeued_at = None
-        return queue_place(entry.priority, created_at, entry.arrival, entry.id, requeued_at=requeued_at)
+        """Return its place in the order of O1, O2, O6 and O9."""
+        past = entry.past
+        loses = past.until is not None and self.directory.requeueing(entry.ruled_by).loses_place
+        return queue_place(entry.priority, created_at, entry.arrival, entry.id, past=past, loses_place=loses)
 
     def new_queue(self, name: str) -> PendingQueue:
         queue = self.directory.queues.get(name)

@@ -15,7 +15,7 @@ from queuectl.core.model.policy import Context, Namespace, Node, PriorityClass, 
 from queuectl.core.model.resources import Amounts, BadQuantity, amounts, parse_quantity
 from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds.devices import resource_claim, resource_claim_template
-from queuectl.kinds.jobs import condition_times, conditions
+from queuectl.kinds.jobs import conditions
 from queuectl.kinds.json_fields import (
     BadField,
     Json,
@@ -146,7 +146,7 @@ def _node(obj: Json) -> Node:
         _labels(obj),
         _amounts(mapping(mapping(obj, "status", ""), "allocatable", "status")),
         ready=found.pop("Ready", "Unknown") == "True",
-        ready_since=_time(condition_times(obj).get("Ready")),
+        ready_since=_time(conditions(obj, "lastTransitionTime").get("Ready")),
         created_at=_time(mapping(obj, "metadata", "").get("creationTimestamp")),
         cordoned=spec.get("unschedulable") is True,
         taints=tuple(_taint(one) for one in objects(spec, "taints", "spec", MAX_TAINTS)),

@@ -308,23 +308,13 @@ def value_at(obj: Json, path: tuple[str, ...]) -> Any:
     return value
 
 
-def conditions(obj: Json) -> dict[str, str]:
-    """Status by type of the object's conditions; malformed ones are left out."""
+def conditions(obj: Json, field: str = "status") -> dict[str, str]:
+    """This field by type of the object's conditions; malformed ones are left out."""
     found: dict[str, str] = {}
     for condition in _conditions(obj):
-        kind, status = condition.get("type"), condition.get("status")
-        if isinstance(kind, str) and isinstance(status, str):
-            found[kind] = status
-    return found
-
-
-def condition_times(obj: Json) -> dict[str, str]:
-    """lastTransitionTime by type of the object's conditions; malformed ones are left out."""
-    found: dict[str, str] = {}
-    for condition in _conditions(obj):
-        kind, when = condition.get("type"), condition.get("lastTransitionTime")
-        if isinstance(kind, str) and isinstance(when, str):
-            found[kind] = when
+        kind, value = condition.get("type"), condition.get(field)
+        if isinstance(kind, str) and isinstance(value, str):
+            found[kind] = value
     return found
 
 

@@ -24,7 +24,7 @@ from queuectl.kinds.pod_counts import held_pods, to_reduce
 from queuectl.kinds.podsets import Operation, Path, Templates
 from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, RELEASE_ANNOTATION, STOPPED_ANNOTATION
 from queuectl.kinds.start_patch import add, directives, labelling, pointer
-from queuectl.kinds.stop_annotations import MAX_STOPPED, render_stop
+from queuectl.kinds.stop_annotations import DISRUPTED, MAX_STOPPED, REASON_PREFIX, render_stop
 from queuectl.kinds.workloads import has_room, observation
 
 REPORTER: Final = "queuectl.dev/controller"
@@ -32,7 +32,6 @@ MAX_NOTE: Final = 1024
 """Longest note of an Event that the API server accepts, in bytes."""
 MAX_WAITING: Final = 50
 _MAX_MESSAGE: Final = 1000
-_DISRUPTED: Final = "DisruptionTarget"
 _ASKED: Final = "queuectl suspended it; its quota is released once its controller has seen that"
 
 
@@ -269,18 +268,18 @@ def disruption(effect: Effect, obj: Json, at: datetime) -> list[Operation]:
     """
     metadata, status = obj["metadata"], obj.get("status") or {}
     present = status.get("conditions") or []
-    if any((one.get("type"), one.get("status")) == (_DISRUPTED, "True") for one in present):
+    if any((one.get("type"), one.get("status")) == (DISRUPTED, "True") for one in present):
         return []
     reason = effect.eviction.reason if effect.eviction is not None else None
     told = redacted(reason, (effect.workload.ref.namespace,)).message if reason is not None else ""
     condition = {
-        "type": _DISRUPTED,
+        "type": DISRUPTED,
         "status": "True",
-        "reason": f"Queuectl{reason.code.value if reason is not None else 'Stopped'}",
+        "reason": f"{REASON_PREFIX}{reason.code.value if reason is not None else 'Stopped'}",
         "message": _bounded(f"queuectl deletes it: {told}".rstrip(": "), _MAX_MESSAGE),
         "lastTransitionTime": rfc3339(at),
     }
-    others = [one for one in present if one.get("type") != _DISRUPTED]
+    others = [one for one in present if one.get("type") != DISRUPTED]
     patch = [
         _test(("metadata", "uid"), effect.workload.ref.uid),
         _test(("metadata", "resourceVersion"), metadata.get("resourceVersion")),

@@ -12,6 +12,7 @@ from queuectl.core.model.workload import Effect, WorkloadOutcome
 from queuectl.kinds.jobs import Ending, JobKind, Sign, Status, SuspensionSeen, conditions, value_at
 from queuectl.kinds.json_fields import BadField, Json, mapping
 from queuectl.kinds.leader_worker_set import group_of
+from queuectl.kinds.owners import controller
 from queuectl.kinds.podsets import STEERED, Computed, Operation, Own, Path, Pods
 from queuectl.kinds.reserved_keys import (
     CLUSTER_QUEUE_LABEL,
@@ -47,6 +48,22 @@ def _steer(effect: Effect) -> list[Operation]:
         patch.append({"op": "test", "path": pointer((*gate, "name")), "value": SCHEDULING_GATE})
         patch.append({"op": "remove", "path": pointer(gate)})
     return patch
+
+
+def maker(obj: Json) -> tuple[object, ...] | None:
+    """What creates a pod again in place of this one: its Deployment, whatever its revision, or its other
+    controller; None: nothing."""
+    try:
+        metadata = mapping(obj, "metadata", "")
+        found, labels = controller(obj), mapping(metadata, "labels", "metadata")
+    except BadField:
+        return None
+    if found is None:
+        return None
+    name, revision = str(found.get("name")), f"-{labels.get('pod-template-hash')}"
+    of_deployment = found.get("kind") == "ReplicaSet" and name.endswith(revision)
+    which = name.removesuffix(revision) if of_deployment else found.get("uid")
+    return metadata.get("namespace"), found.get("kind"), str(which)
 
 
 def _status(obj: Json) -> Status:

@@ -16,7 +16,8 @@ import orjson
 from queuectl.core.model.reasons import Code, Reason, redacted
 from queuectl.core.model.workload import Effect, ForcedRelease, RecordedStop, WorkloadId, WorkloadOutcome
 from queuectl.kinds.admission import rfc3339
-from queuectl.kinds.json_fields import BadField, clean, integer
+from queuectl.kinds.jobs import conditions
+from queuectl.kinds.json_fields import BadField, Json, clean, integer
 
 MAX_STOPPED = 4_000
 """Longest annotation that is read, in characters."""
@@ -25,6 +26,16 @@ ENDS: Final = {
     Code.IDLE_CANCELLED: WorkloadOutcome.CANCELLED,
 }
 """What is over by a stop."""
+DISRUPTED: Final = "DisruptionTarget"
+"""The condition of a pod that is to be deleted. Its reason has this before the code of a stop."""
+REASON_PREFIX: Final = "Queuectl"
+_KEEP_PLACE: Final = (
+    Code.PREEMPTED,
+    Code.USER_HOLD,
+    Code.LOCAL_QUEUE_STOPPED,
+    Code.CLUSTER_QUEUE_STOPPED,
+    Code.NODE_FAILURES,
+)
 _MAX_DETAIL = 300
 _SECOND = timedelta(seconds=1)
 
@@ -62,6 +73,12 @@ def _devices(effect: Effect) -> dict[str, int]:
     """What it held of extended resources, such as GPUs."""
     held = effect.attempt.assignment.resources()
     return {name: amount for name, amount in sorted(held.items()) if "/" in name}
+
+
+def keeps_place(pod: Json) -> bool:
+    """Whether it was stopped for what lets a workload keep its place (O6)."""
+    reason = conditions(pod, "reason").get(DISRUPTED)
+    return reason in [f"{REASON_PREFIX}{code.value}" for code in _KEEP_PLACE]
 
 
 def recorded_stop(annotation: object, workload: WorkloadId) -> RecordedStop | None:

@@ -28,7 +28,9 @@ from queuectl.kinds.pod_group import (
 )
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.reserved_keys import GROUP_LABEL
+from queuectl.kinds.stop_annotations import keeps_place
 from queuectl.kinds.workloads import observe
+from queuectl.kube.places import PodPlaces
 
 _log: Final = logging.getLogger(__name__)
 
@@ -88,6 +90,7 @@ class PodGroups:
         self._changed: dict[_Key, None] = {}
         self._workers: dict[_Key, LaterWorkers] = {}
         """By namespace and name of a LeaderWorkerSet."""
+        self._places = PodPlaces()
         self._listed = False
 
     def present(self) -> frozenset[WorkloadId]:
@@ -180,11 +183,14 @@ class PodGroups:
         if self._workers and (name := set_of(one.obj for one in group.members.values())) is not None:
             workers = self._workers.get((key[0], name))
         found = units(group.members.values(), group.past, known, workers)
+        for workload in group.shown.keys() - {unit.id for unit in found}:
+            self._places.forget(workload)
         there: list[Event] = []
         shown: dict[WorkloadId, Unit] = {}
         for unit in found:
             if (seen := observe(self._kind, composed(unit, group.version), owners=self._kinds)) is not None:
-                there.append(seen)
+                stopped = any(keeps_place(one.obj) for one in unit.started)
+                there.append(self._places.placed(seen, key, stopped=stopped))
                 shown[seen.workload.id] = unit
         gone: list[Event] = []
         for workload in sorted(group.shown.keys() - shown.keys()):

@@ -25,8 +25,11 @@ from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.policy_objects import GROUP as POLICY_GROUP
 from queuectl.kinds.policy_objects import VERSION
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.single_pod import POD, maker
+from queuectl.kinds.stop_annotations import keeps_place
 from queuectl.kinds.workloads import observe
 from queuectl.kube.objects import child_row, read_child
+from queuectl.kube.places import PodPlaces
 from queuectl.kube.pod_groups import LedgerGroups, PodGroups, set_key
 from queuectl.kube.session import Session, api_path
 from queuectl.kube.statuses import QueueStatuses
@@ -173,10 +176,20 @@ def _pods() -> Source[Event]:
 
 
 def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels, heard: set[str]) -> Source[Event]:
+    places = PodPlaces()
+
     def seen(obj: Json, child: Json | None) -> Event | None:
         if kind.name not in heard and kind.speaks(obj):
             heard.add(kind.name)
-        return observe(kind, obj, honoured, child, owners=kinds)
+        found = observe(kind, obj, honoured, child, owners=kinds)
+        if found is None or kind is not POD:
+            return found
+        return places.placed(found, maker(obj), stopped=keeps_place(obj))
+
+    def gone(uid: Key, version: str) -> Event:
+        workload = WorkloadId(str(uid))
+        places.forget(workload)
+        return WorkloadGone(workload, version)
 
     row = child_row(kinds, kind)
     return Source(
@@ -187,7 +200,7 @@ def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels, heard: set[
         query=selection(kind, honoured),
         key=_uid,
         seen=lambda obj: seen(obj, None),
-        gone=lambda uid, version: WorkloadGone(WorkloadId(str(uid)), version),
+        gone=gone,
         workloads=True,
         optional=True,
         child=ChildSource(partial(read_child, row), seen) if row else None,

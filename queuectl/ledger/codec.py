@@ -179,6 +179,7 @@ def past_to_json(past: PastAttempts) -> Json | None:
         "unreadyAt": past.unready_at,
         "partAt": past.part_at,
         "missedAt": past.missed_at,
+        "orderedFrom": past.ordered_from,
     }
     return found | {name: when.isoformat() for name, when in times.items() if when is not None}
 
@@ -200,6 +201,7 @@ def past_from_json(value: Json | None) -> PastAttempts:
         missed_at=_time(value, "missedAt"),
         use=_use_from_json(value["use"]) if "use" in value else None,
         lowered=tuple(LoweredPriority(**one) for one in value.get("lowered", ())),
+        ordered_from=_time(value, "orderedFrom"),
     )
 
 

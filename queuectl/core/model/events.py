@@ -85,6 +85,8 @@ class WorkloadObserved:
 
     workload: Workload
     observation: Observation
+    ordered_from: datetime | None = None
+    """It is ordered as if created then (O9); None: by its creation."""
 
 
 @value(frozen=True, slots=True)

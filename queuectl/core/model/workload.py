@@ -70,12 +70,12 @@ class PastAttempts:
     """When its own order let the last of them run; None: it has held none back, or no clock asks (L32)."""
     missed: tuple[str, ...] = ()
     """The flavors of the last attempt for whose pods nodes did not come in time (M20), sorted."""
-    missed_at: datetime | None = None
-    """When that attempt was evicted for it."""
+    missed_at: datetime | None = None  # when that attempt was evicted for it
     use: DeviceUse | None = None
     """What its open attempt does with its devices; None: it is not judged. Another attempt's says nothing."""
     lowered: tuple[LoweredPriority, ...] = ()
     """What has lowered its priority: one for each kind of policy at most."""
+    ordered_from: datetime | None = None  # as if created then (O9); None: by its creation
 
 
 NO_PAST_ATTEMPTS = PastAttempts()

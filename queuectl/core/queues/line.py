@@ -121,7 +121,8 @@ def line_place(workload: StoredWorkload, *, loses_place: bool) -> LinePlace | No
         workload.created_at,
         workload.arrival,
         workload.id,
-        requeued_at=workload.past.until if loses_place else None,
+        past=workload.past,
+        loses_place=loses_place,
     )
     return (not preempted, place)
 

@@ -17,21 +17,29 @@ from queuectl.core.entries import Entry, EquivalenceGroup, Shape
 from queuectl.core.model.pods import Pods
 from queuectl.core.model.reasons import Code, Family, Reason
 from queuectl.core.model.resources import FlavorResource
-from queuectl.core.model.workload import Place
+from queuectl.core.model.workload import NO_PAST_ATTEMPTS, PastAttempts, Place
 from queuectl.core.past_usage import Turn, turn_of
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, PreemptionClaims
 
 
 def queue_place(
-    priority: int, created_at: datetime, arrival: int, workload: str, *, requeued_at: datetime | None = None
+    priority: int,
+    created_at: datetime,
+    arrival: int,
+    workload: str,
+    *,
+    past: PastAttempts = NO_PAST_ATTEMPTS,
+    loses_place: bool = False,
 ) -> Place:
-    """Return the sort key of O1, O2 and O6: higher priority, then earlier creation, then earlier first sight.
+    """Return the sort key of O1, O2, O6 and O9: higher priority, then earlier creation, then earlier first
+    sight.
 
     Kubernetes stamps creation in whole seconds, so first sight decides between workloads of the same second.
-    `requeued_at`: counts as the creation where it is later.
+    `loses_place`: the end of its pause counts as the creation where it is later.
     """
-    if requeued_at is not None:
-        created_at = max(created_at, requeued_at)
+    created_at = past.ordered_from or created_at
+    if loses_place and past.until is not None:
+        created_at = max(created_at, past.until)
     return (-priority, int(created_at.timestamp()), arrival, workload)
 
 

@@ -68,6 +68,17 @@ async def _created(world: World, body: Json) -> Json:
     return found
 
 
+async def a_second_after(world: World, earlier: Json) -> None:
+    """Creation is known in whole seconds."""
+
+    async def later() -> bool:
+        body = pod("clock", gpus=1)
+        made = await world.api.request("POST", world.path("Pod"), body, query={"dryRun": "All"})
+        return bool(made["metadata"]["creationTimestamp"] > earlier["metadata"]["creationTimestamp"])
+
+    await eventually("a second has passed", later)
+
+
 async def _runs(world: World, name: str) -> Json:
     async def look() -> Json | None:
         found = await world.get(name, "Pod")
@@ -287,7 +298,7 @@ async def _listed(what: str, look: Callable[[], Awaitable[list[Json] | None]]) -
 
 
 @NO_CONTROLLERS
-async def test_the_pods_of_a_deployment_queue_one_by_one_and_come_again_when_they_are_preempted(
+async def test_the_pods_of_a_deployment_queue_one_by_one_and_keep_their_place_when_they_are_preempted(
     world: World,
 ) -> None:
     high = await priority(world, "high", 1000)
@@ -295,13 +306,19 @@ async def test_the_pods_of_a_deployment_queue_one_by_one_and_come_again_when_the
         (waits,) = await server.pods(2, 1)
         reason = await world.reason_is(waits["metadata"]["name"], "WaitingForQuota", "Pod")
         assert reason["shortBy"] == 4
+        await a_second_after(world, waits)
+        await _created(world, pod("rival", gpus=4))
+        await world.reason_is("rival", "WaitingForQuota", "Pod")
         await _created(world, pod("urgent", gpus=8, labels={"queuectl.dev/priority-class": high}))
         await _runs(world, "urgent")
         again = await server.pods(0, 3)
         for one in again:  # the replacements of the two, too
             await world.reason_is(one["metadata"]["name"], "WaitingForQuota", "Pod")
+        assert (await world.workload("rival", "Pod"))["position"] == 4
         await world.delete("urgent", "Pod")
         await server.pods(2, 1)
+        await world.reason_is("rival", "WaitingForQuota", "Pod")
+        await world.delete("rival", "Pod")
 
 
 @NO_CONTROLLERS

@@ -19,12 +19,13 @@ from queuectl.kube.session import api_path
 from tests.doubles.invariants import checked_commits
 from tests.doubles.ledger import MemoryStore
 from tests.integration.kube.sites import NAMESPACE, SITES, Site
-from tests.integration.kube.test_pod_group_restarts import GROUP, PODS, _bind, _phase, leading
+from tests.integration.kube.test_pod_group_restarts import GROUP, PODS, _bind, _phase, _until, leading
 from tests.walks import _furnish
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CLASSES = {"training": 10, "serving": 100, "urgent": 1000}
 CLUSTER_QUEUE = api_path("queuectl.dev", "v1beta1", "clusterqueues", None, "main")
+CONFIG_MAPS = api_path("", "v1", "configmaps", NAMESPACE)
 Pod = dict[str, Any]
 
 
@@ -130,6 +131,17 @@ class Day:
         with suppress(NotFound):
             await self._site.session.delete(f"{PODS}/{pod['metadata']['name']}", body)
 
+    async def passes(self) -> None:
+        """A second does: creation is known in whole ones."""
+        last = max(one["metadata"]["creationTimestamp"] for one in await self.pods())
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "clock-"}}
+
+        async def later() -> bool:
+            found = await self._site.create(CONFIG_MAPS, body)
+            return bool(found["metadata"]["creationTimestamp"] > last)
+
+        await _until(later)
+
     async def _tick(self) -> None:
         await _bind(self._site)
         for one in await self.pods():
@@ -187,11 +199,12 @@ async def test_servers_and_trainings_share_a_queue_for_a_day_and_nothing_is_stuc
             # A scale-up preempts the training, which waits as a whole, and comes back at the scale-down.
             await step(lambda: scale(6), server=6, train=0)
             await step(lambda: scale(4), server=4, train=4)
+            await day.passes()
             await step(lambda: day.add("later", "training", 2), server=4, train=4, later=0)
             # A training that is urgent preempts the other one first, then servers.
             await step(lambda: day.add("now", "urgent", 6), server=2, train=0, later=0, now=6)
             await day.finish("now")
-            await day.until(server=4, train=0, later=2)  # the one that was preempted came after it again
+            await day.until(server=4, train=4, later=0)  # the one that was preempted has its old place
             await step(lambda: scale(0), train=4, later=2)
             await step(lambda: scale(8), server=8)
             day.owners["server"].revision = 2  # a rollout in the full queue

@@ -64,6 +64,7 @@ BACKING_OFF = PastAttempts(
     unready_at=datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC),
     missed=("on-demand", "spot"),
     missed_at=datetime(2026, 1, 2, 3, 4, 7, tzinfo=UTC),
+    ordered_from=datetime(2026, 1, 2, 3, 4, tzinfo=UTC),
     barred=Reason(
         code=Code.BACKING_OFF,
         until=datetime(2026, 1, 2, 4, 4, 5, tzinfo=UTC),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
-from queuectl.core.decisions import Admit, Evict, Release
+from queuectl.core.decisions import Admit, Enqueue, Evict, Release
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import ContextObserved, EffectSettled, Listed, PodsCounted, Result
 from queuectl.core.model.policy import Gate, Namespace
 from queuectl.core.model.workload import EffectKey, LedgerSnapshot, Verb, WorkloadId
+from queuectl.core.queues.line import line_place
 from tests.builders import (
     GPU,
     SOURCES,
@@ -168,3 +172,36 @@ def test_after_a_restart_new_workloads_of_the_same_second_follow_pending_ones() 
     new = workload("new")
     world.tell(Listed("policies"), observed(new), observed(one), Listed("Job", frozenset({one.id, new.id})))
     assert admitted(world.run()) == ["waits"]
+
+
+def test_what_takes_the_place_of_another_is_ordered_from_its_creation_also_after_a_restart() -> None:
+    """O9: the ledger has the place, and no later event changes it."""
+    world = World(queue("cq", 0), LQ)
+    world.submit(workload("waits", created=5))
+    world.run()
+    replaced = workload("replaced", created=9)
+    world.tell(replace(observed(replaced), ordered_from=T0 + timedelta(seconds=1)))
+    world.run()
+    (queued,) = (one for one in world.decided if isinstance(one, Enqueue) and one.workload.id == replaced.id)
+    assert queued.past.ordered_from == T0 + timedelta(seconds=1)
+    assert queued.workload.created_at == replaced.created_at
+    world.tell(observed(replaced), policy(queue("cq", 1)))
+    assert admitted(world.run()) == ["replaced"]
+
+    stored = [
+        pending_row(workload("waits", created=5), arrival=1, attempts=0),
+        replace(pending_row(replaced, arrival=2, attempts=0), past=queued.past),
+    ]
+    waits, before = (line_place(one, loses_place=True) for one in stored)
+    assert waits is not None
+    assert before is not None
+    assert before < waits
+    after = World(queue("cq", 1), LQ)
+    after.engine = Engine(SOURCES)
+    after.engine.restore(LedgerSnapshot(sequence=1, now=T0, workloads=tuple(stored)))
+    after.tell(
+        ContextObserved(Namespace("ns")), policy(flavor("default")), policy(queue("cq", 1)), policy(LQ)
+    )
+    events = [observed(workload("waits", created=5)), observed(replaced)]
+    after.tell(Listed("policies"), *events, Listed("Job", frozenset(one.id for one in stored)))
+    assert admitted(after.run()) == ["replaced"]
