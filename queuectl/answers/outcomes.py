@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -51,6 +52,10 @@ class AttemptEnd(NamedTuple):
     """Of its admission."""
     ended_at: datetime
     """When its quota was released."""
+    requests: Mapping[str, int]
+    """Of all its pods, as of its admission."""
+    resource_seconds: Mapping[str, int]
+    """What it held, by resource: base units times seconds."""
 
 
 class WorkloadEnd(NamedTuple):
@@ -62,22 +67,34 @@ class WorkloadEnd(NamedTuple):
     ended_at: datetime
     held_seconds: float
     """How long its attempts held quota, together."""
+    resource_seconds: Mapping[str, int]
+    """What they held, together."""
     attempts: tuple[AttemptEnd, ...]
     """Oldest first."""
     failure: str | None = None
     """Why its object failed, as that says: a condition, or a message in its status."""
 
 
-def end_of(decisions: Iterable[StoredDecision]) -> WorkloadEnd | None:
-    """Return how a workload ended; None: it is open. `decisions`: those on it, oldest first."""
+def end_of(decisions: Iterable[StoredDecision], held: Mapping[int, Mapping[str, int]]) -> WorkloadEnd | None:
+    """Return how a workload ended; None: it is open.
+
+    `decisions`: those on it, oldest first. `held`: as Readings.held_by_attempts.
+    """
     history = history_of(decisions)
     outcome = _OF_OBJECT.get(history.outcome or "")
     if history.ended_at is None or outcome is None:
         return None
     attempts = tuple(
-        AttemptEnd(number, _of_attempt(one, outcome), one.admitted_at, one.ended_at)
+        AttemptEnd(
+            number,
+            _of_attempt(one, outcome),
+            one.admitted_at,
+            one.end.now,
+            _requests(one.admission),
+            seconds(held.get(one.end.sequence, {})),
+        )
         for number, one in enumerate(history.attempts, history.number - len(history.attempts) + 1)
-        if one.ended_at is not None
+        if one.end is not None
     )
     if outcome is FinalOutcome.CANCELLED and attempts and attempts[-1].outcome is FinalOutcome.TIMED_OUT:
         outcome = FinalOutcome.TIMED_OUT  # its time was used up before its object was deleted
@@ -86,6 +103,7 @@ def end_of(decisions: Iterable[StoredDecision]) -> WorkloadEnd | None:
         attempts[0].started_at if attempts else None,
         history.ended_at,
         sum((one.ended_at - one.started_at).total_seconds() for one in attempts),
+        seconds(_sums(held.get(one.end.sequence, {}) for one in history.attempts if one.end is not None)),
         attempts,
         history.failure,
     )
@@ -97,3 +115,22 @@ def _of_attempt(attempt: AttemptHistory, workload: FinalOutcome) -> FinalOutcome
         return workload
     reason = attempt.eviction.reason
     return _OF_EVICTION.get(reason.code, FinalOutcome.EVICTED) if reason is not None else FinalOutcome.EVICTED
+
+
+def seconds(held: Mapping[str, int]) -> dict[str, int]:
+    """Base units times seconds, of base units times microseconds; rounded down."""
+    return {resource: amount // 1_000_000 for resource, amount in sorted(held.items())}
+
+
+def _sums(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    sums: Counter[str] = Counter()
+    for one in amounts:
+        sums.update(one)
+    return sums
+
+
+def _requests(admission: StoredDecision) -> dict[str, int]:
+    return _sums(
+        {resource: int(each) * int(pods["count"]) for resource, each in pods["requests"].items()}
+        for pods in admission.payload.get("podSets", ())
+    )

@@ -16,7 +16,7 @@ from queuectl.core.model.reasons import Code, Limit, waits_for_victims
 from queuectl.core.model.usage_limits import Dimension, SubjectKind, UsageLimit
 from queuectl.core.model.workload import Attribution, Phase, StoredWorkload
 from queuectl.core.queues.line import line_place
-from queuectl.core.subjects import Place
+from queuectl.core.subjects import Place, targets_of
 
 PENDING: Final = Dimension(None, "pending")
 """The number of eligible pending workloads (X6)."""
@@ -41,13 +41,15 @@ class LimitUse(NamedTuple):
     """Of the open workloads that it applies to."""
 
 
-def limit_use(state: CommittedState, submitter: str | None = None) -> list[LimitUse]:
+def limit_use(
+    state: CommittedState, submitter: str | None = None, cluster_queue: str | None = None
+) -> list[LimitUse]:
     """Return the use of each limit by each subject that has an open workload, or that a limit names.
 
     By limit, subject, resource and flavor. `submitter`: only those that apply to
-    an open workload of this user.
+    an open workload of this user. `cluster_queue`: only those at this ClusterQueue and the Cohorts above it.
     """
-    rules = LimitRules(_Policy.of(state))
+    rules = LimitRules(policies := _Policy.of(state))
     for policy in state.policies.values():
         if isinstance(policy, UsageLimit):
             rules.set(policy.name, policy)
@@ -56,7 +58,11 @@ def limit_use(state: CommittedState, submitter: str | None = None) -> list[Limit
     use = _Use(state, rules, submitter)
     for one in state.workloads.values():
         use.add(one)
-    return use.rows()
+    if cluster_queue is None:
+        return use.rows()
+    named = targets_of(policies, cluster_queue, "", "", None)
+    targets = {one for one in named if one.kind in ("ClusterQueue", "Cohort")}
+    return [one for one in use.rows() if one.limit.target in targets]
 
 
 class _Policy(NamedTuple):

@@ -49,10 +49,14 @@ class LimitRoutes:
                 "What subjects use of UsageLimits, and which limit binds",
                 self.limits,
                 Page[ListedLimit],
-                (requests.SUBMITTER, requests.AS_OF, requests.LIMIT, requests.NEXT),
+                (
+                    *(requests.SUBMITTER, requests.CLUSTER_QUEUE),
+                    *(requests.AS_OF, requests.LIMIT, requests.NEXT),
+                ),
                 heavy=always,
-                notes="With `submitter`: those that apply to its open workloads. Of UsageLimits that "
-                "the caller may get, and of subjects with workloads in namespaces where it may list them.",
+                notes="With `submitter`: those that apply to its open workloads; with `clusterqueue`: those "
+                "at it and at the Cohorts above it. Of UsageLimits that the caller may get, and of subjects "
+                "with workloads in namespaces where it may list them.",
             ),
         )
 
@@ -60,7 +64,10 @@ class LimitRoutes:
         question = of_caller(question)
         after = await self._source.after(question)
         sight = await self._source.sight_of(question, WORKLOADS)
-        found = await asyncio.to_thread(limit_use, sight.state, question.values.get("submitter"))
+        values = question.values
+        found = await asyncio.to_thread(
+            limit_use, sight.state, values.get("submitter"), values.get("clusterqueue")
+        )
         namespaces = {name for one in found for name in one.namespaces}
         allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
         readable = await question.caller.names(USAGE_LIMITS, {one.limit.name for one in found})

@@ -17,6 +17,7 @@ from queuectl.core.model.reasons import Code, Family, Limit, PreemptionCause
 from queuectl.core.model.workload import Phase
 
 AMOUNT = "In base units: thousandths of a cpu, bytes of memory, devices, pods."
+RESOURCE_SECONDS = "What it held, by resource: base units times seconds, such as GPU-seconds (as `usage`)."
 
 
 class Document(BaseModel):
@@ -137,6 +138,8 @@ class AttemptEnd(Document):
     outcome: FinalOutcome
     started_at: datetime = Field(description="Of its admission.")
     ended_at: datetime = Field(description="When its quota was released.")
+    requests: Amounts = Field(description=f"Of all its pods, as of its admission. {AMOUNT}")
+    resource_seconds: dict[str, int] = Field(description=RESOURCE_SECONDS)
 
 
 class WorkloadEnd(Document):
@@ -150,6 +153,7 @@ class WorkloadEnd(Document):
     started_at: datetime | None = Field(description="Of its first admission. Null: it was never admitted.")
     ended_at: datetime
     held_seconds: float = Field(description="How long its attempts held quota, together.")
+    resource_seconds: dict[str, int] = Field(description=f"Of its attempts. {RESOURCE_SECONDS}")
     attempts: tuple[AttemptEnd, ...] = Field(description="Oldest first.")
     failure: str | None = Field(description="Why its object failed, as its status says.")
 
@@ -407,6 +411,12 @@ class Decision(Document):
     attempt: int | None
     reason: Reason | None
     details: dict[str, Any]
+
+
+class WorkloadDecision(Decision):
+    resource_seconds: dict[str, int] | None = Field(
+        description=f"Null, or of the attempt that it ended: {RESOURCE_SECONDS}"
+    )
 
 
 class Remark(Document):

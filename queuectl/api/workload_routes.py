@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from queuectl.answers.explanation import Explanation, Visibility, as_of, explain
-from queuectl.answers.outcomes import WorkloadEnd, end_of
+from queuectl.answers.outcomes import WorkloadEnd, end_of, seconds
 from queuectl.answers.state import OVER, CommittedState, in_parts
 from queuectl.answers.story import STORY_LIMIT, remarks
 from queuectl.answers.workload_filters import passes
@@ -161,8 +161,12 @@ def _fields(row: DecisionRow) -> dict[str, Any]:
     }
 
 
-def _decision(row: DecisionRow, caller: Visibility) -> schemas.Decision:
-    return schemas.Decision(**_fields(caller.decision(row)))
+def _decision(
+    row: DecisionRow, caller: Visibility, held: Mapping[str, int] | None
+) -> schemas.WorkloadDecision:
+    return schemas.WorkloadDecision(
+        **_fields(caller.decision(row)), resource_seconds=None if held is None else seconds(held)
+    )
 
 
 def _ledger_decision(row: DecisionRow, caller: Visibility, *, specs: bool) -> schemas.LedgerDecision:
@@ -202,7 +206,7 @@ class WorkloadRoutes:
                 f"{one}/history",
                 "Decisions on one workload, oldest first",
                 self.history,
-                schemas.Page[schemas.Decision],
+                schemas.Page[schemas.WorkloadDecision],
                 _PAGE,
                 always,
             ),
@@ -359,23 +363,24 @@ class WorkloadRoutes:
         over = [workload.id for workload in workloads if workload.phase in OVER]
         if not over:
             return {}
-        lives = await self._source.ask(self._source.readings.lives(over, until=state.sequence))
-        return {workload: end_of(decisions) for workload, decisions in lives.items()}
+        readings = self._source.readings
+        lives = await self._source.ask(readings.lives(over, until=state.sequence))
+        held = await self._source.ask(readings.held_by_attempts(over, until=state.sequence))
+        return {workload: end_of(decisions, held) for workload, decisions in lives.items()}
 
     async def history(self, question: Question) -> schemas.Committed:
         workload = await self.find(question)
         sight = await self._source.sight_of(question)
         after = await self._source.after(question)
-        decided = await self._source.ask(
-            self._source.readings.history(
-                workload.id, after=after[0] if after else 0, limit=question.limit + 1
-            )
-        )
+        readings, first = self._source.readings, after[0] if after else 0
+        decided = await self._source.ask(readings.history(workload.id, after=first, limit=question.limit + 1))
         # An answer is of one state: later decisions belong to the next answer.
         rows = [row for row in decided if row.sequence <= sight.state.sequence]
         shown, next = self._source.cut(question, rows, lambda row: [row.sequence])
         visible = await self._visible(question.caller, "get", *(row.reason for row in shown))
-        return await page(schemas.Decision, (_decision(row, visible) for row in shown), next, sight)
+        ended = await self._source.ask(readings.held_by_attempts([workload.id], until=sight.state.sequence))
+        items = (_decision(row, visible, ended.get(row.sequence)) for row in shown)
+        return await page(schemas.WorkloadDecision, items, next, sight)
 
     async def story(self, question: Question) -> schemas.Committed:
         workload = await self.find(question)

@@ -16,7 +16,6 @@ from queuectl.cli.printing import Column, printable
 from queuectl.cli.reading import AS_OF, WORKLOAD, When, workload_of
 from queuectl.cli.resources import phase
 from queuectl.cli.rest import Document, Server
-from queuectl.ports.rates import hour_unit
 from queuectl.screen.text import figure
 
 _PARTS: Final = (Column("WAITED", right=True), Column("SHARE", right=True), Column("FOR"))
@@ -142,7 +141,7 @@ def share(
     click.echo(f"From {printing.local(told['since'])} to {printing.local(told['until'])}, in resource-hours")
     click.echo()
     hours = _MEMBER_HOURS if whole else _HOURS
-    _accounts(hours, _LENT_HOURS, found, told["accounts"], resource_hours)
+    _accounts(hours, _LENT_HOURS, found, told["accounts"], printing.resource_hours)
 
 
 def _past_usage(options: Options, found: Document) -> None:
@@ -210,12 +209,6 @@ def _accounts(
 
 def _whole(value: float | None) -> float | None:
     return int(value) if value is not None and value == int(value) else value
-
-
-def resource_hours(resource: str, value: float, digits: int = 1) -> str:
-    """Base units times hours in the unit of `hour_unit`: cores, GiB, devices."""
-    unit, size = hour_unit(resource)
-    return f"{value / size:.{digits}f}" + ("Gi" if unit == "GiB-hours" else "")
 
 
 def times(server: Server, since: When, until: When) -> dict[str, str]:

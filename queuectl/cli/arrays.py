@@ -36,6 +36,12 @@ def _one(members: list[Document]) -> Document:
             sum(value for value in found if value is not None) if any(v is not None for v in found) else None
         )
 
+    ends, used = [one["end"] for one in members if one.get("end")], Counter[str]()
+    for end in ends:
+        used.update(end.get("resourceSeconds") or {})
+    if ends:
+        held = sum(end["heldSeconds"] for end in ends)
+        first = {**first, "end": {**first["end"], "heldSeconds": held, "resourceSeconds": dict(used)}}
     return {
         **first,
         "kind": "Array",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from queuectl.cli.printing import field, local, printable, shown
+from queuectl.cli.printing import device_times, field, local, printable, shown
 from queuectl.cli.rest import Document
 
 _DETAILS: Final = {
@@ -60,6 +60,7 @@ def why(decision: Document) -> str | None:
         for key, form in _DETAILS.items()
         if details.get(key) not in (None, False, 0)
     ]
+    found += [f"held {time}" for time in device_times(decision.get("resourceSeconds"))]
     return ", ".join(found) or None
 
 

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 import click
@@ -16,7 +16,17 @@ from queuectl.cli import rest
 from queuectl.cli.arguments import meant
 from queuectl.cli.decisions import why
 from queuectl.cli.options import Failure
-from queuectl.cli.printing import ago, amount, field, local, printable, share_of, shown, table_of
+from queuectl.cli.printing import (
+    ago,
+    amount,
+    device_times,
+    field,
+    local,
+    printable,
+    share_of,
+    shown,
+    table_of,
+)
 from queuectl.cli.resources import phase
 from queuectl.cli.rest import Document, Server
 from queuectl.core.model.policy import cohorts_above
@@ -229,12 +239,14 @@ def _end(end: Document | None, now: datetime | None) -> Iterator[tuple[str, str]
         return
     if end["startedAt"]:
         yield "Started", _when(end["startedAt"], now)
-    held = f", held quota for {age(end['heldSeconds'])} in all" if end["attempts"] else ""
-    yield "Ended", f"{_when(end['endedAt'], now)}: {end['outcome']}{held}"
+    held = f"{end['outcome']}, held quota for {age(end['heldSeconds'])} in all" if end["attempts"] else ""
+    used = device_times(end.get("resourceSeconds"))  # absent: of an older server
+    yield "Ended", f"{_when(end['endedAt'], now)}: {', '.join((held or end['outcome'], *used))}"
     if end.get("failure"):  # absent: of an older server
         yield "Failure", end["failure"]
     for one in end["attempts"][:-1]:
-        yield f"Attempt {one['number']}", f"{one['outcome']}, ended {_when(one['endedAt'], now)}"
+        ended = f"{one['outcome']}, ended {_when(one['endedAt'], now)}"
+        yield f"Attempt {one['number']}", ", ".join((ended, *device_times(one.get("resourceSeconds"))))
 
 
 def _stopped(history: Document | None, now: datetime | None) -> Iterator[tuple[str, str]]:
@@ -350,8 +362,6 @@ def pod_set_text(pods: Document) -> str:
 
 
 _CHARGED: Final = ("Admitted", "Shrunk")
-_HOUR: Final = timedelta(hours=1)
-_MINUTE: Final = timedelta(minutes=1)
 
 
 def last_stop(history: Sequence[Document]) -> tuple[str, str] | None:
@@ -369,23 +379,14 @@ def last_stop(history: Sequence[Document]) -> tuple[str, str] | None:
     if admitted is None:
         return stop["time"], text
     ran = datetime.fromisoformat(stop["time"]) - datetime.fromisoformat(admitted["time"])
-    held = [row["details"].get("podSets") for row in attempt if row["verdict"] in _CHARGED]
-    text += f"; attempt {stop['attempt']} ran {age(ran.total_seconds())}"
-    return stop["time"], text + "".join(f", {found}" for found in _hours(held[-1] or (), ran))
-
-
-def _hours(pod_sets: Sequence[Document], ran: timedelta) -> list[str]:
-    """Such as `8.0 hours of nvidia.com/gpu`, for extended resources."""
-    held: dict[str, int] = {}
-    for pods in pod_sets:
+    held = [row["details"].get("podSets") for row in attempt if row["verdict"] in _CHARGED][-1] or ()
+    lost: dict[str, float] = {}
+    for pods in held:
         for resource, each in pods["requests"].items():
-            if "/" in resource:
-                held[resource] = held.get(resource, 0) + int(each) * int(pods["count"])
-    return [f"{_long(ran * count)} of {resource}" for resource, count in sorted(held.items())]
-
-
-def _long(time: timedelta) -> str:
-    return f"{time / _HOUR:.1f} hours" if time >= _HOUR else f"{time / _MINUTE:.1f} minutes"
+            time = int(each) * int(pods["count"]) * ran.total_seconds()
+            lost[resource] = lost.get(resource, 0) + time
+    text += f"; attempt {stop['attempt']} ran {age(ran.total_seconds())}"
+    return stop["time"], ", ".join((text, *device_times(lost)))
 
 
 def requested(pods: Document) -> str | None:

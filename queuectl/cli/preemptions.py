@@ -7,14 +7,22 @@ from typing import Any, Final
 import click
 
 from queuectl.cli import completion, printing, rest
-from queuectl.cli.answers import resource_hours, times
+from queuectl.cli.answers import times
 from queuectl.cli.arguments import Since
 from queuectl.cli.options import Options, command, with_options
-from queuectl.cli.printing import Lines, field, local, printable, share_of, shown, table_of
+from queuectl.cli.printing import (
+    Lines,
+    field,
+    local,
+    printable,
+    resource_time,
+    share_of,
+    shown,
+    table_of,
+)
 from queuectl.cli.reading import AS_OF, When, workload_of
 from queuectl.cli.resources import phase
 from queuectl.cli.rest import Document
-from queuectl.ports.rates import hour_unit
 from queuectl.screen.text import figure
 
 _HIDDEN: Final = "not shown to you"
@@ -73,14 +81,7 @@ def preemptions(
 
 
 def _lost(item: Document) -> Lines:
-    return Lines(tuple(_amount_lost(resource, amount / 3600) for resource, amount in item["lost"].items()))
-
-
-def _amount_lost(resource: str, hours: float) -> str:
-    """`hours`: base units times hours. In minutes below one; `gpu` for `nvidia.com/gpu`, as on the page."""
-    _, size = hour_unit(resource)
-    times, unit = (60, "minutes") if hours < size else (1, "hours")
-    return f"{resource_hours(resource, times * hours)} {resource.rpartition('/')[2]} {unit}"
+    return Lines(tuple(resource_time(resource, amount) for resource, amount in item["lost"].items()))
 
 
 def _shares(item: Document) -> Lines:

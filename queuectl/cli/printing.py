@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from queuectl.core.model.resources import format_amount
+from queuectl.ports.rates import hour_unit
 from queuectl.screen.text import NOTHING as NOTHING
 from queuectl.screen.text import Column as Column
 from queuectl.screen.text import age
@@ -66,6 +67,23 @@ def amount(resource: str | None, value: int | None) -> str:
         power = min((size.bit_length() - 1) // 10, len(_SUFFIXES) - 1)
         text = f"{size / (1 << 10 * power):.1f}{_SUFFIXES[power]}"
     return sign + text
+
+
+def resource_hours(resource: str, value: float, digits: int = 1) -> str:
+    """Base units times hours in the unit of `hour_unit`: cores, GiB, devices."""
+    unit, size = hour_unit(resource)
+    return f"{value / size:.{digits}f}" + ("Gi" if unit == "GiB-hours" else "")
+
+
+def resource_time(resource: str, value: float) -> str:
+    """Base units times seconds in hours, below one in minutes; `gpu` for `nvidia.com/gpu`, as on the page."""
+    times, unit = (60, "minutes") if value < 3600 * hour_unit(resource)[1] else (1, "hours")
+    return f"{resource_hours(resource, times * value / 3600)} {resource.rpartition('/')[2]} {unit}"
+
+
+def device_times(amounts: Mapping[str, float] | None) -> list[str]:
+    """The same of GPUs and other devices, each such as `8.0 gpu hours`; none if it is not known."""
+    return [resource_time(name, value) for name, value in sorted((amounts or {}).items()) if "/" in name]
 
 
 def share_of(share: int | None) -> str:

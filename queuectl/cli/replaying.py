@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from queuectl.cli import printing
-from queuectl.cli.answers import resource_hours
 from queuectl.cli.arguments import Since
 from queuectl.cli.importing import read_policies
 from queuectl.cli.operating import call
@@ -156,7 +155,7 @@ def _hours(queue: Document) -> Iterator[Sequence[object]]:
 def _amount(one: Document | None, what: str) -> str:
     if one is None:
         return printing.NOTHING
-    return resource_hours(one["resource"], one[what])
+    return printing.resource_hours(one["resource"], one[what])
 
 
 @command("dump")

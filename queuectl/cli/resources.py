@@ -20,6 +20,7 @@ from queuectl.cli.printing import (
     UsageBars,
     ago,
     amount,
+    device_times,
     field,
     local,
     shown,
@@ -146,6 +147,11 @@ def _run_time(item: Document) -> str | None:
     return ago(item["admittedAt"], item["now"]) if item["admittedAt"] else None
 
 
+def _device_time(item: Document) -> Lines:
+    """What all attempts of one that is over held of GPUs and other devices."""
+    return Lines(tuple(device_times((item.get("end") or {}).get("resourceSeconds"))))
+
+
 def phase(item: Document) -> str:
     """Of one that is over, its outcome, such as Failed."""
     end = item.get("end")  # absent: of an older server
@@ -259,6 +265,7 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
                 field("ATTEMPTS>", "attempts", wide=True),
                 field("ADMITTED", shown(local, "admittedAt"), wide=True),
                 field("ENDED", _ended, wide=True),
+                field("HELD", _device_time, wide=True),
                 field("FLAVORS", _flavors, wide=True),
                 field("IDLE", _idle, wide=True),
                 field("REASON", _why),

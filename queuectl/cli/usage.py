@@ -12,10 +12,10 @@ from typing import Final
 import click
 
 from queuectl.cli import printing, rest
-from queuectl.cli.answers import resource_hours, times
+from queuectl.cli.answers import times
 from queuectl.cli.arguments import Since
 from queuectl.cli.options import Options, command, with_options
-from queuectl.cli.printing import NOTHING, Column, printable
+from queuectl.cli.printing import NOTHING, Column, printable, resource_hours
 from queuectl.cli.reading import When
 from queuectl.cli.rest import Document
 from queuectl.ports.rates import hour_unit

@@ -1,5 +1,5 @@
 // What the views compute from documents of REST. Pure.
-import { devicesFirst } from "./format.js";
+import { devicesFirst, deviceTime } from "./format.js";
 
 /** @typedef {{flavor: string, resource: string, nominal: number, effective: number, used: number, free: number, borrowed?: number, lent?: number}} Quota */
 /** @typedef {{name: string, cohort?: string | null, parent?: string | null, pending: number, admitted: number,
@@ -93,7 +93,8 @@ export function decisionText(row) {
   if (row.verdict === "Admitted") return `ClusterQueue ${details.clusterQueue ?? ""}`;
   if (row.verdict === "Queued") return `LocalQueue ${details.queue}${details.clusterQueue ? `, ClusterQueue ${details.clusterQueue}` : ""}, priority ${details.priority}`;
   if (row.verdict === "Configured") return details.spec === null || details.spec === undefined ? "deleted" : details.author ? `by ${details.author}` : "";
-  return [details.outcome, details.detail].filter(Boolean).join(": ");
+  const held = deviceTime(row.resourceSeconds);
+  return [[details.outcome, details.detail].filter(Boolean).join(": "), held && `held ${held}`].filter(Boolean).join(", ");
 }
 
 /** The share of a cohort as those of its ClusterQueues.

@@ -142,3 +142,8 @@ export function total(podSets) {
     for (const [name, each] of Object.entries(set.requests)) sums[name] = (sums[name] ?? 0) + each * set.count;
   return sums;
 }
+
+/** Devices only: they are scarce. Device-seconds in hours, or in minutes below one; empty: none.
+ * @param {Record<string, number> | null | undefined} amounts by resource; none of an older server */
+export const deviceTime = (amounts) =>
+  Object.entries(amounts ?? {}).filter(([name]) => isDevice(name)).map(([name, value]) => `${(value / (value < 3600 ? 60 : 3600)).toFixed(1)} ${unit(name)} ${value < 3600 ? "minutes" : "hours"}`).join(", ");

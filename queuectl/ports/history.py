@@ -54,8 +54,12 @@ class AttemptHistory:
     resize: StoredDecision | None = None
     """The last one that made its hold smaller."""
     eviction: StoredDecision | None = None
-    ended_at: datetime | None = None
-    """When its quota was released, UTC; None: it is open."""
+    end: StoredDecision | None = None
+    """The one that released its quota; None: it is open."""
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return None if self.end is None else self.end.now
 
     @property
     def admitted_at(self) -> datetime:
@@ -100,7 +104,7 @@ class WorkloadHistory:
     def open_attempt(self) -> AttemptHistory | None:
         """The attempt that holds quota, if its admission is known."""
         last = self.attempts[-1] if self.attempts else None
-        return last if last is not None and last.ended_at is None else None
+        return last if last is not None and last.end is None else None
 
     def add(self, decision: StoredDecision) -> None:
         payload = decision.payload
@@ -141,7 +145,7 @@ class WorkloadHistory:
             case Verdict.EVICTED:
                 attempt.eviction = decision
             case Verdict.RELEASED | Verdict.RETIRED:
-                attempt.ended_at = decision.now
+                attempt.end = decision
 
 
 def history_of(decisions: Iterable[StoredDecision]) -> WorkloadHistory:

@@ -401,6 +401,14 @@ class Readings(Past, Protocol):
     ) -> dict[WorkloadId, list[DecisionRow]]:
         """Decisions of `history.LIFE` on each, up to sequence `until`, oldest first."""
 
+    async def held_by_attempts(
+        self, workloads: Collection[WorkloadId], *, until: int
+    ) -> dict[int, dict[str, int]]:
+        """What each attempt held that ended up to sequence `until`, as `usage` counts it.
+
+        By the sequence of the decision that ended it, and by resource: base units times microseconds.
+        """
+
     async def story(self, workload: WorkloadId, *, until: int, limit: int) -> StoryRows:
         """The last `limit` decisions on one workload up to sequence `until`, and the writes they request.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -142,6 +142,11 @@ class ReadableLedger(MemoryLedger):
         self, workloads: Collection[WorkloadId], *, until: int
     ) -> dict[WorkloadId, list[DecisionRow]]:
         return lives(self.store.decisions, workloads, until)
+
+    async def held_by_attempts(
+        self, workloads: Collection[WorkloadId], *, until: int
+    ) -> dict[int, dict[str, int]]:
+        return held_by_attempts(self.store.decisions, workloads, until)
 
     async def story(self, workload: WorkloadId, *, until: int, limit: int) -> StoryRows:
         raise NotImplementedError("no test reads a story from memory")
@@ -312,6 +317,30 @@ def lives(
         if row.workload in workloads and row.sequence <= until and row.verdict in LIFE:
             found.setdefault(WorkloadId(str(row.workload)), []).append(row)
     return found
+
+
+def held_by_attempts(
+    rows: Iterable[DecisionRow], workloads: Collection[WorkloadId], until: int
+) -> dict[int, dict[str, int]]:
+    """By the decision that ended an attempt, from the sizes that decisions give it. `rows`: all decisions."""
+    sizes: dict[WorkloadId, tuple[datetime, Assignment, Counter[str]]] = {}
+    ended: dict[int, dict[str, int]] = {}
+    for row in rows:
+        if row.workload not in workloads or row.sequence > until:
+            continue
+        one = WorkloadId(str(row.workload))
+        if row.verdict == Verdict.ADMITTED:
+            queue = str(row.payload.get("clusterQueue"))
+            sizes[one] = (row.now, _assignment(row, queue), Counter())
+        elif row.verdict in (Verdict.SHRUNK, Verdict.RELEASED, Verdict.RETIRED) and one in sizes:
+            since, size, sums = sizes.pop(one)
+            lasted = max(row.now - since, timedelta()) // timedelta(microseconds=1)
+            sums.update({name: lasted * amount for name, amount in size.resources().items()})
+            if row.verdict == Verdict.SHRUNK:
+                sizes[one] = (row.now, _assignment(row, size.cluster_queue), sums)
+            else:
+                ended[row.sequence] = dict(sums)
+    return ended
 
 
 def past_holds(

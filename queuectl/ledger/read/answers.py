@@ -29,6 +29,7 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.codec import pod_sets_from_json
 from queuectl.ledger.history.past_usage import first_since
 from queuectl.ledger.rows import decision_row
+from queuectl.ledger.tables import SCHEMA
 from queuectl.ports.reader import (
     MOST_HELD,
     MOST_STARTS,
@@ -111,6 +112,20 @@ def preempted(
     if until is not None:
         query = query.where(row.now < until)
     return query.order_by(row.sequence.desc()).limit(limit)
+
+
+HELD_BY_ATTEMPTS: Final = text(
+    "WITH smaller AS (SELECT sequence, now, min(sequence) FILTER (WHERE verdict <> 'Shrunk') "
+    "OVER (PARTITION BY workload ORDER BY sequence DESC) AS ended "
+    f"FROM {SCHEMA}.decision WHERE cluster_id = :cluster AND workload = ANY(CAST(:workloads AS text[])) "
+    "AND sequence <= :until AND verdict IN ('Shrunk', 'Released', 'Retired')) "
+    "SELECT smaller.ended, line.resource, sum(CAST(line.count AS numeric) * line.amount "
+    "* CAST(1000000 * extract(epoch FROM greatest(line.closed_at - line.from_at, interval '0')) AS bigint)) "
+    f"FROM smaller JOIN {SCHEMA}.hold_line line ON line.cluster_id = :cluster AND NOT line.open "
+    "AND line.to_seq = smaller.sequence AND line.closed_at = smaller.now "
+    "WHERE smaller.ended IS NOT NULL GROUP BY 1, 2"
+)
+"""By the decision that ended an attempt: the product that `usage_hours` adds up, of all its hold lines."""
 
 
 async def past_holds(

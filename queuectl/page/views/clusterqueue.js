@@ -5,6 +5,7 @@ import { html, useEffect, useRef, useState } from "../lib.js";
 import { Asked, Badge, Bar, Empty, Facts, FREE, Heading, NodeName, Pager, Panel, QueueBadges, Table, usePages } from "../parts.js";
 import { ask as ofRest, path, useRest } from "../rest.js";
 import { to } from "../route.js";
+import { Limits } from "./usage.js";
 import { UseOverTime } from "./use.js";
 import { WorkloadTable } from "./workloads.js";
 
@@ -29,6 +30,7 @@ export function ClusterQueue({ name, asOf, params }) {
     ]} />
     <${Quota} queue=${queue} share=${share.data} />
     ${queue.spec && html`<${Policy} name=${name} spec=${queue.spec} />`}
+    <${Limits} clusterqueue=${name} asOf=${asOf} />
     <${UseOverTime} name=${name} params=${params} asOf=${asOf} />
     <${Loans} share=${share.data} />
     <${Line} queue=${queue} asOf=${asOf} />

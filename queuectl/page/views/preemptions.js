@@ -1,5 +1,5 @@
 // Workloads that were evicted for others.
-import { duration, isDevice, timestamp, unit } from "../format.js";
+import { deviceTime, duration, timestamp } from "../format.js";
 import { html, useMemo } from "../lib.js";
 import { Asked, Badge, Empty, Heading, Named, NodeName, Pager, Panel, QueueLink, Table, usePages, WorkloadName } from "../parts.js";
 import { hoursAgo, useRest } from "../rest.js";
@@ -27,7 +27,7 @@ const List = ({ items }) => html`<${Table} label="Preemptions" columns=${[["Time
   ${items.map((one) => html`<tr key=${one.sequence}>
     <td class="time">${timestamp(one.time)}</td><td class="fold"><${WorkloadName} of=${one} /></td><td><${QueueLink} name=${one.clusterQueue} /></td>
     <td><${Badge}>${one.cause ?? "–"}<//></td><td class="fold"><${Named} who=${one.by} /></td>
-    <td class="number">${one.ranSeconds === null ? "–" : duration(one.ranSeconds)}</td><td class="number">${lost(one.lost)}</td>
+    <td class="number">${one.ranSeconds === null ? "–" : duration(one.ranSeconds)}</td><td class="number">${deviceTime(one.lost) || "–"}</td>
     <td class="fold">${one.shares ? html`<${Move} of=${one.shares.preemptor} /><${Move} of=${one.shares.victim} />` : html`<span class="faint">–</span>`}</td></tr>`)}
 <//>`;
 
@@ -35,7 +35,3 @@ const Move = ({ of }) => html`<div class="number"><${NodeName} brief node=${of.n
 
 /** Thousandths as percent; null: the weight is 0. */
 const share = (value) => (value === null ? "∞" : `${value / 10}%`);
-
-/** Devices only: they are scarce. Device-seconds in hours, or in minutes below one. */
-const lost = (amounts) =>
-  Object.entries(amounts).filter(([name]) => isDevice(name)).map(([name, value]) => `${(value / (value < 3600 ? 60 : 3600)).toFixed(1)} ${unit(name)} ${value < 3600 ? "minutes" : "hours"}`).join(", ") || "–";

@@ -49,11 +49,13 @@ function Held({ found, by, range, params }) {
   <//><//>`}`;
 }
 
-/** Nothing where there are no UsageLimits that count what the caller may read. */
-function Limits() {
-  const { data } = useRest("usagelimits", { limit: MOST }, { every: 60_000 });
+/** Nothing where there are no UsageLimits that count what the caller may read. `clusterqueue`: those at it and
+ * at the Cohorts above it. */
+export function Limits({ clusterqueue = null, asOf = null }) {
+  const filter = { limit: MOST, clusterqueue, asOf };
+  const { data } = useRest("usagelimits", filter, { every: asOf ? 0 : 60_000 });
   const [mine, setMine] = useState(false);
-  const own = useRest(mine ? "usagelimits" : null, { limit: MOST, submitter: "@me" });
+  const own = useRest(mine ? "usagelimits" : null, { ...filter, submitter: "@me" });
   if (!data?.items.length) return null;
   const items = mine ? (own.data?.items ?? []) : data.items;
   return html`<${Panel} title="Limits" note="what subjects use now of UsageLimits" aside=${html`<label class="check"><input type="checkbox" checked=${mine} onChange=${() => setMine(!mine)} /> Mine</label>`}>

@@ -1,6 +1,6 @@
 // One workload: why it waits, what would help, its life, and where its wait went.
 import { Actions, ofWorkload } from "../actions.js";
-import { amount, amounts, between, clock, counted, duration, grouped, percent, timestamp, total, unit } from "../format.js";
+import { amount, amounts, between, clock, counted, deviceTime, duration, grouped, percent, timestamp, total, unit } from "../format.js";
 import { decisionText, lifeOf } from "../facts.js";
 import { html, useEffect, useRef } from "../lib.js";
 import { Asked, Badge, Empty, Facts, Failure, Heading, Marked, Named, NodeName, Panel, PhaseBadge, QueueLink, ReasonBadge, Table, Time, VerdictBadge, withoutCode, WorkloadName } from "../parts.js";
@@ -58,6 +58,7 @@ const Summary = ({ of }) => html`<${Facts} rows=${[
   ["Holds", of.admission && amounts(total(of.admission.podSets))],
   ["Started", of.end?.startedAt && html`<${Time} at=${of.end.startedAt} />`],
   ["Ended", of.end && html`<${Time} at=${of.end.endedAt} />${of.end.attempts.length ? `, held quota for ${duration(of.end.heldSeconds)}` : ""}`],
+  ["Held", deviceTime(of.end?.resourceSeconds)],
   ["Pods ready", of.podsReady === null ? null : `${of.podsReady} of ${of.pods}`],
 ]} />`;
 

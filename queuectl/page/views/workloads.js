@@ -1,6 +1,6 @@
 // Workloads, a page at a time.
 import { Actions, ofWorkloads } from "../actions.js";
-import { amount, amounts, between, counted, duration, grouped, isDevice, total } from "../format.js";
+import { amount, amounts, between, counted, deviceTime, duration, grouped, isDevice, total } from "../format.js";
 import { html, useState } from "../lib.js";
 import { Asked, Empty, Heading, Pager, Panel, PhaseBadge, QueueLink, ReasonBadge, Table, usePages, withoutCode, WorkloadName } from "../parts.js";
 import { now, useRest } from "../rest.js";
@@ -58,7 +58,7 @@ function Start({ of }) {
 function What({ of }) {
   if (of.reason) return html`<${ReasonBadge} reason=${of.reason} /> <span class="soft">${withoutCode(of.reason)}</span>`;
   if (of.admission) return html`${amounts(total(of.admission.podSets))} <span class="soft">${of.podsReady === null ? "" : `${of.podsReady} of ${of.pods} pods ready`}</span>`;
-  if (of.end?.attempts.length) return html`${amounts(of.requests)} <span class="soft">for ${duration(of.end.heldSeconds)}</span>`;
+  if (of.end?.attempts.length) return html`${amounts(of.requests)} <span class="soft">${[`for ${duration(of.end.heldSeconds)}`, deviceTime(of.end.resourceSeconds)].filter(Boolean).join(", ")}</span>`;
   return html`<span class="soft">–</span>`;
 }
 

@@ -123,6 +123,10 @@ class Story:
             slots = ("one", "two", "three")
             yield [one for slot in slots for one in self._step(f"{slot}-{self._ended[slot]}", slot)]
 
+    def ends(self) -> list[Decision]:
+        """Of all that hold quota."""
+        return [retire(name, held[0]) for name, held in self._held.items()]
+
     def idle(self, since: datetime, until: datetime) -> Counter[str]:
         """Return what was idle of each user, in devices times microseconds."""
         found: Counter[str] = Counter()

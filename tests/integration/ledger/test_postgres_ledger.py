@@ -313,7 +313,9 @@ async def test_an_ended_workload_is_not_open_but_can_be_found(book: Book) -> Non
         wid("one"): ["Queued", "Admitted", "Retired"],
         wid("two"): ["Queued", "Retired"],
     }
-    ends = {one: end_of(rows) for one, rows in lives.items()}
+    held = await book.readings.held_by_attempts([wid("one"), wid("two")], until=at + 1)
+    assert list(held) == [at]
+    ends = {one: end_of(rows, held) for one, rows in lives.items()}
     assert {one: end and (end.outcome, end.failure) for one, end in ends.items()} == {
         wid("one"): ("Failed", "OOMKilled"),
         wid("two"): ("Cancelled", None),

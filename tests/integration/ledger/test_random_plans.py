@@ -28,6 +28,7 @@ from queuectl.ledger.admin.rebuild import open_holds
 from queuectl.ledger.admin.verify import verify
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import create_pool
+from queuectl.ledger.read.queries import LedgerReadings
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.ledger import LedgerRefused
 from queuectl.ports.reader import PastLives
@@ -150,10 +151,15 @@ async def _check(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
             assert then == [replace(state, now=then[0].now)] * 2, when
         for second in (0, len(steps) // 2):
             since = START + timedelta(seconds=second)
-            expected = await memory.past_lives(since=since)
+            past_lives = await memory.past_lives(since=since)
             for known in (*lives_then, *RESTORED):
                 lives = await past.past_lives(since=since, known=known)
-                assert lives == expected._replace(until=lives.until)
+                assert lives == past_lives._replace(until=lives.until)
+        for until in (len(memory.store.decisions) // 2, len(memory.store.decisions)):
+            asked = {row.workload for row in memory.store.decisions if row.workload is not None}
+            readers = (LedgerReadings(pool, cluster), memory)
+            amounts, expected = [await one.held_by_attempts(asked, until=until) for one in readers]
+            assert amounts == expected
         held = sorted(
             (h.workload, h.attempt, h.pod_set, h.count, h.flavor, h.resource, h.amount)
             for lines in memory.store.holds.values()

@@ -74,6 +74,15 @@ async def _check(url: str, seed: int, zone: str, count: int = 25) -> None:
                 exact = await memory.decayed_usage(until=story.now, half_life=half_life)
                 undecayed = await memory.usage(since=BERLIN_SPRING, until=story.now)
                 _alike(found, exact, undecayed, half_life, longest)
+        if ends := story.ends():
+            await ledger.commit(plan(*ends, now=story.now), (), epoch=epochs[0], batch="ends")
+        used, of_attempts = Counter[str](), Counter[str]()
+        for row in (await readings.usage(since=BERLIN_SPRING, until=story.now)).rows:
+            used[row.resource] += row.amount
+        workloads = {row.workload for row in memory.store.decisions if row.workload is not None}
+        for attempt in (await readings.held_by_attempts(workloads, until=10**6)).values():
+            of_attempts.update(attempt)
+        assert of_attempts == {name: sum for name, sum in used.items() if not name.startswith(IDLE_OF)}
         assert await findings(url, cluster) == []
     finally:
         await pool.dispose()

@@ -53,7 +53,7 @@ def evicted(first: int, code: Code) -> list[DecisionRow]:
     ],
 )
 def test_the_outcome_of_the_object_is_that_of_its_last_attempt(outcome: str, expected: FinalOutcome) -> None:
-    end = end_of([row(1, Verdict.QUEUED), row(5, Verdict.ADMITTED, 1), over(35, outcome)])
+    end = end_of([row(1, Verdict.QUEUED), row(5, Verdict.ADMITTED, 1), over(35, outcome)], {})
     assert end is not None
     assert (end.outcome, end.held_seconds) == (expected, 30.0)
     assert (end.started_at, end.ended_at) == (T0 + timedelta(seconds=5), T0 + timedelta(seconds=35))
@@ -71,20 +71,20 @@ def test_the_outcome_of_the_object_is_that_of_its_last_attempt(outcome: str, exp
     ],
 )
 def test_an_attempt_that_was_evicted_ended_for_that_reason(code: Code, expected: FinalOutcome) -> None:
-    end = end_of([*evicted(5, code), row(20, Verdict.ADMITTED, 2), over(25, "Succeeded")])
+    end = end_of([*evicted(5, code), row(20, Verdict.ADMITTED, 2), over(25, "Succeeded")], {})
     assert end is not None
     assert [(one.number, one.outcome) for one in end.attempts] == [(1, expected), (2, FinalOutcome.SUCCEEDED)]
     assert (end.outcome, end.held_seconds) == (FinalOutcome.SUCCEEDED, 15.0)
 
 
 def test_what_is_deleted_after_its_time_was_used_up_timed_out() -> None:
-    end = end_of([*evicted(5, Code.MAXIMUM_EXECUTION_TIME_EXCEEDED), over(90, "Deleted")])
+    end = end_of([*evicted(5, Code.MAXIMUM_EXECUTION_TIME_EXCEEDED), over(90, "Deleted")], {})
     assert end is not None
     assert (end.outcome, end.held_seconds) == (FinalOutcome.TIMED_OUT, 10.0)
 
 
 def test_what_was_never_admitted_held_nothing() -> None:
-    end = end_of([row(1, Verdict.QUEUED), over(9, "Deleted")])
+    end = end_of([row(1, Verdict.QUEUED), over(9, "Deleted")], {})
     assert end is not None
     assert (end.outcome, end.started_at, end.held_seconds, end.attempts) == (
         FinalOutcome.CANCELLED,
@@ -95,13 +95,26 @@ def test_what_was_never_admitted_held_nothing() -> None:
 
 
 def test_what_is_open_has_no_end() -> None:
-    assert end_of(evicted(5, Code.PREEMPTED)) is None
-    assert end_of([]) is None
+    assert end_of(evicted(5, Code.PREEMPTED), {}) is None
+    assert end_of([], {}) is None
 
 
 def test_of_an_id_that_is_used_again_the_last_life_counts() -> None:
     first = [row(1, Verdict.QUEUED), row(2, Verdict.ADMITTED, 1), over(3, "Failed")]
-    assert end_of([*first, row(4, Verdict.QUEUED)]) is None
-    end = end_of([*first, row(4, Verdict.QUEUED), row(5, Verdict.ADMITTED, 1), over(8, "Succeeded")])
+    assert end_of([*first, row(4, Verdict.QUEUED)], {}) is None
+    end = end_of([*first, row(4, Verdict.QUEUED), row(5, Verdict.ADMITTED, 1), over(8, "Succeeded")], {})
     assert end is not None
     assert (end.outcome, end.held_seconds) == (FinalOutcome.SUCCEEDED, 3.0)
+
+
+def test_an_attempt_has_what_it_requested_and_what_it_held_in_seconds() -> None:
+    requests: dict[str, object] = {
+        "podSets": [{"name": "main", "count": 4, "requests": {"cpu": 500, "gpu": 2}, "flavors": {}}]
+    }
+    admission = replace(row(20, Verdict.ADMITTED, 2), payload=requests)
+    decisions = [*evicted(5, Code.PREEMPTED), admission, over(25, "Succeeded")]
+    end = end_of(decisions, {15: {"gpu": 30_000_000}, 25: {"gpu": 12_500_000, "cpu": 3_000_001}})
+    assert end is not None
+    assert [dict(one.requests) for one in end.attempts] == [{}, {"cpu": 2000, "gpu": 8}]
+    assert [one.resource_seconds for one in end.attempts] == [{"gpu": 30}, {"cpu": 3, "gpu": 12}]
+    assert end.resource_seconds == {"cpu": 3, "gpu": 42}, "the sum is rounded once"

@@ -341,6 +341,12 @@ class CannedReadings:
         self._answer()
         return answers.lives(self.rows, workloads, until)
 
+    async def held_by_attempts(
+        self, workloads: Collection[WorkloadId], *, until: int
+    ) -> dict[int, dict[str, int]]:
+        self._answer()
+        return answers.held_by_attempts(self.rows, workloads, until)
+
     async def story(self, workload: WorkloadId, *, until: int, limit: int) -> StoryRows:
         self._answer()
         rows = [row for row in self.rows if row.workload == workload and row.sequence <= until][-limit:]

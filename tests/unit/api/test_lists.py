@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.api.canned import WAITS, CannedReadings, decision, two_teams, workload
+from tests.unit.api.canned import GPU, WAITS, CannedReadings, decision, two_teams, workload
 from tests.unit.api.conftest import Rest, Serve
 from tests.unit.api.reviews import CannedReviews
 
@@ -54,8 +54,11 @@ async def test_what_is_over_has_its_outcome_and_times(serve: Serve) -> None:
     readings = two_teams()
     one = workload("waits", 3)
     queued, admitted = decision(20, one, "Queued"), replace(decision(30, one, "Admitted"), attempt=1)
+    pods = {"name": "main", "count": 2, "requests": {GPU: 4}, "flavors": {GPU: "a100"}}
+    admitted = replace(admitted, payload={"clusterQueue": "team-a", "podSets": [pods]})
+    fewer = replace(decision(75, one, "Shrunk"), attempt=1, payload={"podSets": [{**pods, "count": 1}]})
     failed = replace(decision(90, one, "Retired"), payload={"outcome": "Failed", "detail": "OOMKilled"})
-    readings.rows += [queued, admitted, failed]
+    readings.rows += [queued, admitted, fewer, failed]
     readings.sequence = 90
     readings.end(one)
     rest = await serve(readings)
@@ -65,6 +68,17 @@ async def test_what_is_over_has_its_outcome_and_times(serve: Serve) -> None:
     assert (item["name"], end["outcome"], end["heldSeconds"]) == ("waits", "Failed", 60.0)
     assert end["failure"] == "OOMKilled"
     assert [(one["number"], one["outcome"]) for one in end["attempts"]] == [(1, "Failed")]
+    used = {GPU: 8 * 45 + 4 * 15}
+    assert [
+        end["resourceSeconds"],
+        *(end["attempts"][0][key] for key in ("resourceSeconds", "requests")),
+    ] == [
+        used,
+        used,
+        {GPU: 8},
+    ]
+    history = (await rest.get("/api/v1/workloads/default/job/waits/history"))["items"]
+    assert [item["resourceSeconds"] for item in history] == [None, None, None, used]
     assert (await rest.get("/api/v1/workloads/default/job/waits"))["end"] == end
     assert (await rest.get("/api/v1/workloads/default/job/urgent"))["end"] is None
 

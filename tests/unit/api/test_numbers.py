@@ -121,7 +121,8 @@ STORED: Final = {
     "pastusage": "halfLifeSeconds",
     "workloads": "priority attempt attempts pods requests.* admission.podSets.count "
     "admission.podSets.requests.* podSets.count podSets.minCount podSets.requests.* "
-    "end.heldSeconds end.attempts.number use.devices use.idleDevices",
+    "end.heldSeconds end.resourceSeconds.* end.attempts[number requests.* resourceSeconds.*] "
+    "use.devices use.idleDevices",
     "preemptions": "items[attempt sequence shares.preemptor.after shares.preemptor.before "
     "shares.victim.after shares.victim.before]",
     "budgets": "rows[attempt reserved sequence used]",

@@ -12,7 +12,7 @@ import pytest
 from queuectl.core.model.reasons import Code, Limit, Reason
 from queuectl.core.model.workload import Attribution, ConfigKey, Phase
 from tests.builders import GPU
-from tests.unit.api.canned import EPOCH_START, CannedReadings, two_teams, workload
+from tests.unit.api.canned import EPOCH_START, CannedReadings, queue_spec, two_teams, workload
 from tests.unit.api.conftest import Rest, Serve
 from tests.unit.api.reviews import CannedReviews
 
@@ -81,6 +81,23 @@ async def test_each_subject_has_what_it_uses_of_each_number(serve: Serve, readin
     waiting = [(one["usageLimit"], one["subject"], one["waiting"]) for one in found if one["waiting"]]
     assert waiting == [("users", "alice", 1)]
     assert next(one for one in found if one["usageLimit"] == "h100")["flavor"] == "h100"
+
+
+async def test_a_cluster_queue_has_its_own_limits_and_those_of_the_cohorts_above_it(
+    serve: Serve, readings: CannedReadings
+) -> None:
+    configs: dict[ConfigKey, str | None] = {
+        ConfigKey("ClusterQueue", "", name): queue_spec(8, cohort=name) for name in ("all", "lower")
+    }
+    configs[ConfigKey("Cohort", "", "lower")] = json.dumps({"parentName": "all"})
+    readings.commit(configs=configs)
+    rest = await serve(readings)
+    whole = (await rest.get(PATH))["items"]
+    assert (await rest.get(PATH, clusterqueue="team-a"))["items"] == whole
+    of_cohort = [one for one in whole if one["target"] == "Cohort/all"]
+    assert of_cohort
+    for name, expected in (("all", of_cohort), ("lower", of_cohort), ("team-b", []), ("none", [])):
+        assert (await rest.get(PATH, clusterqueue=name))["items"] == expected, name
 
 
 async def test_of_the_limits_that_apply_together_the_one_with_the_least_left_binds(

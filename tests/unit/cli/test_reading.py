@@ -266,7 +266,7 @@ def test_explain_shows_the_last_eviction_and_what_it_cost(
         replace(decision(3, waits, "Evicted", EVICTED), attempt=1, now=EPOCH_START + timedelta(hours=1.5)),
     ]
     readings.commit(workload("other", 9))
-    told = f": {EVICTED.message}; attempt 1 ran 89m, 6.0 hours of nvidia.com/gpu\n"
+    told = f": {EVICTED.message}; attempt 1 ran 89m, 6.0 gpu hours\n"
     eventually(lambda: run("explain", "job/waits", "--server", server).stdout, lambda text: told in text)
     del readings.rows[:2]
     text = run("explain", "job/waits", "--server", server).stdout
