@@ -73,7 +73,7 @@ class PodCharges:
             # Workloads with equal charges are alike: the podset is left without what its charge says.
             if pod_set.pod is not None or pod_set.claims:
                 pod_set = replace(pod_set, pod=None, claims=())
-            charged = self._charging.of(pod) if self._charging else pod
+            charged = self._charging.of(pod) if self._charging.changes else pod
             found.append(Charge(pod_set, charged, () if names_claim(pod_set.name) else pod))
         return tuple(found)
 
@@ -141,7 +141,7 @@ class PodCharges:
                 if amount > MAX_AMOUNT:
                     detail = f"a pod of podset {pod_set.name} is charged more than {MAX_AMOUNT} of it"
                     return Reason(code=Code.QUANTITY_OUT_OF_RANGE, resource=resource, detail=detail)
-        for charge in self.charges(workload) if self._charging else ():
+        for charge in self.charges(workload) if self._charging.changes else ():
             for resource, amount in charge.requests:
                 if amount >= MAX_AMOUNT:
                     detail = f"a pod of podset {charge.pod_set.name} is charged {MAX_AMOUNT} or more of it"

@@ -6,30 +6,35 @@ from collections.abc import Iterable
 
 from queuectl.core.entries import Entry
 from queuectl.core.queues.chances import Chances
-from queuectl.core.queues.inadmissible import forget_missed
+from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.state import EngineState
 
 
 def prune(state: EngineState) -> None:
     """Forget what is no longer due."""
-    there = chances(state)
-    for name in state.due_queues:
-        forget_missed(there, state.pending[name])
-        state.requeuer.forget_preemptor(name)
+    requeued = [queue for name in state.due_queues if (queue := state.pending[name]).requeued]
+    if requeued:
+        _forget_missed(state, requeued)
+    if state.claims.helped:
+        state.requeuer.forget_preemptors()
     state.due_queues -= {name for name in state.due_queues if not state.pending[name].due}
     state.due_configs = {key for key, _ in state.unrecorded_configs()}
 
 
-def chances(state: EngineState) -> Chances:
-    """Return what tells which groups have a chance, in this state as it is at any time."""
+def _forget_missed(state: EngineState, queues: Iterable[PendingQueue]) -> None:
+    """Forget requeued groups for which too little is available, or the quota is taken already (W1, W7)."""
     late = state.features.set_aside
 
     def holding(node: QuotaNode) -> Iterable[Entry]:
         found = state.holders.get(node.name, {}).values()
         return [entry for entry in found if entry.id not in late] if late else found
 
-    return Chances(state.directory, state.configuration, holding)
+    chances = Chances(state.directory, state.configuration, holding)
+    for queue in queues:
+        for group in list(queue.requeued):
+            if not chances.has(queue, group):
+                queue.forget(group)
 
 
 def forget_unused(state: EngineState) -> None:

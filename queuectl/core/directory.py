@@ -18,7 +18,6 @@ from queuectl.core.model.policy import (
     Condition,
     Context,
     Gate,
-    LabelSelector,
     LocalQueue,
     LocalQueueName,
     Namespace,
@@ -38,7 +37,7 @@ from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import Amounts
 from queuectl.core.model.selectors import selects
 from queuectl.core.model.values import value
-from queuectl.core.model.workload import ConfigKey, PodSet, Workload
+from queuectl.core.model.workload import ConfigKey, ObjectRef, PodSet, Workload
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 
 GATE = "Gate"
@@ -335,10 +334,10 @@ class Directory:
         priority = self.priority(workload)
         ineligible = (
             workload.problem
-            or _owned(workload)
+            or (_owned(workload.owner) if workload.owner is not None else None)
             or _not_charged(workload)
             or (Reason(code=Code.ON_HOLD, detail=workload.hold_reason) if workload.hold else None)
-            or self._no_queue(workload, local)
+            or (_no_queue(workload, local) if cluster_queue is None else None)
             or (priority if isinstance(priority, Reason) else None)
             or (self._unchecked(workload) if self.gate is None else None)
         )
@@ -351,17 +350,6 @@ class Directory:
         configured (L18)."""
         queue = self.queues.get(cluster_queue or "")
         return self.configuration.requeueing.of_queue(queue.wait_for_pods_ready if queue else None)
-
-    def _no_queue(self, workload: Workload, local: LocalQueue | None) -> Reason | None:
-        if local is None:
-            node = f"LocalQueue/{workload.ref.namespace}/{workload.queue}"
-            return Reason(code=Code.QUEUE_NOT_FOUND, node=node, detail="no such LocalQueue in its namespace")
-        if local.cluster_queue not in self.queues:
-            node = f"ClusterQueue/{local.cluster_queue}"
-            return Reason(
-                code=Code.QUEUE_NOT_FOUND, node=node, detail=f"LocalQueue {local.name} points to it"
-            )
-        return None
 
     def restricted(self, workload: Workload) -> str | None:
         """Return what is restricted of what a workload names; None: nothing (G5)."""
@@ -392,14 +380,11 @@ class Directory:
         state = self._in_force(queue.name)
         if not state.active:
             return Reason(code=Code.MISCONFIGURED, node=node, detail=f"{state.reason}: {state.message}")
-        if not self._admits(queue.namespace_selector, workload.ref.namespace):
+        labels, selector = self.namespaces.get(workload.ref.namespace), queue.namespace_selector
+        if selector is None or labels is None or not selects(selector, labels):
             detail = f"its namespaceSelector does not match namespace {workload.ref.namespace}"
             return Reason(code=Code.NAMESPACE_NOT_ALLOWED, node=node, detail=detail)
         return self.pods.problem(workload)
-
-    def _admits(self, selector: LabelSelector | None, namespace: str) -> bool:
-        labels = self.namespaces.get(namespace)
-        return selector is not None and labels is not None and selects(selector, labels)
 
     def priority_of_class(self, name: str) -> int | None:
         """Return the value of a WorkloadPriorityClass; None: there is none of that name."""
@@ -426,12 +411,18 @@ class Directory:
         return default.value if default is not None else 0
 
 
-def _owned(workload: Workload) -> Reason | None:
-    if workload.owner is None:
-        return None
-    owner = f"{workload.owner.kind} {workload.owner.name}"
-    detail = f"metadata.ownerReferences: {owner} controls it, and only the topmost object queues"
+def _owned(owner: ObjectRef) -> Reason:
+    named = f"{owner.kind} {owner.name}"
+    detail = f"metadata.ownerReferences: {named} controls it, and only the topmost object queues"
     return Reason(code=Code.MISCONFIGURED, detail=detail)
+
+
+def _no_queue(workload: Workload, local: LocalQueue | None) -> Reason:
+    if local is None:
+        node = f"LocalQueue/{workload.ref.namespace}/{workload.queue}"
+        return Reason(code=Code.QUEUE_NOT_FOUND, node=node, detail="no such LocalQueue in its namespace")
+    node, detail = f"ClusterQueue/{local.cluster_queue}", f"LocalQueue {local.name} points to it"
+    return Reason(code=Code.QUEUE_NOT_FOUND, node=node, detail=detail)
 
 
 def _not_charged(workload: Workload) -> Reason | None:

@@ -100,7 +100,7 @@ class Engine:
         """
         if not self._state.synced:
             return Plan(version=self._version, cycle=self._cycle, now=now)
-        turn = admissions_turn(self._state)
+        turn = admissions_turn(self._state) if self._state.apart else frozenset()
         plan = self._drafted(now, budget, cycles, turn)
         if turn and not plan.decisions and not plan.probes and not plan.checks:
             return self._drafted(now, budget, cycles, frozenset())

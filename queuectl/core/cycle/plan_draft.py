@@ -162,10 +162,10 @@ class PlanDraft:
         share = max(1, self.budget // 2)
 
         def waits(entry: Entry, step: Step) -> bool:
-            return bool(turn) and isinstance(step, Evict | Amend | Release) and state.root(entry) in turn
+            return isinstance(step, Evict | Amend | Release) and state.root(entry) in turn
 
         for entry, step in state.due_steps.urgent.values():
-            if waits(entry, step):
+            if turn and waits(entry, step):
                 self.more = True
             elif len(self.due) < share:
                 self.due.append((entry, step))
@@ -173,7 +173,9 @@ class PlanDraft:
                 self.more = True
                 if entry.attempt is not None or isinstance(step, Adopt) or runs_unasked(entry):
                     self.defer(entry)
-        requests = [item for item in state.due_steps.requests(share) if not waits(*item)]
+        requests = state.due_steps.requests(share)
+        if turn:
+            requests = [item for item in requests if not waits(*item)]
         self.more |= len(requests) < state.due_steps.requested
         self.due += requests
         self.work += len(self.due)
@@ -235,7 +237,8 @@ class PlanDraft:
         quota (C6)."""
         claims, granted = self._claims()
         of_granted = {claim.cluster_queue for claim in granted}
-        helped, requeued = self._helped(claims), self._requeued()
+        helped = self._helped(claims) if claims else set()
+        requeued = self._requeued() if self.freed else {}
         queues = self._due_queues(requeued, of_granted | helped)
         heads = list(self._heads_of(queues, requeued, of_granted))
         return PlanHeads(
@@ -432,8 +435,6 @@ class PlanDraft:
 
 def admissions_turn(state: EngineState) -> frozenset[str]:
     """Return the roots of trees that were set apart by the last plan, and where a queue is due (C11)."""
-    if not state.apart:
-        return frozenset()
     return state.apart & {state.root_of_queue(name) for name in state.due_queues}
 
 

@@ -254,10 +254,8 @@ class Charging:
     def __init__(self, forms: ResourceForms = NO_FORMS) -> None:
         self._excluded = forms.excluded_prefixes
         self._by_input = {one.input: one for one in forms.transformations}
-
-    def __bool__(self) -> bool:
-        """Whether anything is charged in another form than it is requested in."""
-        return bool(self._excluded or self._by_input)
+        self.changes = bool(self._excluded or self._by_input)
+        """Anything is charged in another form than it is requested in."""
 
     def of(self, requests: Amounts) -> Amounts:
         """Return what is charged for `requests`, which have everything that the pod requests.
@@ -265,7 +263,7 @@ class Charging:
         Transformations read what is requested, not the outputs of others. A sum with a fraction of a base
         unit is rounded up (H5), one above MAX_AMOUNT is cut to it.
         """
-        if not self:
+        if not self.changes:
             return requests
         kept = {name: amount for name, amount in requests if not name.startswith(self._excluded)}
         total = {name: amount * _FRACTION for name, amount in kept.items() if not self._replaced(name)}

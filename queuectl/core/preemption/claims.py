@@ -69,7 +69,9 @@ class PreemptionClaims:
 
     def __iter__(self) -> Iterator[PreemptionClaim]:
         """Those that reserve something."""
-        return (claim for claim in self._by_queue.values() if claim.state is not ClaimState.FIRST)
+        for claim in self._by_queue.values():
+            if claim.state is not ClaimState.FIRST:
+                yield claim
 
     @property
     def waiting(self) -> Iterator[PreemptionClaim]:

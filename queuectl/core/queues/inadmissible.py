@@ -16,7 +16,6 @@ from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim, PreemptionClaims
 from queuectl.core.queues.backoff import Timers
-from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
@@ -64,13 +63,15 @@ class Requeuer:
 
     def requeue(self) -> None:
         """Requeue the groups that the changes since the last call may help (W2, W3)."""
-        freed, self._freed = by_root(self._tree, self._freed), {}
+        groups: Groups = {}
+        if self._freed:
+            freed, self._freed = by_root(self._tree, self._freed), {}
+            self._help_preemptors(freed)
+            for root, cells in freed.items():
+                groups |= helped_by(self._tree, queues_below(root, self._pending), cells)
         charged, self._charged = self._charged, []
-        if not (freed or charged):
-            return
-        self._help_preemptors(freed)
-        groups = self._helped_by(freed)
-        groups |= self._may_preempt_one_of(charged)
+        if charged and self._preempting:
+            groups |= self._may_preempt_one_of(charged)
         for group in groups:
             self._pending[group.cluster_queue].requeue(group)
             self._due.add(group.cluster_queue)
@@ -85,24 +86,16 @@ class Requeuer:
         self._claims.helped.update(names)
         self._due.update(names)
 
-    def forget_preemptor(self, name: str) -> None:
-        """Forget that the preemptor of a queue may fit: its quota is not available, or taken already."""
-        claim = self._claims.of(name)
-        if claim is not None and not self._tree.fits(self._tree.queue(name), list(claim.cells)):
-            self._claims.helped.discard(name)
-
-    def _helped_by(self, freed: Mapping[QuotaNode, Set[FlavorResource]]) -> Groups:
-        """`freed`: by root."""
-        found: Groups = {}
-        for root, cells in freed.items():
-            found |= helped_by(self._tree, queues_below(root, self._pending), cells)
-        return found
+    def forget_preemptors(self) -> None:
+        """Forget that preemptors may fit whose quota is not available, or taken already."""
+        for name in list(self._claims.helped):
+            claim = self._claims.of(name)
+            if claim is not None and not self._tree.fits(self._tree.queue(name), list(claim.cells)):
+                self._claims.helped.discard(name)
 
     def _may_preempt_one_of(self, charged: Iterable[Entry]) -> Groups:
         """Return the groups that may preempt a workload of `charged`, or one that it exposes (W3)."""
         found: Groups = {}
-        if not self._preempting:
-            return found
         roots: set[QuotaNode] = set()
         changed: set[QuotaNode] = set()
         for entry in charged:
@@ -328,13 +321,6 @@ def _before(queue: PendingQueue, entry: Entry) -> Groups:
         if head is not None and head.order[:2] < entry.order[:2]:
             found[group] = None
     return found
-
-
-def forget_missed(chances: Chances, queue: PendingQueue) -> None:
-    """Forget requeued groups for which too little is available, or the quota is taken already (W1, W7)."""
-    for group in list(queue.requeued):
-        if not chances.has(queue, group):
-            queue.forget(group)
 
 
 def queues_below(root: QuotaNode, pending: Mapping[str, PendingQueue]) -> Iterator[PendingQueue]:
