@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from queuectl.core.cycle.cycle_pass import (
     CyclePass,
-    NominatedHead,
     Preempting,
     borrows_for_now,
     order_of_preemptor,
@@ -60,13 +60,13 @@ class Cycles:
         snapshot: Snapshot,
         trial: Trial,
         nominator: Nominator,
-        claims: Iterable[PreemptionClaim],
+        claims: Sequence[PreemptionClaim],
         checks: Sequence[StartCheck],
         budget: int,
         limit: int | None = None,
         first: Sequence[str] = (),
-        granted: Iterable[PreemptionClaim] = (),
-        helped: Container[str] = (),
+        granted: Sequence[PreemptionClaim] = (),
+        helped: Collection[str] = (),
     ) -> None:
         """`first`: roots of trees that come before all others, in this order. `granted`: claims whose
         victims are gone, unlike those of `claims`. `helped`: ClusterQueues of which the preemptor may fit
@@ -82,11 +82,10 @@ class Cycles:
         self._first = {root: place for place, root in enumerate(first)}
         self._claims = self._by_root(claims)
         self._granted = self._by_root(granted)
-        roots = dict.fromkeys((*self._claims, *self._granted))
-        reserved = {root: [*self._claims.get(root, ()), *self._granted.get(root, ())] for root in roots}
-        room = ReservedRoom(snapshot, trial, reserved) if snapshot.limits.others else None
-        self._reserved_room = room
+        self._reserved_room: ReservedRoom | None = None
         """None: quota alone is limited."""
+        if snapshot.limits.others:
+            self._reserved_room = ReservedRoom(snapshot, trial, self._by_root(chain(claims, granted)))
         self._judged_again = 0
         """Groups judged before the cycles (C12), which have a budget of their own: each plan gets on."""
         self.outcome = CycleOutcome()
@@ -109,15 +108,14 @@ class Cycles:
             last_place = len(self._first)
             roots = dict(sorted(roots.items(), key=lambda item: self._first.get(str(item[0]), last_place)))
         done = 0
-        last: dict[QuotaNode, list[NominatedHead]] = {}
+        last: dict[QuotaNode, list[QueueHeads]] = {}
         while roots and (self._limit is None or done < self._limit):
             done += 1
             order = list(roots)
             for place, root in enumerate(order):
                 self._lift(root)
                 if done == 1:
-                    self._admit_early(root, roots[root])
-                    self._refuse_again(roots[root])
+                    self._begin(root, roots[root])
                 left = [heads for heads in roots[root] if heads.advance() is not None]
                 if all(heads.reserving_only for heads in left):
                     del roots[root]
@@ -132,7 +130,7 @@ class Cycles:
                 last[root] = self._cycle(root, left)
                 self._reserve(root)
         if last:
-            self._leave_unfinished(head for heads in last.values() for head in heads)
+            self._leave_unfinished(chain.from_iterable(last.values()))
         for heads in all_heads:
             heads.put_back()
         self.outcome.searched = self._nominator.work
@@ -158,7 +156,7 @@ class Cycles:
                 continue  # its victims go in this plan
             self.outcome.work += 1
             nomination = self._nominator.claimed(entry)
-            if nomination is None or not self._admit_beside(root, NominatedHead(heads, nomination), claim):
+            if nomination is None or not self._admit_beside(root, heads, nomination, claim):
                 assert entry.reason is not None
                 self.outcome.waiting.append((entry, entry.reason, claim))
                 continue
@@ -167,27 +165,33 @@ class Cycles:
             heads.admit()
             self._snapshot.admit(entry, nomination.found.assignment)
 
-    def _admit_beside(self, root: QuotaNode, head: NominatedHead, claim: PreemptionClaim) -> bool:
+    def _admit_beside(
+        self, root: QuotaNode, heads: QueueHeads, nomination: Nomination, claim: PreemptionClaim
+    ) -> bool:
         """Admit it, if it fits beside its victims, and borrows no more than when they are gone.
 
         Return whether it does.
         """
-        if borrows_for_now(self._snapshot, head.nomination, claim):
+        if borrows_for_now(self._snapshot, nomination, claim):
             return False
-        assignment = head.nomination.found.assignment
-        if self._checks and lacking(self._checks, head.entry, assignment, (), observed=True) is not None:
+        entry, assignment = nomination.entry, nomination.found.assignment
+        if self._checks and lacking(self._checks, entry, assignment, (), observed=True) is not None:
             return False
+        heads.nomination = nomination
         others = [one for one in (*self._granted.get(root, ()), *self._claims[root]) if one is not claim]
         with self._snapshot.limits.trying() as trial:
             cycle_pass = CyclePass(self._snapshot, trial, self._nominator, others, self._reserved_room or ())
-            fits = cycle_pass.process(head) is Mode.FIT
+            fits = cycle_pass.process(heads) is Mode.FIT
             if fits:
                 self._note_admission(cycle_pass)
             self._take_over(root, cycle_pass)
         return fits
 
-    def _refuse_again(self, queues: Iterable[QueueHeads]) -> None:
-        """Nominate what an earlier process refused: what has no chance now takes no turn in a cycle (C12)."""
+    def _begin(self, root: QuotaNode, queues: Iterable[QueueHeads]) -> None:
+        """Before the first cycle of a tree: admit preemptors that fit (C13). Nominate what an earlier process
+        refused: what has no chance now takes no turn in a cycle (C12)."""
+        if self._helped:
+            self._admit_early(root, queues)
         for heads in queues:
             if heads.refused and not heads.blocked and heads.preemptor is None:
                 heads.drop({group for group in heads.refused if self._is_refused_again(heads, group)})
@@ -197,74 +201,76 @@ class Cycles:
         if entry is None or self._judged_again >= self._budget:
             return False
         self._judged_again += 1
-        head = self._nominated(heads, entry, NOTHING)
-        while head.nomination.found.tried and not head.nomination.promising:
-            head = self._nominated(heads, entry, head.nomination.found.tried)
-        reason = head.nomination.found.reason
-        if head.nomination.promising or reason is None:
+        nomination = self._nominated(heads, entry, NOTHING)
+        while nomination.found.tried and not nomination.promising:
+            nomination = self._nominated(heads, entry, nomination.found.tried)
+        reason = nomination.found.reason
+        if nomination.promising or reason is None:
             return False
-        if head.nomination.mode.preempts and not entry.refused:
+        if nomination.found.mode.preempts and not entry.refused:
             return False  # it came first in its group meanwhile: other workloads are newer than it (P2)
-        reserves = self._note_refusal(head, reason, reserved=False)
+        reserves = self._note_refusal(heads, nomination, reason, reserved=False)
         heads.reserving_only |= reserves
         heads.blocked |= heads.queue.strict and not reserves
         return not reserves
 
-    def _cycle(self, root: QuotaNode, queues: list[QueueHeads]) -> list[NominatedHead]:
+    def _cycle(self, root: QuotaNode, queues: list[QueueHeads]) -> list[QueueHeads]:
         """One cycle of one tree: nominate all heads, then process them in order (C1 to C4).
 
         Returns the heads that are to be nominated again.
         """
-        again: list[NominatedHead] = []
-        skipped: list[NominatedHead] = []
+        again: list[QueueHeads] = []
+        skipped: list[QueueHeads] = []
         nominated, progress = self._nominate_all(queues, again)
         claims = self._claims.get(root, [])
         with self._snapshot.limits.trying() as trial:
             cycle_pass = CyclePass(self._snapshot, trial, self._nominator, claims, self._reserved_room or ())
-            for head in self._in_order(nominated):
-                must_wait = bool(self._checks) and self._must_wait(head)
-                match Mode.FIT if must_wait else cycle_pass.process(head):
+            for heads in self._in_order(nominated):
+                nomination = heads.nomination
+                must_wait = bool(self._checks) and self._must_wait(heads)
+                match Mode.FIT if must_wait else cycle_pass.process(heads):
                     case None:
-                        skipped.append(head)
+                        skipped.append(heads)
                     case Mode.NO_CANDIDATES:
-                        progress |= self._refuse(head, again)
+                        progress |= self._refuse(heads, again)
                     case verdict:
                         progress = True
-                        (head.heads.preempt if verdict is Mode.PREEMPT else head.heads.admit)()
+                        (heads.preempt if verdict is Mode.PREEMPT else heads.admit)()
                         if verdict is Mode.FIT and not must_wait:
-                            self._snapshot.admit(head.entry, head.nomination.found.assignment)
+                            self._snapshot.admit(nomination.entry, nomination.found.assignment)
                         if self._checks and not must_wait:
-                            self._note_start(cycle_pass, head, verdict)
+                            self._note_start(cycle_pass, nomination, verdict)
             self._take_over(root, cycle_pass)
-        for head in skipped:
+        for heads in skipped:
             if progress:
-                head.heads.last_tried[head.entry.id] = NOTHING
-                again.append(head)
+                heads.last_tried[heads.nomination.entry.id] = NOTHING
+                again.append(heads)
             else:  # only what is reserved for others is in its way, which changes by an event alone
-                self._refuse(head, again, self._reserved(head))
+                self._refuse(heads, again, self._reserved(heads.nomination))
         return again
 
-    def _must_wait(self, head: NominatedHead) -> bool:
+    def _must_wait(self, heads: QueueHeads) -> bool:
         """Note a head that a start check does not admit; its next one takes its place (N6).
 
         The victims of a preemptor are gone: what the cluster says is used may be older than that.
         """
-        if not head.nomination.promising:
+        nomination = heads.nomination
+        if not nomination.promising:
             return False
-        gone = (target.entry.id for target in head.nomination.victims)
-        assignment = head.nomination.found.assignment
-        reason = lacking(self._checks, head.entry, assignment, gone, observed=not head.preempted)
+        gone = (target.entry.id for target in nomination.victims)
+        entry, assignment = nomination.entry, nomination.found.assignment
+        reason = lacking(self._checks, entry, assignment, gone, observed=not heads.preempted)
         if reason is not None:
-            self.outcome.must_wait.append((head.entry, reason))
+            self.outcome.must_wait.append((entry, reason))
         return reason is not None
 
-    def _note_start(self, cycle_pass: CyclePass, head: NominatedHead, verdict: Mode) -> None:
+    def _note_start(self, cycle_pass: CyclePass, nomination: Nomination, verdict: Mode) -> None:
         """The cycle has admitted a head, or evicts its victims."""
         if verdict is Mode.FIT:
             self._note_admission(cycle_pass)
             return
         for check in self._checks:
-            check.preempt(head.entry, head.nomination.found.assignment)
+            check.preempt(nomination.entry, nomination.found.assignment)
 
     def _note_admission(self, cycle_pass: CyclePass) -> None:
         """The cycle has admitted a head."""
@@ -273,44 +279,42 @@ class Cycles:
             check.admit(last.entry, last.found.assignment)
 
     def _nominate_all(
-        self, queues: Iterable[QueueHeads], again: list[NominatedHead]
-    ) -> tuple[list[NominatedHead], bool]:
+        self, queues: Iterable[QueueHeads], again: list[QueueHeads]
+    ) -> tuple[list[QueueHeads], bool]:
         """Return the heads with a chance, and whether one without a chance was refused."""
-        nominated: list[NominatedHead] = []
+        nominated: list[QueueHeads] = []
         progress = False
         for heads in queues:
-            head = self._nominate(heads)
-            if head.nomination.mode is Mode.NO_FIT:
-                progress |= self._refuse(head, again)
-            elif heads.beside and head.nomination.victims:
-                lacking = head.nomination.found.reason or heads.queue.waiting_for_head()
-                progress |= self._refuse(head, again, lacking)
+            nomination = heads.nomination = self._nominate(heads)
+            if nomination.found.mode is Mode.NO_FIT:
+                progress |= self._refuse(heads, again)
+            elif heads.beside and nomination.victims:
+                lacking = nomination.found.reason or heads.queue.waiting_for_head()
+                progress |= self._refuse(heads, again, lacking)
             else:
-                nominated.append(head)
+                nominated.append(heads)
         return nominated, progress
 
-    def _nominate(self, heads: QueueHeads) -> NominatedHead:
+    def _nominate(self, heads: QueueHeads) -> Nomination:
         entry = heads.head()
         assert entry is not None
         self.outcome.work += 1
         tried = heads.last_tried.get(entry.id, entry.last_tried)
         earlier = bool(entry.last_tried) and not heads.reserving_only
-        head = self._nominated(heads, entry, tried, earlier=earlier)
-        if head.preempted and heads.queue.claim is not None:
-            head.nomination = waiting_again(
-                self._snapshot, self._nominator, head.nomination, heads.queue.claim, tried
-            )
-        return head
+        nomination = self._nominated(heads, entry, tried, earlier=earlier)
+        if heads.preemptor is entry and (claim := heads.queue.claim) is not None:
+            return waiting_again(self._snapshot, self._nominator, nomination, claim, tried)
+        return nomination
 
     def _nominated(
         self, heads: QueueHeads, entry: Entry, last_tried: LastTriedFlavors, *, earlier: bool = False
-    ) -> NominatedHead:
+    ) -> Nomination:
         """`earlier`: an earlier plan tried some of these flavors, and quota or room may have come since."""
         nomination = self._nominator.nominate(entry, last_tried)
         over = not nomination.found.tried if last_tried else heads.reserving_only
         if over and not nomination.promising:
-            nomination = self._from_all_flavors(entry, tried_now=not earlier)
-        return NominatedHead(heads, nomination)
+            return self._from_all_flavors(entry, tried_now=not earlier)
+        return nomination
 
     def _take_over(self, root: QuotaNode, cycle_pass: CyclePass) -> None:
         """Add what came of a cycle to the outcome."""
@@ -330,70 +334,76 @@ class Cycles:
         found.tried = NOTHING
         return nomination
 
-    def _in_order(self, nominated: list[NominatedHead]) -> Iterator[NominatedHead]:
+    def _in_order(self, nominated: list[QueueHeads]) -> Iterator[QueueHeads]:
         """Yield the heads of one tree: preemptors first (C7), then in the order of O5, or of S4 and U7."""
-        node = nominated[0].node if nominated else None
-        usage = self._snapshot.usage_of_members(node) if node is not None else None
-        if node is not None and (usage is not None or self._snapshot.fair(node)):
-            first = [head for head in nominated if head.preempted]
-            others = [head for head in nominated if not head.preempted]  # asked before any of `first` moves
+        if len(nominated) < 2:
+            yield from nominated
+            return
+        node = nominated[0].node
+        usage = self._snapshot.usage_of_members(node)
+        if usage is not None or self._snapshot.fair(node):
+            first = [one for one in nominated if one.preempted]
+            others = [one for one in nominated if not one.preempted]  # asked before any of `first` moves
             yield from first
             yield from tournament(self._tree, others, usage.of_node if usage is not None else None)
         else:
             yield from sorted(nominated, key=_place)
 
-    def _refuse(self, head: NominatedHead, again: list[NominatedHead], reason: Reason | None = None) -> bool:
+    def _refuse(self, heads: QueueHeads, again: list[QueueHeads], reason: Reason | None = None) -> bool:
         """The head stays pending: inadmissible with its group, unless it has flavors left to try (F8)."""
-        found = head.nomination.found
-        reserved = reason is not None or head.nomination.reserved
+        nomination, found = heads.nomination, heads.nomination.found
+        reserved = reason is not None or nomination.reserved
         reason = reason or found.reason
         assert reason is not None
         if found.tried:
-            head.heads.last_tried[head.entry.id] = found.tried
-            again.append(head)
+            heads.last_tried[nomination.entry.id] = found.tried
+            again.append(heads)
             return True
-        if self._note_refusal(head, reason, reserved=reserved):
-            known = head.heads.reserving_only
-            head.heads.reserving_only = True
+        if self._note_refusal(heads, nomination, reason, reserved=reserved):
+            known = heads.reserving_only
+            heads.reserving_only = True
             return not known
-        head.heads.mark_inadmissible()
+        heads.mark_inadmissible()
         return True
 
-    def _note_refusal(self, head: NominatedHead, reason: Reason, *, reserved: bool) -> bool:
+    def _note_refusal(
+        self, heads: QueueHeads, nomination: Nomination, reason: Reason, *, reserved: bool
+    ) -> bool:
         """Its group becomes inadmissible. Return whether the head reserves quota all the same (C6)."""
-        rules = self._snapshot.rules(head.node)
+        rules = self._snapshot.rules(nomination.flavors.node)
         reserves = (
-            head.heads.queue.strict
-            and head.nomination.mode.preempts
+            heads.queue.strict
+            and nomination.found.mode.preempts
             and rules.reclaim_within_cohort is not PreemptionPolicy.ANY
         )
         evaluation = Evaluation(
             may_preempt=rules.enabled or reserved,
             reserves=reserves,
-            until=head.nomination.protected,
-            lacking=head.nomination.lacking or ((head.nomination.pods,) if reserved else ()),
+            until=nomination.protected,
+            lacking=nomination.lacking or ((nomination.pods,) if reserved else ()),
         )
-        group = head.entry.group
+        group = nomination.entry.group
         assert group is not None
-        self.outcome.refused[group] = (head.entry, reason, evaluation)
+        self.outcome.refused[group] = (nomination.entry, reason, evaluation)
         return reserves
 
-    def _reserved(self, head: NominatedHead) -> Reason:
+    def _reserved(self, nomination: Nomination) -> Reason:
         """It would fit, but what is available is reserved for workloads that come first."""
-        if head.lacks_room:
-            return self._snapshot.limits.why_reserved(head.nomination.pods)
-        return reserved_for_others(self._tree, head.node, head.cells)
+        if nomination.lacks_room:
+            return self._snapshot.limits.why_reserved(nomination.pods)
+        return reserved_for_others(self._tree, nomination.flavors.node, nomination.found.cells)
 
-    def _leave_unfinished(self, nominated: Iterable[NominatedHead]) -> None:
-        for head in nominated:
-            if head.heads.head() is not head.entry:
+    def _leave_unfinished(self, nominated: Iterable[QueueHeads]) -> None:
+        for heads in nominated:
+            nomination, entry = heads.nomination, heads.nomination.entry
+            if heads.head() is not entry:
                 continue
-            reason = head.nomination.found.reason or self._reserved(head)
-            last_tried = head.heads.last_tried.get(head.entry.id, NOTHING)
+            reason = nomination.found.reason or self._reserved(nomination)
+            last_tried = heads.last_tried.get(entry.id, NOTHING)
             evaluation = Evaluation(again=True, last_tried=tuple(last_tried.items()))
-            self.outcome.unfinished.append((head.entry, reason, evaluation))
+            self.outcome.unfinished.append((entry, reason, evaluation))
 
 
-def _place(head: NominatedHead) -> tuple[object, ...]:
+def _place(heads: QueueHeads) -> tuple[object, ...]:
     """Return the place of a head in O5; no two have the same."""
-    return (not head.preempted, head.nomination.found.level, *head.order)
+    return (not heads.preempted, heads.nomination.found.level, *heads.order)

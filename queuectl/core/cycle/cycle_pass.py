@@ -23,42 +23,6 @@ from queuectl.core.quota.tree import Cells, QuotaNode
 
 
 @dataclass(slots=True)
-class NominatedHead:
-    """The head of a pending queue with its nomination: a contender of the tournament (S4)."""
-
-    heads: QueueHeads
-    nomination: Nomination
-    lacks_room: bool = False
-    """When it was processed, nodes alone prevented it."""
-
-    @property
-    def entry(self) -> Entry:
-        return self.nomination.entry
-
-    @property
-    def node(self) -> QuotaNode:
-        return self.nomination.flavors.node
-
-    @property
-    def cells(self) -> Cells:
-        return self.nomination.cells
-
-    @property
-    def hold(self) -> Hold:
-        """What it would hold by its nomination."""
-        return self.nomination.hold
-
-    @property
-    def order(self) -> Place:
-        return self.entry.order
-
-    @property
-    def preempted(self) -> bool:
-        """It has preempted before: it comes first (C7)."""
-        return self.heads.preemptor is self.entry
-
-
-@dataclass(slots=True)
 class Preempting:
     """A head that preempts: it stays pending, claims what its victims leave, and evicts."""
 
@@ -105,14 +69,14 @@ class CyclePass:
         self._ahead = bool(self._claimed)
         """Whether more is charged than is in use now."""
 
-    def process(self, head: NominatedHead) -> Mode | None:
+    def process(self, heads: QueueHeads) -> Mode | None:
         """Return FIT: admitted; PREEMPT: its victims are chosen; NO_CANDIDATES: refused; None: skipped."""
-        nomination = head.nomination
-        if nomination.mode.preempts and not nomination.victims:
-            self._reserve(head)
+        nomination = whole = heads.nomination
+        if nomination.found.mode.preempts and not nomination.victims:
+            self._reserve(nomination)
             return Mode.NO_CANDIDATES
-        if nomination.mode is Mode.FIT and not self._ahead and not self._others:
-            return self._admit(head)
+        if nomination.found.mode is Mode.FIT and not self._ahead and not self._others:
+            return self._admit(nomination)
         awaited = [t.entry for t in nomination.victims if t.entry.id in self._terminating]
         if awaited:
             again = self._renominate(nomination)
@@ -120,35 +84,35 @@ class CyclePass:
                 return None
             nomination = again
         own = {target.entry.id: target.entry for target in nomination.victims}
-        fits_now = nomination.mode is Mode.FIT and not awaited
+        fits_now = nomination.found.mode is Mode.FIT and not awaited
         gone = (self._terminating | own).values()
         with self._snapshot.without(gone):
             fits = self._limits.fits(nomination.hold)
-            head.lacks_room = not fits and self._limits.lack_room(nomination.hold)
+            whole.lacks_room = not fits and self._limits.lack_room(nomination.hold)
         if not fits or (fits_now and not self._fits_now(nomination.hold)):
             return None
-        if fits_now and not self._leaves_claims(nomination.hold, granted=not head.preempted):
-            head.lacks_room = True
+        if fits_now and not self._leaves_claims(nomination.hold, granted=not heads.preempted):
+            whole.lacks_room = True
             return None
         if fits_now:
             self._charge(nomination.hold)
             self.admitted.append(nomination)
             return Mode.FIT
-        before = self._shares(head.node, own.values(), gone=self._terminating.values())
+        before = self._shares(nomination.flavors.node, own.values(), gone=self._terminating.values())
         self._claim(nomination.hold, gone)
-        after = self._shares(head.node, own.values(), gone=gone)
+        after = self._shares(nomination.flavors.node, own.values(), gone=gone)
         self._ahead = True
         self._terminating |= own
-        self._preempt(head, nomination, awaited, _moves(before, after))
+        self._preempt(nomination, awaited, _moves(before, after))
         return Mode.PREEMPT
 
-    def _admit(self, head: NominatedHead) -> Mode | None:
+    def _admit(self, nomination: Nomination) -> Mode | None:
         """Nothing but admissions has been charged since it was nominated as a fit."""
-        if not self._limits.fits(head.hold):
-            head.lacks_room = self._limits.lack_room(head.hold)
+        if not self._limits.fits(nomination.hold):
+            nomination.lacks_room = self._limits.lack_room(nomination.hold)
             return None
-        self._charge(head.hold)
-        self.admitted.append(head.nomination)
+        self._charge(nomination.hold)
+        self.admitted.append(nomination)
         return Mode.FIT
 
     def _renominate(self, nomination: Nomination) -> Nomination | None:
@@ -174,34 +138,33 @@ class CyclePass:
 
     def _preempt(
         self,
-        head: NominatedHead,
         nomination: Nomination,
         awaited: list[Entry],
         shares: dict[WorkloadId, EvictionShares],
     ) -> None:
         victims = {v.id: v for v in (*awaited, *(target.entry for target in nomination.victims))}
         claim = PreemptionClaim(
-            owner=head.entry.id,
-            cluster_queue=head.node.name,
-            cells=tuple(nomination.cells),
+            owner=nomination.entry.id,
+            cluster_queue=nomination.flavors.name,
+            cells=tuple(nomination.found.cells),
             pods=nomination.hold.pods,
             victims=tuple(Victim(v.id, v.attempt.number) for v in victims.values() if v.attempt is not None),
             assignment=nomination.found.assignment,
         )
         evicted = [target for target in nomination.victims if not terminating(target.entry)]
         reason = _waits_for(nomination, len(victims))
-        self.preempting.append(Preempting(head.entry, reason, claim, evicted, shares))
+        self.preempting.append(Preempting(nomination.entry, reason, claim, evicted, shares))
 
-    def _reserve(self, head: NominatedHead) -> None:
+    def _reserve(self, nomination: Nomination) -> None:
         """Reserve what it could use from the heads after it in this cycle (C6)."""
-        node = head.node
+        node = nomination.flavors.node
         if self._snapshot.rules(node).reclaim_within_cohort is PreemptionPolicy.ANY:
             return
         reserved: Cells = []
-        for cell, amount in head.nomination.cells:
+        for cell, amount in nomination.found.cells:
             own = node.nominal[cell] - node.usage[cell]
             limit = node.borrowing[cell]
-            if head.nomination.found.level > 0:
+            if nomination.found.level > 0:
                 amount = amount if limit is None else min(amount, own + limit)
             else:
                 amount = min(amount, own)
@@ -282,7 +245,7 @@ def order_of_preemptor(heads: QueueHeads) -> Place:
 def borrows_for_now(snapshot: Snapshot, nomination: Nomination, claim: PreemptionClaim) -> bool:
     """Return whether it would borrow more beside the victims of its claim than once they are gone."""
     with snapshot.without(_victims(snapshot, claim)):
-        level = snapshot.tree.level(nomination.flavors.node, nomination.cells)
+        level = snapshot.tree.level(nomination.flavors.node, nomination.found.cells)
     return nomination.found.level > level
 
 
@@ -303,7 +266,8 @@ def waiting_again(
         return now
     with snapshot.without(victims):
         then = nominator.nominate(now.entry, last_tried)
-    if then.mode is not Mode.FIT or (now.mode is Mode.FIT and now.found.level <= then.found.level):
+    fits = now.found.mode is Mode.FIT
+    if then.found.mode is not Mode.FIT or (fits and now.found.level <= then.found.level):
         return now
     then.found.mode, then.found.reason = Mode.PREEMPT, reason
     # They are evicted already: the cause is not told again.

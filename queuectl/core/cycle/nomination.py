@@ -56,14 +56,12 @@ class Nomination:
     """The pods that it would have, where nodes limit anything."""
     lacking: tuple[Pods, ...] = ()
     """Pods that did not fit on nodes, with one of the flavors each (W6)."""
+    lacks_room: bool = False
+    """When it was processed, nodes alone prevented it."""
 
     @property
     def hold(self) -> Hold:
         return Hold(self.flavors.node, self.found.cells, self.entry.id, self.pods)
-
-    @property
-    def cells(self) -> Cells:
-        return self.found.cells
 
     @property
     def chosen(self) -> dict[PodSetGroup, str]:
@@ -75,12 +73,8 @@ class Nomination:
         }
 
     @property
-    def mode(self) -> Mode:
-        return self.found.mode
-
-    @property
     def promising(self) -> bool:
-        return self.mode is Mode.FIT or bool(self.victims)
+        return self.found.mode is Mode.FIT or bool(self.victims)
 
 
 class Nominator:

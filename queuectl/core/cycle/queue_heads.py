@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable
 
+from queuectl.core.cycle.nomination import Nomination
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors
 from queuectl.core.model.policy import LocalQueueName
@@ -12,27 +13,17 @@ from queuectl.core.model.workload import Place, WorkloadId
 from queuectl.core.past_usage import PlannedUsage, Turn, UsageValue
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.quota.tree import Cells, QuotaNode
 
 Groups = list[tuple[Place, EquivalenceGroup]]
 """A heap of groups, by the places of their heads."""
 
 
 class QueueHeads:
-    __slots__ = (
-        "_admitted",
-        "_by_turn",
-        "_chances",
-        "_taken",
-        "_usage",
-        "_users",
-        "beside",
-        "blocked",
-        "last_tried",
-        "preemptor",
-        "queue",
-        "refused",
-        "reserving_only",
-    )
+    """A contender of the tournament (S4) by the nomination of its head."""
+
+    nomination: Nomination
+    """That of its head in this cycle."""
 
     def __init__(
         self,
@@ -72,6 +63,23 @@ class QueueHeads:
             if group.refused:
                 self.refused.append(group)
 
+    @property
+    def node(self) -> QuotaNode:
+        return self.nomination.flavors.node
+
+    @property
+    def cells(self) -> Cells:
+        return self.nomination.found.cells
+
+    @property
+    def order(self) -> Place:
+        return self.nomination.entry.order
+
+    @property
+    def preempted(self) -> bool:
+        """Whether the head has preempted before: it comes first (C7)."""
+        return self.preemptor is self.nomination.entry
+
     def _push(self, group: EquivalenceGroup) -> None:
         head = group.head()
         while head is not None and head.id in self._admitted:
@@ -87,7 +95,8 @@ class QueueHeads:
     def advance(self) -> Entry | None:
         """Skip inadmissible groups for which too little is available now (W1, W7). Returns the head."""
         while not self.blocked and self._first is None and (groups := self._groups()):
-            if self._chances.has(self.queue, groups[0][1]):
+            group = groups[0][1]
+            if group.inadmissible is None or self._chances.has(self.queue, group):
                 break
             heapq.heappop(groups)
         return self.head()
