@@ -33,7 +33,6 @@ LARGER: Final = {
     # To become smaller.
     "core.cycle.cycle.__init__": 10,
     "core.entries.Entry": 45,
-    "core.entries.__init__": 76,
     "core.preemption.search.__init__": 8,
     "core.state.EngineState": 33,
     "kube.lease.KubeLease": 22,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, NamedTuple
 
@@ -19,14 +20,16 @@ from queuectl.core.model.workload import (
     ForcedRelease,
     ObjectRef,
     Observation,
+    PastAttempts,
     Phase,
     Place,
     PodSet,
+    UserOptions,
     Verb,
     Workload,
     WorkloadId,
 )
-from queuectl.core.pod_numbers import NOT_RESIZED
+from queuectl.core.pod_numbers import NOT_RESIZED, Resized
 from queuectl.core.quota.tree import Cells
 
 Shape = tuple[Charge, ...]
@@ -74,134 +77,91 @@ class Stray(NamedTuple):
     stop: bool
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Entry:
     """The record of one workload that is not over: what was observed, what was decided, what is due."""
 
     FORK_COPIES: ClassVar = ("group",)
     """See `copies`."""
-    __slots__ = (
-        "arrival",
-        "attempt",
-        "attempts",
-        "attribution",
-        "bound",
-        "cells",
-        "cluster_queue",
-        "count_void",
-        "counting_pods",
-        "dispatched",
-        "evicted_at",
-        "generation",
-        "gone_at",
-        "group",
-        "heap_version",
-        "held_known",
-        "id",
-        "ineligible",
-        "last_tried",
-        "local_queue",
-        "loose_pods",
-        "marked_before",
-        "observation",
-        "order",
-        "past",
-        "phase",
-        "pods_gone",
-        "preempted_at",
-        "priority",
-        "queue",
-        "reason",
-        "recent",
-        "recorded",
-        "recorded_options",
-        "recorded_pods",
-        "ref",
-        "refused",
-        "resized",
-        "shape",
-        "start_denied",
-        "start_refused",
-        "stray",
-        "unacknowledged",
-        "workload",
-    )
+    id: WorkloadId
+    ref: ObjectRef
+    workload: Workload | None = None
+    """None: the ledger has it, but its object has not been observed since the start of the controller."""
+    observation: Observation | None = None
+    marked_before: ForcedRelease | None = None
+    """The release mark of its object when its open attempt was admitted: it releases nothing (L28)."""
+    phase: Phase = Phase.PENDING
+    recent: tuple[WorkloadEvent, ...] = ()
+    """The last events and decisions, oldest first; RECENT at most."""
+    attempt: Attempt | None = None
+    attribution: Attribution | None = None
+    """What its last attempt is booked on; None: unknown."""
+    attempts: int = 0
+    preempted_at: tuple[datetime, ...] = ()
+    """When it was preempted, oldest first; the last 16 times at most (P11)."""
+    evicted_at: datetime | None = None
+    """When its open attempt was evicted; None: it is not."""
+    arrival: int = 0
+    priority: int = 0
+    queue: str = ""
+    local_queue: LocalQueueName = field(init=False)
+    """The LocalQueue that it names, which need not exist."""
+    cells: Cells = field(default_factory=list)
+    """What its open attempt uses."""
+    cluster_queue: str | None = None
+    order: Place = field(init=False)
+    shape: Shape = ()
+    last_tried: LastTriedFlavors = field(default_factory=dict)
+    """Where the next nomination goes on among the flavors (F8)."""
+    heap_version: int = 0
+    """Counts how often it was added to a pending queue: older items in heaps are void."""
+    group: EquivalenceGroup | None = None
+    """None: it is in no pending queue."""
+    ineligible: Reason | None = None
+    """Why it may not be queued (section G)."""
+    reason: Reason | None = None
+    """As last decided."""
+    refused: bool = False
+    """It was nominated and not admitted by an earlier process, and has not been nominated by this one."""
+    recorded: Hashable = None
+    """What the ledger has of it: a change of this is recorded (L3)."""
+    recorded_pods: tuple[PodSet, ...] = ()
+    """The podsets that the ledger has of it, and a change of these."""
+    recorded_options: UserOptions = NO_OPTIONS
+    """The options that the ledger has of it, and a change of these while it waits."""
+    gone_at: str | None = None
+    """The resourceVersion at which its object went; empty: unknown; None: it is there."""
+    unacknowledged: Verb | None = None
+    """A committed write that is not acknowledged."""
+    dispatched: bool = False
+    """The driver has that write."""
+    start_refused: bool = False
+    """The object had changed when its start was sent, or may have: it is judged again before a start."""
+    start_denied: str | None = None
+    """Why the API server denies the start; until the workload is released for that."""
+    past: PastAttempts = NO_PAST_ATTEMPTS
+    held_known: bool = False
+    """What its pods take is counted as its object, its attempt, policy and context are now."""
+    generation: int | None = None
+    """Of the object after our last acknowledged write."""
+    stray: Stray | None = None
+    """Why it is charged although it is a child; None: it is none, or its owner holds quota for it."""
+    counting_pods: bool = False
+    """The driver counts its pods."""
+    count_void: bool = False
+    """It ran since that count began: what the count finds is no proof that no pod is alive."""
+    bound: int = 0
+    """How many pods of it are known to be bound to nodes, without those that count as gone (M13)."""
+    loose_pods: bool = False
+    """Pods with its label have no controller: its object may have let them go, and they may run on."""
+    pods_gone: bool = False
+    """The driver counted, and none was alive."""
+    resized: Resized = NOT_RESIZED
+    """What is known of edits of its numbers of pods while it runs."""
 
-    def __init__(self, workload: WorkloadId, ref: ObjectRef) -> None:  # noqa: PLR0915 (a line per field)
-        self.id = workload
-        self.ref = ref
-        self.workload: Workload | None = None
-        """None: the ledger has it, but its object has not been observed since the start of the controller."""
-        self.observation: Observation | None = None
-        self.marked_before: ForcedRelease | None = None
-        """The release mark of its object when its open attempt was admitted: it releases nothing (L28)."""
-        self.phase = Phase.PENDING
-        self.recent: tuple[WorkloadEvent, ...] = ()
-        """The last events and decisions, oldest first; RECENT at most."""
-        self.attempt: Attempt | None = None
-        self.attribution: Attribution | None = None
-        """What its last attempt is booked on; None: unknown."""
-        self.attempts = 0
-        self.preempted_at: tuple[datetime, ...] = ()
-        """When it was preempted, oldest first; the last 16 times at most (P11)."""
-        self.evicted_at: datetime | None = None
-        """When its open attempt was evicted; None: it is not."""
-        self.arrival = 0
-        self.priority = 0
-        self.queue = ""
-        self.local_queue = LocalQueueName(ref.namespace, "")
-        """The LocalQueue that it names, which need not exist."""
-        self.cells: Cells = []
-        """What its open attempt uses."""
-        self.cluster_queue: str | None = None
-        self.order: Place = (0, 0, 0, workload)
-        self.shape: Shape = ()
-        self.last_tried: LastTriedFlavors = {}
-        """Where the next nomination goes on among the flavors (F8)."""
-        self.heap_version = 0
-        """Counts how often it was added to a pending queue: older items in heaps are void."""
-        self.group: EquivalenceGroup | None = None
-        """None: it is in no pending queue."""
-        self.ineligible: Reason | None = None
-        """Why it may not be queued (section G)."""
-        self.reason: Reason | None = None
-        """As last decided."""
-        self.refused = False
-        """It was nominated and not admitted by an earlier process, and has not been nominated by this one."""
-        self.recorded: Hashable = None
-        """What the ledger has of it: a change of this is recorded (L3)."""
-        self.recorded_pods: tuple[PodSet, ...] = ()
-        """The podsets that the ledger has of it, and a change of these."""
-        self.recorded_options = NO_OPTIONS
-        """The options that the ledger has of it, and a change of these while it waits."""
-        self.gone_at: str | None = None
-        """The resourceVersion at which its object went; empty: unknown; None: it is there."""
-        self.unacknowledged: Verb | None = None
-        """A committed write that is not acknowledged."""
-        self.dispatched = False
-        """The driver has that write."""
-        self.start_refused = False
-        """The object had changed when its start was sent, or may have: it is judged again before a start."""
-        self.start_denied: str | None = None
-        """Why the API server denies the start; until the workload is released for that."""
-        self.past = NO_PAST_ATTEMPTS
-        self.held_known = False
-        """What its pods take is counted as its object, its attempt, policy and context are now."""
-        self.generation: int | None = None
-        """Of the object after our last acknowledged write."""
-        self.stray: Stray | None = None
-        """Why it is charged although it is a child; None: it is none, or its owner holds quota for it."""
-        self.counting_pods = False
-        """The driver counts its pods."""
-        self.count_void = False
-        """It ran since that count began: what the count finds is no proof that no pod is alive."""
-        self.bound = 0
-        """How many pods of it are known to be bound to nodes, without those that count as gone (M13)."""
-        self.loose_pods = False
-        """Pods with its label have no controller: its object may have let them go, and they may run on."""
-        self.pods_gone = False
-        """The driver counted, and none was alive."""
-        self.resized = NOT_RESIZED
-        """What is known of edits of its numbers of pods while it runs."""
+    def __post_init__(self) -> None:
+        self.local_queue = LocalQueueName(self.ref.namespace, "")
+        self.order = (0, 0, 0, self.id)
 
     @property
     def gone(self) -> bool:
@@ -230,39 +190,26 @@ class Entry:
         self.recent = (*self.recent[1 - RECENT :], WorkloadEvent(at, what, detail))
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class EquivalenceGroup:
     """Pending workloads of one shape and priority: one nomination holds for all. Its queue changes it."""
 
-    __slots__ = (
-        "cluster_queue",
-        "heap",
-        "inadmissible",
-        "key",
-        "members",
-        "missing",
-        "refused",
-        "reported",
-        "shape",
-        "unreported",
-    )
-
-    def __init__(self, cluster_queue: str, key: Hashable, shape: Shape) -> None:
-        self.cluster_queue = cluster_queue
-        self.key = key
-        self.shape = shape
-        """Of its first member; of all members, except under StrictFIFO."""
-        self.heap: list[tuple[Place, int, Entry]] = []
-        self.members: dict[WorkloadId, Entry] = {}
-        self.inadmissible: Reason | None = None
-        """Why its head was not admitted; None: the head is to be nominated."""
-        self.missing: tuple[tuple[FlavorResource, int], ...] = ()
-        """What was not available when it became inadmissible."""
-        self.refused = False
-        """A member was refused by an earlier process, and none has been nominated by this one (C12)."""
-        self.reported: Hashable = None
-        """Key of the reason that was last reported for its members."""
-        self.unreported: dict[WorkloadId, Entry] = {}
-        """Members for which it is still to be reported."""
+    cluster_queue: str
+    key: Hashable
+    shape: Shape
+    """Of its first member; of all members, except under StrictFIFO."""
+    heap: list[tuple[Place, int, Entry]] = field(default_factory=list)
+    members: dict[WorkloadId, Entry] = field(default_factory=dict)
+    inadmissible: Reason | None = None
+    """Why its head was not admitted; None: the head is to be nominated."""
+    missing: tuple[tuple[FlavorResource, int], ...] = ()
+    """What was not available when it became inadmissible."""
+    refused: bool = False
+    """A member was refused by an earlier process, and none has been nominated by this one (C12)."""
+    reported: Hashable = None
+    """Key of the reason that was last reported for its members."""
+    unreported: dict[WorkloadId, Entry] = field(default_factory=dict)
+    """Members for which it is still to be reported."""
 
     def head(self) -> Entry | None:
         """Return the first in order; removes void items from the heap."""

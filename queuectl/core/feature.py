@@ -485,9 +485,6 @@ class Features:
         found = (feature.time_left(workload, past) for feature in self.active)
         return min((left for left in found if left is not None), default=None)
 
-    def budget_entries(self, decision: Decision, entry: Entry, now: datetime) -> tuple[BudgetEntry, ...]:
-        return tuple(one for feature in self.active for one in feature.budget_entries(decision, entry, now))
-
     def numbers(self) -> list[Number]:
         return [number for feature in self._all for number in feature.numbers()]
 

@@ -26,6 +26,7 @@ from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, Directory
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Features
 from queuectl.core.flavors.queue_flavors import mismatch
+from queuectl.core.model.budgets import BudgetEntry
 from queuectl.core.model.policy import StopPolicy
 from queuectl.core.model.priorities import PRIORITY_CLASS, LoweredPriority, counting_priority, with_lowered
 from queuectl.core.model.reasons import Code, Reason
@@ -168,8 +169,10 @@ def with_budget(
     """Return `decision` with what it changes of budgets (Y3)."""
     if not isinstance(decision, Admit | Shrink | Release | Retire):
         return decision
-    found = features.budget_entries(decision, entries[subject(decision)], now)
-    return replace(decision, budget=found) if found else decision
+    entry, found = entries[subject(decision)], list[BudgetEntry]()
+    for feature in features.active:
+        found += feature.budget_entries(decision, entry, now)
+    return replace(decision, budget=tuple(found)) if found else decision
 
 
 def _without_attempt(entry: Entry, directory: Directory) -> Step | None:

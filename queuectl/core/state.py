@@ -16,7 +16,7 @@ from queuectl.core.due import DueSteps
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Features
 from queuectl.core.flavors.assignment import assign, never_fits
-from queuectl.core.lifecycle import Resend, Step, may_have_pods, next_time, over, remaining, step
+from queuectl.core.lifecycle import Resend, may_have_pods, next_time, over, remaining, step
 from queuectl.core.limits import AdmissionLimit, Limits
 from queuectl.core.model.policy import (
     ClusterQueue,
@@ -130,10 +130,6 @@ class EngineState:
         context = key in self.contexts.of(namespace)
         return not context or not namespace or namespace in self.directory.queue_namespaces
 
-    def step(self, entry: Entry) -> Step | None:
-        """Return what lifecycle decides next about `entry`; None: nothing is due."""
-        return step(entry, self.directory, self.features, self.clock)
-
     def refresh(self, entry: Entry) -> None:
         """`entry` changed: note what is due, when to ask again, and whether a write is to be dispatched.
 
@@ -147,11 +143,11 @@ class EngineState:
             self.due_steps.set(entry, None)
             self.timers.set(entry.id, None)
             return
-        what = self.step(entry)
+        what = step(entry, self.directory, self.features, self.clock)
         if isinstance(what, Resend):
             entry.start_refused = entry.dispatched = False
             entry.unacknowledged = what.verb
-            what = self.step(entry)
+            what = step(entry, self.directory, self.features, self.clock)
         self.due_steps.set(entry, what)
         ended = entry.gone or over(entry) is not None
         if what is None and entry.recorded is None and ended:
@@ -287,7 +283,7 @@ class EngineState:
     def note_unreported(self, entry: Entry) -> None:
         """Its reason is to be reported, now that the ledger has it."""
         if entry.group is not None:
-            self.pending[entry.group.cluster_queue].mark_recorded(entry)
+            self.pending[entry.group.cluster_queue].mark_unreported(entry.group, entry)
             self.due_queues.add(entry.group.cluster_queue)
         elif entry.ineligible is not None and entry.reason != entry.ineligible:
             self.unreported[entry.id] = entry

@@ -17,7 +17,7 @@ from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.features.nodes.room import NodeRoom
 from queuectl.core.features.nodes.usage import NodeUsage
 from queuectl.core.flavors.pods import pods_of
-from queuectl.core.lifecycle import forgotten, may_have_pods, next_number, next_time
+from queuectl.core.lifecycle import forgotten, may_have_pods, next_number, next_time, step
 from queuectl.core.model.policy import CapacityShortage, LocalQueueName
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import AttemptState, Phase, WorkloadId
@@ -402,7 +402,7 @@ def _attempts(state: EngineState) -> Iterator[str]:
 def _due(state: EngineState) -> Iterator[str]:
     for entry in state.entries.values():
         frozen = state.is_frozen(entry)
-        what = None if frozen else state.step(entry)
+        what = None if frozen else step(entry, state.directory, state.features, state.clock)
         when = None if frozen else next_time(entry, state.features, state.clock)
         if state.timers.get(entry.id) != when:
             yield f"{entry.ref} is due at {when}, its timer is {state.timers.get(entry.id)}"

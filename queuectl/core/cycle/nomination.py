@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from queuectl.core.directory import Directory
@@ -77,14 +77,15 @@ class Nomination:
         return self.found.mode is Mode.FIT or bool(self.victims)
 
 
+@dataclass(slots=True)
 class Nominator:
-    """Nominates heads against one snapshot without changing it. `work` counts nominations and searches."""
+    """Nominates heads against one snapshot without changing it."""
 
-    def __init__(self, snapshot: Snapshot, directory: Directory, claims: PreemptionClaims) -> None:
-        self._snapshot = snapshot
-        self._directory = directory
-        self._claims = claims
-        self.work = 0
+    _snapshot: Snapshot
+    _directory: Directory
+    _claims: PreemptionClaims
+    work: int = 0
+    """Number of nominations and searches."""
 
     def nominate(
         self,
@@ -177,23 +178,26 @@ class Nominator:
         return limits.pods_of(charges, assignment) if limits.others else ()
 
 
+_Searched = dict[tuple[tuple[tuple[int, int], ...], frozenset[int], Pods], Sequence[Target]]
+
+
+@dataclass(slots=True)
 class PreemptionSimulation:
     """The preemption searches of one nomination: what they would find, without evicting anything."""
 
-    def __init__(self, snapshot: Snapshot, entry: Entry, flavors: QueueFlavors) -> None:
-        self._snapshot = snapshot
-        self._entry = entry
-        self._flavors = flavors
-        self.rejected = RejectedCandidates()
-        self.protected: dict[int, datetime] = {}
-        """Cells for which nothing but protections is in the way, with the end of the first."""
-        self.lasting = False
-        """Whether any of these protections is more than a cooldown."""
-        self.lacking: list[Pods] = []
-        """Pods that did not fit on nodes, with one of the flavors each."""
-        self.work = 0
-        self._searched: dict[tuple[tuple[tuple[int, int], ...], frozenset[int], Pods], Sequence[Target]] = {}
-        """What searches found: a request for one cell is searched for its flavor (F3), then whole (P1)."""
+    _snapshot: Snapshot
+    _entry: Entry
+    _flavors: QueueFlavors
+    rejected: RejectedCandidates = field(default_factory=RejectedCandidates)
+    protected: dict[int, datetime] = field(default_factory=dict)
+    """Cells for which nothing but protections is in the way, with the end of the first."""
+    lasting: bool = False
+    """Whether any of these protections is more than a cooldown."""
+    lacking: list[Pods] = field(default_factory=list)
+    """Pods that did not fit on nodes, with one of the flavors each."""
+    work: int = 0
+    _searched: _Searched = field(default_factory=dict)
+    """What searches found: a request for one cell is searched for its flavor (F3), then whole (P1)."""
 
     def lacks_room(self, placed: Placed) -> str | None:
         """Return the resource for which nodes have no room (M1); None: there is room."""

@@ -7,7 +7,8 @@ an evaluation only reads the quota of its cells. Without the fast path an admiss
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from queuectl.core.flavors.assignment import AssignmentResult, assigned, with_pods
 from queuectl.core.flavors.queue_flavors import Charge, GranularMode, Mode, PodSetGroup, QueueFlavors
@@ -18,38 +19,34 @@ KEPT = 256
 """Largest number of cached shapes per QueueFlavors."""
 
 
-class Choice:
+class Choice(NamedTuple):
     """One matching flavor of a resource group: its position there, and the request of the podset."""
 
-    __slots__ = ("cells", "position")
-
-    def __init__(self, position: int, cells: Cells) -> None:
-        self.position = position
-        self.cells = cells
+    position: int
+    cells: Cells
 
 
 class FastPath:
     """One podset in one ClusterQueue. `groups`: matching flavors by resource group, in order."""
 
-    __slots__ = ("_finished", "_queue_flavors", "charge", "groups", "offers")
-
     def __init__(self, queue_flavors: QueueFlavors, charge: Charge, groups: dict[int, list[Choice]]) -> None:
-        self.charge = charge
         self.groups = groups
-        self.offers = tuple(tuple(tuple(choice.cells) for choice in choices) for choices in groups.values())
+        self.offers = tuple(
+            [tuple([tuple(choice.cells) for choice in choices]) for choices in groups.values()]
+        )
         """What may be charged: cells and amounts by resource group and flavor. Hashable."""
         self._queue_flavors = queue_flavors
-        self._finished: dict[tuple[int, ...], _Finished] = {}
+        self._charge = charge
+        self._finished: dict[tuple[int, ...], AssignmentResult] = {}
 
     def assigned(self, choices: Sequence[Choice], levels: Sequence[int]) -> AssignmentResult:
         """Return the result for one choice and its borrow level per resource group, in order of `groups`."""
         key = tuple([choice.position for choice in choices])
         done = self._finished.get(key)
         if done is None:
-            chosen = dict(zip(self.groups, choices, strict=True))
-            done = self._finished[key] = _Finished(self._queue_flavors, self.charge, chosen)
+            done = self._finished[key] = self._result(choices)
         chances = {
-            group: GranularMode(Mode.FIT, level) for group, level in zip(done.groups, levels, strict=True)
+            group: GranularMode(Mode.FIT, level) for group, level in zip(done.chances, levels, strict=True)
         }
         return AssignmentResult(
             done.assignment,
@@ -60,27 +57,23 @@ class FastPath:
             tried=done.tried,
         )
 
-
-class _Finished:
-    """The parts of a result that depend on the choices only."""
-
-    __slots__ = ("assignment", "cells", "groups", "modes", "tried")
-
-    def __init__(self, queue_flavors: QueueFlavors, charge: Charge, choices: Mapping[int, Choice]) -> None:
-        pod_set, requests = charge.pod_set, with_pods(queue_flavors, charge)
-        cells = [cell for choice in choices.values() for cell, _ in choice.cells]
+    def _result(self, choices: Sequence[Choice]) -> AssignmentResult:
+        """Return what depends on the choices only."""
+        queue_flavors, pod_set = self._queue_flavors, self._charge.pod_set
+        cells: Cells = []
+        chances: dict[PodSetGroup, GranularMode] = {}
+        tried: dict[PodSetGroup, int] = {}
+        for number, choice in zip(self.groups, choices, strict=True):
+            cells += choice.cells
+            chances[pod_set.name, number] = GranularMode(Mode.FIT, 0)
+            if choice.position != len(queue_flavors.groups[number]) - 1:
+                tried[pod_set.name, number] = choice.position
         names = queue_flavors.tree.names
-        flavors = {names[cell].resource: names[cell].flavor for cell in cells}
-        self.groups: list[PodSetGroup] = [(pod_set.name, number) for number in choices]
-        pod_sets = (assigned(pod_set, requests, flavors),)
-        self.assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=pod_sets)
-        self.cells = [item for choice in choices.values() for item in choice.cells]
-        self.modes = {(pod_set.name, resource): Mode.FIT for resource in flavors}
-        self.tried = {
-            group: choice.position
-            for group, (number, choice) in zip(self.groups, choices.items(), strict=True)
-            if choice.position != len(queue_flavors.groups[number]) - 1
-        }
+        flavors = {names[cell].resource: names[cell].flavor for cell, _ in cells}
+        pod_sets = (assigned(pod_set, with_pods(queue_flavors, self._charge), flavors),)
+        assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=pod_sets)
+        modes = {(pod_set.name, resource): Mode.FIT for resource in flavors}
+        return AssignmentResult(assignment, cells, chances=chances, modes=modes, tried=tried)
 
 
 def fitting(

@@ -73,20 +73,6 @@ class FlavorOption:
 class QueueFlavors:
     """The resource groups of a ClusterQueue with cell numbers, prepared for nominations."""
 
-    __slots__ = (
-        "_all_placed",
-        "covered",
-        "fungibility",
-        "groups",
-        "ignores_uncovered",
-        "known",
-        "name",
-        "node",
-        "of_resource",
-        "tree",
-        "waits",
-    )
-
     def __init__(
         self,
         queue: ClusterQueue,

@@ -76,7 +76,9 @@ class PreemptionClaims:
     @property
     def waiting(self) -> Iterator[PreemptionClaim]:
         """Those of which victims still hold quota."""
-        return (claim for claim in self._by_queue.values() if claim.state is ClaimState.WAITING)
+        for claim in self._by_queue.values():
+            if claim.state is ClaimState.WAITING:
+                yield claim
 
     @property
     def cluster_queues(self) -> Collection[str]:

@@ -165,25 +165,6 @@ class PreemptionSearch:
     those that need room on nodes once the victims are gone (M8).
     """
 
-    __slots__ = (
-        "_allowed",
-        "_heeds_protection",
-        "any_terminating",
-        "cells",
-        "entry",
-        "lasting",
-        "limits",
-        "needed",
-        "node",
-        "pods",
-        "protected",
-        "rejected",
-        "rules",
-        "snapshot",
-        "tree",
-        "within_nominal",
-    )
-
     def __init__(
         self,
         snapshot: Snapshot,

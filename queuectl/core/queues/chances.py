@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Final
 
 from queuectl.core.directory import Directory
@@ -20,19 +21,13 @@ Holding = Callable[[QuotaNode], Iterable[Entry]]
 _SHORT: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.EXCEEDS_MAX_QUOTA, Code.NO_MATCHING_FLAVOR})
 
 
+@dataclass(slots=True)
 class Chances:
     """Tells which requeued groups need no nomination, because they would be refused again."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        configuration: SchedulingConfiguration,
-        holding: Holding,
-    ) -> None:
-        self._directory = directory
-        self._tree = directory.tree
-        self._configuration = configuration
-        self._holding = holding
+    _directory: Directory
+    _configuration: SchedulingConfiguration
+    _holding: Holding
 
     def has(self, queue: PendingQueue, group: EquivalenceGroup) -> bool:
         """Return whether a group is to be nominated. Always where its head reserves quota, or lacks room."""
@@ -40,7 +35,8 @@ class Chances:
             return True
         if group in queue.may_preempt:
             return not _lacks_quota(group.inadmissible) or self.could_have_enough(queue, group)
-        tree, node = self._tree, self._tree.queue(queue.name)
+        tree = self._directory.tree
+        node = tree.queue(queue.name)
         for name, amount in group.missing:  # noqa: SIM110 (asked of each requeued group at each release)
             if amount <= tree.available(node, tree.cells[name]):
                 return True
@@ -48,9 +44,9 @@ class Chances:
 
     def could_have_enough(self, queue: PendingQueue, group: EquivalenceGroup) -> bool:
         """Return whether a group could have enough quota, were all gone that it may preempt (W7)."""
-        head, node = group.head(), self._tree.queue(queue.name)
-        policy = self._directory.queues.get(queue.name)
-        if head is None or policy is None or shares_fairly(self._tree, node, self._configuration):
+        tree, head, policy = self._directory.tree, group.head(), self._directory.queues.get(queue.name)
+        node = tree.queue(queue.name)
+        if head is None or policy is None or shares_fairly(tree, node, self._configuration):
             return True
         flavors = self._directory.queue_flavors(queue.name)
         paths: list[FastPath] = []
@@ -59,7 +55,7 @@ class Chances:
             if path is None or charge.pod_set.min_count is not None:
                 return True
             paths.append(path)
-        reach = _Reach(self._tree, node, head, policy.preemption, self._holding, paths)
+        reach = _Reach(tree, node, head, policy.preemption, self._holding, paths)
         return all(any(map(reach.covers, choices)) for path in paths for choices in path.offers)
 
 
@@ -71,6 +67,7 @@ def _lacks_quota(reason: Reason) -> bool:
     return reason.code in _SHORT and not reason.reserved
 
 
+@dataclass(slots=True)
 class _Reach:
     """What one head could have at most of a cell: more than a search finds, and found without one.
 
@@ -78,22 +75,13 @@ class _Reach:
     other queues those that borrow on any cell of the request.
     """
 
-    def __init__(
-        self,
-        tree: QuotaTree,
-        node: QuotaNode,
-        head: Entry,
-        rules: Preemption,
-        holding: Holding,
-        paths: Iterable[FastPath],
-    ) -> None:
-        self._tree = tree
-        self._node = node
-        self._priority = head.priority
-        self._rules = rules
-        self._holding = holding
-        self._paths = paths
-        self._own: dict[int, int] = {}
+    _tree: QuotaTree
+    _node: QuotaNode
+    _head: Entry
+    _rules: Preemption
+    _holding: Holding
+    _paths: Iterable[FastPath]
+    _own: dict[int, int] = field(default_factory=dict)
 
     def covers(self, cells: Sequence[tuple[int, int]]) -> bool:
         """Return whether one flavor could have enough of all its cells."""
@@ -123,7 +111,7 @@ class _Reach:
 
     def _preemptible(self, policy: PreemptionPolicy, holders: Iterable[Entry], cell: int) -> Iterable[int]:
         """Yield what each of `holders` has of a cell that `policy` lets it preempt."""
-        most = policy.highest(self._priority)
+        most = policy.highest(self._head.priority)
         for entry in holders:
             if entry.priority <= most:
                 for held, amount in entry.cells:

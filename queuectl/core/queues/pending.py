@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Final
@@ -56,66 +57,39 @@ def _order(entry: Entry) -> Place:
     return entry.order
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PendingQueue:
     """The pending workloads of one ClusterQueue."""
 
-    __slots__ = (
-        "_claims",
-        "_inserted",
-        "_line",
-        "_told",
-        "active",
-        "by_missing",
-        "groups",
-        "lacking",
-        "may_preempt",
-        "name",
-        "requeued",
-        "reserves",
-        "strict",
-        "unreported",
-        "usage_based",
-        "users_by_usage",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        claims: PreemptionClaims,
-        *,
-        strict: bool = False,
-        usage_based: bool = False,
-        users_by_usage: bool = False,
-    ) -> None:
-        self._claims = claims
-        self._line: list[Entry] | None = None
-        """Its workloads in the order of O1, O2 and O6; None: it is to be sorted when it is asked for."""
-        self._inserted = 0
-        """Number of changes of `_line` since it was last asked for."""
-        self.name = name
-        self._told: str | None = None
-        """The detail that those behind the head were told last, under StrictFIFO."""
-        self.strict = strict
-        """StrictFIFO: the head alone is nominated."""
-        self.usage_based = usage_based
-        """Its LocalQueues are ordered by past usage (U1)."""
-        self.users_by_usage = users_by_usage
-        """So are the users of each (U6)."""
-        self.groups: dict[Hashable, EquivalenceGroup] = {}
-        self.active: dict[EquivalenceGroup, None] = {}
-        """Groups that are not inadmissible: their heads are to be nominated."""
-        self.requeued: dict[EquivalenceGroup, None] = {}
-        """Inadmissible groups to be nominated again, if what became available for them still is (W1)."""
-        self.unreported: dict[EquivalenceGroup, None] = {}
-        """Groups with members that the ledger has, and for which no reason has been reported yet."""
-        self.by_missing: dict[FlavorResource, dict[EquivalenceGroup, int]] = {}
-        """Inadmissible groups by what is missing, with the least amount that would have to be available."""
-        self.may_preempt: dict[EquivalenceGroup, None] = {}
-        """Inadmissible groups that depend also on which workloads hold quota, and what is reserved (W3)."""
-        self.lacking: dict[EquivalenceGroup, tuple[Pods, ...]] = {}
-        """Inadmissible groups for whose pods nodes had no room: room for one of these helps (W6)."""
-        self.reserves: frozenset[FlavorResource] = frozenset()
-        """Cells of which its head reserves some, as long as it is the head (C6)."""
+    name: str
+    _claims: PreemptionClaims
+    _line: list[Entry] | None = None
+    """Its workloads in the order of O1, O2 and O6; None: it is to be sorted when it is asked for."""
+    _inserted: int = 0
+    """Number of changes of `_line` since it was last asked for."""
+    _told: str | None = None
+    """The detail that those behind the head were told last, under StrictFIFO."""
+    strict: bool = False
+    """StrictFIFO: the head alone is nominated."""
+    usage_based: bool = False
+    """Its LocalQueues are ordered by past usage (U1)."""
+    users_by_usage: bool = False
+    """So are the users of each (U6)."""
+    groups: dict[Hashable, EquivalenceGroup] = field(default_factory=dict)
+    active: dict[EquivalenceGroup, None] = field(default_factory=dict)
+    """Groups that are not inadmissible: their heads are to be nominated."""
+    requeued: dict[EquivalenceGroup, None] = field(default_factory=dict)
+    """Inadmissible groups to be nominated again, if what became available for them still is (W1)."""
+    unreported: dict[EquivalenceGroup, None] = field(default_factory=dict)
+    """Groups with members that the ledger has, and for which no reason has been reported yet."""
+    by_missing: dict[FlavorResource, dict[EquivalenceGroup, int]] = field(default_factory=dict)
+    """Inadmissible groups by what is missing, with the least amount that would have to be available."""
+    may_preempt: dict[EquivalenceGroup, None] = field(default_factory=dict)
+    """Inadmissible groups that depend also on which workloads hold quota, and what is reserved (W3)."""
+    lacking: dict[EquivalenceGroup, tuple[Pods, ...]] = field(default_factory=dict)
+    """Inadmissible groups for whose pods nodes had no room: room for one of these helps (W6)."""
+    reserves: frozenset[FlavorResource] = field(default_factory=frozenset)
+    """Cells of which its head reserves some, as long as it is the head (C6)."""
 
     @property
     def order(self) -> tuple[bool, bool, bool]:
@@ -166,10 +140,10 @@ class PendingQueue:
         if (line := self._line_to_change()) is not None:
             insort(line, entry, key=_order)
         if entry.reason is None or entry.reason.key != group.reported:
-            self._mark_unreported(group, entry)
+            self.mark_unreported(group, entry)
         if former is not None and place < former.order:
             self.activate(group)
-            self._mark_unreported(group, former)
+            self.mark_unreported(group, former)
         elif group in self.may_preempt and group.head() is entry:
             self.activate(group)  # it is older than the former head: other workloads are newer than it (P2)
 
@@ -233,7 +207,7 @@ class PendingQueue:
             self._told = told.detail
             for other in self.groups.values():
                 for one in other.members.values() if other is not group else ():
-                    self._mark_unreported(other, one)
+                    self.mark_unreported(other, one)
         self.mark_reported(group, entry)
 
     def activate(self, group: EquivalenceGroup) -> None:
@@ -256,7 +230,7 @@ class PendingQueue:
         for other in [one for one in self.groups.values() if one is not group and one.inadmissible]:
             self.activate(other)
             if (head := other.head()) is not None:
-                self._mark_unreported(other, head)
+                self.mark_unreported(other, head)
 
     def activate_behind(self) -> None:
         """Nominate again what would have preempted, had no claim of another workload been open (C7)."""
@@ -290,7 +264,7 @@ class PendingQueue:
         for entry in sorted(group.members.values(), key=_order):
             right = reason if entry is head else told
             if entry.reason is None or entry.reason.key != right.key:
-                self._mark_unreported(group, entry)
+                self.mark_unreported(group, entry)
 
     @property
     def stopped_at_head(self) -> bool:
@@ -335,14 +309,10 @@ class PendingQueue:
         if not group.unreported:
             self.unreported.pop(group, None)
 
-    def mark_recorded(self, entry: Entry) -> None:
-        """The ledger has `entry` from now on: its reason is to be reported."""
-        if entry.group is not None:
-            self._mark_unreported(entry.group, entry)
-
-    def _mark_unreported(self, group: EquivalenceGroup, entry: Entry) -> None:
+    def mark_unreported(self, group: EquivalenceGroup, entry: Entry) -> None:
+        """The reason of `entry` is to be reported, if the ledger has it."""
         if entry.recorded is None:
-            return  # the plan that queues it in the ledger reports its reason, or `mark_recorded` follows
+            return  # the plan that queues it in the ledger reports its reason, or `note_unreported` follows
         if not self.preempted(entry):  # it waits for its victims, whatever is queued before it meanwhile
             group.unreported[entry.id] = entry
             self.unreported[group] = None
