@@ -57,7 +57,10 @@ class AssignmentResult:
     needed: frozenset[int] = frozenset()
     """Numbers of the cells that need preemption."""
     chances: dict[PodSetGroup, GranularMode] = field(default_factory=dict)
-    """What the chosen flavors offer. Podsets with one group have the key of the first of them."""
+    """What the chosen flavors offer. Podsets with one group have the key of the first of them.
+
+    The fast path leaves this and `modes` empty.
+    """
     modes: dict[tuple[str, str], Mode] = field(default_factory=dict)
     """Mode by (name of podset, resource)."""
     reason: Reason | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from queuectl.core.directory import Directory
@@ -56,7 +57,8 @@ class Chances:
                 return True
             paths.append(path)
         reach = _Reach(tree, node, head, policy.preemption, self._holding, paths)
-        return all(any(map(reach.covers, choices)) for path in paths for choices in path.offers)
+        groups = (choices for path in paths for choices in path.groups.values())
+        return all(any(reach.covers(choice.cells) for choice in choices) for choices in groups)
 
 
 def _lacks_quota(reason: Reason) -> bool:
@@ -143,5 +145,5 @@ class _Reach:
 
     def _wanted(self) -> Set[int]:
         """Return all cells that it may be charged to."""
-        offers = (cells for path in self._paths for choices in path.offers for cells in choices)
-        return {cell for cells in offers for cell, _ in cells}
+        choices = chain.from_iterable(group for path in self._paths for group in path.groups.values())
+        return {cell for choice in choices for cell, _ in choice.cells}

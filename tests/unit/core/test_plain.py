@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -83,7 +85,7 @@ def test_the_fast_path_finds_the_result_of_the_full_assignment(
     asked = tuple(sorted(requests.items()))
     charge = Charge(PodSet(name="main", count=count, requests=asked), asked)
     menu = QueueFlavors(queue, tree, FLAVORS)
-    full = assign(menu, [charge], NoCandidates())
+    full = replace(assign(menu, [charge], NoCandidates()), chances={}, modes={})
     for _ in range(2):  # computed, then cached
         found = fitting(menu, [charge], preempts=False)
         event("found" if found is not None else "left to a full look")
