@@ -141,6 +141,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     _report_skips(terminalreporter)
     _report_figures(terminalreporter)
     _report_kinds(terminalreporter)
+    _report_pods(terminalreporter)
 
 
 def _report_skips(terminalreporter: pytest.TerminalReporter) -> None:
@@ -182,4 +183,20 @@ def _report_kinds(terminalreporter: pytest.TerminalReporter) -> None:
 
         terminalreporter.section("kinds on their operators")
         for line in table(outcomes):
+            terminalreporter.line(line)
+
+
+def _report_pods(terminalreporter: pytest.TerminalReporter) -> None:
+    """What pods of each origin did on real controllers. Of a test with parameters the worst result counts."""
+    outcomes: dict[str, str] = {}
+    for word in ("skipped", "passed", "failed", "error"):
+        for report in terminalreporter.stats.get(word, ()):
+            outcomes[report.nodeid.partition("[")[0]] = word
+    if not any(name.startswith("tests/acceptance/e2e/") for name in outcomes):
+        return
+    from tests.acceptance.e2e.pods_matrix import table  # loaded only when it is needed
+
+    if lines := table(outcomes):
+        terminalreporter.section("pods on their controllers")
+        for line in lines:
             terminalreporter.line(line)

@@ -1,0 +1,223 @@
+"""Pods that queue beside what else counts or holds pods, each by its real controller: PodDisruptionBudgets,
+ResourceQuotas, gates of others, the scale subresource."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import MERGE_PATCH
+from queuectl.sandbox.control_plane import find_assets
+from tests.acceptance.e2e import test_pod_groups, test_single_pods
+from tests.acceptance.e2e.cohort import priority
+from tests.acceptance.e2e.conftest import GATE, TODAY
+from tests.acceptance.e2e.site import GPU, Json, Site, eventually, pod
+from tests.acceptance.e2e.test_single_pods import LABEL, Owned
+from tests.acceptance.e2e.world import World
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.queued_pods,
+    pytest.mark.usefixtures("controllers"),
+    pytest.mark.skipif(TODAY == "small", reason="the small API has no controllers of apps/v1"),
+]
+world = test_single_pods.world
+OTHER = {"name": "example.com/other"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def controllers(site: Site) -> AsyncIterator[None]:
+    """Those of PodDisruptionBudgets and ResourceQuotas, which the sandbox does without."""
+    assets = find_assets()
+    assert assets is not None
+    process = await asyncio.create_subprocess_exec(
+        str(assets / "kube-controller-manager"),
+        *("--kubeconfig", str(site.kubeconfig), "--leader-elect=false", "--secure-port=0"),
+        "--controllers=disruption-controller,resourcequota-controller",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _evict(world: World, name: str) -> None:
+    body: Json = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    await world.api.request("POST", f"{world.path('Pod', name)}/eviction", body)
+
+
+@asynccontextmanager
+async def _budget(world: World, app: str) -> AsyncIterator[str]:
+    """A PodDisruptionBudget that lets one pod be unavailable; its path."""
+    collection = f"/apis/policy/v1/namespaces/{world.namespace}/poddisruptionbudgets"
+    spec: Json = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": app}}}
+    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app}, "spec": spec}
+    await world.api.request("POST", collection, body)
+    yield f"{collection}/{app}"
+    await world.api.request("DELETE", f"{collection}/{app}")
+
+
+async def _allows(world: World, budget: str, count: int) -> None:
+    async def look() -> bool:
+        found = await world.api.request("GET", budget)
+        status = found.get("status") or {}
+        current = status.get("observedGeneration") == found["metadata"]["generation"]
+        return bool(current and status.get("disruptionsAllowed") == count)
+
+    await eventually(f"the budget allows {count} disruptions", look)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+async def test_a_pod_that_waits_counts_as_disrupted_and_a_preemption_asks_no_budget(
+    world: World, kind: str
+) -> None:
+    """So a drain of the others waits until it runs, or is scaled away."""
+    high = await priority(world, "high", 1000)
+    own = {"serviceName": "server", "podManagementPolicy": "Parallel"} if kind == "StatefulSet" else {}
+    body = test_single_pods._owner(kind, replicas=3, gpus=4, **own)
+    async with Owned.made(world, body) as server, _budget(world, "server") as budget:
+        (waits,) = await server.pods(2, 1)
+        await _allows(world, budget, 0)
+        runs = [one["metadata"]["name"] for one in await server.listed() if not _gated(one)]
+        with pytest.raises(ApiError, match="disruption budget"):
+            await _evict(world, runs[0])
+        await _evict(world, waits["metadata"]["name"])  # one that waits may always be evicted
+        (again,) = await server.pods(2, 1)
+        assert again["metadata"]["uid"] != waits["metadata"]["uid"]
+        await server.merge({"replicas": 2})
+        await server.pods(2, 0)
+        await _allows(world, budget, 1)
+        before = {one["metadata"]["uid"] for one in await server.listed()}
+        await _evict(world, runs[0])
+
+        async def drained() -> bool:
+            pods = await server.listed()
+            run = [one for one in pods if (one.get("status") or {}).get("phase") == "Running"]
+            return len(run) == len(pods) == 2 and {one["metadata"]["uid"] for one in run} != before
+
+        await eventually("another pod runs in the quota of the one that was drained", drained)
+        await test_single_pods._created(
+            world, pod("urgent", gpus=8, labels={"queuectl.dev/priority-class": high})
+        )
+        await test_single_pods._runs(world, "urgent")
+        await server.pods(0, 2)
+        await world.delete("urgent", "Pod")
+        await server.pods(2, 0)
+
+
+def _gated(one: Json) -> bool:
+    return GATE in (one["spec"].get("schedulingGates") or ())
+
+
+@asynccontextmanager
+async def _limited(world: World, pods: int) -> AsyncIterator[str]:
+    """A ResourceQuota for so many pods, which its controller has counted; its path."""
+    collection = f"/api/v1/namespaces/{world.namespace}/resourcequotas"
+    body: Json = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
+    await world.api.request("POST", collection, {**body, "spec": {"hard": {"pods": str(pods)}}})
+
+    async def counted() -> bool:
+        found = await world.api.request("GET", f"{collection}/few")
+        return bool((found.get("status") or {}).get("used"))
+
+    await eventually("its controller has counted the pods", counted)
+    yield f"{collection}/few"
+    await world.api.request("DELETE", f"{collection}/few")
+
+
+async def test_a_pod_that_waits_counts_in_a_full_resource_quota_and_others_come_when_it_has_room(
+    world: World,
+) -> None:
+    body = test_single_pods._owner("Deployment", replicas=3, gpus=8)
+    async with _limited(world, 2) as quota, Owned.made(world, body) as server:
+        await server.pods(1, 1)
+        with pytest.raises(ApiError, match="exceeded quota"):
+            await world.submit(pod("third", gpus=1))
+        found = await world.workload("third", "Pod")
+        assert found["status"] == 404
+        await world.api.request("PATCH", quota, {"spec": {"hard": {"pods": "3"}}}, content_type=MERGE_PATCH)
+        await server.merge({"replicas": 2})  # its controller tries again at once
+        await server.merge({"replicas": 3})
+        await server.pods(1, 2)
+
+
+async def test_a_group_that_a_full_resource_quota_keeps_short_says_so_and_starts_when_it_is_whole(
+    world: World,
+) -> None:
+    async with _limited(world, 1) as quota:
+        await test_pod_groups._member(world, "short", 0, size=2)
+        with pytest.raises(ApiError, match="exceeded quota"):
+            await test_pod_groups._member(world, "short", 1, size=2)
+        reason = await world.reason_is("short", "PendingEvaluation", "PodGroup")
+        assert "1 of 2 pods of the group exist (short-0)" in reason["message"]
+        await world.api.request("PATCH", quota, {"spec": {"hard": {"pods": "2"}}}, content_type=MERGE_PATCH)
+
+        async def fits() -> bool:
+            try:
+                await test_pod_groups._member(world, "short", 1, size=2)
+            except ApiError as error:
+                if "exceeded quota" not in str(error):
+                    raise
+                return False
+            return True
+
+        await eventually("the second pod is created", fits)
+        await test_pod_groups._run(world, "short", 2)
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_gate_of_another_controller_stays_until_that_removes_it_before_or_after_the_start(
+    world: World, *, first: bool
+) -> None:
+    """A pod is charged while it has only gates of others: these may wait for the start."""
+    await test_single_pods._created(world, pod("before", gpus=8))
+    await test_single_pods._runs(world, "before")
+    body = pod("both", gpus=8)
+    body["spec"]["schedulingGates"] = [OTHER]
+    made = await test_single_pods._created(world, body)
+    assert sorted(one["name"] for one in made["spec"]["schedulingGates"]) == [OTHER["name"], GATE["name"]]
+    await world.reason_is("both", "WaitingForQuota", "Pod")
+    if first:
+        await world.merge("both", {"spec": {"schedulingGates": [GATE]}}, "Pod")
+        assert _gated(await world.get("both", "Pod"))
+        await world.reason_is("both", "WaitingForQuota", "Pod")
+    await world.delete("before", "Pod")
+    if not first:
+        await world.phase("both", "Admitted", "Pod")
+
+        async def ungated() -> bool:
+            return not _gated(await world.get("both", "Pod"))
+
+        await eventually("it has the gate of the other alone", ungated)
+        waits = await world.get("both", "Pod")
+        assert (waits["spec"]["schedulingGates"], waits["status"]["phase"]) == ([OTHER], "Pending")
+        assert waits["spec"]["nodeSelector"] == {LABEL: "a100"}
+        assert (await world.used(world.namespace))["a100", GPU] == 8
+        await world.merge("both", {"spec": {"schedulingGates": None}}, "Pod")
+    running = await test_single_pods._runs(world, "both")
+    assert not running["spec"].get("schedulingGates")
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+async def test_the_scale_subresource_which_an_autoscaler_writes_scales_from_zero_and_back(
+    world: World, kind: str
+) -> None:
+    own = {"serviceName": "server"} if kind == "StatefulSet" else {}
+    async with Owned.made(world, test_single_pods._owner(kind, replicas=0, gpus=4, **own)) as server:
+
+        async def scale(replicas: int) -> None:
+            body = {"spec": {"replicas": replicas}}
+            await world.api.request("PATCH", f"{server.path}/scale", body, content_type=MERGE_PATCH)
+
+        for replicas, running, gated in ((2, 2, 0), (3, 2, 1), (1, 1, 0), (0, 0, 0)):
+            await scale(replicas)
+            await server.pods(running, gated)
+        await world.nothing_used(world.namespace)
