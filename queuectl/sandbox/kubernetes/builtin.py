@@ -66,6 +66,8 @@ def problems(kind: ServedKind, old: Json | None, new: Json) -> Iterator[StatusCa
             yield required("spec.selector")
         if old is not None:
             yield from _job_changes(old, new)
+    elif kind.collection == PODS and old is not None:
+        yield from _new_gates(old, new)
     elif kind.collection == CRDS:
         collection = f"{new['spec']['names']['plural']}.{new['spec']['group']}"
         if name != collection:
@@ -101,6 +103,14 @@ def _container_defaults(spec: Json) -> None:
             if resources.get(field):
                 # A quantity given as a number is stored as text.
                 resources[field] = {name: str(amount) for name, amount in resources[field].items()}
+
+
+def _new_gates(old: Json, new: Json) -> Iterator[StatusCause]:
+    before = old["spec"].get("schedulingGates") or ()
+    for number, gate in enumerate(new["spec"].get("schedulingGates") or ()):
+        if gate not in before:
+            detail = "Forbidden: only deletion is allowed, but found new scheduling gate"
+            yield StatusCause(f"spec.schedulingGates[{number}].name", detail, "FieldValueForbidden")
 
 
 # --- jobs -----------------------------------------------------------------------------------------

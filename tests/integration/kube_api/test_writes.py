@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.kube_api.client import JSON_PATCH, MERGE, STRATEGIC, Client, configmap, job
+from tests.integration.kube_api.client import JSON_PATCH, MERGE, STRATEGIC, Client, configmap, job, pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -254,3 +254,17 @@ async def test_a_patch_cannot_change_the_identity_of_an_object(api: Client) -> N
     patched = await api.patch(path, created)
     assert patched == await api.get(path)
     assert not patched["metadata"]["creationTimestamp"].startswith("2001")
+
+
+async def test_a_pod_loses_scheduling_gates_and_gets_none(api: Client) -> None:
+    body, path = pod("a"), f"{api.pods}/a"
+    body["spec"]["schedulingGates"] = [{"name": "example.com/a"}, {"name": "example.com/b"}]
+    await api.create(api.pods, body)
+    left: list[dict[str, str]] = [{"name": "example.com/b"}]
+    pods = await api.patch(path, {"spec": {"schedulingGates": left}})
+    assert pods["spec"]["schedulingGates"] == left
+    more = {"spec": {"schedulingGates": [*left, {"name": "example.com/a"}]}}
+    answer = await api.refused("PATCH", path, more, media=MERGE)
+    assert (answer["code"], answer["reason"]) == (422, "Invalid")
+    causes = [(one["reason"], one["field"]) for one in answer["details"]["causes"]]
+    assert ("FieldValueForbidden", "spec.schedulingGates[1].name") in causes
