@@ -258,7 +258,7 @@ BUGS: Final = (
         "queuectl.kube.definitions:Definitions._settled",
         "if name not in self._there:",
         "if True:",
-        needs=("discovery fails",),
+        needs=("PyTorchJob", "discovery fails", "definition changes"),
     ),
     PlantedBug(
         "a kind that comes back is not listed",
