@@ -9,12 +9,13 @@ from datetime import timedelta
 from typing import Final
 
 from queuectl.core.model.events import DeviceUseFound
-from queuectl.idle.check import Judged, check
+from queuectl.idle.check import Judged, Queries, check
 from queuectl.idle.prometheus import Prometheus
 from queuectl.idle.verdicts import UseRules
 from queuectl.kube.session import Session
 from queuectl.ledger.pool import Pool
 from queuectl.ledger.write.device_use import LedgerDeviceUse
+from queuectl.ports.idle import UseRecords
 from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable
 from queuectl.settings.idle import IdleSettings
 
@@ -33,7 +34,13 @@ async def watch(settings: IdleSettings, pool: Pool, cluster: str, session: Sessi
     if source is None:
         return
     prometheus = Prometheus(source.url, token=source.token_file, ca=source.ca_file)
-    records, judged = LedgerDeviceUse(pool, cluster), judged_by(settings)
+    await check_forever(settings, LedgerDeviceUse(pool, cluster), session, prometheus, told)
+
+
+async def check_forever(
+    settings: IdleSettings, records: UseRecords, session: Session, prometheus: Queries, told: Told
+) -> None:
+    judged = judged_by(settings)
     while True:
         try:
             told(await check(records, session, prometheus, judged))

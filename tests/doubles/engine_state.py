@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry
 from queuectl.core.features.nodes.room import NodeRoom
-from queuectl.core.model.workload import WorkloadId
+from queuectl.core.features.usage_history.decay import UsageValue
+from queuectl.core.model.workload import UsageAccount, WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.state import EngineState
@@ -59,3 +61,12 @@ def free_on_nodes(engine: Engine) -> dict[str, tuple[int, ...]]:
     """Return what is free of each resource by node, after what is outstanding is settled."""
     engine.features.nodes.room.settle()
     return {record.name: record.free for record in engine.features.nodes.room.inventory.nodes()}
+
+
+def past_usage(engine: Engine, now: datetime) -> dict[UsageAccount, UsageValue]:
+    """Return that of each account that has any; none where it does not count."""
+    history = engine.features.usage_history.history
+    if history is None:
+        return {}
+    used = {account: history.usage(account, 1000, now) for account in history._used}
+    return {account: value for account, value in used.items() if value}

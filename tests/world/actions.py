@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
-from queuectl.kinds.reserved_keys import GROUP_LABEL
+from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL
 from queuectl.kube.errors import ApiError, Conflict, NotFound
 from queuectl.kube.session import MERGE_PATCH, Session, api_path
 from queuectl.sandbox.kubernetes.wire import StatusError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HOLD = "queuectl.dev/hold"
 _AS_AT_FIRST: Object = {
     **{"stopPolicy": "None", "stopReason": None},
-    **{"queueingStrategy": None, "headCanNeverRun": None},
+    **{"queueingStrategy": None, "headCanNeverRun": None, "maxExecutionTime": None},
 }
 """Fields of queues that admins have edited."""
 _CRDS = api_path("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -70,6 +70,12 @@ class Actions:
             "delete budget": lambda name: self._delete_policy("budgets", name),
             "usage limit": lambda *args: self._policy(objects.usage_limit(*args)),
             "delete usage limit": lambda name: self._delete_policy("usagelimits", name),
+            "gpus": self._gpus,
+            "idle policy": lambda *args: self._policy(objects.idle_policy(*args)),
+            "delete idle policy": lambda name: self._delete_policy("idlepolicies", name),
+            "usage order": self._usage_order,
+            "time limits": self._time_limits,
+            "time passes": self._time_passes,
             "kill": self._kill,
             "terminate": self._terminate,
             "pause": self._pause,
@@ -162,7 +168,10 @@ class Actions:
         body = self.manifests.get((namespace, name))
         if body is not None:
             spec: Object = {"suspend": suspend}
-            spec = spec if body["kind"] == "Job" else {"runPolicy": spec}
+            if body["kind"] == "Pod":
+                spec = {"schedulingGates": body["spec"]["schedulingGates"] if suspend else None}
+            elif body["kind"] != "Job":
+                spec = {"runPolicy": spec}
             await self._merge(self._world.tenant, self._path(namespace, name), {"spec": spec})
 
     async def _tenant_suspends(self, namespace: str, name: str) -> None:
@@ -198,13 +207,14 @@ class Actions:
         await self._hold_group(namespace, name, number, None)
 
     async def _delete_group(self, namespace: str, name: str) -> None:
-        for pod in await self._members(namespace):
-            if pod["metadata"]["labels"][GROUP_LABEL] == name:
+        for pod in await self._queued_pods(namespace):
+            if pod["metadata"]["labels"].get(GROUP_LABEL) == name:
                 await self._delete_object(f"{objects.PODS.format(namespace)}/{pod['metadata']['name']}")
 
-    async def _members(self, namespace: str) -> list[Object]:
+    async def _queued_pods(self, namespace: str) -> list[Object]:
+        """Pods that queue, by themselves or in groups."""
         found = await self._world.admin.get(objects.PODS.format(namespace))
-        return [pod for pod in found["items"] if GROUP_LABEL in (pod["metadata"].get("labels") or {})]
+        return [pod for pod in found["items"] if GATED_LABEL in (pod["metadata"].get("labels") or {})]
 
     # --- admins
 
@@ -225,6 +235,26 @@ class Actions:
 
     async def _strict_order(self, team: str, head: str) -> None:
         await self._edit("clusterqueues", team, {"queueingStrategy": "StrictFIFO", "headCanNeverRun": head})
+
+    async def _usage_order(self, team: str, users: str) -> None:
+        """By the past usage of LocalQueues, and of their users; empty: by none."""
+        mode = "UsageBasedAdmissionFairSharing" if users else "NoAdmissionFairSharing"
+        scope = {"admissionMode": mode, "userOrder": users or None}
+        await self._edit("clusterqueues", team, {"admissionScope": scope})
+
+    async def _time_limits(self, team: str, default: int, ceiling: int) -> None:
+        """0: none."""
+        limits = {"default": default or None, "ceiling": ceiling or None}
+        await self._edit("clusterqueues", team, {"maxExecutionTime": limits})
+
+    async def _gpus(self, team: str, do: str) -> None:
+        self._world.metrics.turn(team, do)
+
+    async def _time_passes(self, seconds: float) -> None:
+        """For the ledger: nothing else happens meanwhile."""
+        world = self._world
+        world.jump += seconds
+        world.most_jump = max(world.most_jump, world.jump)
 
     async def _policy(self, body: Object) -> None:
         """Create it, or replace what has its name."""
@@ -352,9 +382,7 @@ class Actions:
 
     async def _database_clock(self, seconds: float) -> None:
         self._meets("database clock")
-        world = self._world
-        world.jump += seconds
-        world.most_jump = max(world.most_jump, world.jump)
+        await self._time_passes(seconds)
 
     # --- after the schedule
 
@@ -383,19 +411,19 @@ class Actions:
             except ApiError:
                 continue
         for team in TEAMS:
-            for pod in await self._members(team):
+            for pod in await self._queued_pods(team):
                 if HOLD in pod["metadata"]["annotations"]:
                     path = f"{objects.PODS.format(team)}/{pod['metadata']['name']}"
                     await self._merge(world.admin, path, {"metadata": {"annotations": {HOLD: None}}})
 
     async def end_the_long(self) -> None:
         """Delete all workloads: some would run on for hours. And what limits them beside quota."""
-        for plural in ("budgets", "usagelimits"):
+        for plural in ("budgets", "usagelimits", "idlepolicies"):
             collection = f"{objects.POLICY}/{plural}"
             for obj in (await self._world.admin.get(collection))["items"]:
                 await self._delete_object(f"{collection}/{obj['metadata']['name']}")
         for team in TEAMS:
-            for pod in await self._members(team):
+            for pod in await self._queued_pods(team):
                 await self._delete_object(f"{objects.PODS.format(team)}/{pod['metadata']['name']}")
         for kind in objects.KINDS:
             for team in TEAMS:

@@ -11,9 +11,9 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from statistics import median
 
-from tests.world.crash_points import SCHEDULE, crash_points
+from tests.world.crash_points import SCHEDULE, CrashPoint, awaits, crash_points
 from tests.world.planted import BUGS, PlantedBug, planted
-from tests.world.schedule import CELLS, LEAST, PHASES, schedule
+from tests.world.schedule import CELLS, LEAST, PHASES, Schedule, schedule
 from tests.world.shrink import shrunk
 from tests.world.world import Outcome, play_schedule
 
@@ -43,12 +43,12 @@ def main() -> int:
         "--crash-points",
         type=int,
         metavar="EVERY",
-        help="crash at each write of one schedule, or each EVERYth",
+        help="crash at each write and await of one schedule, or each EVERYth, and at more awaits of others",
     )
     given = parser.parse_args()
-    if given.crash_points is not None:
-        return _crash(given.crash_points)
     seeds = range(given.seed, given.seed + given.schedules)
+    if given.crash_points is not None:
+        return _crash(given.crash_points, seeds)
     if given.planted is not None:
         return _plant(
             [bug for bug in BUGS if all(text in bug.name for text in given.planted)], seeds, given.workers
@@ -119,18 +119,31 @@ def _outcome(seed: int) -> Outcome:
     return play_schedule(schedule(seed))
 
 
-def _crash(every: int) -> int:
-    """Crash at the writes of the schedule of crash points; it must end well each time."""
+def _crash(every: int, seeds: range) -> int:
+    """Crash at the writes of the schedule of crash points, and at awaits that it or one of `seeds` passes."""
     outcomes = list(crashed(every))
+    left = awaits() - set(play_schedule(SCHEDULE, watched=True).waited)
+    for seed in seeds:
+        new = [place for place in play_schedule(schedule(seed), watched=True).waited if place in left]
+        left -= set(new)
+        outcomes += _crashed(schedule(seed), crash_points(0, new, every))
     violations = sum(1 for outcome in outcomes if outcome.violations)
+    for place in sorted(left):
+        print(f"no task has waited at {place.module}:{place.line}")
+    print(f"{len(awaits())} awaits of the write path, crashed at: {len(awaits()) - len(left)}")
     print(f"{len(outcomes)} crashes, violations: {violations}")
     return 1 if violations else 0
 
 
 def crashed(every: int) -> Iterator[Outcome]:
     """The schedule of crash points once for each; violations are printed."""
-    for point in crash_points(play_schedule(SCHEDULE).writes, every):
-        outcome = play_schedule(SCHEDULE, point)
+    whole = play_schedule(SCHEDULE, watched=True)
+    return _crashed(SCHEDULE, crash_points(whole.writes, whole.waited, every))
+
+
+def _crashed(schedule: Schedule, points: Iterable[CrashPoint]) -> Iterator[Outcome]:
+    for point in points:
+        outcome = play_schedule(schedule, point)
         if outcome.violations:
             print(f"{point}:", *outcome.violations[:_SHOWN], sep="\n  ", flush=True)
         yield outcome

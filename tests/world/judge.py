@@ -28,10 +28,9 @@ from queuectl.sandbox.players.api import Object
 from queuectl.sandbox.players.pods import ended
 from tests.acceptance.chaos.witness import attempt as attempt_on
 from tests.doubles import engine_state, invariants
-from tests.job_kinds import JOB_KINDS
 from tests.world import objects
 from tests.world.objects import gpus_of
-from tests.world.oracles import WORKLOADS, is_deleted, members
+from tests.world.oracles import WORKLOADS, is_deleted, members, single_pods
 from tests.world.readers import LATEST
 from tests.world.replica import KINDS, SETTINGS
 
@@ -118,13 +117,16 @@ class Judge:
         if live.frozen:
             self._violated(f"set aside: {', '.join(sorted(live.frozen))}")
         store = self._world.memory.store
-        plan = fresh.decide(await self._world.memory.now())
+        now = await self._world.memory.now()
+        plan = fresh.decide(now)
         if wrong := [one for one in plan.recorded if not self._waits_alike(one)]:
             told = "; ".join(map(self._told, wrong[:5]))
             self._violated(f"a restart decides what the leader does not: {told}")
         if store.effects:
             self._violated(f"writes are not acknowledged: {sorted(map(str, store.effects))[:3]}")
         self._compare(live, fresh)
+        if engine_state.past_usage(live, now) != engine_state.past_usage(fresh, now):
+            self._violated("past usage in memory is not that of a restart")
         self._cluster()
         if not plan.recorded:
             fresh.commit(plan, 0)  # who waits outside of the queues is found by nomination
@@ -200,7 +202,7 @@ class Judge:
         for collection in WORKLOADS:
             for stored in store.collection(collection).values():
                 found[stored.uid] = stored.read()
-        return found
+        return found | {stored.uid: stored.read() for stored in single_pods(store)}
 
     def _cluster(self) -> None:
         """Each open attempt runs, each that runs is open, each that is not over is known."""
@@ -213,7 +215,7 @@ class Judge:
                 self._violated(f"{stored.ref} is gone, and the ledger has it {stored.phase}")
             elif stored.attempt is not None and stored.attempt.state is AttemptState.EVICTING:
                 self._violated(f"{stored.ref} is still being evicted")
-            elif stored.attempt is not None and JOB_KINDS[stored.ref.kind].suspended(obj):
+            elif stored.attempt is not None and KINDS.registry[stored.ref.kind].suspended(obj):
                 self._violated(f"{stored.ref} is admitted, and suspended")
         self._known(cluster)
 
@@ -241,7 +243,7 @@ class Judge:
     def _known(self, cluster: Mapping[str, Object]) -> None:
         ledger, over = self._world.memory.store.workloads, self._timed_out()
         for uid, obj in cluster.items():
-            kind = JOB_KINDS[obj["kind"]]
+            kind = KINDS.registry[obj["kind"]]
             known = ledger.get(uid)  # type: ignore[call-overload]
             if finished(kind, obj) is not None:
                 if known is not None:

@@ -121,7 +121,8 @@ class Limits:
                 for one in new
                 if (one.budget, one.workload, one.attempt) == (name, str(stored.id), row.attempt)
             ]
-            if not mine and spec["period"]["kind"] != "Dates" and self._gpus(stored):
+            lowered = any(one.policy == f"Budget/{name}" for one in stored.past.lowered)
+            if not mine and spec["period"]["kind"] != "Dates" and self._gpus(stored) and not lowered:
                 self._violated(f"{row.ref} was admitted, and reserves nothing of Budget {name}")
             most = round(float(spec["hours"]) * microseconds(HOUR))
             for one in mine:

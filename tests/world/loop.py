@@ -33,10 +33,10 @@ def virtual_loop(random: Random) -> VirtualLoop:
 class _Callback:
     """What asyncio uses of `asyncio.Handle` and `asyncio.TimerHandle`."""
 
-    __slots__ = ("_args", "_call", "_cancelled", "context")
+    __slots__ = ("_args", "_cancelled", "call", "context")
 
     def __init__(self, call: Callable[..., object], args: tuple[Any, ...], context: Context | None) -> None:
-        self._call = call
+        self.call = call
         self._args = args
         self._cancelled = False
         self.context = copy_context() if context is None else context
@@ -50,7 +50,7 @@ class _Callback:
 
     def run(self) -> None:
         if not self._cancelled:
-            self.context.run(self._call, *self._args)
+            self.context.run(self.call, *self._args)
 
 
 class Thread:
@@ -106,6 +106,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._dead: list[Thread] = []
         self._dropped: list[_Callback] = []
         self._left = most_callbacks
+        self.waits: Callable[[str, asyncio.Task[Any]], None] | None = None
+        """Told of each step of a task, and of its thread."""
         self.callbacks = 0
         self.troubles: list[str] = []
         """Exceptions that nothing handled."""
@@ -232,6 +234,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             raise
         except BaseException as error:
             self.call_exception_handler({"message": "a callback failed", "exception": error})
+        if self.waits is not None and isinstance(
+            task := getattr(callback.call, "__self__", None), asyncio.Task
+        ):
+            self.waits(thread.name, task)
 
     def _pass_time(self) -> None:
         if not self._timers:

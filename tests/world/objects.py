@@ -26,8 +26,12 @@ PRIORITIES: Final = {"low": 1, "mid": 50, "high": 100}
 POLICY: Final = "/apis/queuectl.dev/v1beta1"
 TRAINING_CRD: Final = "pytorchjobs.kubeflow.org"
 PODS: Final = "/api/v1/namespaces/{}/pods"
-_PATHS: Final = {"Job": ("batch", "v1", "jobs"), "PyTorchJob": ("kubeflow.org", "v1", "pytorchjobs")}
-KINDS: Final = tuple(_PATHS)
+KINDS: Final = ("Job", "PyTorchJob")
+_PATHS: Final = {
+    "Job": ("batch", "v1", "jobs"),
+    "PyTorchJob": ("kubeflow.org", "v1", "pytorchjobs"),
+    "Pod": ("", "v1", "pods"),
+}
 _PLURALS: Final = {
     "ClusterQueue": "clusterqueues",
     "LocalQueue": "localqueues",
@@ -35,6 +39,7 @@ _PLURALS: Final = {
     "WorkloadPriorityClass": "workloadpriorityclasses",
     "Budget": "budgets",
     "UsageLimit": "usagelimits",
+    "IdlePolicy": "idlepolicies",
 }
 
 
@@ -101,20 +106,29 @@ def workload(
     template["metadata"]["annotations"] = {RUN_SECONDS: str(seconds), TERMINATE_SECONDS: str(ends)}
     if kind == "PyTorchJob":
         body = pytorchjob(name, workers=1, template=template)
+    elif kind == "Pod":
+        template["spec"]["schedulingGates"] = [{"name": SCHEDULING_GATE}]
+        body = {"apiVersion": "v1", "kind": kind, **template}
+        body["metadata"]["name"] = name
     else:
         body = job(name, template=template, parallelism=pods, completions=pods)
     body["metadata"]["namespace"] = namespace
     body["metadata"]["labels"] = {QUEUE_LABEL: "main", PRIORITY_LABEL: priority}
+    if kind == "Pod":
+        body["metadata"]["labels"][GATED_LABEL] = "true"
     if limit:
         body["metadata"]["labels"][MAX_RUN_LABEL] = str(limit)
+    annotations: Object = {}
     what, _, value = condition.partition(" ")
     if what == "array":
         body["metadata"]["labels"][ARRAY_LABEL] = "array"
-        body["metadata"]["annotations"] = {MAX_RUNNING: value}
+        annotations = {MAX_RUNNING: value}
     elif what == "begin":
-        body["metadata"]["annotations"] = {BEGIN: stamp(T0 + timedelta(seconds=int(value)))}
+        annotations = {BEGIN: stamp(T0 + timedelta(seconds=int(value)))}
     elif what == "after":
-        body["metadata"]["annotations"] = {AFTER: value}
+        annotations = {AFTER: value}
+    if annotations:
+        body["metadata"]["annotations"] = {**body["metadata"].get("annotations", {}), **annotations}
     return body
 
 
@@ -140,14 +154,29 @@ def member(
 
 
 def budget(
-    name: str, kind: str, target: str, subject: str, hours: str, mode: str, period: str, refund: int
+    name: str,
+    kind: str,
+    target: str,
+    subject: str,
+    hours: str,
+    mode: str,
+    period: str,
+    refund: int,
+    exhausted: str,
 ) -> Object:
     """A period of kind Dates is a part of a schedule."""
     when: Object = {"kind": period}
     if period == "Dates":
         when |= {"begins": stamp(T0 + timedelta(seconds=15)), "ends": stamp(T0 + timedelta(seconds=100))}
-    spec = {"resource": GPU, "hours": hours, "mode": mode, "period": when, "refunds": {"preempted": refund}}
-    return _about("Budget", name, kind, target, subject, spec)
+    spec: Object = {
+        "resource": GPU,
+        "hours": hours,
+        "mode": mode,
+        "period": when,
+        "refunds": {"preempted": refund},
+    }
+    spec |= {"onExhausted": exhausted, "lowerClass": "low" if exhausted == "LowerClass" else None}
+    return _about("Budget", name, kind, target, spec, subject)
 
 
 def usage_limit(
@@ -159,15 +188,23 @@ def usage_limit(
         "resources": {GPU: gpus} if gpus else {},
         "minRequest": {GPU: least} if least else {},
     }
-    return _about("UsageLimit", name, kind, target, subject, spec)
+    return _about("UsageLimit", name, kind, target, spec, subject)
 
 
-def _about(kind: str, name: str, target: str, of: str, subject: str, spec: Object) -> Object:
+def idle_policy(name: str, kind: str, target: str, does: str, dry_run: bool) -> Object:
+    """`does`: hold, cancel or lower; empty: users are told."""
+    spec: Object = {"notifyAfterSeconds": 600, "dryRun": dry_run}
+    if does:
+        spec[f"{does}AfterSeconds"] = 900
+    return _about("IdlePolicy", name, kind, target, spec | ({"lowerClass": "low"} if does == "lower" else {}))
+
+
+def _about(kind: str, name: str, target: str, of: str, spec: Object, subject: str | None = None) -> Object:
     """A policy object about the workloads of a target."""
     place = {"name": "main", "namespace": of} if target == "LocalQueue" else {"name": of}
-    spec = {"target": {"kind": target, **place}, "subject": {"kind": subject}, **spec}
+    about: Object = {"target": {"kind": target, **place}, "subject": subject and {"kind": subject}}
     head = {"apiVersion": "queuectl.dev/v1beta1", "kind": kind, "metadata": {"name": name}}
-    return {**head, "spec": {key: value for key, value in spec.items() if value is not None}}
+    return {**head, "spec": {key: value for key, value in {**about, **spec}.items() if value is not None}}
 
 
 def gpus_of(pod: Object) -> int:

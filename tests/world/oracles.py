@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import AttemptState, EffectKey, StoredWorkload, Verb, WorkloadId
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.kinds.pod_group import POD_GROUP
-from queuectl.kinds.reserved_keys import GROUP_LABEL, WORKLOAD_LABEL
+from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL, WORKLOAD_LABEL
 from queuectl.kinds.single_pod import POD
 from queuectl.kinds.workloads import finished
 from queuectl.ledger.history.replay import Replay
@@ -24,6 +24,7 @@ from tests.acceptance.chaos.witness import attempt as attempt_on
 from tests.acceptance.e2e.site import GPU
 from tests.doubles.ledger import MemoryStore
 from tests.job_kinds import JOB_KINDS
+from tests.world.devices import DeviceMetrics
 from tests.world.limit_oracles import Limits
 from tests.world.objects import gpus_of
 from tests.world.schedule import REPLICAS
@@ -47,13 +48,16 @@ class _Row:
 class Safety:
     """Told of each write of the API server and of each transaction of the ledger, at their moment."""
 
-    def __init__(self, ledger: MemoryStore, objects: ObjectStore, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, ledger: MemoryStore, objects: ObjectStore, metrics: DeviceMetrics, say: Callable[[str], None]
+    ) -> None:
         self.violations: list[str] = []
         self.replay = Replay()
         self.starts: Counter[tuple[str, int]] = Counter()
         self._ledger = ledger
         self._limits = Limits(ledger, self.violated)
         self._objects = objects
+        self._metrics = metrics
         self._say = say
         self._evicted: set[tuple[str, int]] = set()
         self._edited: set[str] = set()
@@ -129,7 +133,7 @@ class Safety:
 
     def _pod(self, pod: Object, sender: str, *, gone: bool) -> None:
         owner, uid = controller_uid(pod) or "", pod["metadata"]["uid"]
-        if GROUP_LABEL in (pod["metadata"].get("labels") or {}):
+        if GATED_LABEL in (pod["metadata"].get("labels") or {}):
             owner = self._member(pod, sender, gone=gone)
         if not owner or gone or ended(pod) or POD.suspended(pod):
             self._pods[owner].pop(uid, None)
@@ -147,7 +151,8 @@ class Safety:
             self.violated(f"pod {pod['metadata']['name']} was made, and its workload holds no quota")
 
     def _member(self, pod: Object, sender: str, *, gone: bool) -> str:
-        """A pod of a group. Returns the id of its workload; empty: it was not started."""
+        """A pod that queues, by itself or in a group. Returns the id of its workload; empty: it was not
+        started."""
         uid, name = pod["metadata"]["uid"], f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
         before = self._before.get(uid)
         self._before[uid] = pod
@@ -166,7 +171,7 @@ class Safety:
                 lines = self._ledger.holds[id, number]
                 held = sum(line.count * line.amount for line in lines if line.resource == GPU)
                 if (used := sum(self._pods[id].values()) + gpus_of(pod)) > held:
-                    self.violated(f"{name} was started, with {used} GPUs of its group, which holds {held}")
+                    self.violated(f"{name} was started, with {used} GPUs of its workload, which holds {held}")
         elif (
             ours
             and not ended(pod)
@@ -223,6 +228,10 @@ class Safety:
                 self.violated(
                     f"{row.ref} was evicted for {Code.BYPASS}, and no other client had started or stopped it"
                 )
+            if row.reason is not None and row.reason.code in (Code.IDLE_DEVICES, Code.IDLE_CANCELLED):
+                works = self._metrics.contradict(row.ref.namespace if row.ref else "", row.now)
+                if works is not None:
+                    self.violated(f"{row.ref} was evicted as idle, and its GPUs {works}")
         elif row.verdict in (Verdict.RELEASED, Verdict.RETIRED):
             self._closed.add(key)
             if self._pods.get(key[0]) and row.payload.get("forced") is None:
@@ -297,6 +306,8 @@ def _phase(stored: StoredWorkload, objects: ObjectStore) -> str:
     if pods:
         return _phase_of_group(pods)
     assert obj is not None
+    if ref.kind == POD.name:
+        return _phase_of_group([obj])
     if JOB_KINDS[ref.kind].suspended(obj):
         return "admitted"
     status = obj.get("status") or {}
@@ -315,6 +326,14 @@ def _phase_of_group(pods: Sequence[Object]) -> str:
     if not started:
         return "admitted"
     return "running" if any(pod["status"].get("phase") == "Running" for pod in started) else "started"
+
+
+def single_pods(objects: ObjectStore) -> Iterator[Stored]:
+    """Pods that queue by themselves."""
+    for stored in objects.collection(PODS).values():
+        labels = stored.read()["metadata"].get("labels") or {}
+        if GATED_LABEL in labels and GROUP_LABEL not in labels:
+            yield stored
 
 
 def is_deleted(pod: Object) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from typing import Final
 
 from queuectl.app.controller import ControllerParts, Startup, in_turns, lead_once, patiently
+from queuectl.app.idle import check_forever
 from queuectl.app.kinds import job_kinds
 from queuectl.controller.loop import Controller
+from queuectl.core.model.events import DeviceUseFound
 from queuectl.kube.account import Bearer
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.lease import KubeLease, LeaseProcess, Work
@@ -18,11 +20,22 @@ from queuectl.kube.statuses import QueueStatuses
 from queuectl.metrics.registry import Metrics
 from queuectl.settings import Settings
 from tests.world.database import Database, WorldLedger
+from tests.world.devices import DeviceMetrics, DeviceRecords
 from tests.world.loop import Thread, VirtualLoop
 from tests.world.network import Network, WorldTransport
 
 LEASE: Final = "queuectl-system/queuectl-controller"
-SETTINGS: Final = Settings.model_validate({"controller": {"lease": LEASE}, "kinds": ["Pod"]})
+SETTINGS: Final = Settings.model_validate(
+    {
+        "controller": {"lease": LEASE},
+        "kinds": ["Pod"],
+        "scheduling": {
+            "admissionFairSharing": {"usageHalfLifeSeconds": 60, "usageSamplingIntervalSeconds": 5}
+        },
+    }
+)
+_IDLE: Final = SETTINGS.idle.model_copy(update={"check_seconds": 10})
+"""More often than a configuration may say."""
 KINDS: Final = job_kinds(SETTINGS)
 LEDGER: Final = "the-ledger"
 GRACE_SECONDS: Final = 30.0
@@ -38,6 +51,7 @@ class Replica:
         loop: VirtualLoop,
         network: Network,
         database: Database,
+        metrics: DeviceMetrics,
         token: str,
         random: Random,
         ended: Callable[[Replica, str], None],
@@ -46,6 +60,7 @@ class Replica:
         self._loop = loop
         self._network = network
         self._database = database
+        self._metrics = metrics
         self._token = token
         self._random = random
         self._ended = ended
@@ -149,6 +164,11 @@ class Replica:
                 apart=self._on_its_thread(self._apart),
             ),
         )
+
+        async def watch_devices() -> None:
+            records = DeviceRecords(self._database, client)
+            await check_forever(_IDLE, records, session, self._metrics, self._devices_used)
+
         statuses, heard = QueueStatuses(), set[str]()
         parts = ControllerParts(
             key=cluster,
@@ -160,8 +180,13 @@ class Replica:
             lease=lease,
             holder=holder,
             random=Random(self._random.random()),
+            beside=(watch_devices,),
         )
         return await lead_once(SETTINGS, KINDS, parts, session, Metrics(), startup)
+
+    def _devices_used(self, found: Iterable[tuple[str, DeviceUseFound]]) -> None:
+        if self._startup.controller is not None:
+            self._startup.controller.emit(event for _, event in found)
 
     def _session(self) -> Session:
         return Session(WorldTransport(self._network, self.name), Bearer(self._token))

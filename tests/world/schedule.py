@@ -41,6 +41,8 @@ SECONDS: Final = 60.0
 _AIMED: Final = 6
 _AIMED_WORKLOAD: Final = ("Job", 1, 1, 1000, 12, "high", 0, "")
 """It starts, and is there for long."""
+_IDLE: Final = 0.3
+"""Share of the schedules in which GPUs are idle for long."""
 _GROUPS, _NEAR = 6, 3.0
 """How often a schedule has the steps that it is to have, and within how many seconds."""
 _NAMES: Final = 6
@@ -89,6 +91,8 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     """
     random = Random(f"schedule {seed}")
     steps = [_step(random, _ACTIONS) for _ in range(random.randint(14, 26))]
+    if random.random() < _IDLE:
+        steps += _idle(random)
     theme = random.choice(_THEMES)
     faults = {verb: _FAULTS[verb] for verb in theme}
     if number := random.choice((0, 2, 3, 4, 6, 8)):
@@ -145,8 +149,8 @@ def _name(random: Random) -> tuple[Any, ...]:
 def _submit(random: Random) -> tuple[Any, ...]:
     """Namespace, name, kind, pods, GPUs of each, seconds that it runs and that it takes to end, priority,
     most seconds that it may run (0: any), and a condition of its start."""
-    kind = random.choice(("Job", "Job", "Job", "PyTorchJob"))
-    pods = random.choice((1, 1, 2, 2)) if kind == "Job" else 2
+    kind = random.choice(("Job", "Job", "Job", "Job", "PyTorchJob", "Pod"))
+    pods = {"Job": random.choice((1, 1, 2, 2)), "Pod": 1}.get(kind, 2)
     return (
         *_name(random),
         *(kind, pods, random.choice((1, 1, 2, 2)), random.choice((5, 10, 20, 1000, 1000))),
@@ -174,12 +178,13 @@ def _target(random: Random) -> tuple[str, str]:
 
 
 def _budget(random: Random) -> tuple[Any, ...]:
-    """Name, target, subject, hours (no part of one can be read), mode, period, and percent that is refunded
-    of what was preempted."""
+    """Name, target, subject, hours (no part of one can be read), mode, period, percent that is refunded of
+    what was preempted, and what is done with what it does not cover."""
     return (
         *(f"b{random.randrange(2)}", *_target(random), random.choice(("All", "EachUser"))),
         *(random.choice(("0", "0.5", "1", "3", "6")), random.choice(("Safe", "Metered"))),
         *(random.choice(("Month", "Month", "Week", "Dates")), random.choice((0, 0, 50))),
+        random.choice(("Wait", "Wait", "LowerClass", "Refuse")),
     )
 
 
@@ -190,6 +195,23 @@ def _usage_limit(random: Random) -> tuple[Any, ...]:
         *(random.choice((0, 1, 2)), random.choice((0, 2, 4))),
         *(random.choice((0, 0, 1)), random.choice((0, 0, 0, 2))),
     )
+
+
+def _idle_policy(random: Random) -> tuple[Any, ...]:
+    """Name, target, what it does with what is idle for long, and whether it only records that."""
+    does = random.choice(("hold", "hold", "cancel", "lower", ""))
+    return f"i{random.randrange(2)}", *_target(random), does, random.random() < 0.2
+
+
+def _idle(random: Random) -> Iterator[Step]:
+    """The GPUs of a team do nothing, for longer than an IdlePolicy allows: it allows ten minutes at least."""
+    at, (team, workload) = round(random.uniform(0.0, SECONDS - 40.0), 1), _name(random)
+    name, _, _, *does = _idle_policy(random)
+    yield Step(at, "submit", (team, f"idle-{workload}", *_AIMED_WORKLOAD))
+    yield Step(at, "idle policy", (name, "ClusterQueue", team, *does))
+    yield Step(at, "gpus", (team, random.choice(("idle", "hang"))))
+    for after in (14.0, 26.0, 38.0):
+        yield Step(round(at + after, 1), "time passes", (1_000.0,))
 
 
 def _group(random: Random) -> tuple[Any, ...]:
@@ -247,6 +269,11 @@ _ACTIONS: Final[dict[str, tuple[int, Make]]] = {
     "delete budget": (1, lambda r: (f"b{r.randrange(2)}",)),
     "usage limit": (3, _usage_limit),
     "delete usage limit": (1, lambda r: (f"u{r.randrange(2)}",)),
+    "gpus": (2, lambda r: (r.choice(list(TEAMS)), r.choice(("busy", "idle", "hang", "unknown")))),
+    "idle policy": (1, _idle_policy),
+    "delete idle policy": (1, lambda r: (f"i{r.randrange(2)}",)),
+    "usage order": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("", "None", "PastUsage")))),
+    "time limits": (1, lambda r: (r.choice(list(TEAMS)), r.choice((0, 5, 20)), r.choice((0, 20, 100)))),
 }
 
 

@@ -31,8 +31,9 @@ from tests.doubles import controller_state
 from tests.doubles.readers import ReadableLedger
 from tests.world import objects
 from tests.world.actions import Actions
-from tests.world.crash_points import CrashPoint, Points
+from tests.world.crash_points import Await, CrashPoint, Points
 from tests.world.database import Database
+from tests.world.devices import DeviceMetrics
 from tests.world.faults import answer_with
 from tests.world.judge import Judge
 from tests.world.loop import Stuck, virtual_loop
@@ -112,14 +113,19 @@ class Outcome:
     starts: int = 0
     writes: int = 0
     """Of controllers: points at which they may crash."""
+    waited: Sequence[Await] = ()
+    """Where in the write path their tasks have waited, if this was watched."""
 
 
 class World:
-    def __init__(self, schedule: Schedule, crash: CrashPoint | None = None) -> None:
+    def __init__(self, schedule: Schedule, crash: CrashPoint | None = None, *, watched: bool = False) -> None:
+        """`watched`: note where tasks wait."""
         self.schedule = schedule
         self.points = Points(crash)
+        watched = watched or (crash is not None and isinstance(crash.at, Await))
         seed = schedule.seed
         self.loop = virtual_loop(Random(f"order {seed}"))
+        self.loop.waits = self._waits if watched else None
         self.story: list[str] = []
         self.met: set[tuple[str, str]] = set()
         self._met_at: dict[str, float] = {}
@@ -141,7 +147,8 @@ class World:
         )
         self.memory = ReadableLedger(self.database_clock, settings=SETTINGS.configuration())
         self.database = Database(self.loop, self.memory, Random(f"database {seed}"), self.met_by, self.points)
-        self.safety = Safety(self.memory.store, self.objects, self.say)
+        self.metrics = DeviceMetrics(self.objects, self.loop.time, self.database_clock)
+        self.safety = Safety(self.memory.store, self.objects, self.metrics, self.say)
         self.objects.wrote = self._wrote
         self.database.on_commit = self._committed
         self.database.on_refusal = lambda why: self.safety.violated(f"the ledger refuses a plan: {why}")
@@ -153,7 +160,7 @@ class World:
         self._waiting: list[asyncio.Future[None]] = []
         self.replicas = {
             name: Replica(
-                *(name, self.loop, self.network, self.database, self._tokens["controller"]),
+                *(name, self.loop, self.network, self.database, self.metrics, self._tokens["controller"]),
                 Random(f"{name} {seed}"),
                 self._ended,
             )
@@ -251,6 +258,11 @@ class World:
 
     # --- processes
 
+    def _waits(self, thread: str, task: asyncio.Task[Any]) -> None:
+        client = thread.partition(".")[0]
+        if client in REPLICAS and not self._closing:
+            self.points.wait(client, task)
+
     def _ended(self, replica: Replica, why: str) -> None:
         if self._closing:
             return
@@ -292,6 +304,7 @@ class World:
             self.met,
             sum(self.safety.starts.values()),
             len(self.points.passed),
+            tuple(self.points.waited),
         )
 
     def _run(self) -> None:
@@ -329,5 +342,5 @@ class World:
             self.say(f"  {step.verb}: {error}")
 
 
-def play_schedule(schedule: Schedule, crash: CrashPoint | None = None) -> Outcome:
-    return World(schedule, crash).run()
+def play_schedule(schedule: Schedule, crash: CrashPoint | None = None, *, watched: bool = False) -> Outcome:
+    return World(schedule, crash, watched=watched).run()

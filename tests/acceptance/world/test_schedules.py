@@ -1,10 +1,10 @@
-"""More schedules of the whole system than `make test` plays, and crashes at its writes."""
+"""More schedules of the whole system than `make test` plays, and crashes at its writes and awaits."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.world.crash_points import SCHEDULE, crash_points
+from tests.world.crash_points import SCHEDULE, awaits, crash_points
 from tests.world.planted import BUGS, PlantedBug, planted
 from tests.world.schedule import schedule
 from tests.world.world import play_schedule
@@ -12,7 +12,7 @@ from tests.world.world import play_schedule
 BATCH = 11
 FIRSTS = (101, 112, 123)
 EVERY = 15
-"""Of the writes of one schedule, every so many-th is crashed at."""
+"""Of the writes and awaits of one schedule, every so many-th is crashed at."""
 
 
 @pytest.mark.parametrize("first", FIRSTS)
@@ -27,8 +27,11 @@ def test_a_planted_bug_applies(bug: PlantedBug) -> None:
         pass
 
 
-def test_a_crash_at_a_write_ends_as_well_as_none() -> None:
-    writes = play_schedule(SCHEDULE).writes
-    assert writes > 50
-    outcomes = {point: play_schedule(SCHEDULE, point).violations for point in crash_points(writes, EVERY)}
+def test_a_crash_at_a_write_or_an_await_ends_as_well_as_none() -> None:
+    whole = play_schedule(SCHEDULE, watched=True)
+    assert whole.writes > 50
+    assert set(whole.waited) < awaits()
+    assert len(whole.waited) > len(awaits()) / 2
+    points = crash_points(whole.writes, whole.waited, EVERY)
+    outcomes = {point: play_schedule(SCHEDULE, point).violations for point in points}
     assert {point: violations for point, violations in outcomes.items() if violations} == {}
