@@ -43,6 +43,9 @@ _LOUD = {
     "QUEUECTL_PROMETHEUS is not set": (
         ": idle GPUs were read from no Prometheus. .ci/prometheus.sh prints a folder that it names"
     ),
+    "QUEUECTL_FOCUS_VALIDATOR is not set": (
+        ": rows of FOCUS were read by no validator. .ci/focus-validator.sh prints a program that it names"
+    ),
     "QUEUECTL_OPERATORS is not set": (
         ": no kind was tried on its real operator. It names a folder with their binaries and definitions"
     ),

@@ -65,6 +65,7 @@ def _row(line: StatementLine, bill: Bill) -> Row:
         "ChargeFrequency": "Usage-Based",
         "ChargePeriodStart": _time(line.begins),
         "ChargePeriodEnd": _time(line.ends),
+        "CommitmentDiscountStatus": None,  # rules on quantities read it
         **_quantities(line, cost),
         "EffectiveCost": cost,
         "InvoiceId": None,  # a statement is no invoice

@@ -75,6 +75,19 @@ def all_of(found: list[StatementLine], kind: ChargeKind) -> list[tuple[str | Non
 
 
 @pytest.mark.parametrize(
+    ("cores", "gib", "billing"),
+    [(1, 60, "16.000000"), (16, 1, "16.250000"), (16, 60, "31.000000")],
+)
+def test_the_billing_weights_of_slurm_are_rates(cores: int, gib: int, billing: str) -> None:
+    """TRESBillingWeights=CPU=1.0,Mem=0.25G: Slurm bills 16, 16 (it truncates 16.25) and 31. It can also bill
+    the largest alone (MAX_TRES: 15, 16 and 16), which rates cannot."""
+    rates = card(rate("1", resource=CPU), rate("0.25", resource="memory"))
+    rows = held(1000 * cores, resource=CPU), held(gib << 30, resource="memory")
+    found = charges(month(*rows), rates.pieces(NOVEMBER), rates)
+    assert money(sum(line.cost for line in found), 6) == billing
+
+
+@pytest.mark.parametrize(
     ("flavor", "priority_class", "day", "price"),
     [
         ("a100", None, 10, "2.000000"),

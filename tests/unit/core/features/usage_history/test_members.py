@@ -114,7 +114,7 @@ def test_the_order_is_that_of_fair_tree() -> None:
     assert order(w, users) == ["u5", "u4", "u1", "u3", "u2"]
 
 
-def test_members_of_equal_usage_are_ordered_by_age() -> None:
+def test_users_of_tied_accounts_of_fair_tree_are_ordered_by_age() -> None:
     """X and Y are equal. Fair Tree is documented to order their users as if they were of one account (y1, x1,
     x2, y2), which its code does not do. Here the older head is first, then that of the member with less."""
     w = world(
@@ -130,7 +130,7 @@ def test_members_of_equal_usage_are_ordered_by_age() -> None:
     assert admitted(w.run()) == ["x1", "y1", "x2", "y2"]
 
 
-def test_past_usage_counts_as_much_in_a_small_department() -> None:
+def test_past_usage_counts_in_the_small_department_of_kai_as_much_as_elsewhere() -> None:
     """KAI compares usage over the capacity of the whole cluster with the weight among siblings: in a
     department with 2 of 100 GPUs, usage is nearly 0 for both, and its queues are served in turn."""
     w = world(
@@ -147,11 +147,14 @@ def test_past_usage_counts_as_much_in_a_small_department() -> None:
     assert admitted(w.run()) == ["new"]
 
 
-def test_gpus_that_become_free_one_after_another_go_to_the_queue_without_past_usage() -> None:
+@pytest.mark.parametrize(
+    ("sharing", "to_a", "to_b"), [(FairSharing(), 8, 8), (BY_USAGE, 0, 16)], ids=["k=0", "k=1"]
+)
+def test_kais_16_gpus_go_to_the_queue_without_past_usage(sharing: FairSharing, to_a: int, to_b: int) -> None:
     """KAI divides 16 GPUs 5 to 11 between queues of past .5 and 0, and 8 to 8 without history. Here it
     divides nothing: each free GPU goes to the queue with less, until it has used as much."""
     w = world(
-        cohort("root", gpus=16, sharing=BY_USAGE),
+        cohort("root", gpus=16, sharing=sharing),
         *(queue(name, 0, cohort="root") for name in "abc"),
         *(local_queue(name, name) for name in "abc"),
     )
@@ -166,7 +169,8 @@ def test_gpus_that_become_free_one_after_another_go_to_the_queue_without_past_us
     for holder in holders:
         w.tell(observed(holder, suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2))
         starts += admitted(w.run())
-    assert starts == [f"b{n:02}" for n in range(16)]
+    expected = [f"{name}{n:02}" for name, most in (("a", to_a), ("b", to_b)) for n in range(most)]
+    assert sorted(starts) == expected
 
 
 # --- users

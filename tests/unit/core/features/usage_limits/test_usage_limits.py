@@ -223,6 +223,26 @@ def test_account_keys_and_priority_classes_have_limits() -> None:
     assert world.reason("ml1").detail == "project ml at ClusterQueue/cq, at most 1"  # type: ignore[union-attr]
 
 
+def test_a_group_has_a_limit_as_a_value_of_an_account_key() -> None:
+    """`gpu-users` for all of its members together, and each other group for itself; users write no group."""
+    key = AccountKey(name="group", label="group", sources=(AccountSource.GROUP,))
+    key = replace(key, allowed=frozenset({"gpu-users", "ml", "bio"}))
+    named = running(2, LimitSubject(SubjectKind.ACCOUNT, "gpu-users", "group"), name="named")
+    each = running(1, LimitSubject(SubjectKind.EACH_ACCOUNT, key="group"))
+    world = World(queue("cq", 9), LQ, named, each, settings=replace(SETTINGS, account_keys=(key,)))
+    members = {"ann": ("gpu-users",), "bob": ("all", "gpu-users"), "eve": ("ml",), "joe": ("bio",)}
+    world.submit(
+        *(
+            of(who, f"{who}{n}", groups=groups, labels=(("group", "none"),), created=n)
+            for who, groups in members.items()
+            for n in range(3)
+        )
+    )
+    assert sorted(admitted(world.run())) == ["ann0", "bob0", "eve0", "joe0"]
+    assert world.reason("ann1").detail == "group gpu-users at ClusterQueue/cq, at most 2"  # type: ignore[union-attr]
+    assert world.reason("eve1").detail == "group ml at ClusterQueue/cq, at most 1"  # type: ignore[union-attr]
+
+
 def test_a_preemptor_over_its_limit_evicts_nobody() -> None:
     rules = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
     cq = queue("cq", 2, preemption=rules)
