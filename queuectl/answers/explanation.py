@@ -5,7 +5,7 @@ Computed once from a committed state, with all names; `Explanation.to` leaves th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -181,7 +181,8 @@ class Explanation:
     limits: tuple[Binding, ...]
     """For each flavor that the reason names, the nearest node first."""
     holders: tuple[QuotaHolder, ...]
-    """The largest first."""
+    """The largest first, at most MAX_HOLDERS."""
+    more_holders: int
     lent: Lending | None
     help: str | None
     """One sentence on what would let it run."""
@@ -222,6 +223,7 @@ def explain(workload: StoredWorkload, state: CommittedState) -> Explanation:
     queue = state.queues.get(workload.cluster_queue or "")
     not_covered = reason is not None and reason.code is Code.RESOURCE_NOT_COVERED
     added_by = origin_of_request(workload, state.specs) if not_covered else None
+    holders = _holders(workload, state)
     return Explanation(
         reason=reason,
         position=position,
@@ -229,7 +231,8 @@ def explain(workload: StoredWorkload, state: CommittedState) -> Explanation:
         ahead=tuple(name_of(one.ref) for one in state.ahead(workload, AHEAD)),
         ahead_size=_ahead_size(workload, position, state) if position else None,
         limits=tuple(binding(workload, state)),
-        holders=tuple(_holders(workload, state)),
+        holders=holders[:MAX_HOLDERS],
+        more_holders=len(holders[MAX_HOLDERS:]),
         lent=_lent(workload, state),
         help=advice(workload.phase, reason, added_by),
         readiness=_readiness(workload, state),
@@ -312,8 +315,8 @@ def _of_cell(cell: FlavorResource, requested: int, name: str, state: CommittedSt
             )
 
 
-def _holders(workload: StoredWorkload, state: CommittedState) -> Iterable[QuotaHolder]:
-    """The largest holders of the missing cell, at or below the node that binds; largest first.
+def _holders(workload: StoredWorkload, state: CommittedState) -> tuple[QuotaHolder, ...]:
+    """The holders of the missing cell, at or below the node that binds; largest first.
 
     For a workload that preempts: the victims that still hold the cell, anywhere in its tree.
     """
@@ -336,9 +339,9 @@ def _holders(workload: StoredWorkload, state: CommittedState) -> Iterable[QuotaH
         if (attempt := holder.attempt) is not None and (preemptor is None or _leaves_for(holder, preemptor))
     ]
     held.sort(key=lambda one: (-one[0], one[1], one[2]))
-    return (
+    return tuple(
         QuotaHolder(namespace=ref.namespace, kind=ref.kind, name=ref.name, amount=amount, since=since)
-        for amount, since, ref in held[:MAX_HOLDERS]
+        for amount, since, ref in held
         if amount > 0
     )
 

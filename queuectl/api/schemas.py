@@ -312,6 +312,7 @@ class WorkloadDetail(Workload, Committed):
     holders: tuple[Holder, ...] = Field(
         description="Largest holders of the missing quota, below the node; or the workloads evicted for it."
     )
+    more_holders: int = Field(description="How many more hold some of it.")
     lent: Lent | None = Field(
         description="If the queue's own quota that the workload lacks is lent to others; else null."
     )

@@ -193,8 +193,7 @@ def _lines(workload: Document, around: Surroundings, now: datetime | None) -> It
         for one in reason["victims"]:
             who = one["who"] or _HIDDEN
             yield "Considered", f"{who}: {one['why']}"
-    for holder in workload["holders"]:
-        yield "Held by", _holder(holder, reason["resource"], now)
+    yield from _holders(workload, now)
     yield from _lent(workload)
     yield from _line_ahead(workload)
     if workload["help"]:
@@ -258,6 +257,13 @@ def _stopped(history: Document | None, now: datetime | None) -> Iterator[tuple[s
 
 def _when(stamp: str | None, now: datetime | None) -> str:
     return local(stamp) if now is None else f"{local(stamp)} ({ago(stamp, now)} ago)"
+
+
+def _holders(workload: Document, now: datetime | None) -> Iterator[tuple[str, str]]:
+    for holder in workload["holders"]:
+        yield "Held by", _holder(holder, workload["reason"]["resource"], now)
+    if more := workload.get("moreHolders"):  # absent: of an older server
+        yield "Held by", f"{more} more"
 
 
 def _holder(holder: Document, resource: str, now: datetime | None) -> str:

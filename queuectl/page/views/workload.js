@@ -75,7 +75,7 @@ function Why({ of }) {
     ]} />
     ${reason.others.length > 0 && html`<h3>Other flavors that were tried</h3><ul class="plain">${reason.others.map((other) => html`<li><${ReasonBadge} reason=${other} /> <span class="soft">${withoutCode(other)}</span></li>`)}</ul>`}
     <div class="two even">
-      ${of.holders.length > 0 && html`<div><h3>Held by</h3><${Holders} holders=${of.holders} resource=${reason.resource} /></div>`}
+      ${of.holders.length > 0 && html`<div><h3>Held by</h3><${Holders} holders=${of.holders} resource=${reason.resource} />${of.moreHolders > 0 && html`<p class="soft">and ${grouped(of.moreHolders)} more</p>`}</div>`}
       ${of.ahead.length > 0 && html`<div><h3>Ahead in the pending queue</h3><ul class="plain">${of.ahead.map((one) => html`<li><${WorkloadName} of=${one} /></li>`)}</ul></div>`}
     </div>
     ${of.lent && html`<p>${`${size(of.lent.amount) ?? ""} of its queue's own quota is lent to `}${of.lent.borrowers.map((one, place) => html`${place > 0 && ", "}<${NodeName} node=${one.clusterQueue && `ClusterQueue/${one.clusterQueue}`} /> (${size(one.amount)})`)}.</p>`}

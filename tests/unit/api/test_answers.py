@@ -209,6 +209,14 @@ async def test_a_pending_workload_shows_its_limit_the_holders_of_its_quota_and_w
     assert f"4 {GPU} of flavor a100" in found["help"]
 
 
+async def test_of_many_holders_the_largest_are_named_and_the_others_counted(rest: Rest) -> None:
+    rest.readings.commit(*(workload(f"h-{n}", 20 + n, gpus=n % 3, phase=Phase.ADMITTED) for n in range(9)))
+    await rest.view.refresh()
+    found = await rest.get("/api/v1/workloads/default/Job/waits")
+    assert [holder["amount"] for holder in found["holders"]] == [4, 2, 2, 2, 2]
+    assert found["moreHolders"] == 3, "that hold one; three hold none"
+
+
 async def test_holders_are_searched_in_all_queues_below_the_limiting_cohort(serve: Serve) -> None:
     readings = CannedReadings()
     tight = Reason(

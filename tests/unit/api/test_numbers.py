@@ -92,7 +92,8 @@ NUMBERS: Final[dict[str, dict[str, str]]] = {
         "workloads": "reason[available awaited nodes.free nodes.nodes pods podsFit requested shortBy]"
     },
     "answers.explanation:explain": {
-        "workloads": "line aheadSize.requests.* aheadSize.workloads holders.amount lent.amount lent.share "
+        "workloads": "line aheadSize.requests.* aheadSize.workloads holders.amount moreHolders lent.amount "
+        "lent.share "
         "lent.borrowers.amount lent.borrowers.share limits.available limits.requested limits.shortBy",
     },
     "answers.waits:breakdown": {

@@ -16,13 +16,16 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from queuectl.cli.arrays import folded
 from queuectl.cli.printing import local
 from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.model.reasons import Code, Limit, PreemptionCause, Reason
+from queuectl.core.model.start_conditions import ARRAY
 from queuectl.core.model.workload import ConfigKey, Phase, PodSet, Verb
 from queuectl.ports.reader import EffectRow
 from tests.unit.api.canned import (
@@ -561,9 +564,17 @@ def test_a_time_that_cannot_be_shown_is_refused(
 
 def test_what_is_over_is_listed_and_explained_with_its_outcome(run: Run, readings: CannedReadings) -> None:
     one = workload("waits", 3)
-    rows = [decision(20, one, "Queued"), replace(decision(30, one, "Admitted"), attempt=1)]
+    admitted = replace(decision(30, one, "Admitted"), attempt=1)
+    pods = {
+        "name": "main",
+        "count": 2,
+        "requests": {GPU: 4, "cpu": 1},
+        "flavors": {GPU: "a100", "cpu": "a100"},
+    }
+    admitted = replace(admitted, payload={"clusterQueue": "team-a", "podSets": [pods]})
     readings.rows += [
-        *rows,
+        decision(20, one, "Queued"),
+        admitted,
         replace(decision(150, one, "Retired"), payload={"outcome": "Failed", "detail": "OOM\x1b"}),
     ]
     readings.sequence = 150
@@ -571,15 +582,17 @@ def test_what_is_over_is_listed_and_explained_with_its_outcome(run: Run, reading
     with rest(readings) as server:
         listed = run("get", "wl", "--phase", "finished", "--server", server).stdout
         assert {"job/waits", "Failed", "2m", r"OOM\x1b"} <= set(listed.split())
+        wide = run("get", "wl", "--phase", "finished", "-o", "wide", "--server", server).stdout
+        assert "16.0 gpu minutes" in wide
         of = ("job/waits", "-n", "default", "--server", server)
         shown = run("explain", *of).stdout
-        assert r"Failed, OOM\x1b" in run("history", *of).stdout
+        assert r"Failed, OOM\x1b, held 16.0 gpu minutes" in run("history", *of).stdout
         for command in ("waited", "eta", "preemptions"):
             assert run(command, *of).stdout.startswith(
                 ("Job default/waits: Failed", "Job default/waits is Failed")
             )
     assert shown.startswith("Job default/waits: Failed")
-    assert "held quota for 2m" in shown
+    assert "held quota for 2m in all, 16.0 gpu minutes\n" in shown
     assert r"Failure  OOM\x1b" in shown
 
 
@@ -623,6 +636,22 @@ def test_a_plan_warns_of_fields_that_do_not_exist(run: Run, tmp_path: Path) -> N
     warning = "Cohort/all spec.parentNme: no such field: it has no effect, did you mean parentName?"
     assert f"Warning: {warning}" in result.stdout
     assert [(one["object"], one["field"]) for one in found["warnings"]] == [("Cohort/all", "spec.parentNme")]
+
+
+def test_of_an_array_that_is_over_times_and_what_it_held_are_added_up() -> None:
+    end = {"outcome": "Failed", "heldSeconds": 60.0, "resourceSeconds": {GPU: 120, "cpu": 1}}
+    item: dict[str, Any] = {
+        "namespace": "ns",
+        "queue": "q",
+        "phase": "Finished",
+        "labels": {ARRAY: "a"},
+        "end": end,
+    }
+    item |= dict.fromkeys(("position", "createdAt", "admittedAt"))
+    found = folded([item, {**item, "end": {**end, "heldSeconds": 5.0}}, {**item, "end": None}])
+    assert [(one["name"], one["end"] and one["end"]["heldSeconds"]) for one in found[:1]] == [("a (2)", 65.0)]
+    assert found[0]["end"]["resourceSeconds"] == {GPU: 240, "cpu": 2}
+    assert found[1]["end"] is None
 
 
 def test_an_array_is_one_row_for_each_phase(run: Run, server: str, readings: CannedReadings) -> None:
