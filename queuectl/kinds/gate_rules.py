@@ -375,6 +375,17 @@ def submitter_applied() -> str:
     )
 
 
+def queued_later() -> str:
+    """Whether an update gives an object its first queue, and nobody is recorded on it."""
+    labels = "metadata.?labels.orValue({})"
+    return (
+        f"!('queuectl.dev/queue-name' in oldObject.{labels})"
+        " && ['queuectl.dev/queue-name', 'kueue.x-k8s.io/queue-name'].exists(label,"
+        f" label in object.{labels} && !(label in oldObject.{labels}))"
+        " && !('queuectl.dev/reserved-submitter' in object.metadata.?annotations.orValue({}))"
+    )
+
+
 def loses_its_owner(rows: Sequence[JobKind]) -> str:
     """Whether `o` has an owner of one of these kinds that is its controller, and the new object has none."""
     kinds = sorted({f"{row.group}/{row.kind}" for row in rows})

@@ -29,6 +29,7 @@ from queuectl.kinds.gate_rules import (
     listed,
     loses_its_owner,
     parts,
+    queued_later,
     refused,
     submitter_applied,
     suspend,
@@ -140,7 +141,7 @@ def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
     """What stands for each name in the files about all kinds with a field that suspends."""
     files = (f"- {file_name(same[0])}" for same in resources(rows))
     return {
-        "everything_below": _rules(rows, ("", "/*"), "CREATE, UPDATE"),
+        "changed_below": _rules(rows, ("", "/*"), "UPDATE"),
         "scales": _rules(tuple(row for row in rows if row.scale), ("/scale",), "UPDATE"),
         "created": _rules(rows, ("",), "CREATE"),
         "updated": _rules(rows, ("",), "UPDATE"),
@@ -150,8 +151,11 @@ def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "rights_on_status": _rights(rows, "/status", "patch"),
         "policy_files": "\n".join(files),
         "pod_labels": _expression(str(list(POD_LABELS))),
-        "suspend": _expression(by_kind(rows, lambda row: suspend(row, "object"))),
-        "suspend_before": _expression(by_kind(rows, lambda row: suspend(row, "oldObject"))),
+        "let_go": _expression(
+            f"{by_kind(rows, lambda row: suspend(row, 'oldObject'))} == optional.of(true)"
+            f" && {by_kind(rows, lambda row: suspend(row, 'object'))} != optional.of(true)"
+        ),
+        "queued_later": _expression(queued_later()),
         "suspend_applied": _expression(by_kind(rows, lambda row: suspend_applied(row))),
         "template_annotations": _expression(
             by_kind(rows, lambda row: template_marks(row, "object", "annotations"))

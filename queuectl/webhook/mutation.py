@@ -12,9 +12,9 @@ from typing import Any, Final
 import orjson
 
 from queuectl.kinds.admission import CONTROLLER_USER
-from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.json_fields import BadField, Json, mapping, text
-from queuectl.kinds.labels import may_queue
+from queuectl.kinds.labels import KUEUES_TOO, may_queue
 from queuectl.kinds.podsets import Operation
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import (
@@ -85,7 +85,21 @@ def _mutations(request: Json, kinds: KindRegistry) -> list[Operation]:
         return [*_suspended(kind, new), *_annotated(new, _creator(request, new, user))]
     if request.get("operation") == "UPDATE" and kind.suspended(old) and not kind.suspended(new):
         return _annotated(new, {BYPASS_ANNOTATION: user})
+    if request.get("operation") == "UPDATE" and not kind.scheduling_gate and _queued_later(new, old):
+        return _annotated(new, _creator(request, new, user))
     return []
+
+
+def _queued_later(new: Json, old: Json) -> bool:
+    """It gets its first queue, and nobody is recorded on it."""
+    metadata = mapping(new, "metadata", "")
+    labels = mapping(metadata, "labels", "metadata")
+    before = mapping(mapping(old, "metadata", ""), "labels", "metadata")
+    return (
+        QUEUE_LABEL not in before
+        and any(label in labels and label not in before for label in KUEUES_TOO.queue)
+        and SUBMITTER_ANNOTATION not in mapping(metadata, "annotations", "metadata")
+    )
 
 
 def _kind(request: Json, kinds: KindRegistry) -> JobKind | None:

@@ -279,9 +279,9 @@ async def _in_force(site: Site) -> None:
         await _until(partial(_gated, site, kind, probe), f"{kind.policy} on {kind}")
         made = partial(site.controller.request, "POST", kind.path(), kind.body("probe"), query=probe)
         await _until(partial(_denied, made, kind.policy), f"{kind.policy} for the controller")
-        unqueued = partial(
-            site.controller.request, "POST", kind.path(), kind.body("probe", queue=None), query=probe
-        )
+        await site.create(kind, "no-queue-probe", queue=None)
+        path = kind.path("no-queue-probe")
+        unqueued = partial(site.controller.request, "PATCH", path, {}, query=probe, content_type=MERGE_PATCH)
         await _until(partial(_denied, unqueued, "queuectl-self"), f"queuectl-self on {kind}")
     queues = "/apis/queuectl.dev/v1beta1/clusterqueues"
     lent = partial(site.admin.request, "POST", queues, _overlent(), query=probe)

@@ -51,6 +51,18 @@ def child(of: Json, name: str) -> Json:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": made, "spec": template["spec"]}
 
 
+@on_mutating
+async def test_an_object_that_gets_its_queue_later_is_of_the_user_that_gives_it(site: Site) -> None:
+    """Without a known user, no UsageLimit or Budget for each user would count it."""
+    await site.tenant.request("POST", JOB.path(), JOB.body("queued-later", queue=None))
+    label: Json = {"metadata": {"labels": {QUEUE: "main"}}}
+    found = await site.merge(site.tenant, JOB, "queued-later", label)
+    assert JOB.suspended(found)
+    assert whose(found)[0] == "tenant"
+    found = await site.merge(site.admin, JOB, "queued-later", {"metadata": {"labels": {QUEUE: "other"}}})
+    assert whose(found)[0] == "tenant"
+
+
 async def as_user(site: Site, folder: Path, user: str, groups: list[str], body: Json) -> Json:
     """Create an object as kubectl with --as does."""
     path = folder / "object.json"

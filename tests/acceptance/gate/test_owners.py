@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
+from queuectl.kinds.reserved_keys import GROUPS_ANNOTATION, IDLE_EXEMPT, USER_ANNOTATION
 from queuectl.kube.errors import ApiError
 from queuectl.sandbox.players.api import Client
 from tests.acceptance.gate.site import BYPASS, KINDS, NAMESPACE, SUBMITTER, Json, Kind, Site, nested
+from tests.acceptance.gate.test_ways import tried
 from tests.job_kinds import JOB_KINDS
 from tests.rights import all_rights
 
@@ -14,15 +18,16 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.parametrize("kind", KINDS, ids=str),
 ]
+RAY: Final = "ray.io/v1"
 OWNERS = tuple({(row.group, row.kind): row for row in JOB_KINDS}.values())
 
 
 def owned(kind: Kind, name: str, api_version: str, owner: str, *, controller: bool = True) -> Json:
-    """A running object with an owner, and with the annotations that Ray's operator copies from it."""
+    """A running object with an owner. Ray's operator copies annotations from its own objects."""
     body = kind.body(name, suspend=False)
     reference = {"apiVersion": api_version, "kind": owner, "name": "owner", "uid": "0-0-0-0"}
     body["metadata"]["ownerReferences"] = [reference | ({"controller": True} if controller else {})]
-    body["metadata"]["annotations"] = {SUBMITTER: "ada"}
+    body["metadata"]["annotations"] = {SUBMITTER: "ada"} if api_version == RAY else {}
     return body
 
 
@@ -34,7 +39,35 @@ async def test_a_child_that_the_controller_of_its_owner_makes_stays_as_it_is(
     name = f"made-{row.plural}"
     made = await operator.request("POST", kind.path(), owned(kind, name, row.api_version, row.kind))
     assert not kind.suspended(made)
-    assert made["metadata"]["annotations"] == {SUBMITTER: "ada"}
+    assert made["metadata"].get("annotations") == ({SUBMITTER: "ada"} if row.group == "ray.io" else None)
+
+
+@pytest.mark.parametrize("verb", ["create", "update"])
+@pytest.mark.parametrize(
+    ("api_version", "owner"),
+    [
+        ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+        ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
+        ("workload.codeflare.dev/v1beta2", "AppWrapper"),
+    ],
+)
+@pytest.mark.parametrize("key", [IDLE_EXEMPT, USER_ANNOTATION, SUBMITTER, GROUPS_ANNOTATION])
+async def test_what_a_tenant_writes_in_a_template_of_its_owner_is_checked_as_the_tenants(
+    site: Site, operator: Client, kind: Kind, api_version: str, owner: str, key: str, verb: str
+) -> None:
+    """A JobSet without a queue may have templates of Jobs with a queue: no policy sees who wrote them."""
+    name = f"templated-{verb}-{owner}-{key.rpartition('/')[2]}".lower()
+    body = owned(kind, name, api_version, owner)
+    forged: Json = {"metadata": {"annotations": {key: "ceo"}}}
+    if verb == "create":
+        body["metadata"] |= forged["metadata"]
+        sent = operator.request("POST", kind.path(), body)
+    else:
+        await operator.request("POST", kind.path(), body)
+        sent = site.merge(operator, kind, name, forged)
+    refusal = await tried(sent)
+    assert kind.policy in refusal
+    assert key.partition("-")[0] in refusal
 
 
 async def test_the_controller_of_its_owner_suspends_a_child_and_lets_it_run_again(
@@ -45,7 +78,7 @@ async def test_the_controller_of_its_owner_suspends_a_child_and_lets_it_run_agai
     for wanted in (True, False):
         found = await site.merge(operator, kind, "with-its-owner", nested(kind.suspend, wanted))
         assert kind.suspended(found) is wanted
-    assert BYPASS not in found["metadata"]["annotations"]
+    assert BYPASS not in found["metadata"].get("annotations", {})
 
 
 @pytest.mark.parametrize(

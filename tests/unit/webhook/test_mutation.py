@@ -101,6 +101,27 @@ def test_a_user_that_bypasses_the_queue_is_recorded(kind: str) -> None:
 
 
 @kinds
+@pytest.mark.parametrize("label", ["queuectl.dev/queue-name", "kueue.x-k8s.io/queue-name"])
+def test_the_user_that_gives_an_object_its_first_queue_is_recorded(kind: str, label: str) -> None:
+    old, new = made(kind, True), made(kind, True)
+    old["metadata"]["labels"], new["metadata"]["labels"] = {"team": "a"}, {"team": "a", label: "main"}
+    found = outcome(review(new, old))
+    assert found["metadata"]["annotations"] == {SUBMITTER: "ada"}
+    assert "patch" not in answer(review(found, old, user="bob"))
+    other = copy.deepcopy(found)
+    other["metadata"]["labels"] = {"queuectl.dev/queue-name": "main", "kueue.x-k8s.io/queue-name": "other"}
+    assert "patch" not in answer(review(other, found, user="bob"))
+
+
+@kinds
+def test_the_label_of_kueue_hides_nobody_that_gives_an_object_its_queue(kind: str) -> None:
+    old, new = made(kind, True), made(kind, True)
+    old["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "main"}
+    new["metadata"]["labels"] = {**old["metadata"]["labels"], "queuectl.dev/queue-name": "main"}
+    assert outcome(review(new, old))["metadata"]["annotations"] == {SUBMITTER: "ada"}
+
+
+@kinds
 @pytest.mark.parametrize(("was", "becomes"), [(True, True), (False, False), (False, True)])
 def test_no_other_update_is_touched(kind: str, was: bool, becomes: bool) -> None:
     assert "patch" not in answer(review(made(kind, becomes), made(kind, was)))
