@@ -1,4 +1,4 @@
-"""Attacks of tenants on budgets, limits, statements and usage: no use is hidden, and none of others is shown."""
+"""Attacks of tenants on budgets, limits, statements and usage: no use is hidden, none of others is shown."""
 
 from __future__ import annotations
 
