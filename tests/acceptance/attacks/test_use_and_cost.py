@@ -64,8 +64,8 @@ async def test_a_month_at_the_ends_of_the_calendar_is_no_error_of_the_server(
 ) -> None:
     rest = await serve(booked(), tenants())
     begin = time.process_time()
-    for path, query in ((f"{STATEMENTS}/{month}", {}), (f"{STATEMENTS}/{month}/focus", {})):
-        answer = await rest.client.get(path, params=query, headers=bearer("alice"))
+    for path in (f"{STATEMENTS}/{month}", f"{STATEMENTS}/{month}/focus"):
+        answer = await rest.client.get(path, headers=bearer("alice"))
         assert answer.status in (200, 400, 404), await answer.text()
     for zone in ("UTC", "Pacific/Kiritimati", "../../etc/passwd", "/etc/localtime", "", "a" * 64):
         query = {"month": month, "zone": zone}
