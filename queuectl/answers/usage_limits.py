@@ -60,7 +60,7 @@ def limit_use(
         use.add(one)
     if cluster_queue is None:
         return use.rows()
-    named = targets_of(policies, cluster_queue, "", "", None)
+    named = targets_of(policies, ("", "", None, cluster_queue))
     targets = {one for one in named if one.kind in ("ClusterQueue", "Cohort")}
     return [one for one in use.rows() if one.limit.target in targets]
 

@@ -47,8 +47,8 @@ class ChargeRule(Protocol):
     def requests(self, workload: Workload, pods: list[PodRequests]) -> list[PodRequests]:
         """Return `pods`, those of `workload`, with all that is requested beside their containers."""
 
-    def problem(self, workload: Workload) -> Reason | None:
-        """Return why its pods cannot be created or charged; None: they can."""
+    def problem(self, workload: Workload, pods: list[PodRequests], cluster_queue: str) -> Reason | None:
+        """Return why `pods`, those of `workload`, cannot be created or charged there; None: they can."""
 
     def recorded(self, workload: Workload, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
         """Return its podsets, so far `pod_sets`, as the ledger has them."""
@@ -83,8 +83,12 @@ class PodCharges:
 
     def total(self, workload: Workload) -> dict[str, int]:
         """Return what all pods request together, in the form that is charged, in base units."""
+        return self.total_of(self.requests(workload))
+
+    def total_of(self, pods: Iterable[PodRequests]) -> dict[str, int]:
+        """Return what these pods request together, in the form that is charged, in base units."""
         total: dict[str, int] = {}
-        for pod_set, requests in self.requests(workload):
+        for pod_set, requests in pods:
             for resource, amount in self.form(requests):
                 total[resource] = total.get(resource, 0) + amount * pod_set.count
         return total
@@ -118,8 +122,8 @@ class PodCharges:
             pod_sets = rule.recorded(workload, pod_sets)
         return pod_sets
 
-    def problem(self, workload: Workload) -> Reason | None:
-        """Return why its pods cannot be created or charged; None: they can (G9 to G11)."""
+    def problem(self, workload: Workload, cluster_queue: str) -> Reason | None:
+        """Return why its pods cannot be created or charged there; None: they can (G9 to G11)."""
         for pod_set in workload.pod_sets:
             if pod_set.runtime_class and pod_set.runtime_class not in self.runtimes:
                 detail = f"RuntimeClass {pod_set.runtime_class} of podset {pod_set.name} not found"
@@ -129,14 +133,15 @@ class PodCharges:
                 if not any(rule.charges_claims for rule in self.rules):
                     detail = f"{claim.path} cannot be charged: its DeviceClass is in no {MAPPINGS}"
                     return Reason(code=Code.RESOURCE_NOT_COVERED, detail=detail)
-        problem = self._too_much(workload)
+        pods = self.requests(workload)
+        problem = self._too_much(workload, pods)
         for rule in self.rules:
-            problem = problem or rule.problem(workload)
+            problem = problem or rule.problem(workload, pods, cluster_queue)
         return problem
 
-    def _too_much(self, workload: Workload) -> Reason | None:
+    def _too_much(self, workload: Workload, pods: Iterable[PodRequests]) -> Reason | None:
         """Overhead, a default, a claim or a transformation can make a charge too large (H5)."""
-        for pod_set, requests in self.requests(workload):
+        for pod_set, requests in pods:
             for resource, amount in requests:
                 if amount > MAX_AMOUNT:
                     detail = f"a pod of podset {pod_set.name} is charged more than {MAX_AMOUNT} of it"

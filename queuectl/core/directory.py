@@ -384,7 +384,7 @@ class Directory:
         if selector is None or labels is None or not selects(selector, labels):
             detail = f"its namespaceSelector does not match namespace {workload.ref.namespace}"
             return Reason(code=Code.NAMESPACE_NOT_ALLOWED, node=node, detail=detail)
-        return self.pods.problem(workload)
+        return self.pods.problem(workload, queue.name)
 
     def priority_of_class(self, name: str) -> int | None:
         """Return the value of a WorkloadPriorityClass; None: there is none of that name."""

@@ -5,7 +5,7 @@ The kernel knows this protocol and no feature. A feature overrides what it needs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from datetime import datetime, timedelta
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -65,7 +65,7 @@ class StartCheck(Protocol):
     """What an admission needs beside limits, while one plan is made."""
 
     def lacking(
-        self, entry: Entry, assignment: Assignment, gone: Iterable[WorkloadId], *, observed: bool
+        self, entry: Entry, assignment: Assignment, gone: Collection[WorkloadId], *, observed: bool
     ) -> Reason | None:
         """Return why `entry`, which limits would admit with `assignment`, must wait; None: it need not.
 
@@ -224,7 +224,7 @@ class Feature:
         """Return `pods`, those of `workload`, with what is requested beside their containers."""
         return pods
 
-    def problem(self, workload: Workload) -> Reason | None:
+    def problem(self, workload: Workload, pods: list[PodRequests], cluster_queue: str) -> Reason | None:
         """Return why it may not be queued, such as pods that cannot be created; None: it may."""
         return None
 

@@ -70,14 +70,18 @@ class SubjectWaiters(Generic[W]):
         """It does not wait any more."""
         self._waiting.pop(workload, None)
 
-    def answered(self, workload: WorkloadId) -> Place | None:
-        """It was nominated, or left. Return the place that may be offered to others now."""
+    def knows(self, workload: WorkloadId) -> bool:
+        """Return whether it waits, or was queued again and not nominated since."""
+        return workload in self._waiting or workload in self._called
+
+    def answered(self, workload: WorkloadId, changed: set[Place]) -> None:
+        """It was nominated, or left. Add the place that may be offered to others now to `changed`."""
         place = self._called.pop(workload, None)
         if place is not None:
+            changed.add(place)
             del self._offered[place][workload]
             if not self._offered[place]:
                 del self._offered[place]
-        return place
 
     def clear(self) -> list[Entry]:
         """Let none wait any more. Return those that did."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -11,7 +11,7 @@ from queuectl.core.directory import DEFAULT_PRIORITY_CLASS
 from queuectl.core.model.policy import ClusterQueue, Cohort, cohorts_above
 from queuectl.core.model.priorities import PRIORITY_CLASS
 from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind
-from queuectl.core.model.workload import Attribution
+from queuectl.core.model.workload import AccountValue, Attribution, Workload
 
 _KEPT: Final = 20_000
 _EACH_USER: Final = LimitSubject(SubjectKind.EACH_USER)
@@ -59,14 +59,15 @@ class _Subjects(NamedTuple):
     users: Mapping[str, Sequence[SubjectRule]]
     """By name, those of kind User."""
     each_user: Sequence[SubjectRule]
-    everyone: Sequence[SubjectRule]
+    everyone: Sequence[Place]
 
     @classmethod
     def of(cls, found: Mapping[LimitSubject, Sequence[SubjectRule]]) -> _Subjects:
         users = {
             subject.name: limits for subject, limits in found.items() if subject.kind is SubjectKind.USER
         }
-        return cls(found, users, found.get(_EACH_USER, ()), found.get(_ALL, ()))
+        everyone = [Place(one.name, "") for one in found.get(_ALL, ())]
+        return cls(found, users, found.get(_EACH_USER, ()), everyone)
 
 
 class SubjectRules(Generic[R]):
@@ -107,16 +108,29 @@ class SubjectRules(Generic[R]):
     def places(self, booked: Attribution, cluster_queue: str) -> tuple[Place, ...]:
         """Return where the use of a workload counts, the narrowest target first, then by name."""
         key = (booked.namespace, booked.queue, booked.priority_class, cluster_queue)
+        return _places(self._targets.get(key) or self._of_targets(key), booked.user, booked.account)
+
+    def would_count(
+        self,
+        workload: Workload,
+        cluster_queue: str,
+        account: Callable[[Workload], tuple[AccountValue, ...]],
+    ) -> tuple[Place, ...]:
+        """Return where an admission of a workload would count now. `account`: what it is booked on."""
+        key = (workload.ref.namespace, workload.queue, workload.priority_class, cluster_queue)
+        # No rule depends on other values of an account: they cost more than all else here.
+        values = account(workload) if self.by_account else ()
+        return _places(self._targets.get(key) or self._of_targets(key), workload.submitter, values)
+
+    def _of_targets(self, key: _Target) -> list[_Subjects]:
         targets = self._targets.get(key)
         if targets is None:
             if len(self._targets) >= _KEPT:
                 self._targets.clear()
-            named = targets_of(
-                self._policy, cluster_queue, booked.namespace, booked.queue, booked.priority_class
-            )
+            named = targets_of(self._policy, key)
             targets = [_Subjects.of(self._by_target[one]) for one in named if one in self._by_target]
             self._targets[key] = targets
-        return tuple(place for subjects in targets for place in _at(subjects, booked))
+        return targets
 
     def at_class(self, booked: Attribution, cluster_queue: str) -> bool:
         """Return whether the use of a workload counts at its class."""
@@ -124,10 +138,9 @@ class SubjectRules(Generic[R]):
         return any(self.limits[one.limit].target.kind == PRIORITY_CLASS for one in places)
 
 
-def targets_of(
-    policy: QueuesAndCohorts, cluster_queue: str, namespace: str, local_queue: str, priority_class: str | None
-) -> Iterator[LimitTarget]:
+def targets_of(policy: QueuesAndCohorts, key: _Target) -> Iterator[LimitTarget]:
     """Yield what a policy may name to reach a workload: its class, its queues, and the Cohorts above them."""
+    namespace, local_queue, priority_class, cluster_queue = key
     yield LimitTarget(PRIORITY_CLASS, priority_class or DEFAULT_PRIORITY_CLASS)
     yield LimitTarget("LocalQueue", local_queue, namespace)
     yield LimitTarget("ClusterQueue", cluster_queue)
@@ -141,19 +154,22 @@ def targets_of(
         yield LimitTarget("Cohort", name)
 
 
-def _at(target: _Subjects, booked: Attribution) -> Iterator[Place]:
+def _places(
+    targets: Iterable[_Subjects], user: str | None, account: Iterable[AccountValue]
+) -> tuple[Place, ...]:
     """A subject that is named at a target has its own rule there in the place of that for each."""
-    if booked.user is not None:
-        for limit in target.users.get(booked.user, target.each_user):
-            yield Place(limit.name, booked.user)
-    for key, value, _ in booked.account:
-        if value is not None:
-            own = LimitSubject(SubjectKind.ACCOUNT, value, key)
-            each = LimitSubject(SubjectKind.EACH_ACCOUNT, key=key)
-            for limit in target.all_subjects.get(own, target.all_subjects.get(each, ())):
-                yield Place(limit.name, value)
-    for limit in target.everyone:
-        yield Place(limit.name, "")
+    places: list[Place] = []
+    for target in targets:
+        if user is not None:
+            places += [Place(one.name, user) for one in target.users.get(user, target.each_user)]
+        for key, value, _ in account:
+            if value is not None:
+                own = LimitSubject(SubjectKind.ACCOUNT, value, key)
+                each = LimitSubject(SubjectKind.EACH_ACCOUNT, key=key)
+                rules = target.all_subjects.get(own, target.all_subjects.get(each, ()))
+                places += [Place(one.name, value) for one in rules]
+        places += target.everyone
+    return tuple(places)
 
 
 def subject_of(limit: SubjectRule, place: Place) -> str:

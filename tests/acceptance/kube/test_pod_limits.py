@@ -194,7 +194,7 @@ QUOTAS: dict[str, Json] = {
 async def agree(place: Place, spec: Json) -> Reason | None:
     """Our verdict, after a comparison with the server's."""
     workload = await place.workload(spec)
-    ours, theirs = place.charges.problem(workload), await place.pod(spec)
+    ours, theirs = place.charges.problem(workload, "cq"), await place.pod(spec)
     assert (ours is None) == (theirs is not None), ours.message if ours else "refused by the server alone"
     if theirs is not None:
         (charge,) = place.charges.charges(workload)
@@ -224,7 +224,7 @@ async def test_a_resource_quota_that_is_in_use_has_room_for_the_pods_that_we_say
     room, found = place.features.namespace_quota.room, set()
     for spec in (pod for name, pod in PODS.items() if name not in ("nothing named", "a limit alone")):
         workload = await place.workload(spec)
-        if place.charges.problem(workload) is None:
+        if place.charges.problem(workload, "cq") is None:
             ours = room.lacking(workload, {})
             assert (ours is None) == (await place.pod(spec) is not None), ours
             found.add(ours and ours.code)
@@ -292,6 +292,6 @@ async def test_the_job_controller_makes_the_pods_of_what_we_let_pass(
         status: Json = (await place.session.get(path)).get("status", {})
         return status.get("active") == count
 
-    ours = place.charges.problem(workload)
+    ours = place.charges.problem(workload, "cq")
     await eventually(made if ours is None else refused, "the Job controller")
     assert (ours is None) == (pods != "a small request")

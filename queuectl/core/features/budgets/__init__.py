@@ -32,7 +32,6 @@ from queuectl.core.features.budgets.over_budget import (
 from queuectl.core.features.budgets.waiters import Blocked, BudgetWaiters, BudgetWant, Needs
 from queuectl.core.model.budgets import HOUR, Budget, BudgetEntry, BudgetMode, OnExhausted, Period
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
-from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.priorities import LoweredPriority
 from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
 from queuectl.core.model.resources import format_amount
@@ -117,7 +116,7 @@ class Budgets(Feature):
         self._note_activity()
 
     def decided(self, decision: Decision, entry: Entry) -> None:
-        self._answered(entry.id)
+        self._waiting.answered(entry.id, self.balances.changed)
         if isinstance(decision, Amend):
             self._forget_lifted(entry)
         if isinstance(decision, Admit | Shrink | Release | Retire) and decision.budget:
@@ -219,8 +218,7 @@ class Budgets(Feature):
         return self._rules.at_class(booked, cluster_queue)
 
     def _places(self, workload: Workload, cluster_queue: str) -> tuple[Place, ...]:
-        account = self._kernel.features.account(workload) if self._rules.by_account else ()
-        return self._rules.places(Attribution.of(workload, account), cluster_queue)
+        return self._rules.would_count(workload, cluster_queue, self._kernel.features.account)
 
     def _requested(self, workload: Workload, place: Place) -> int:
         """Return what all pods of a workload request of the budget's resource, in base units."""
@@ -256,13 +254,9 @@ class Budgets(Feature):
         """Return what is kept of a period for others than `workload`, in base units times microseconds."""
         return sum(one.get((place, period), 0) for other, one in self._kept.items() if other != workload)
 
-    def problem(self, workload: Workload) -> Reason | None:
+    def problem(self, workload: Workload, pods: object, cluster_queue: str) -> Reason | None:
         """Return which Safe budget cannot reserve for a workload that may run for any time (Y6)."""
-        name = LocalQueueName(workload.ref.namespace, workload.queue)
-        local = self._kernel.directory.local_queues.get(name)
-        if local is None:
-            return None
-        for place in self._places(workload, local.cluster_queue):
+        for place in self._places(workload, cluster_queue):
             budget = self._rules.limits[place.limit]
             if budget.mode is BudgetMode.SAFE and self._requested(workload, place):
                 left = self._kernel.features.time_left(workload, NO_PAST_ATTEMPTS)
@@ -435,17 +429,12 @@ class Budgets(Feature):
         own = self._kernel.directory.priority(entry.workload) if entry.workload is not None else 0
         return (-own if isinstance(own, int) else entry.order[0], *entry.order[1:])
 
-    def _answered(self, workload: WorkloadId) -> None:
-        place = self._waiting.answered(workload)
-        if place is not None:
-            self.balances.changed.add(place)
-
     def revised(self, workload: WorkloadId) -> None:
         self._waiting.leave(workload)
 
     def waits(self, entry: Entry, *, eligible: bool) -> Reason | None:
         if not eligible or entry.cluster_queue is None:
-            self._answered(entry.id)
+            self._waiting.answered(entry.id, self.balances.changed)
             self._waiting.leave(entry.id)
             return None
         waiter, lowered = self._waiting.of(entry.id), lowered_by(entry.past)

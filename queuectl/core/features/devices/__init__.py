@@ -111,7 +111,7 @@ class Devices(Feature):
             found.append(PodRequests(claim, amounts(devices)))
         return found
 
-    def problem(self, workload: Workload) -> Reason | None:
+    def problem(self, workload: Workload, pods: object, cluster_queue: str) -> Reason | None:
         return self.claims.problem(workload) if _has_claims(workload) else None
 
     def recorded(self, workload: Workload, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:

@@ -34,7 +34,7 @@ class IdlePolicies:
         booked = entry.attribution or entry.workload
         named = booked.priority_class if booked is not None else None
         held = entry.attempt.assignment.cluster_queue
-        targets = set(targets_of(self._directory, held, entry.ref.namespace, entry.queue, named))
+        targets = set(targets_of(self._directory, (entry.ref.namespace, entry.queue, named, held)))
         return next((one for one in self._policies.values() if one.target in targets), None)
 
 

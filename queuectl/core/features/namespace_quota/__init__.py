@@ -55,7 +55,7 @@ class NamespaceLimits(Feature):
     def completed(self, namespace: str, pod: PodResources) -> PodResources:
         return self._limit_ranges.completed(namespace, pod)
 
-    def problem(self, workload: Workload) -> Reason | None:
+    def problem(self, workload: Workload, pods: object, cluster_queue: str) -> Reason | None:
         """Return why the API server would refuse its pods, now or ever (G10, G11)."""
         namespace = workload.ref.namespace
         if self._limit_ranges.exist(namespace):

@@ -60,10 +60,10 @@ class RunTime(Feature):
 
     # --- what waits
 
-    def problem(self, workload: Workload) -> Reason | None:
+    def problem(self, workload: Workload, pods: object, cluster_queue: str) -> Reason | None:
         """Return why its label asks for more than its queues allow (G12)."""
         local = self._directory.local_queues.get(LocalQueueName(workload.ref.namespace, workload.queue))
-        queue = self._directory.queues.get(local.cluster_queue) if local is not None else None
+        queue = self._directory.queues.get(cluster_queue)
         return above_ceiling(workload, local, queue) if local is not None and queue is not None else None
 
     def bars(self, entry: Entry) -> Reason | None:

@@ -6,19 +6,19 @@ next head takes its place, under StrictFIFO too. A limit evicts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import ClassVar
 
+from queuectl.core.charges import PodRequests
 from queuectl.core.decisions import Admit, Amend, Decision, Keep
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel
 from queuectl.core.features.usage_limits.rules import LimitRules
 from queuectl.core.features.usage_limits.usage import (
-    Demand,
     Holder,
     LimitUsage,
     add_demand,
@@ -27,7 +27,7 @@ from queuectl.core.features.usage_limits.usage import (
 )
 from queuectl.core.features.usage_limits.waiters import Alike, LimitWaiters, PendingCounts, Want
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
-from queuectl.core.model.policy import ClusterQueue, Cohort, LocalQueueName
+from queuectl.core.model.policy import ClusterQueue, Cohort
 from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
 from queuectl.core.model.resources import FlavorResource, format_amount
 from queuectl.core.model.usage_limits import WORKLOADS, Dimension, UsageLimit
@@ -110,16 +110,8 @@ class UsageLimits(Feature):
             self._outdated = affected.everything = affected.rules = True
             self.active = bool(self._rules.limits)
 
-    def charged(self, entry: Entry, attempt: Attempt) -> None:
-        self._flavors_changed = True
-        if self._rules.count_pending:
-            self._to_route[entry.id] = entry  # it is pending no longer
-
     def recharged(self, entry: Entry, attempt: Attempt) -> None:
-        self._hold(entry, attempt)
-
-    def _hold(self, entry: Entry, attempt: Attempt) -> None:
-        self.held.hold(entry.id, self._use(entry, attempt.assignment))
+        self.held.hold(entry.id, self.use(entry, attempt.assignment))
 
     def released(self, entry: Entry, attempt: Attempt, now: object) -> None:
         self.held.drop(entry.id)
@@ -128,11 +120,14 @@ class UsageLimits(Feature):
         self._outdated = True
 
     def decided(self, decision: Decision, entry: Entry) -> None:
-        self._answered(entry.id)
+        self._waiting.answered(entry.id, self.held.changed)
         if entry.attempt is not None:
             self._charged.add(entry.attempt.assignment.cluster_queue)
             if isinstance(decision, Admit):
-                self._hold(entry, entry.attempt)
+                self._flavors_changed = True
+                if self._rules.count_pending:
+                    self._to_route[entry.id] = entry  # it is pending no longer
+                self.recharged(entry, entry.attempt)
 
     def changed(self, workload: WorkloadId) -> None:
         entry = self._kernel.entries.get(workload)
@@ -209,7 +204,8 @@ class UsageLimits(Feature):
 
     def settle(self) -> None:
         """Queue the workloads for which a limit may have room again."""
-        self._renew()
+        if self._outdated:
+            self._renew()
         if self._charged or self._to_nominate:
             self._renominate_preemptors()
         if self._flavors_changed and self._waiting.of_flavors:
@@ -227,8 +223,6 @@ class UsageLimits(Feature):
 
     def _renew(self) -> None:
         """Add up all use again, if limits have changed. What waits for one is nominated again."""
-        if not self._outdated:
-            return
         self._outdated = False
         directory = self._kernel.directory
         self._parents = {("ClusterQueue", one.name): one.cohort for one in directory.queues.values()}
@@ -241,7 +235,7 @@ class UsageLimits(Feature):
         self.pending.clear()
         for entry in entries.values():
             if entry.attempt is not None:
-                self._hold(entry, entry.attempt)
+                self.recharged(entry, entry.attempt)
             else:
                 self.changed(entry.id)
 
@@ -249,40 +243,40 @@ class UsageLimits(Feature):
 
     def _places(self, entry: Entry, cluster_queue: str) -> tuple[Place, ...]:
         """Return where an open attempt counts, or an admission now would; none if that is unknown."""
-        if entry.attempt is None or entry.attribution is None:
-            return self._would_count(entry.workload, cluster_queue) if entry.workload is not None else ()
-        return self._rules.places(entry.attribution, cluster_queue)
+        if entry.attempt is not None and entry.attribution is not None:
+            return self._rules.places(entry.attribution, cluster_queue)
+        if entry.workload is None:
+            return ()
+        return self._rules.would_count(entry.workload, cluster_queue, self._kernel.features.account)
 
     def limits_class(self, booked: Attribution, cluster_queue: str) -> bool:
         return self._rules.at_class(booked, cluster_queue)
 
-    def _would_count(self, workload: Workload, cluster_queue: str) -> tuple[Place, ...]:
-        """Return where an admission of a workload would count now."""
-        # No limit depends on other values of an account: they cost more than all else here.
-        account = self._kernel.features.account(workload) if self._rules.by_account else ()
-        return self._rules.places(Attribution.of(workload, account), cluster_queue)
-
-    def _use(self, entry: Entry, assignment: Assignment) -> Holder:
+    def use(self, entry: Entry, assignment: Assignment) -> Holder:
         """Return what an open attempt takes of limits, or an admission now would."""
         known = self._planned.get(entry.id)
-        if known is not None and known[0] is assignment:
-            return known[1]
+        return known[1] if known is not None and known[0] is assignment else self._use(entry, assignment)
+
+    def _use(self, entry: Entry, assignment: Assignment) -> Holder:
         places = self._places(entry, assignment.cluster_queue)
         return Holder(places, demand_of(assignment, self._rules) if places else {})
 
+    def plan(self, entry: Entry, assignment: Assignment) -> Holder:
+        """Return what an admission in the plan under way takes."""
+        use = self._use(entry, assignment)
+        self._planned[entry.id] = assignment, use
+        return use
+
     # --- what waits
 
-    def problem(self, workload: Workload) -> Reason | None:
+    def problem(self, workload: Workload, pods: list[PodRequests], cluster_queue: str) -> Reason | None:
         """Return which limit alone, with nothing in use, does not allow what it requests (X7)."""
-        name = LocalQueueName(workload.ref.namespace, workload.queue)
-        local = self._kernel.directory.local_queues.get(name)
-        if local is None:
-            return None
-        places = self._would_count(workload, local.cluster_queue)
+        places = self._rules.would_count(workload, cluster_queue, self._kernel.features.account)
         if not places:
             return None
         # All pods, also where it may start with fewer (F9).
-        requests = {**self._kernel.directory.pods.total(workload), WORKLOADS: 1}
+        requests = self._kernel.directory.pods.total_of(pods)
+        requests[WORKLOADS] = 1
         for place in places:
             limit = self._rules.limits[place.limit]
             for dimension, most in limit.most:
@@ -299,24 +293,6 @@ class UsageLimits(Feature):
         self._planned.clear()
         return PlannedUse(self)
 
-    def lacking(
-        self,
-        entry: Entry,
-        assignment: Assignment,
-        gone: Iterable[WorkloadId],
-        added: Mapping[Place, Demand],
-    ) -> Reason | None:
-        """Return which limit has no room for an admission; None: each has. `added`: see `LimitUsage`."""
-        use = self._use(entry, assignment)
-        self._planned[entry.id] = assignment, use
-        return self.held.lacking(use, entry.id, gone, added) if use.places else None
-
-    def add(self, entry: Entry, assignment: Assignment, added: dict[Place, dict[Dimension, int]]) -> None:
-        """Add an admission of a plan to `added`."""
-        places, demand = self._use(entry, assignment)
-        for place in places:
-            add_demand(added.setdefault(place, {}), demand)
-
     def must_wait(self, entry: Entry, reason: Reason) -> None:
         if reason.limit not in (Limit.RUNNING, Limit.RESOURCES, Limit.FLAVORS) or entry.cluster_queue is None:
             return
@@ -326,24 +302,20 @@ class UsageLimits(Feature):
             want = (Dimension(reason.flavor, reason.resource), reason.requested)
             self._waiting.wait(Waiter(entry, place, want, reason, entry.order))
 
-    def _answered(self, workload: WorkloadId) -> None:
-        place = self._waiting.answered(workload)
-        if place is not None:
-            self.held.changed.add(place)
-
     def waits(self, entry: Entry, *, eligible: bool) -> Reason | None:
-        self._renew()
+        if self._outdated:
+            self._renew()
+        if not (self._rules.count_pending or self._waiting.knows(entry.id)):
+            return None
         seen = entry.observation
         finished = seen is not None and seen.over is not None
         if not eligible or entry.cluster_queue is None or finished:
-            self._answered(entry.id)
+            self._waiting.answered(entry.id, self.held.changed)
             self._waiting.leave(entry.id)
             if self._rules.count_pending:
                 self._note(self.pending.leave(entry.id, self._most_pending))
             return None
         waiter = self._waiting.of(entry.id)
-        if waiter is None and not self._rules.count_pending:
-            return None
         places = self._places(entry, entry.cluster_queue)
         if waiter is not None and (waiter.place not in places or entry.order[0] != -entry.priority):
             self._waiting.leave(entry.id)  # it waits for another limit, or in another place
@@ -392,19 +364,22 @@ class PlannedUse:
         self._added: dict[Place, dict[Dimension, int]] = {}
 
     def lacking(
-        self, entry: Entry, assignment: Assignment, gone: Iterable[WorkloadId], *, observed: bool
+        self, entry: Entry, assignment: Assignment, gone: Collection[WorkloadId], *, observed: bool
     ) -> Reason | None:
         """Return which limit has no room for an admission now; None: each has."""
-        return self._limits.lacking(entry, assignment, gone, self._added)
+        use = self._limits.plan(entry, assignment)
+        return self._limits.held.lacking(use, entry.id, gone, self._added)
 
     def admit(self, entry: Entry, assignment: Assignment) -> None:
-        self._limits.add(entry, assignment, self._added)
+        places, demand = self._limits.use(entry, assignment)
+        for place in places:
+            add_demand(self._added.setdefault(place, {}), demand)
 
     def release(self, entry: Entry) -> None:
         """What ends is seen once the plan is committed."""
 
     def preempt(self, entry: Entry, assignment: Assignment) -> None:
-        self._limits.add(entry, assignment, self._added)
+        self.admit(entry, assignment)
 
 
 def _too_small(limit: UsageLimit, place: Place, dimension: Dimension, asked: int, smallest: int) -> Reason:

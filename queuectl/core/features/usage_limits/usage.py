@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from queuectl.core.features.usage_limits.rules import LimitRules
@@ -15,6 +15,7 @@ from queuectl.core.subjects import Place, subject_of
 Demand = Mapping[Dimension, int]
 """In base units."""
 ONE_WORKLOAD: Final = Dimension(None, WORKLOADS)
+_NOTHING: Final[Demand] = {}
 
 
 class Holder(NamedTuple):
@@ -61,8 +62,6 @@ class LimitUsage:
         before = holders.get(workload)
         if before == holder:
             return
-        if holders is self._holders:
-            self._note_places(workload, before, holder)
         if before is not None:
             del holders[workload]
             for place in before.places:
@@ -70,19 +69,17 @@ class LimitUsage:
                 add_demand(used, before.demand, -1)
                 if not any(used.values()):
                     del self._used[place]
+                if holders is self._holders:
+                    del self._at[place][workload]
+                    if not self._at[place]:
+                        del self._at[place]
             self.changed.update(before.places)
         if holder is not None:
             holders[workload] = holder
             for place in holder.places:
                 add_demand(self._used.setdefault(place, {}), holder.demand)
-
-    def _note_places(self, workload: WorkloadId, before: Holder | None, holder: Holder | None) -> None:
-        for place in before.places if before is not None else ():
-            del self._at[place][workload]
-            if not self._at[place]:
-                del self._at[place]
-        for place in holder.places if holder is not None else ():
-            self._at.setdefault(place, {})[workload] = None
+                if holders is self._holders:
+                    self._at.setdefault(place, {})[workload] = None
 
     def at(self, place: Place) -> Iterable[WorkloadId]:
         """Return the holders that count at a place."""
@@ -101,24 +98,23 @@ class LimitUsage:
         self,
         use: Holder,
         workload: WorkloadId,
-        gone: Iterable[WorkloadId],
+        gone: Collection[WorkloadId],
         added: Mapping[Place, Demand],
     ) -> Reason | None:
         """Return which limit has too little left for `use`; None: each has enough.
 
         `gone`: workloads that are to end before. `added`: what a plan under way admits beside it.
         """
-        ended = [holder for one in gone if (holder := self._holders.get(one)) is not None]
-        kept = self.kept.get(workload)
-        ended += [kept] if kept is not None else []
+        ended = [holder for one in gone if (holder := self._holders.get(one)) is not None] if gone else []
+        if workload in self.kept:
+            ended.append(self.kept[workload])
         for place in use.places:
+            used_now, admitted = self._used.get(place, _NOTHING), added.get(place, _NOTHING)
             for dimension, most in self._rules.limits[place.limit].most:
                 asked = use.demand.get(dimension, 0)
                 if not asked:
                     continue
-                used = self.of(place, dimension)
-                if place in added:
-                    used += added[place].get(dimension, 0)
+                used = used_now.get(dimension, 0) + admitted.get(dimension, 0)
                 if ended:
                     used -= sum(one.demand.get(dimension, 0) for one in ended if place in one.places)
                 if asked + used > most:
@@ -161,7 +157,7 @@ def demand_of(assignment: Assignment, rules: LimitRules) -> Demand:
     for pod_set in assignment.pod_sets:
         flavors = dict(pod_set.flavors)
         for resource, amount in pod_set.requests:
-            for dimension in rules.dimensions(flavors[resource], resource):
+            for dimension in rules.dimensions[flavors[resource], resource]:
                 found[dimension] = found.get(dimension, 0) + amount * pod_set.count
     return found
 

@@ -46,15 +46,17 @@ class LimitWaiters(SubjectWaiters[Want]):
         insort(line, (waiter.order, entry.id))
 
     def leave(self, workload: WorkloadId) -> None:
-        waiter, alike = self.of(workload), self._alike_of.pop(workload, None)
-        if waiter is not None and alike is not None:
-            lines = self._alike[alike.cluster_queue]
-            line = lines[alike]
-            del line[bisect_left(line, (waiter.order, workload))]
-            if not line:
-                del lines[alike]
-            if not lines:
-                del self._alike[alike.cluster_queue]
+        waiter = self.of(workload)
+        if waiter is None:
+            return
+        alike = self._alike_of.pop(workload)
+        lines = self._alike[alike.cluster_queue]
+        line = lines[alike]
+        del line[bisect_left(line, (waiter.order, workload))]
+        if not line:
+            del lines[alike]
+        if not lines:
+            del self._alike[alike.cluster_queue]
         super().leave(workload)
         self.of_flavors.pop(workload, None)
 
