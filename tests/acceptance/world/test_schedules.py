@@ -31,7 +31,7 @@ def test_a_crash_at_a_write_or_an_await_ends_as_well_as_none() -> None:
     whole = play_schedule(SCHEDULE, watched=True)
     assert whole.writes > 50
     assert set(whole.waited) < awaits()
-    assert len(whole.waited) > len(awaits()) / 2
+    assert len(whole.waited) > 40
     points = crash_points(whole.writes, whole.waited, EVERY)
     outcomes = {point: play_schedule(SCHEDULE, point).violations for point in points}
     assert {point: violations for point, violations in outcomes.items() if violations} == {}
