@@ -12,7 +12,7 @@ from queuectl.answers.outcomes import FinalOutcome
 from queuectl.core.decisions import Verdict
 from queuectl.core.features.pods_ready import ClockName
 from queuectl.core.model.device_use import UseVerdict
-from queuectl.core.model.policy import QueueingStrategy, StopPolicy
+from queuectl.core.model.policy import OnExceeded, QueueingStrategy, StopPolicy
 from queuectl.core.model.reasons import Code, Family, Limit, PreemptionCause
 from queuectl.core.model.workload import Phase
 
@@ -363,6 +363,9 @@ class MaxExecutionTime(Document):
 
     default: int | None = Field(description="For workloads without a label of their own; null: the ceiling.")
     ceiling: int | None = Field(description="The most that a label may allow; null: no limit.")
+    on_exceeded: OnExceeded | None = Field(
+        description="What then becomes of the object; null: as the ClusterQueue says, else it is suspended."
+    )
 
 
 class ClusterQueue(Document):

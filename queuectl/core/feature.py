@@ -256,6 +256,10 @@ class Feature:
         """Return the eviction of an admitted workload that is due by this subject; None: none is."""
         return None
 
+    def fails(self, entry: Entry) -> bool:
+        """Return whether the object of a workload that is being evicted is to fail, not to be suspended."""
+        return False
+
     def excess(self, entry: Entry) -> str | None:
         """Return what a workload that runs has beyond what its open attempt holds; None: nothing (L22)."""
         return None
@@ -444,6 +448,9 @@ class Features:
             if (step := feature.step(entry, now)) is not None:
                 return step
         return None
+
+    def fails(self, entry: Entry) -> bool:
+        return any(feature.fails(entry) for feature in self.active)
 
     def due_at(self) -> datetime | None:
         times = [when for feature in self.active if (when := feature.due_at()) is not None]

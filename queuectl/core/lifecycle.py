@@ -156,7 +156,7 @@ def accounted(
             entry = entries[workload]
             past = failed(entry.past, workload, now, directory.requeueing(entry.ruled_by), why)
             return replace(decision, past=past)
-        case Retire(workload, outcome=WorkloadOutcome.FAILED):
+        case Retire(workload, outcome=WorkloadOutcome.FAILED | WorkloadOutcome.TIMED_OUT):
             seen = entries[workload].observation
             return replace(decision, detail=seen.failure if seen is not None else None)
         case _:
@@ -515,8 +515,9 @@ def _ended(entry: Entry) -> Step | None:
 
 def _outcome(entry: Entry) -> WorkloadOutcome | None:
     """Return how it ended, whatever of it is still alive; None: it is neither finished nor deleted."""
-    if entry.observation is not None and entry.observation.finished:
-        return entry.observation.finished
+    attempt, seen = entry.attempt, entry.observation
+    if attempt is not None and seen is not None and seen.finished:
+        return seen.ended_by_stop_of(attempt.number) or seen.finished
     return WorkloadOutcome.DELETED if entry.gone else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from queuectl.core.entries import Entry
+from queuectl.core.feature import Features
 from queuectl.core.model.capacity import CapacityWarning
 from queuectl.core.model.workload import Effect, EffectKey, Eviction, PodsReady
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
@@ -44,7 +45,7 @@ def take_effects(state: EngineState) -> list[Effect]:
                 observation=seen,
                 attempt=attempt,
                 flavors=flavors,
-                eviction=_eviction(entry),
+                eviction=_eviction(entry, state.features),
             )
         )
     return effects
@@ -114,7 +115,7 @@ def _known_queues(state: EngineState) -> Set[str]:
     return state.directory.queues.keys() | invalid
 
 
-def _eviction(entry: Entry) -> Eviction | None:
+def _eviction(entry: Entry, features: Features) -> Eviction | None:
     if entry.evicted_at is None or entry.reason is None:
         return None
-    return Eviction(entry.reason, entry.evicted_at)
+    return Eviction(entry.reason, entry.evicted_at, features.fails(entry))

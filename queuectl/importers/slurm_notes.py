@@ -9,7 +9,7 @@ from queuectl.importers.result import Note
 from queuectl.importers.slurm_text import Field, Record, SlurmKind, fields_of
 from queuectl.importers.slurm_values import ranges_of, unset
 
-_RUN_TIME: Final = "set spec.maxExecutionTime (default, ceiling) of the queues of its accounts"
+_RUN_TIME: Final = "set spec.maxExecutionTime (default, ceiling, onExceeded) of the queues of its accounts"
 _MEMORY: Final = "pods set their requests; a LimitRange of the namespace gives defaults and maxima"
 _PER_JOB: Final = "no queue limits the size of one workload"
 _WALL: Final = "a Budget counts hours of a resource, not of workloads"

@@ -143,5 +143,6 @@ JOB: Final = JobKind(
     managed_by=(("spec", "managedBy"), ("kubernetes.io/job-controller",)),
     elastic=_elastic,
     counts=(_PARALLELISM, _COMPLETIONS),
+    deadline=("spec", "activeDeadlineSeconds"),
     start_time_binds=True,
 )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from queuectl.kinds.jobs import Ending, JobKind, Sign
+from queuectl.kinds.jobs import PASSED, Ending, JobKind, Sign
 from queuectl.kinds.podsets import Count, Each, Numbered, Own, Place, PodSetGroup, Step, Templates
 from queuectl.kinds.start_patch import pointer
 
@@ -206,6 +206,7 @@ def kept(row: JobKind, one: str, other: str) -> str:
     if isinstance(row.podsets, Templates):
         places += [group.places(()) for group in row.podsets.groups]
     places += row.counts
+    places += [row.deadline] if row.deadline else []
     return _kept([place[1:] for place in places], one, other)
 
 
@@ -297,6 +298,17 @@ def counted(row: JobKind) -> str:
         f" || (count[0] >= 0 && count[0] == count[3]) || ({suspend(row, 'oldObject')} == optional.of(true)"
         f" && {suspend(row, 'object')} != optional.of(true)"
         " && count[0] >= 1 && count[0] < count[1] && count[2] >= 0)))"
+    )
+
+
+def deadline_kept(row: JobKind) -> str:
+    """Whether the seconds of the deadline stay as they are, or have passed for an object that runs."""
+    if not row.deadline:
+        return "true"
+    new, old = (_optional(holder, row.deadline) for holder in ("object", "oldObject"))
+    return (
+        f"{new} == {old} || ({new} == optional.of({PASSED}) && {suspend(row, 'object')} != optional.of(true)"
+        f" && {suspend(row, 'oldObject')} != optional.of(true))"
     )
 
 

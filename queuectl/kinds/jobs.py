@@ -19,6 +19,8 @@ QUEUE_LABEL: Final = "queuectl.dev/queue-name"
 PRIORITY_LABEL: Final = "queuectl.dev/priority-class"
 
 MAX_CONDITIONS: Final = 64
+PASSED: Final = 1
+"""Seconds of a deadline that whatever runs has passed."""
 
 
 class Status(NamedTuple):
@@ -188,6 +190,8 @@ class JobKind:
     """All fields that a start with fewer pods may reduce."""
     kept: str = ""
     """Why number and size of its pods cannot be changed while it is suspended; empty: its API permits it."""
+    deadline: tuple[str, ...] = ()
+    """Path of the seconds after which its controller fails it, also if set while it runs; empty: none."""
     start_time_binds: bool = False
     """Before Kubernetes 1.36 its `status.startTime` outlasts a suspension. With it, API servers accept no new
     node selector, and the deadline of the next run counts from it."""

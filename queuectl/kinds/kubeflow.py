@@ -205,8 +205,9 @@ def _replicas(one: _Replicated) -> PodSetGroup:
     return PodSetGroup(at=("spec", one.field, Each()), types=one.types, counts=(Count(("replicas",)),))
 
 
-TRAINING: Final = tuple(map(_row, _TRAINING))
-"""Kinds of the training operator."""
+_DEADLINE: Final = ("spec", "runPolicy", "activeDeadlineSeconds")
+TRAINING: Final = tuple(replace(_row(one), deadline=_DEADLINE) for one in _TRAINING)
+"""Kinds of the training operator. It looks at their deadline at each change of them."""
 MPI_JOB: Final = _row(
     _MPI,
     version="v2beta1",

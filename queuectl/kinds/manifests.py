@@ -21,6 +21,7 @@ from queuectl.kinds.gate_rules import (
     by_controller_of_template,
     by_kind,
     counted,
+    deadline_kept,
     ended,
     entries,
     fixed,
@@ -194,6 +195,7 @@ def _of_kind(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "refused": refused(row),
         "kept": kept(row, "o[0].spec", "o[1].spec"),
         "counted": counted(row),
+        "deadline_kept": deadline_kept(row),
         "templates": templates(row),
         "asked": asked(row),
     }

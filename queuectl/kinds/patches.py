@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from queuectl.core.model.events import WorkloadObserved
@@ -16,7 +16,7 @@ from queuectl.core.model.workload import MOST_ATTEMPTS, Attempt, Effect, ObjectR
 from queuectl.core.pod_numbers import allowed
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds.admission import render, rfc3339, with_fewer
-from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
+from queuectl.kinds.jobs import PASSED, QUEUE_LABEL, JobKind, value_at
 from queuectl.kinds.json_fields import Json, clean
 from queuectl.kinds.labels import queued_by
 from queuectl.kinds.node_constraints import NodeConstraints
@@ -31,6 +31,8 @@ REPORTER: Final = "queuectl.dev/controller"
 MAX_NOTE: Final = 1024
 """Longest note of an Event that the API server accepts, in bytes."""
 MAX_WAITING: Final = 50
+TO_FAIL: Final = timedelta(seconds=60)
+"""From an eviction: a controller that has not failed the object by then does not do it."""
 _MAX_MESSAGE: Final = 1000
 _ASKED: Final = "queuectl suspended it; its quota is released once its controller has seen that"
 
@@ -200,21 +202,24 @@ def first_stop(kind: JobKind, effect: Effect) -> Write | None:
     A later start moves the generation, so a stop that is delayed on its way is refused then.
     """
     seen = effect.observation
-    if seen.suspended or superseded(effect, seen.admission):
+    if seen.suspended or superseded(effect, seen.admission) or _fails(kind, effect):
         return None
     return Write(_suspend(kind, effect, seen))
 
 
 def next_stop(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
-    """The next write of a stop, from the object as read or as the last write left it; None: it is done.
+    """The next write of a stop, from the object as read or as the last write left it; None: there is none.
 
     It is done where it is over, where a later attempt runs, and where it is suspended, has its own numbers of
     pods, the record of this stop, and a status that does not say so yet: what says so from then on was
-    written by its controller after the stop.
+    written by its controller after the stop. Else it `is_to_fail`.
     """
     seen = observation(kind, obj)
     if seen.finished or superseded(effect, seen.admission):
         return None
+    if not seen.suspended and _fails(kind, effect):
+        passed = value_at(obj, kind.deadline) == PASSED
+        return None if passed else Write(_end(kind.deadline, PASSED, effect, seen, obj))
     if not seen.suspended or seen.reduced:
         return Write(_suspend(kind, effect, seen, obj))
     if record := _record(effect, seen, obj):
@@ -245,6 +250,25 @@ def _first_annotation(record: str) -> list[Operation]:
     """The whole map is added, so the object must still have none. For an API server, absent equals null."""
     path: Path = ("metadata", "annotations")
     return [_test(path, None), add(path, {STOPPED_ANNOTATION: record})]
+
+
+def is_to_fail(kind: JobKind, effect: Effect, obj: Json) -> bool:
+    """Whether a stop waits for the controller of the object, which is to fail it."""
+    seen = observation(kind, obj)
+    running = not (seen.finished or seen.suspended or superseded(effect, seen.admission))
+    return running and _fails(kind, effect)
+
+
+def _fails(kind: JobKind, effect: Effect) -> bool:
+    return bool(kind.deadline) and effect.eviction is not None and effect.eviction.fails
+
+
+def stop_at(effect: Effect, now: datetime) -> Effect:
+    """The effect of a stop as of now: what was to fail, and has not in time, is suspended."""
+    eviction = effect.eviction
+    if eviction is None or now < eviction.at + TO_FAIL:
+        return effect
+    return replace(effect, eviction=eviction._replace(fails=False))
 
 
 def held_back(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
@@ -308,10 +332,20 @@ def superseded(effect: Effect, marked: Attempt | None) -> bool:
 
 
 def _suspend(kind: JobKind, effect: Effect, seen: Observation, obj: Json | None = None) -> list[Operation]:
-    """Suspend it, restore its numbers of pods, and record why, if there is room for that.
+    """Suspend it, record why, if there is room for that, and restore its numbers of pods.
 
     `obj`: the object, where parents of the field may be missing.
     """
+    return [
+        *_end(kind.suspend, True, effect, seen, obj),
+        *(add(field.path, field.own) for field in seen.reduced),
+    ]
+
+
+def _end(
+    path: tuple[str, ...], value: object, effect: Effect, seen: Observation, obj: Json | None
+) -> list[Operation]:
+    """Set the field that ends its run, and record why, if there is room. `obj`: as for `_suspend`."""
     patch = [_test(("metadata", "uid"), effect.workload.ref.uid)]
     patch.append(_test(("metadata", "generation"), seen.generation))
     record = render_stop(effect)
@@ -321,14 +355,13 @@ def _suspend(kind: JobKind, effect: Effect, seen: Observation, obj: Json | None 
         patch.append(add(("metadata", "annotations", STOPPED_ANNOTATION), record))
     else:
         patch += _first_annotation(record)
-    patch += [add(field.path, field.own) for field in seen.reduced]
     place: Json | None = obj
-    for depth, key in enumerate(kind.suspend[:-1], 1):
+    for depth, key in enumerate(path[:-1], 1):
         if place is not None:
             place = place.get(key)
             if place is None:
-                patch.append(add(kind.suspend[:depth], {}))
-    return [*patch, add(kind.suspend, True)]
+                patch.append(add(path[:depth], {}))
+    return [*patch, add(path, value)]
 
 
 def _ask(kind: JobKind, ref: ObjectRef, generation: object, obj: Json) -> list[Operation]:

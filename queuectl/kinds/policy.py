@@ -35,6 +35,7 @@ from queuectl.core.model.policy import (
     LocalQueueName,
     MaxExecutionTime,
     MinRunTime,
+    OnExceeded,
     Policy,
     Preemption,
     PreemptionPolicy,
@@ -308,7 +309,8 @@ def _max_execution_time(model: objects.MaxExecutionTimeSpec | None) -> MaxExecut
         return NO_MAX_EXECUTION_TIME
     if model.default is not None and model.ceiling is not None and model.default > model.ceiling:
         raise BadPolicy("spec.maxExecutionTime.default: must not be more than ceiling")
-    return MaxExecutionTime(default=model.default, ceiling=model.ceiling)
+    action = OnExceeded(model.on_exceeded) if model.on_exceeded else None
+    return MaxExecutionTime(default=model.default, ceiling=model.ceiling, on_exceeded=action)
 
 
 def _wait_for_pods_ready(model: objects.WaitForPodsReadySpec | None) -> WaitForPodsReady | None:

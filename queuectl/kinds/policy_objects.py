@@ -176,7 +176,7 @@ class PreemptionSpec(ObjectPart):
 
 class MaxExecutionTimeSpec(ObjectPart):
     """Seconds that a workload of the queue may run, summed over all its attempts. It is evicted then, and
-    deactivated."""
+    over."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -194,6 +194,10 @@ class MaxExecutionTimeSpec(ObjectPart):
     ceiling: RunSeconds | None = None
     """The most that the label may have, in seconds: a workload with more is not admitted (reason
     Misconfigured). Of a LocalQueue and its ClusterQueue the lower one counts. Unset: no limit."""
+    on_exceeded: Literal["Suspend", "Fail"] | None = None
+    """What then becomes of a Job or a job of Kubeflow's training operator. Fail: its activeDeadlineSeconds
+    become 1, and its controller fails it; if it has not after a minute, it is suspended. A LocalQueue's is
+    used before that of its ClusterQueue. Unset, and for all other kinds: Suspend."""
 
 
 class Requeuing(ObjectPart):

@@ -125,7 +125,7 @@ class KubeCluster:
         return await self._session.patch(path, body, content_type=JSON_PATCH)
 
     async def stop(self, effect: Effect) -> Settled:
-        """Suspend it with one patch, unless it has finished or a later attempt runs.
+        """Suspend it with one patch, or let it fail first, unless it has finished or a later attempt runs.
 
         Where its status is older than the patch, another one asks its controller to say that it has seen it.
         """
@@ -137,6 +137,7 @@ class KubeCluster:
             return _done(effect, effect.observation.generation)
         if kind.scheduling_gate:
             return await self._delete(kind, effect)
+        effect = patches.stop_at(effect, self._now())
         write, obj = patches.first_stop(kind, effect), None
         with _repeatable():
             for _ in range(_STOP_WRITES):
@@ -145,6 +146,8 @@ class KubeCluster:
                 if obj is None:
                     return _gone(effect)
                 write = patches.next_stop(kind, effect, obj)
+                if write is None and patches.is_to_fail(kind, effect, obj):
+                    raise ClusterUnavailable("it has not failed by its deadline yet")
                 if write is None:
                     return self._stopped(kind, effect, obj)
                 if doubt is not None:

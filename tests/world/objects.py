@@ -68,8 +68,11 @@ def policy() -> list[Object]:
 
 def queues(team: str) -> list[Object]:
     preemption = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+    limits = {"onExceeded": "Fail"}  # of what its label limits; elsewhere it is suspended
     return [
-        cluster_queue(team, TEAMS[team], cohortName="research", preemption=preemption),
+        cluster_queue(
+            team, TEAMS[team], cohortName="research", preemption=preemption, maxExecutionTime=limits
+        ),
         local_queue(team, "main", team),
         local_queue(team, "other", "guests" if team != "guests" else "team-a"),
     ]

@@ -403,6 +403,13 @@ class Cohort:
     """Fields of its spec that are not obeyed, each as `PATH: WHY`: its queues do not admit (Q1)."""
 
 
+class OnExceeded(StrEnum):
+    """What becomes of an object whose run time is used up."""
+
+    SUSPEND = "Suspend"
+    FAIL = "Fail"
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class MaxExecutionTime:
     """Seconds that a workload of a queue may run, over all its attempts (L13)."""
@@ -411,6 +418,8 @@ class MaxExecutionTime:
     """For workloads without the label; None: the ceiling is."""
     ceiling: int | None = None
     """The most that a label may allow; None: no limit."""
+    on_exceeded: OnExceeded | None = None
+    """What then becomes of its object; None: as the ClusterQueue says, else suspend."""
 
 
 NO_MAX_EXECUTION_TIME = MaxExecutionTime()

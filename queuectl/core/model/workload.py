@@ -113,7 +113,7 @@ class WorkloadOutcome(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     DELETED = "Deleted"
-    TIMED_OUT = "TimedOut"  # its run time limit ended it (L13); its object stays suspended
+    TIMED_OUT = "TimedOut"  # its run time limit ended it (L13); its object stays suspended, or failed
     CANCELLED = "Cancelled"  # an IdlePolicy ended it (I8); its object stays suspended
 
 
@@ -298,7 +298,10 @@ class Observation:
     @property
     def over(self) -> WorkloadOutcome | None:
         """How it ended, where no attempt is open (L2); None: it waits or runs."""
-        return self.finished or (self.stopped.outcome if self.suspended and self.stopped else None)
+        by_stop = self.stopped.outcome if self.stopped else None
+        if self.finished is WorkloadOutcome.FAILED:
+            return by_stop or self.finished
+        return self.finished or (by_stop if self.suspended else None)
 
     def outdated_by(self, last: Observation) -> bool:
         """Return whether it is older than `last`: a read may overtake a watch event."""
@@ -580,6 +583,8 @@ class Eviction(NamedTuple):
 
     reason: Reason
     at: datetime
+    fails: bool = False
+    """Its object is to fail, if its kind has a deadline; it is suspended where that has no effect."""
 
 
 @value(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,7 @@ function Policy({ name, spec }) {
     ["Flavor that needs borrowing", flavorFungibility.whenCanBorrow ?? "MayStopSearch"],
     ["Flavor that needs preemption", flavorFungibility.whenCanPreempt ?? "TryNextFlavor"],
     ["Head that can never run", spec.queueingStrategy === "StrictFIFO" ? (spec.headCanNeverRun ?? "Block") : ""],
-    ["Run time", seconds(maxExecutionTime)],
+    ["Run time", `${seconds(maxExecutionTime)}${maxExecutionTime.onExceeded === "Fail" ? ", then fails" : ""}`],
     ["Pods must be ready", seconds(waitForPodsReady)],
     ["Stopped because", spec.stopReason],
   ]} />

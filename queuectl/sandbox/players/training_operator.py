@@ -5,10 +5,10 @@ A failed pod fails the job: there are no restarts. The job has succeeded when it
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
-from queuectl.sandbox.players.api import Object, stamp
+from queuectl.sandbox.players.api import Object, moment, stamp
 from queuectl.sandbox.players.pods import (
     PodController,
     active,
@@ -44,7 +44,7 @@ class TrainingOperator(PodController):
             if seconds is not None and end:
                 await self._expire(key, job, end, seconds)
             return
-        if policy.get("suspend"):
+        if policy.get("suspend") or _is_late(job, self._clock.now()):
             await self._delete([pod for pod in pods if not pod["metadata"].get("deletionTimestamp")])
         elif not any(phase_of(pod) == "Failed" for pod in pods):
             await self._create_missing(job, pods)
@@ -153,10 +153,10 @@ def _status(job: Object, pods: list[Object], now: datetime) -> Object:
             say("Suspended", False, "PyTorchJobResumed", f"PyTorchJob {name} is resumed.")
         status["startTime"] = before.get("startTime") or stamp(now)
         failed = next((pod for pod in pods if phase_of(pod) == "Failed"), None)
-        if failed is not None:
-            which = failed["metadata"]["name"]
+        if failed is not None or _is_late(job, now):
+            why = f"its pod {failed['metadata']['name']} failed" if failed else "its deadline has passed"
             say("Running", False, "PyTorchJobFailed", f"PyTorchJob {name} has failed.")
-            say("Failed", True, "PyTorchJobFailed", f"PyTorchJob {name} has failed: its pod {which} failed.")
+            say("Failed", True, "PyTorchJobFailed", f"PyTorchJob {name} has failed: {why}.")
             status["completionTime"] = stamp(now)
         elif leaders and all(phase_of(pod) == "Succeeded" for pod in leaders):
             say("Running", False, "PyTorchJobSucceeded", f"PyTorchJob {name} has succeeded.")
@@ -166,6 +166,13 @@ def _status(job: Object, pods: list[Object], now: datetime) -> Object:
             say("Running", True, "PyTorchJobRunning", f"PyTorchJob {name} is running.")
     status["conditions"] = conditions
     return status
+
+
+def _is_late(job: Object, now: datetime) -> bool:
+    """As the real one, it looks at the deadline only when job or pods change."""
+    limit = (job["spec"].get("runPolicy") or {}).get("activeDeadlineSeconds")
+    start = (job.get("status") or {}).get("startTime")
+    return bool(limit and start) and moment(str(start)) + timedelta(seconds=limit) <= now
 
 
 def _role(pod: Object) -> str:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from queuectl.kinds.jobs import value_at
-from tests.acceptance.e2e.site import GPU, Json, eventually, gpus_only, job, pod_template, pytorchjob
+from tests.acceptance.e2e.site import (
+    GPU,
+    Json,
+    eventually,
+    gpus_only,
+    job,
+    local_queue,
+    pod_template,
+    pytorchjob,
+)
 from tests.acceptance.e2e.world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -41,6 +50,27 @@ async def test_a_job_past_its_run_time_limit_is_stopped_and_over(world: World) -
     await world.submit(job("next", template=pod_template(8, seconds=1)))
     await world.phase("next", "Finished")
     assert await verdicts(world, "long") == ["Queued", "Admitted", "Evicted", "Retired"], "it is over"
+
+
+async def test_a_job_fails_at_its_run_time_limit_where_its_queue_says_so(world: World) -> None:
+    queue = local_queue(world.namespace, "main", world.namespace)
+    queue["spec"]["maxExecutionTime"] = {"default": 2, "onExceeded": "Fail"}
+    await world.policy(queue)
+    await world.submit(job("fails", template=pod_template(8, seconds=600)))
+    over = await world.phase("fails", "Finished")
+    ended = await world.get("fails")
+    assert (ended["spec"]["suspend"], ended["spec"]["activeDeadlineSeconds"]) == (False, 1)
+    (failed,) = (one for one in ended["status"]["conditions"] if one["type"] == "Failed")
+    assert failed["reason"] == "DeadlineExceeded"
+    assert over["end"]["outcome"] == "TimedOut"
+    assert [one["outcome"] for one in over["end"]["attempts"]] == ["TimedOut"]
+    await world.nothing_used(world.namespace)
+    assert await verdicts(world, "fails") == ["Queued", "Admitted", "Evicted", "Retired"]
+    for line in ("get workloads --phase finished", "history job/fails"):
+        told = await world.site.queuectl(*line.split(), "-n", world.namespace)
+        assert "TimedOut" in told.out
+    waited = await world.site.queuectl("wait", "job/fails", "-n", world.namespace, "--for", "finished")
+    assert (waited.code, "TimedOut" in waited.err) == (1, True)
 
 
 async def test_a_run_time_limit_that_is_no_number_makes_the_job_misconfigured(world: World) -> None:

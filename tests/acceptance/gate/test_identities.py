@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import Eviction, Verb
+from queuectl.kinds import patches
 from queuectl.kinds.reserved_keys import IDLE_EXEMPT
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import JSON_PATCH
@@ -26,6 +31,8 @@ from tests.acceptance.gate.site import (
     put,
     start_patch,
 )
+from tests.integration.kube.sites import effect
+from tests.job_kinds import JOB_KINDS
 from tests.rights import all_rights
 
 pytestmark = [
@@ -70,10 +77,13 @@ async def _start(site: Site, kind: Kind, obj: Json, generation: int) -> Json:
     )
 
 
+EVICTION = Eviction(
+    Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED), datetime(2030, 1, 1, tzinfo=UTC), fails=True
+)
 IMAGE = "another image"
 NO_OTHER_FIELD = (
     "writes no field of the spec but suspend, numbers of pods that it reduces and restores, "
-    "and of pod templates nodeSelector, tolerations and its own labels"
+    "activeDeadlineSeconds 1 of what runs, and of pod templates nodeSelector, tolerations and its own labels"
 )
 BEYOND_DUTY = {
     IMAGE: NO_OTHER_FIELD,
@@ -86,12 +96,17 @@ BEYOND_DUTY = {
     "owners": "writes no metadata but annotations queuectl.dev/reserved-*",
     "other annotations": "writes no metadata but annotations queuectl.dev/reserved-*",
     "rest of the spec": NO_OTHER_FIELD,
+    "deadline of what waits": NO_OTHER_FIELD,
 }
+
+
+def _deadline(kind: Kind) -> tuple[str, ...]:
+    return JOB_KINDS[kind.name].deadline
 
 
 def _beyond_duty(kind: Kind, what: str) -> Json:
     template = kind.template[:-1]
-    patches: dict[str, Json] = {
+    changes: dict[str, Json] = {
         IMAGE: nested((*kind.template, "containers"), [{"name": "c", "image": "miner:1"}]),
         "service account": nested((*kind.template, "serviceAccountName"), "admin"),
         "pod labels": nested((*template, "metadata"), {"labels": {"a": "b"}}),
@@ -105,11 +120,12 @@ def _beyond_duty(kind: Kind, what: str) -> Json:
             }
         },
         "other annotations": {"metadata": {"annotations": {"team": "z"}}},
-        "rest of the spec": {"spec": {"activeDeadlineSeconds": 1}},
+        "rest of the spec": {"spec": {"ttlSecondsAfterFinished": 1}},
+        "deadline of what waits": nested(_deadline(kind), 1),
     }
     if kind is PYTORCH_JOB:
-        patches["rest of the spec"] = {"spec": {"runPolicy": {"activeDeadlineSeconds": 1}}}
-    return patches[what]
+        changes["rest of the spec"] = {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 1}}}
+    return changes[what]
 
 
 @pytest.mark.parametrize("what", BEYOND_DUTY)
@@ -122,6 +138,23 @@ async def test_a_stolen_token_of_the_controller_changes_nothing_else(
     assert kind.facts(await site.get(kind, name)) == before
     # A Job's template is immutable anyway, except resources while it is suspended.
     assert "field is immutable" in refusal or (kind.policy in refusal and BEYOND_DUTY[what] in refusal)
+
+
+async def test_the_controller_ends_what_runs_by_its_deadline_and_sets_no_other(
+    site: Site, kind: Kind
+) -> None:
+    await site.create(kind, "ended")
+    await site.merge(site.tenant, kind, "ended", nested(_deadline(kind), 600))
+    started = await site.start(kind, "ended")
+    for seconds in (2, 900, None):
+        refusal = await _refused(site.merge(site.controller, kind, "ended", nested(_deadline(kind), seconds)))
+        assert NO_OTHER_FIELD in refusal
+    stop = replace(effect(started, kind.name, verb=Verb.STOP), eviction=EVICTION)
+    write = patches.next_stop(JOB_KINDS[kind.name], stop, started)
+    assert write is not None
+    ended = await site.controller.request("PATCH", kind.path("ended"), write.body, content_type=JSON_PATCH)
+    assert look(ended, _deadline(kind)) == 1
+    assert not kind.suspended(ended)
 
 
 async def test_a_stolen_token_of_the_controller_creates_nothing(site: Site, kind: Kind) -> None:

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import Phase
+from queuectl.core.model.workload import Phase, WorkloadOutcome
 from queuectl.kinds.manifests import policy_name
 from queuectl.kinds.reserved_keys import SUBMITTER_ANNOTATION
+from queuectl.kube.session import MERGE_PATCH
 from tests.acceptance.operators.cells import COVERED, Cell, Work, refusal
 from tests.acceptance.operators.charges import charged, requested
 from tests.acceptance.operators.site import POOLS
@@ -264,6 +265,23 @@ def _finished(work: Work) -> bool:
     return found is not None and work.cell.subject.row.outcome(found) is not None
 
 
+async def ended_at_its_limit(cell: Cell) -> None:
+    """Its controller fails an object that has a deadline; others are suspended."""
+    limits = {"spec": {"maxExecutionTime": {"default": 3, "onExceeded": "Fail"}}}
+    path = f"/apis/queuectl.dev/v1beta1/clusterqueues/{cell.namespace}"
+    await cell.site.admin.request("PATCH", path, limits, content_type=MERGE_PATCH)
+    work = await cell.submit()
+    await work.until("it is over", lambda: work.retired)
+    (over,) = (
+        row for row in cell.site.store.decisions if row.workload == work.uid and "outcome" in row.payload
+    )
+    assert over.payload["outcome"] == WorkloadOutcome.TIMED_OUT
+    assert (_finished(work), work.suspended) == (
+        (True, False) if cell.subject.row.deadline else (False, True)
+    )
+    await work.until("its pods are gone", lambda: not work.pods())
+
+
 STEPS: Final[dict[str, Step]] = {
     "created running by a tenant": created_running,
     "created suspended": created_suspended,
@@ -282,4 +300,5 @@ STEPS: Final[dict[str, Step]] = {
     "forged ownerReference": forged_owner,
     "scale": scaled,
     "resourceClaims": with_resource_claims,
+    "ended at its run time limit": ended_at_its_limit,
 }

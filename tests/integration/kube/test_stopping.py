@@ -13,7 +13,9 @@ import pytest
 import pytest_asyncio
 
 from queuectl.core.model.events import Result, WorkloadObserved
-from queuectl.core.model.workload import Verb, WorkloadOutcome
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import Effect, Eviction, Verb, WorkloadOutcome
+from queuectl.kinds.patches import TO_FAIL
 from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kube.cluster import SILENT_COUNTS, UNHEARD_COUNTS, KubeCluster
 from queuectl.kube.session import JSON_PATCH
@@ -276,3 +278,47 @@ async def test_a_new_leader_hears_of_the_controller_of_a_kind_by_what_it_lists(s
     await site.job("spoken")
     source.seen(await _says(site, "spoken", True))
     assert await cluster.anything_alive(ref, counts=UNHEARD_COUNTS)
+
+
+# --- a Job that is to fail
+
+
+def _to_fail(site: Site, obj: dict[str, Any], ago: timedelta = timedelta()) -> Effect:
+    at = site.session.server_time() - ago
+    eviction = Eviction(Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED), at, fails=True)
+    return replace(effect(obj, verb=Verb.STOP), eviction=eviction)
+
+
+async def test_a_stop_that_fails_a_job_is_done_once_its_controller_has_failed_it(site: Site) -> None:
+    await site.job("to-fail", activeDeadlineSeconds=9000)
+    stop = _to_fail(site, await _started(site, "to-fail"))
+    for tried in range(3):
+        if tried == 2:  # a tenant wants to run on
+            await site.session.patch(jobs("to-fail"), {"spec": {"activeDeadlineSeconds": 9000}})
+        before = site.session.requests.copy()
+        with pytest.raises(ClusterUnavailable, match="has not failed"):
+            await site.cluster.stop(stop)
+        assert (site.session.requests - before)["PATCH", 200] == (tried != 1)
+        spec = (await _get(site, "to-fail"))["spec"]
+        assert (spec["activeDeadlineSeconds"], spec["suspend"]) == (1, False)
+    ends = [
+        {"type": kind, "status": "True", "reason": "DeadlineExceeded", "lastTransitionTime": AT}
+        for kind in ("FailureTarget", "Failed")
+    ]
+    await site.session.patch(jobs("to-fail") + "/status", {"status": {"conditions": ends, "startTime": AT}})
+    settled, event = await site.cluster.stop(stop)
+    assert settled.result is Result.DONE
+    assert isinstance(event, WorkloadObserved)
+    assert event.observation.finished is WorkloadOutcome.FAILED
+    assert event.observation.ended_by_stop_of(1) is WorkloadOutcome.TIMED_OUT
+
+
+async def test_a_job_that_its_controller_does_not_fail_is_suspended(site: Site) -> None:
+    await site.job("fails-not")
+    seen = await _started(site, "fails-not")
+    with pytest.raises(ClusterUnavailable):
+        await site.cluster.stop(_to_fail(site, seen))
+    settled, _ = await site.cluster.stop(_to_fail(site, seen, ago=TO_FAIL))
+    assert settled.result is Result.DONE
+    stopped = await _get(site, "fails-not")
+    assert (stopped["spec"]["suspend"], stopped["spec"]["activeDeadlineSeconds"]) == (True, 1)

@@ -41,7 +41,7 @@ async def test_a_cluster_queue_has_what_is_used_and_what_is_free(rest: Rest) -> 
         "condition": {"reason": "Ready", "message": "Can admit new workloads"},
         "stopPolicy": "None",
         "queueingStrategy": "BestEffortFIFO",
-        "maxExecutionTime": {"default": None, "ceiling": None},
+        "maxExecutionTime": {"default": None, "ceiling": None, "onExceeded": None},
         "pending": 2,
         "admitted": 2,
         "warnings": [],
@@ -647,7 +647,7 @@ async def test_a_stopped_local_queue_is_shown_as_stopped(rest: Rest) -> None:
 
 
 async def test_a_local_queue_has_its_limits_of_run_time(rest: Rest) -> None:
-    limits = {"default": 60, "ceiling": 3600}
+    limits = {"default": 60, "ceiling": 3600, "onExceeded": "Fail"}
     rest.readings.commit(
         configs={ConfigKey("LocalQueue", "default", "main"): local_spec("team-a", maxExecutionTime=limits)}
     )

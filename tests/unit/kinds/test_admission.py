@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import re
 from copy import deepcopy
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,10 +24,12 @@ from queuectl.core.model.workload import (
     PodSetAssignment,
     Verb,
     WorkloadId,
+    WorkloadOutcome,
 )
 from queuectl.kinds.admission import AdmissionAnnotation, additions, parse, render
+from queuectl.kinds.jobs import PASSED, value_at
 from queuectl.kinds.node_constraints import NodeConstraints
-from queuectl.kinds.patches import first_stop, next_stop, resume, start
+from queuectl.kinds.patches import TO_FAIL, first_stop, is_to_fail, next_stop, resume, start, stop_at
 from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kinds.start_patch import pointer
 from queuectl.kinds.workloads import observe
@@ -40,6 +44,8 @@ SPOT = ResourceFlavor(
 )
 CPUS = ResourceFlavor(name="cpus", node_labels=(("arch", "amd64"),))
 ANNOTATION = "queuectl.dev/reserved-admission"
+NOW = datetime(2026, 11, 21, 11, tzinfo=UTC)
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def _pod_set(name: str = "main", **more: Any) -> PodSetAssignment:
@@ -441,3 +447,63 @@ def test_a_record_of_a_stop_that_is_longer_than_what_is_read_is_written_once() -
 
 def test_special_characters_in_json_pointers_are_escaped() -> None:
     assert pointer(("a/b~c", 0)) == "/a~1b~0c/0"
+
+
+# --- a stop that fails the object
+
+
+TIMED_OUT = Eviction(Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED), NOW, fails=True)
+
+
+def _running(name: str) -> dict[str, Any]:
+    kind, obj = JOB_KINDS[name], job() if name == "Job" else pytorch_job(Worker=1)
+    admitted = _attempt(_pod_set(name="main" if name == "Job" else "worker"))
+    return applied(obj, start(kind, _effect(obj, name, admitted)))
+
+
+@pytest.mark.parametrize("name", ["Job", "PyTorchJob"])
+def test_a_stop_that_fails_an_object_makes_its_deadline_a_second_and_records_why(name: str) -> None:
+    kind, obj = JOB_KINDS[name], _running(name)
+    stop = replace(_effect(obj, name, _attempt()), eviction=TIMED_OUT)
+    assert first_stop(kind, stop) is None, "its own deadline is to be read"
+    write = next_stop(kind, stop, obj)
+    assert write is not None
+    after = applied(obj, write.body)
+    assert value_at(after, kind.deadline) == PASSED
+    assert not kind.suspended(after)
+    event = observe(kind, after)
+    assert event is not None
+    assert event.observation.ended_by_stop_of(1) is None, "it runs until its controller fails it"
+    assert event.observation.stopped is not None
+    assert event.observation.stopped.outcome is WorkloadOutcome.TIMED_OUT
+    assert next_stop(kind, stop, after) is None
+    assert is_to_fail(kind, stop, after)
+    after["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+    assert not is_to_fail(kind, stop, after)
+
+
+@pytest.mark.parametrize("name", ["Job", "PyTorchJob"])
+def test_what_has_not_failed_in_a_minute_is_suspended(name: str) -> None:
+    kind, obj = JOB_KINDS[name], _running(name)
+    stop = replace(_effect(obj, name, _attempt()), eviction=TIMED_OUT)
+    write = next_stop(kind, stop, obj)
+    assert write is not None
+    obj = applied(obj, write.body)
+    assert stop_at(stop, NOW + TO_FAIL - timedelta(seconds=1)) == stop
+    late = stop_at(stop, NOW + TO_FAIL)
+    write = next_stop(kind, late, obj)
+    assert write is not None
+    assert kind.suspended(applied(obj, write.body))
+    assert not is_to_fail(kind, late, obj)
+
+
+def test_the_kinds_that_may_fail_are_those_that_docs_name() -> None:
+    (docs,) = (
+        line
+        for line in (DOCS / "kinds.md").read_text().split("\n\n")
+        if line.startswith("`onExceeded: Fail`")
+    )
+    named, others = docs.split("Others are suspended")
+    rows = {row.kind: bool(row.deadline) for row in JOB_KINDS}
+    assert {kind for kind, may_fail in rows.items() if may_fail} == set(re.findall(r"\w*Job\b", named))
+    assert all(not rows[kind] for kind in re.findall(r"\w+Job\b", others))

@@ -142,7 +142,7 @@ SAMPLES: dict[str, Json] = {
             },
             "stopPolicy": "None",
             "stopReason": "by ada: node 7",
-            "maxExecutionTime": {"default": 60, "ceiling": 3600},
+            "maxExecutionTime": {"default": 60, "ceiling": 3600, "onExceeded": "Fail"},
             "waitForPodsReady": {
                 "schedulingTimeoutSeconds": 60,
                 "startupTimeoutSeconds": 600,
@@ -192,7 +192,7 @@ SAMPLES: dict[str, Json] = {
             "clusterQueue": "one",
             "stopPolicy": "None",
             "stopReason": "by ada: node 7",
-            "maxExecutionTime": {"default": 60, "ceiling": 3600},
+            "maxExecutionTime": {"default": 60, "ceiling": 3600, "onExceeded": "Fail"},
             "fairSharing": {"weight": 2},
         }
     },

@@ -11,9 +11,9 @@ from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel
 from queuectl.core.features.run_time.limits import MAX_RUN, RunLimit, above_ceiling, run_limit
 from queuectl.core.model.events import Event, PolicyObserved, WorkloadObserved
-from queuectl.core.model.policy import ClusterQueue, LocalQueue, LocalQueueName
+from queuectl.core.model.policy import ClusterQueue, LocalQueue, LocalQueueName, OnExceeded
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.workload import PastAttempts, Phase, Workload
+from queuectl.core.model.workload import Attempt, PastAttempts, Phase, Workload
 from queuectl.core.queues.backoff import TO_REQUEUE
 
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
@@ -40,22 +40,21 @@ class RunTime(Feature):
 
     def _limit(self, entry: Entry) -> RunLimit | None:
         """Return the longest run time of a workload, by its label and its queues; None: no limit."""
-        workload, directory = entry.workload, self._directory
-        if workload is None:
-            return None
-        local = directory.local_queues.get(LocalQueueName(workload.ref.namespace, workload.queue))
-        if entry.attempt is not None:
-            return run_limit(workload, local, directory.queues.get(entry.attempt.assignment.cluster_queue))
-        return self._limit_at_admission(workload)
+        workload = entry.workload
+        return None if workload is None else run_limit(workload, *self._queues(workload, entry.attempt))
 
-    def _limit_at_admission(self, workload: Workload) -> RunLimit | None:
-        queues, name = self._directory.queues, LocalQueueName(workload.ref.namespace, workload.queue)
-        local = self._directory.local_queues.get(name)
-        return run_limit(workload, local, queues.get(local.cluster_queue) if local else None)
+    def _queues(
+        self, workload: Workload, attempt: Attempt | None = None
+    ) -> tuple[LocalQueue | None, ClusterQueue | None]:
+        """Return its LocalQueue, and the ClusterQueue of its open attempt or of an admission now."""
+        local = self._directory.local_queues.get(LocalQueueName(workload.ref.namespace, workload.queue))
+        if attempt is not None:
+            return local, self._directory.queues.get(attempt.assignment.cluster_queue)
+        return local, self._directory.queues.get(local.cluster_queue) if local is not None else None
 
     def time_left(self, workload: Workload, past: PastAttempts) -> timedelta | None:
         """Return what is left of its run time (L13)."""
-        limit = self._limit_at_admission(workload)
+        limit = run_limit(workload, *self._queues(workload))
         return None if limit is None else timedelta(milliseconds=limit.seconds * 1000 - past.run_ms)
 
     # --- what waits
@@ -85,6 +84,16 @@ class RunTime(Feature):
         detail = f"{limit.source} allows {limit.seconds} s"
         reason = Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED, detail=detail)
         return Evict(entry.id, entry.ref, attempt.number, reason)
+
+    def fails(self, entry: Entry) -> bool:
+        """Return whether its run time is used up, and the nearest of its queues that says so fails it."""
+        reason, workload = entry.reason, entry.workload
+        if workload is None or reason is None or reason.code is not Code.MAXIMUM_EXECUTION_TIME_EXCEEDED:
+            return False
+        said = (
+            queue.max_execution_time.on_exceeded for queue in self._queues(workload, entry.attempt) if queue
+        )
+        return next(filter(None, said), None) is OnExceeded.FAIL
 
     def next_time(self, entry: Entry, now: datetime) -> datetime | None:
         """Return when its run time is used up."""

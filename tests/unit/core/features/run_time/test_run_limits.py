@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from queuectl.core.decisions import Admit, Evict, Keep
+from queuectl.core.decisions import Admit, Evict, Keep, Retire
 from queuectl.core.features.run_time.limits import MAX_RUN, run_limit
-from queuectl.core.model.policy import MaxExecutionTime
+from queuectl.core.model.policy import MaxExecutionTime, OnExceeded
 from queuectl.core.model.reasons import Code
+from queuectl.core.model.workload import RecordedStop, WorkloadOutcome
 from tests.builders import World, local_queue, observed, policy, queue, workload
 
 NONE = MaxExecutionTime()
@@ -111,3 +112,80 @@ def test_a_limit_that_a_queue_gets_ends_what_has_run_longer() -> None:
     world.tell(policy(local_queue("lq", "cq", max_execution_time=limited(default=60))))
     world.pass_time(0)
     assert [type(one) for one in world.run()] == [Evict]
+
+
+def exceeded(local: OnExceeded | None, cluster: OnExceeded | None) -> World:
+    """A workload that is being evicted as its run time is used up, in queues that say this."""
+    world = World(
+        queue("cq", 4, max_execution_time=MaxExecutionTime(default=60, on_exceeded=cluster)),
+        local_queue("lq", "cq", max_execution_time=MaxExecutionTime(on_exceeded=local)),
+    )
+    world.submit(workload("a"))
+    world.run()
+    world.settle()
+    world.tell(observed(workload("a"), suspended=False, generation=2))
+    world.pass_time(60)
+    assert [type(one) for one in world.run()] == [Evict]
+    return world
+
+
+@pytest.mark.parametrize(
+    ("local", "cluster", "fails"),
+    [
+        (None, None, False),
+        (None, OnExceeded.FAIL, True),
+        (OnExceeded.FAIL, None, True),
+        (OnExceeded.FAIL, OnExceeded.SUSPEND, True),
+        (OnExceeded.SUSPEND, OnExceeded.FAIL, False),
+    ],
+)
+def test_the_nearest_queue_that_says_so_decides_whether_its_object_fails(
+    local: OnExceeded | None, cluster: OnExceeded | None, fails: bool
+) -> None:
+    (stop,) = exceeded(local, cluster).engine.take_effects()
+    assert stop.eviction is not None
+    assert stop.eviction.fails is fails
+
+
+def test_what_is_evicted_for_another_reason_is_suspended() -> None:
+    limits = MaxExecutionTime(default=60, on_exceeded=OnExceeded.FAIL)
+    world = World(queue("cq", 4, max_execution_time=limits), local_queue("lq", "cq"))
+    world.submit(workload("a"))
+    world.run()
+    world.settle()
+    world.tell(observed(workload("a", hold=True), suspended=False, generation=2))
+    assert [type(one) for one in world.run()] == [Evict]
+    (stop,) = world.engine.take_effects()
+    assert stop.eviction is not None
+    assert stop.eviction.fails is False
+
+
+@pytest.mark.parametrize(
+    ("finished", "stopped", "outcome"),
+    [
+        (WorkloadOutcome.FAILED, RecordedStop(1, WorkloadOutcome.TIMED_OUT), WorkloadOutcome.TIMED_OUT),
+        (WorkloadOutcome.SUCCEEDED, RecordedStop(1, WorkloadOutcome.TIMED_OUT), WorkloadOutcome.SUCCEEDED),
+        (WorkloadOutcome.FAILED, RecordedStop(7, WorkloadOutcome.TIMED_OUT), WorkloadOutcome.FAILED),
+        (WorkloadOutcome.FAILED, None, WorkloadOutcome.FAILED),
+    ],
+)
+def test_an_object_that_failed_by_the_stop_of_its_attempt_timed_out(
+    finished: WorkloadOutcome, stopped: RecordedStop | None, outcome: WorkloadOutcome
+) -> None:
+    world = exceeded(None, OnExceeded.FAIL)
+    said = "DeadlineExceeded: Job was active longer than specified deadline"
+    failure = said if finished is WorkloadOutcome.FAILED else None
+    world.tell(
+        observed(
+            workload("a"),
+            suspended=False,
+            generation=3,
+            finished=finished,
+            failure=failure,
+            quiet=True,
+            stopped=stopped,
+        )
+    )
+    (over,) = world.run()
+    assert isinstance(over, Retire)
+    assert (over.outcome, over.detail) == (outcome, failure)
