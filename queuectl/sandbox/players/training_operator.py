@@ -170,9 +170,9 @@ def _status(job: Object, pods: list[Object], now: datetime) -> Object:
 
 def _is_late(job: Object, now: datetime) -> bool:
     """As the real one, it looks at the deadline only when job or pods change."""
-    limit = (job["spec"].get("runPolicy") or {}).get("activeDeadlineSeconds")
-    start = (job.get("status") or {}).get("startTime")
-    return bool(limit and start) and moment(str(start)) + timedelta(seconds=limit) <= now
+    limit: int | None = (job["spec"].get("runPolicy") or {}).get("activeDeadlineSeconds")
+    start: str | None = (job.get("status") or {}).get("startTime")
+    return limit is not None and start is not None and moment(start) + timedelta(seconds=limit) <= now
 
 
 def _role(pod: Object) -> str:
