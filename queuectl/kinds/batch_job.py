@@ -137,12 +137,11 @@ JOB: Final = JobKind(
     status=_job_status,
     ends=(
         Ending(Sign("Complete"), WorkloadOutcome.SUCCEEDED),
-        Ending(Sign("Failed"), WorkloadOutcome.FAILED),
+        Ending(Sign("Failed"), WorkloadOutcome.FAILED, deadline=("spec", "activeDeadlineSeconds")),
     ),
     pods=(PodLabel("batch.kubernetes.io/controller-uid", uid=True), LABELLED),
     managed_by=(("spec", "managedBy"), ("kubernetes.io/job-controller",)),
     elastic=_elastic,
     counts=(_PARALLELISM, _COMPLETIONS),
-    deadline=("spec", "activeDeadlineSeconds"),
     start_time_binds=True,
 )

@@ -63,6 +63,8 @@ class Ending(NamedTuple):
     outcome: WorkloadOutcome
     unless: Sign | None = None
     """It has not ended while its status shows this."""
+    deadline: tuple[str, ...] = ()
+    """Path of the seconds after which its controller ends it so, also if set while it runs; empty: none."""
 
     def shows(self, obj: Json, found: Mapping[str, str]) -> bool:
         """`found`: the object's conditions."""
@@ -190,8 +192,6 @@ class JobKind:
     """All fields that a start with fewer pods may reduce."""
     kept: str = ""
     """Why number and size of its pods cannot be changed while it is suspended; empty: its API permits it."""
-    deadline: tuple[str, ...] = ()
-    """Path of the seconds after which its controller fails it, also if set while it runs; empty: none."""
     start_time_binds: bool = False
     """Before Kubernetes 1.36 its `status.startTime` outlasts a suspension. With it, API servers accept no new
     node selector, and the deadline of the next run counts from it."""
@@ -218,6 +218,11 @@ class JobKind:
         """Name of the row of the objects that together are one of this kind, which has no object of its own;
         empty: it has one. Both rows have the same path in the API."""
         return self.podsets.composed_of if isinstance(self.podsets, Computed) else ""
+
+    @property
+    def deadline(self) -> tuple[str, ...]:
+        """Path of the seconds after which its controller fails it; empty: there is none."""
+        return next((end.deadline for end in self.ends if end.deadline), ())
 
     @property
     def custom(self) -> bool:

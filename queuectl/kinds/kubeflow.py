@@ -206,7 +206,8 @@ def _replicas(one: _Replicated) -> PodSetGroup:
 
 
 _DEADLINE: Final = ("spec", "runPolicy", "activeDeadlineSeconds")
-TRAINING: Final = tuple(replace(_row(one), deadline=_DEADLINE) for one in _TRAINING)
+_TRAINING_ENDS: Final = (_ENDS[0], _ENDS[1]._replace(deadline=_DEADLINE))
+TRAINING: Final = tuple(replace(_row(one), ends=_TRAINING_ENDS) for one in _TRAINING)
 """Kinds of the training operator. It looks at their deadline at each change of them."""
 MPI_JOB: Final = _row(
     _MPI,

@@ -90,7 +90,7 @@ def _check(rows: tuple[JobKind, ...]) -> None:
         if row.composed_of:
             continue  # a policy sees the objects that it is composed of
         # The policies of the gate know the resource of a request, whatever the version of its object.
-        form = (row.suspend, row.podsets, row.ends, row.seen, row.fixed, row.refuse, row.deadline)
+        form = (row.suspend, row.podsets, row.ends, row.seen, row.fixed, row.refuse)
         if forms.setdefault(row.resource, form) != form:
             raise ValueError(f"{row.name} has another form than another version of {row.resource}")
 

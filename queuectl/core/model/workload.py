@@ -298,10 +298,8 @@ class Observation:
     @property
     def over(self) -> WorkloadOutcome | None:
         """How it ended, where no attempt is open (L2); None: it waits or runs."""
-        by_stop = self.stopped.outcome if self.stopped else None
-        if self.finished is WorkloadOutcome.FAILED:
-            return by_stop or self.finished
-        return self.finished or (by_stop if self.suspended else None)
+        by_stop = self.finished is WorkloadOutcome.FAILED or (self.suspended and not self.finished)
+        return (self.stopped.outcome if by_stop and self.stopped else None) or self.finished
 
     def outdated_by(self, last: Observation) -> bool:
         """Return whether it is older than `last`: a read may overtake a watch event."""
@@ -583,16 +581,14 @@ class Eviction(NamedTuple):
 
     reason: Reason
     at: datetime
-    fails: bool = False
-    """Its object is to fail, if its kind has a deadline; it is suspended where that has no effect."""
+    fails: bool = False  # its object, if its kind has a deadline; it is suspended where that has no effect
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class Effect:
     """A Kubernetes write that a committed decision requires, with all its inputs.
 
-    `workload` and `observation` are the object as last read. The write names its resourceVersion, so the API
-    server refuses the write if the object has changed since.
+    `workload` and `observation` are the object as last read: a write of one that has changed is refused.
     """
 
     key: EffectKey
