@@ -570,8 +570,7 @@ class LedgerSnapshot:
     budget_entries: tuple[BudgetEntry, ...] = ()
     """The rows of open attempts in budgets, in the order of the decisions that wrote them."""
     nodes: tuple[NodeFacts, ...] = ()
-    """The nodes by name, as readers were told of them last. Empty for a controller, which reads them from the
-    cluster, and of a past time."""
+    """The nodes by name, as readers were told of them last. Empty for a controller, and of a past time."""
     capacities: tuple[FlavorCapacity, ...] = ()
     """What nodes had, by flavor, as history has it. Empty if it has nothing of then, and for a controller."""
 
