@@ -23,6 +23,7 @@ from queuectl.app.verifier import comparisons
 from queuectl.controller.loop import Controller, LoopOptions
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import ConfigurationObserved, DeviceUseFound, Event
+from queuectl.kinds.labels import QueueLabels
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.connections import open_session, session_to
 from queuectl.kube.errors import NotFound
@@ -94,6 +95,8 @@ class ControllerParts:
     """Those of queues; None: they are not written."""
     heard: set[str] = field(default_factory=set)
     """Kinds of which a controller was heard: of `KubeCluster`."""
+    honoured: QueueLabels
+    """What queues an object."""
     nodes: bool = True
     """Nodes limit admissions. Not where it observes: pods do not tell to which workload they belong."""
     beside: tuple[Work, ...] = ()
@@ -151,6 +154,7 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
         statuses, heard = QueueStatuses(), set[str]()
         return ControllerParts(
             key=cluster,
+            honoured=kueue.honoured(settings),
             statuses=statuses,
             heard=heard,
             ledger=PostgresLedger(pool, cluster, settings=settings.configuration()),
@@ -169,8 +173,13 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
     await run(settings, kinds, kubeconfig, context, make_parts)
 
 
-async def run_observer(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
-    """Observe until SIGTERM or SIGINT. Raises what `run_controller` does."""
+async def run_observer(
+    settings: Settings, kubeconfig: Path | None, context: str | None, default_queue: str | None = None
+) -> None:
+    """Observe until SIGTERM or SIGINT. Raises what `run_controller` does.
+
+    `default_queue`: the LocalQueue of objects without a queue label; None: they are not looked at.
+    """
     if settings.controller.lease is not None:
         log.info("controller.lease is not used by observers: the one started last replaces the others")
 
@@ -185,6 +194,7 @@ async def run_observer(settings: Settings, kubeconfig: Path | None, context: str
         ledger = PostgresLedger(pool, twin, beside=mirror.reality, settings=settings.configuration())
         return ControllerParts(
             key=twin,
+            honoured=replace(kueue.honoured(settings), default=default_queue),
             ledger=MirroredLedger(ledger, mirror),
             cluster=mirror,
             receiver=receiver,
@@ -276,7 +286,7 @@ async def lead_once(
     devices, groups = scheduling.resources.device_classes, LedgerGroups()
     watched = sources(
         kinds.registry,
-        kueue.honoured(settings),
+        parts.honoured,
         devices=devices,
         nodes=parts.nodes,
         statuses=parts.statuses,

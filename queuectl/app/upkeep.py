@@ -1,16 +1,18 @@
-"""`queuectl migrate`, `verify` and `rebuild`."""
+"""`queuectl migrate`, `verify`, `rebuild` and `report observe`."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from queuectl.app.kinds import job_kinds
 from queuectl.app.kueue import honoured
-from queuectl.kube.census import admitted, labelled
+from queuectl.kube.census import admitted, labelled, uncontrolled
 from queuectl.kube.connections import session_to
+from queuectl.kube.errors import ApiError, BadKubeconfig
 from queuectl.kube.pod_groups import LedgerGroups
 from queuectl.kube.session import Session, cluster_id
 from queuectl.ledger.admin import rebuild as rebuilding
@@ -20,7 +22,11 @@ from queuectl.ledger.admin.cluster_comparison import differences
 from queuectl.ledger.history.replay import LedgerFinding
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.write.postgres import PostgresLedger
+from queuectl.ports.cluster import ClusterUnavailable
 from queuectl.settings import Settings
+from queuectl.shadow import report
+
+log = logging.getLogger(__name__)
 
 _TIMES: Final = 3
 _PAUSE: Final = 3.0
@@ -80,3 +86,22 @@ async def rebuild(settings: Settings, kubeconfig: Path | None, context: str | No
             if (admission := seen.observation.admission) is not None
         ]
         return await rebuilding.rebuild(url, await cluster_id(session), found)
+
+
+async def observed(
+    settings: Settings,
+    kubeconfig: Path | None,
+    context: str | None,
+    *,
+    cluster: str | None,
+    since: report.Since,
+    decisions: bool,
+) -> dict[str, Any]:
+    """The report of `shadow.report`, with what the observer does not look at if the cluster can be read."""
+    objects = None
+    try:
+        async with session_to(kubeconfig, context) as session:
+            objects = await cluster_id(session), await uncontrolled(session, job_kinds(settings).registry)
+    except (ApiError, BadKubeconfig, ClusterUnavailable, OSError) as error:
+        log.warning("how many objects the observer does not look at is not known: %s", error)
+    return await report.report(settings, objects, cluster=cluster, since=since, decisions=decisions)

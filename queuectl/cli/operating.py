@@ -96,14 +96,23 @@ def _failure(error: BaseException) -> Failure | None:
 
 @command("controller")
 @click.option("--observe", is_flag=True, help="Decide and record only: write nothing to the cluster.")
+@click.option(
+    "--default-queue",
+    metavar="LOCALQUEUE",
+    help="With --observe: LocalQueue of objects without a queue label, in each namespace; not of pods.",
+)
 @with_options
-def controller(options: Options, *, observe: bool) -> None:
+def controller(options: Options, *, observe: bool, default_queue: str | None) -> None:
     """Run the controller, the process that admits workloads: it decides, records and acts."""
+    if default_queue is not None and not observe:
+        raise click.UsageError("--default-queue goes with --observe: manifests/default-queue labels objects")
     settings, kubeconfig, context = options.connected(cluster=True)
     from queuectl.app import controller as leading
 
-    run = leading.run_observer if observe else leading.run_controller
-    serve(run(settings, kubeconfig, context))
+    if observe:
+        serve(leading.run_observer(settings, kubeconfig, context, default_queue))
+    else:
+        serve(leading.run_controller(settings, kubeconfig, context))
 
 
 @command("api")

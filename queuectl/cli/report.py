@@ -32,12 +32,14 @@ def report() -> None:
 def observe(options: Options, since: Any, cluster: str | None, decisions: bool) -> None:
     """Report what an observer would have done, and where that differs from what happened.
 
-    Reads the ledger of `queuectl controller --observe` directly, not REST.
+    Reads the ledger of `queuectl controller --observe` directly, not REST, and from the cluster which
+    objects were not looked at.
     """
-    settings, _, _ = options.connected(cluster=False)
-    from queuectl.shadow import report as reporting
+    settings, kubeconfig, context = options.connected(cluster=False)
+    from queuectl.app import upkeep
 
-    found = call(reporting.report(settings, cluster=cluster, since=since, decisions=decisions))
+    asked = upkeep.observed(settings, kubeconfig, context, cluster=cluster, since=since, decisions=decisions)
+    found = call(asked)
     if options.output != "table":
         printing.document(found, options.output)
         return
@@ -51,6 +53,9 @@ def _show(found: Document) -> None:
     begun = found["since"] or found["observingSince"]
     click.echo(f"Observed: {printing.printable(found['cluster'])}")
     click.echo(f"From {printing.local(begun)} to {printing.local(found['until'])}, nothing was written to it")
+    if found["notLookedAt"]:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found["notLookedAt"].items()))
+        click.echo(f"Not looked at, without a queue label: {kinds} (the observer's --default-queue does)")
     _heading("What queuectl would have done")
     rows = [*found["queues"], {"name": "total", **found["total"]}]
     table_of(_DONE, rows)

@@ -31,6 +31,8 @@ class QueueLabels:
     counts: CountAnnotations
     topology: frozenset[str] = frozenset()
     """Annotations of pod templates: each requires that its pods are placed in one domain of a topology."""
+    default: str | None = None
+    """LocalQueue of objects without a queue label, pods apart. Of an observed cluster only."""
 
     @property
     def selection(self) -> Mapping[str, str]:
@@ -39,7 +41,7 @@ class QueueLabels:
         A label selector has no "or": with two labels it selects all objects, and `observe` filters those
         that are queued. Two watches would report a change from one label to the other in either order.
         """
-        return {"labelSelector": self.queue[0]} if len(self.queue) == 1 else {}
+        return {"labelSelector": self.queue[0]} if len(self.queue) == 1 and self.default is None else {}
 
 
 _OWN_COUNTS: Final = CountAnnotations(

@@ -101,7 +101,8 @@ def observe(
     if kind.scheduling_gate:
         honoured = OWN  # of a pod, the gate checks no other label
     names = [_short(metadata.get(key), MAX_NAME) for key in ("namespace", "name", "uid")]
-    queue = _short(first(honoured.queue, labels), MAX_NAME)
+    label = first(honoured.queue, labels)
+    queue = _short(honoured.default if label is None else label, MAX_NAME)
     if queue is None or None in names:
         return None
     namespace, name, uid = (str(part) for part in names)

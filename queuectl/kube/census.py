@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 from queuectl.core.model.events import WorkloadObserved
+from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.labels import OWN, QueueLabels, selection
 from queuectl.kinds.leader_worker_set import LEADER_WORKER_SETS
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
@@ -13,7 +15,7 @@ from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound
 from queuectl.kube.pod_groups import LedgerGroups, PodGroups
-from queuectl.kube.session import Session, api_path
+from queuectl.kube.session import METADATA_LIST, Session, api_path
 
 GROUPS_AT_ONCE: Final = 16
 
@@ -70,3 +72,22 @@ async def _observe_sets(session: Session, groups: PodGroups) -> None:
         async for page in session.pages(api_path(*LEADER_WORKER_SETS)):
             for item in page["items"]:
                 groups.observe_set(item)
+
+
+async def uncontrolled(session: Session, kinds: KindRegistry) -> Mapping[WorkloadId, str]:
+    """The kind of each object that no other object controls, with or without a queue label; no pods.
+
+    Raises ApiError.
+    """
+    found = {}
+    for kind in kinds:
+        if kind.scheduling_gate:
+            continue
+        with suppress(NotFound):  # that kind is not installed
+            path = api_path(kind.group, kind.version, kind.plural)
+            async for page in session.pages(path, accept=METADATA_LIST):
+                for item in page["items"] or ():  # null in an empty list of metadata
+                    owners = item["metadata"].get("ownerReferences") or ()
+                    if not any(owner.get("controller") for owner in owners):
+                        found[WorkloadId(item["metadata"]["uid"])] = kind.name
+    return found

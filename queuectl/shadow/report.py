@@ -6,12 +6,13 @@ may read only some namespaces: their totals would be wrong.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from queuectl.core.model.policy import ClusterQueue
-from queuectl.core.model.workload import ConfigKey
+from queuectl.core.model.workload import ConfigKey, WorkloadId
 from queuectl.kinds.policy import parse_policy
 from queuectl.kinds.policy_amounts import BadPolicy
 from queuectl.ledger.admin import schema
@@ -29,7 +30,13 @@ _PAGE: Final = 5000
 Since = datetime | timedelta | None
 
 
-async def report(settings: Settings, *, cluster: str | None, since: Since, decisions: bool) -> dict[str, Any]:
+Objects = tuple[str, Mapping[WorkloadId, str]] | None
+"""A cluster, by the UID of its namespace kube-system, and the kinds of its objects; None: not read."""
+
+
+async def report(
+    settings: Settings, objects: Objects, *, cluster: str | None, since: Since, decisions: bool
+) -> dict[str, Any]:
     """The decisions of an observer, and where they differ from what happened, as JSON values.
 
     `cluster` is the UID of its namespace kube-system; None: the only one that was observed. With `since`
@@ -58,9 +65,17 @@ async def report(settings: Settings, *, cluster: str | None, since: Since, decis
         # An observer that has nothing to decide still commits every few seconds.
         "until": now.committed_at.isoformat(),
         "sequence": now.sequence,
+        "notLookedAt": _not_looked_at(objects, twin, workloads),
         **summary(counted, now.committed_at, _nominal(now)),
     }
     return {**found, "decisions": told} if decisions else found
+
+
+def _not_looked_at(objects: Objects, twin: str, workloads: ObservedWorkloads) -> dict[str, int] | None:
+    """Numbers of objects without a decision, by kind; None: that cluster was not read."""
+    if objects is None or observed_twin(objects[0]) != twin:
+        return None
+    return dict(Counter(kind for uid, kind in objects[1].items() if uid not in workloads.by_id))
 
 
 def _counts(workload: ObservedWorkload, start: datetime | None) -> bool:

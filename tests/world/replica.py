@@ -12,6 +12,7 @@ from queuectl.app.idle import check_forever
 from queuectl.app.kinds import job_kinds
 from queuectl.controller.loop import Controller
 from queuectl.core.model.events import DeviceUseFound
+from queuectl.kinds.labels import OWN
 from queuectl.kube.account import Bearer
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.lease import KubeLease, LeaseProcess, Work
@@ -172,6 +173,7 @@ class Replica:
         statuses, heard = QueueStatuses(), set[str]()
         parts = ControllerParts(
             key=cluster,
+            honoured=OWN,
             statuses=statuses,
             heard=heard,
             ledger=ledger,

@@ -37,8 +37,8 @@ async def test_jobs_are_unchanged_and_the_report_lists_each_decision(
         with reachable_folder() as folder:
             async with stand(folder, control_plane, gpus=GPUS, gated=False) as site:
                 made = await _observed(site, count)
-                report = await _report(site)
                 await _nothing_was_touched(site, made)
+                report = await _report(site)
                 _everything_is_told(report, made)
                 await _its_ledger_is_its_own(site)
     total = report["total"]
@@ -47,6 +47,27 @@ async def test_jobs_are_unchanged_and_the_report_lists_each_decision(
         f"{total['admittedAtOnce']} would have been admitted at once, {total['ranAnyway']} ran although they "
         f"would have waited; {asyncio.get_running_loop().time() - begun:.0f} s in all"
     )
+
+
+async def test_a_cluster_as_it_is_is_observed_with_a_default_queue(control_plane: str) -> None:
+    unlabelled = job("as-it-is", template=pod_template(1, FOR_EVER))
+    del unlabelled["metadata"]["labels"]
+    async with asyncio.timeout(600):
+        with reachable_folder() as folder:
+            async with stand(folder, control_plane, gpus=GPUS, gated=False) as site:
+                await site.submit([unlabelled, job("labelled", template=pod_template(1, FOR_EVER))])
+                observer = await site.controller("--observe")
+                await eventually("one is decided", lambda: _decided(site, "labelled", "Admitted"))
+                await ended(observer)
+                assert (await _report(site))["notLookedAt"] == {"Job": 1}
+                shown = await _queuectl(site, "report", "observe")
+                assert "Not looked at, without a queue label: 1 Job (" in shown.out
+                observer = await site.controller("--observe", "--default-queue", "main")
+                await eventually("the other is, too", lambda: _decided(site, "as-it-is", "Admitted"))
+                await ended(observer)
+                report = await _report(site)
+                assert (report["notLookedAt"], report["total"]["workloads"]) == ({}, 2)
+                assert audit.writes(site.audit.entries()) == []
 
 
 async def _observed(site: Stand, count: int) -> list[Json]:

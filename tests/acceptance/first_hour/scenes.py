@@ -48,7 +48,7 @@ class Scene:
 
 
 SCENES: Final = (
-    Scene("observe", README, (Block("Try it without risk"), "kubectl label job NAME")),
+    Scene("observe", README, (Block("Try it without risk"),)),
     Scene(
         "install",
         README,
@@ -196,7 +196,6 @@ HOW: Final[Sequence[How]] = (
         before=_LONG,
     ),
     How("kubectl patch job NAME", before="kubectl create job train --image=busybox:1.37"),
-    How("kubectl label job NAME", before="kubectl create job train --image=busybox:1.37"),
     How("queuectl verify --cluster", add=f"{_DATABASE} --kubeconfig ~/.kube/config"),
     How("queuectl verify", add=_DATABASE),
     How("queuectl rebuild", add=f"{_DATABASE} --kubeconfig ~/.kube/config", before=_LOST),
@@ -215,7 +214,6 @@ REPLACED: Final[Mapping[str, str]] = {
     "postgresql://…": "{url}",
     "PASSWORD@HOST/queuectl?sslmode=verify-full&sslrootcert=system": "{password}@{host}/queuectl",
     "patch job NAME": "patch job train",
-    "label job NAME": "label job train",
     "queue-name=QUEUE": "queue-name=main",
     "manifests FOLDER": "manifests manifests",
     "--server URL": "--server {rest}",

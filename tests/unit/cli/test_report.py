@@ -11,6 +11,7 @@ import pytest
 
 from queuectl.app import api as reading
 from queuectl.app import controller as leading
+from queuectl.app import upkeep
 from queuectl.screen.text import figure
 from queuectl.settings import ConfigurationError, Settings
 from queuectl.shadow import report as reporting
@@ -41,6 +42,7 @@ _DOCUMENT = {
     "since": None,
     "until": "2030-01-02T00:00:00+00:00",
     "sequence": 9,
+    "notLookedAt": {"PyTorchJob": 1, "Job": 12},
     "total": _FIGURES,
     "queues": [{"name": "team-a", **_FIGURES}],
     "waits": [
@@ -81,11 +83,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The arguments of the report."""
     calls: list[dict[str, Any]] = []
 
-    async def report(settings: Settings, **values: Any) -> dict[str, Any]:
+    async def observed(
+        settings: Settings, kubeconfig: Path | None, context: str | None, **values: Any
+    ) -> dict[str, Any]:
         calls.append({"url": settings.database_url, **values})
         return _DOCUMENT
 
-    monkeypatch.setattr(reporting, "report", report)
+    monkeypatch.setattr(upkeep, "observed", observed)
     return calls
 
 
@@ -96,6 +100,7 @@ def test_the_report_shows_what_would_have_been_done_and_where_reality_differs(
     assert result.exit_code == 0, result.output
     assert asked == [{"url": URL, "cluster": None, "since": None, "decisions": False}]
     lines = [" ".join(line.split()) for line in result.output.splitlines()]
+    assert lines[2].startswith("Not looked at, without a queue label: 12 Job, 1 PyTorchJob (")
     assert "team-a 3 1 1 0 3m10s 3m10s 3m10s 1 0 0 1" in lines
     assert "team-a 2 0 0 - - 0" in lines
     assert any(line.startswith("team-a nvidia.com/gpu 8 12 ") for line in lines)
@@ -153,16 +158,22 @@ def test_durations_are_short(seconds: float | None, text: str) -> None:
 def test_observe_is_a_flag_of_the_controller(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    calls: list[tuple[Path | None, str | None]] = []
+    calls: list[tuple[Path | None, str | None, str | None]] = []
 
-    async def run_observer(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
+    async def run_observer(
+        settings: Settings, kubeconfig: Path | None, context: str | None, default_queue: str | None
+    ) -> None:
         assert settings.database_url == URL
-        calls.append((kubeconfig, context))
+        calls.append((kubeconfig, context, default_queue))
 
     monkeypatch.setattr(leading, "run_observer", run_observer)
     flags = ["--kubeconfig", str(tmp_path / "k"), "--context", "c", "--database-url", URL]
     assert run("controller", "--observe", *flags).exit_code == 0
-    assert calls == [(tmp_path / "k", "c")]
+    assert run("controller", "--observe", "--default-queue", "main", *flags).exit_code == 0
+    assert calls == [(tmp_path / "k", "c", None), (tmp_path / "k", "c", "main")]
+    refused = run("controller", "--default-queue", "main", *flags)
+    assert refused.exit_code == 2
+    assert "--default-queue goes with --observe" in refused.output
 
 
 @pytest.mark.parametrize(

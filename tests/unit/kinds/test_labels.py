@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from queuectl.kinds.labels import KUEUES_TOO, OWN, may_queue, queued_by
 from queuectl.kinds.patches import start
+from queuectl.kinds.single_pod import POD
 from queuectl.kinds.workloads import MAX_LABELS, observe
 from tests.integration.kube.sites import effect
 from tests.job_kinds import JOB_KINDS
@@ -60,6 +62,15 @@ def test_a_priority_label_alone_does_not_queue_an_object() -> None:
     assert observe(ROW, labelled(kueues_priority="high"), KUEUES_TOO) is None
     assert not may_queue(labelled(kueues_priority="high"))
     assert may_queue(labelled(kueues="main"))
+
+
+def test_an_observer_may_give_objects_without_a_label_a_queue() -> None:
+    honoured = replace(OWN, default="main")
+    seen = [observe(ROW, labelled(**labels), honoured) for labels in ({}, {"ours": "other"})]
+    assert [one and one.workload.queue for one in seen] == ["main", "other"]
+    assert honoured.selection == {}
+    pod = {**labelled(), "kind": "Pod"}
+    assert observe(POD, pod, honoured) is None
 
 
 def test_a_start_tests_the_label_that_is_used() -> None:
