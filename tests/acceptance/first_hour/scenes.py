@@ -214,7 +214,6 @@ REPLACED: Final[Mapping[str, str]] = {
     "postgresql://…": "{url}",
     "PASSWORD@HOST/queuectl?sslmode=verify-full&sslrootcert=system": "{password}@{host}/queuectl",
     "patch job NAME": "patch job train",
-    "queue-name=QUEUE": "queue-name=main",
     "manifests FOLDER": "manifests manifests",
     "--server URL": "--server {rest}",
 }
