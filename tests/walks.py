@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -66,11 +67,14 @@ class Walk:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
+        gc.collect()  # a generator that was left is closed now: while it watches, that is a call
+        gc.disable()
         sys.setprofile(self._profile)
         try:
             yield
         finally:
             sys.setprofile(None)
+            gc.enable()
 
     def of(self, call: Callable[[], T]) -> T:
         with self.watching():
