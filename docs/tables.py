@@ -20,11 +20,16 @@ COMPLETE: Final = ("own-and-lend", "flavor-fallback", "users-in-turn")
 SAME: Final = re.compile(r"^apiVersion: .*\n|^  namespaceSelector: \{\}\n", re.MULTILINE)
 """Lines that the page leaves out of objects after the first example."""
 LEFT_OUT: Final = ("ResourceFlavor", "LocalQueue")
+ALL_RESOURCES: Final = ("own-and-lend", "pods-limit")
+"""The examples of which the page shows cpu and memory, too."""
 
 _COMMENT: Final = re.compile(r"\A(?:#.*\n)+")
 _OWN: Final = re.compile(r"metadata: .*|nominalQuota: [^,}\n]*")
 _QUOTA: Final = re.compile(r"  resourceGroups:\n(?:  .*\n)+?.*nominalQuota: (\w+)\}\]\n(?=\Z|\S)")
 """A ResourceFlavor with a quota, as most examples have it: all quotas of a ClusterQueue or Cohort."""
+_CPU_AND_MEMORY: Final = re.compile(
+    r"resources:\n +- (\{name: nvidia.com/gpu.*\})\n +- \{name: cpu.*\n +- \{name: memory.*\n"
+)
 _EXAMPLE: Final = re.compile(r"<!-- example ([a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -70,7 +75,8 @@ def _shown(example: str, policy: str, earlier: set[str]) -> str:
     """
     shown: list[str] = []
     first = not earlier
-    for text in _COMMENT.sub("", policy).split("---\n"):
+    for complete in _COMMENT.sub("", policy).split("---\n"):
+        text = _CPU_AND_MEMORY.sub(r"resources: [\1]\n", complete).replace("/gpu, cpu, memory]", "/gpu]")
         kind, shape, whole = yaml.safe_load(text)["kind"], _OWN.sub("", text), text
         if text in earlier:
             continue
@@ -79,6 +85,7 @@ def _shown(example: str, policy: str, earlier: set[str]) -> str:
             groups = quota and _OWN.sub("", quota[0])
             if groups in earlier and example not in COMPLETE:
                 text = _QUOTA.sub("  resourceGroups: … # nominalQuota: \\1\n", text)
+            text = complete if example in ALL_RESOURCES else text
             shown.append(text if first else SAME.sub("", text))
             earlier |= {whole, shape, groups or shape}
     return "---\n".join(shown)
