@@ -149,11 +149,11 @@ class Site:
         return await self.run(str(assets / "kubectl"), "--context", identity, *arguments, stdin=stdin)
 
     async def rest(self, path: str) -> Json:
-        """The answer, with its status. Asks again, as clients should, while the server is too busy."""
+        """The answer, with its status. Asks again, as clients should, if it asked too often."""
         async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
             while True:
                 async with session.get(f"{self.endpoints['rest']}/api/v1{path}") as answer:
-                    if answer.status not in (429, 503):
+                    if answer.status != 429:
                         found: Json = await answer.json(content_type=None)
                         return {"status": answer.status, **found}
                 await asyncio.sleep(0.1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from queuectl.core.model.workload import ConfigKey
 from queuectl.kube.session import MERGE_PATCH
 from tests.acceptance.operators.cells import COVERED, Cell, Work, cell
 from tests.acceptance.operators.charges import charged, requested
@@ -45,7 +46,9 @@ async def test_an_elastic_job_starts_with_fewer_workers_and_its_autoscaler_is_th
 
 
 async def _limit(place: Cell, gpus: int) -> None:
-    """Of GPUs, as one pod requests of each."""
+    """Limit GPUs, as one pod requests of each, and wait until that is in force."""
+    key, configs = ConfigKey("ClusterQueue", "", place.namespace), place.site.store.configs
+    before = configs[key]
     path = f"/apis/queuectl.dev/v1beta1/clusterqueues/{place.namespace}"
     flavors = [
         {
@@ -55,6 +58,7 @@ async def _limit(place: Cell, gpus: int) -> None:
     ]
     change = {"spec": {"resourceGroups": [{"coveredResources": list(COVERED), "flavors": flavors}]}}
     await place.site.admin.request("PATCH", path, change, content_type=MERGE_PATCH)
+    await place.site.until("its quota is in force", lambda: configs[key] != before)
 
 
 def _workers(work: Work) -> int:
