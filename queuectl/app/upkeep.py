@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from queuectl.app.kinds import job_kinds
 from queuectl.app.kueue import honoured
-from queuectl.kube.census import admitted, labelled, uncontrolled
+from queuectl.kube.census import admitted, labelled, topmost
 from queuectl.kube.connections import session_to
 from queuectl.kube.errors import ApiError, BadKubeconfig
 from queuectl.kube.pod_groups import LedgerGroups
@@ -101,7 +101,7 @@ async def observed(
     objects = None
     try:
         async with session_to(kubeconfig, context) as session:
-            objects = await cluster_id(session), await uncontrolled(session, job_kinds(settings).registry)
+            objects = await cluster_id(session), await topmost(session, job_kinds(settings).registry)
     except (ApiError, BadKubeconfig, ClusterUnavailable, OSError) as error:
         log.warning("how many objects the observer does not look at is not known: %s", error)
     return await report.report(settings, objects, cluster=cluster, since=since, decisions=decisions)

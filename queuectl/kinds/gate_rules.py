@@ -388,7 +388,7 @@ def submitter_applied() -> str:
 
 
 def queued_later() -> str:
-    """Whether an update gives an object its first queue, and nobody is recorded on it."""
+    """Whether an update gives an object its first queue, and no submitter is recorded on it."""
     labels = "metadata.?labels.orValue({})"
     return (
         f"!('queuectl.dev/queue-name' in oldObject.{labels})"

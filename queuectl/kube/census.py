@@ -10,6 +10,7 @@ from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.labels import OWN, QueueLabels, selection
 from queuectl.kinds.leader_worker_set import LEADER_WORKER_SETS
+from queuectl.kinds.owners import controlling
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
@@ -74,20 +75,19 @@ async def _observe_sets(session: Session, groups: PodGroups) -> None:
                 groups.observe_set(item)
 
 
-async def uncontrolled(session: Session, kinds: KindRegistry) -> Mapping[WorkloadId, str]:
-    """The kind of each object that no other object controls, with or without a queue label; no pods.
+async def topmost(session: Session, kinds: KindRegistry) -> Mapping[WorkloadId, str]:
+    """The kind of each object that no object of `kinds` controls, with or without a queue label; no pods.
 
     Raises ApiError.
     """
-    found = {}
+    found: dict[WorkloadId, str] = {}
     for kind in kinds:
         if kind.scheduling_gate:
             continue
         with suppress(NotFound):  # that kind is not installed
             path = api_path(kind.group, kind.version, kind.plural)
             async for page in session.pages(path, accept=METADATA_LIST):
-                for item in page["items"] or ():  # null in an empty list of metadata
-                    owners = item["metadata"].get("ownerReferences") or ()
-                    if not any(owner.get("controller") for owner in owners):
-                        found[WorkloadId(item["metadata"]["uid"])] = kind.name
+                items = page["items"] or ()  # null in an empty list of metadata
+                uids = (item["metadata"]["uid"] for item in items if controlling(kinds, item) is None)
+                found.update((WorkloadId(uid), kind.name) for uid in uids)
     return found

@@ -91,7 +91,7 @@ def _mutations(request: Json, kinds: KindRegistry) -> list[Operation]:
 
 
 def _queued_later(new: Json, old: Json) -> bool:
-    """It gets its first queue, and nobody is recorded on it."""
+    """It gets its first queue, and no submitter is recorded on it."""
     metadata = mapping(new, "metadata", "")
     labels = mapping(metadata, "labels", "metadata")
     before = mapping(mapping(old, "metadata", ""), "labels", "metadata")
