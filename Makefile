@@ -62,7 +62,7 @@ pictures: $(STAMP) ## record the example, draw docs/pictures and README's transc
 	@$(PY) -m docs.pictures.make $(ARGS)
 
 manifests: $(STAMP) ## write the generated files in manifests/, docs/ and deploy/
-	@$(PY) -m queuectl.kinds.crds manifests/crds
+	@$(PY) -m release.crds manifests/crds
 	@$(PY) -m queuectl manifests manifests
 	@$(PY) -m docs.tables
 	@$(PY) -m release.chart

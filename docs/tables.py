@@ -8,8 +8,8 @@ from typing import Final
 
 import yaml
 
-from queuectl.core import transitions
-from queuectl.kinds import field_support
+from queuectl.core.transitions import ROWS
+from queuectl.kinds.field_support import UNSUPPORTED
 
 FOLDER: Final = Path(__file__).parent
 RULES: Final = FOLDER / "scheduling.md"
@@ -36,12 +36,32 @@ _EXAMPLE: Final = re.compile(r"<!-- example ([a-z-]+) -->\n.*?<!-- end -->", re.
 def main() -> None:
     """Replace the tables of scheduling.md, and the policies of clusterqueue-by-example.md."""
     text = RULES.read_text()
-    for lines in (transitions.table(), field_support.table()):
+    for lines in (transitions(), unsupported_fields()):
         begin = text.index(lines[0])
         end = text.index("\n\n", begin)
         text = text[:begin] + "\n".join(lines) + text[end:]
     RULES.write_text(text)
     EXAMPLES.write_text(with_examples(EXAMPLES.read_text()))
+
+
+def transitions() -> list[str]:
+    """The table of section L, by line. An empty cell: nothing changes."""
+    lines = ["| event | Pending | Admitted | Evicting |", "|---|---|---|---|"]
+    for row in ROWS:
+        cells = ("" if cell is None else str(cell) for cell in row[1:])
+        lines.append(f"| {row.event} | {' | '.join(cells)} |")
+    return lines
+
+
+def unsupported_fields() -> list[str]:
+    """The table of the fields that are not obeyed, by line and reason."""
+    fields: dict[str, list[str]] = {}
+    for kind, by_path in UNSUPPORTED.items():
+        for path, field in by_path.items():
+            beside = f" beside `{field.beside}`" if field.beside else ""
+            fields.setdefault(field.why, []).append(f"{kind} `{path}`{beside}")
+    rows = [f"| {', '.join(named)} | {why} |" for why, named in fields.items()]
+    return ["| field | why it is not obeyed |", "|---|---|", *rows]
 
 
 def with_examples(text: str) -> str:

@@ -143,12 +143,3 @@ def check_transitions(decisions: Iterable[Decision], entries: Mapping[WorkloadId
         if not isinstance(decision, Configure):
             entry = entries[subject(decision)]
             phases[entry.id] = transition(entry, phases.get(entry.id, entry.phase), decision)
-
-
-def table() -> list[str]:
-    """The table of section L in Markdown, a string for each line. An empty cell: nothing changes."""
-    lines = ["| event | Pending | Admitted | Evicting |", "|---|---|---|---|"]
-    for row in ROWS:
-        cells = ("" if cell is None else str(cell) for cell in row[1:])
-        lines.append(f"| {row.event} | {' | '.join(cells)} |")
-    return lines

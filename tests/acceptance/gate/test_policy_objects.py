@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from queuectl.core.model.events import PolicyObserved
-from queuectl.kinds.crds import files
 from queuectl.kinds.policy import policy_event
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
+from release.crds import files
 from tests.acceptance.gate.site import MANIFESTS, Json, Site
 from tests.unit.kinds.policy_cases import ACCEPTED, ACCEPTED_NODES, GPU, REFUSED, REFUSED_NODES, group
 

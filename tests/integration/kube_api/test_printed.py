@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from queuectl.kinds.crds import files
+from release.crds import files
 from tests.integration.kube_api.client import MERGE, TABLE, Client, Json, Server, eventually
 from tests.integration.kube_api.conftest import DEFINITIONS, client_of
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.tables import transitions
 from queuectl.core.decisions import (
     Admit,
     Amend,
@@ -79,7 +80,6 @@ from queuectl.core.transitions import (
     Transition,
     TransitionRow,
     check_transitions,
-    table,
     transition,
 )
 from tests.builders import (
@@ -364,7 +364,7 @@ def grow(life: Life) -> None:
 
 
 def test_the_page_has_the_table_of_transitions_as_the_code_has_it() -> None:
-    assert "\n".join(table()) in PAGE.read_text(), "`make manifests` writes it"
+    assert "\n".join(transitions()) in PAGE.read_text(), "`make manifests` writes it"
 
 
 def release_by_force(life: Life) -> None:

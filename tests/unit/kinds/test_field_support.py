@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from docs.tables import unsupported_fields
 from queuectl.answers.queue_states import cluster_queue_condition, cohort_condition
 from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.model.events import PolicyObserved
@@ -18,10 +19,11 @@ from queuectl.core.model.policy import ClusterQueue, Cohort, Condition, Policy, 
 from queuectl.core.model.workload import ConfigKey
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.importers.kueue import import_kueue
-from queuectl.kinds.crds import definition
-from queuectl.kinds.field_support import FOR_READERS, RULES, UNSUPPORTED, leave_out, table
+from queuectl.kinds.field_support import UNSUPPORTED, leave_out
 from queuectl.kinds.policy import POLICY_KINDS, policy_event
+from release.crds import definition
 from tests.job_kinds import JOB_KINDS
+from tests.unit.kinds.field_rules import FOR_READERS, RULES
 
 Json = dict[str, Any]
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "scheduling.md"
@@ -79,7 +81,7 @@ def test_each_field_has_a_rule_or_is_unsupported(kind: str, path: str) -> None:
     obeyed = path in RULES[kind] or path in FOR_READERS.get(kind, ())
     sometimes = refused is not None and UNSUPPORTED[kind][refused].beside is not None
     assert obeyed is (refused is None or sometimes), (
-        "a field is obeyed or makes its queues inactive: add it to queuectl/kinds/field_support.py"
+        "a field is obeyed or makes its queues inactive: add it to RULES or to UNSUPPORTED"
     )
 
 
@@ -93,7 +95,7 @@ def test_the_table_has_no_other_fields_and_no_other_rules() -> None:
 
 
 def test_the_page_of_the_rules_has_the_table_of_unsupported_fields() -> None:
-    assert "\n".join(table()) in PAGE.read_text(), "run: make manifests"
+    assert "\n".join(unsupported_fields()) in PAGE.read_text(), "run: make manifests"
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from queuectl.kinds.crds import definition, files, main
 from queuectl.kinds.policy import POLICY_KINDS
+from release.crds import definition, files, main
 
 FOLDER = Path(__file__).resolve().parents[3] / "manifests" / "crds"
 

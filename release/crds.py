@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions made from the models: `python -m queuectl.kinds.crds DIR` writes them.
+"""CustomResourceDefinitions made from the models: `python -m release.crds DIR` writes them.
 
 A structural schema has no references, no nulls and few keywords of JSON Schema: this module converts
 pydantic's schemas to it.
@@ -165,7 +165,7 @@ def definition(kind: PolicyKind) -> Schema:
 
 def files() -> dict[str, str]:
     """The files of manifests/crds: content by file name."""
-    header = "# Made from the models by `python -m queuectl.kinds.crds manifests/crds`: change those.\n"
+    header = "# Made from the models by `python -m release.crds manifests/crds`: change those.\n"
     found = {f"{GROUP}_{kind.plural}.yaml": header + dump(definition(kind)) for kind in POLICY_KINDS.values()}
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -215,7 +215,7 @@ def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
-        print("usage: python -m queuectl.kinds.crds DIR", file=sys.stderr)
+        print("usage: python -m release.crds DIR", file=sys.stderr)
         return 2
     folder = Path(arguments[0])
     folder.mkdir(parents=True, exist_ok=True)
