@@ -311,6 +311,7 @@ async def test_the_pods_of_a_deployment_queue_one_by_one_and_keep_their_place_wh
         await world.reason_is("rival", "WaitingForQuota", "Pod")
         await _created(world, pod("urgent", gpus=8, labels={"queuectl.dev/priority-class": high}))
         await _runs(world, "urgent")
+        await world.phase("urgent", "Admitted", "Pod")  # REST may be behind: it left the pending queue
         again = await server.pods(0, 3)
         for one in again:  # the replacements of the two, too
             await world.reason_is(one["metadata"]["name"], "WaitingForQuota", "Pod")
