@@ -30,6 +30,7 @@ test-long: $(STAMP) ## faults under load on a real control plane (its options in
 
 test-world: $(STAMP) ## 10,000 schedules of the whole system on virtual time, and a crash at each write; takes hours (options in ARGS)
 	@$(PY) -m tests.world --crash-points 1
+	@$(PY) -m tests.world --schedules 200 --postgres
 	@$(PY) -m tests.world --schedules 10000 --workers 2 --coverage $(ARGS)
 
 test-demo: $(STAMP) ## the sandbox's example for ten minutes, and after a restart (options in ARGS)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from tests.fuzz.command import ROW, fuzzed
 from tests.fuzz.targets import TARGETS
 from tests.world.command import crashed, played, tell_violations
+from tests.world.on_postgres import played_on_postgres
 from tests.world.world import Outcome
 
 
@@ -30,18 +31,19 @@ def main() -> int:
     violations = fuzzed(TARGETS, given.seconds, given.seed)
     seeds = range(given.seed, given.seed + given.schedules)
     violations += _row("schedules", played(seeds, os.cpu_count() or 1), tell=True)
+    violations += _row("on Postgres too", played_on_postgres(seeds[::50]), tell=True, shrink=False)
     violations += _row("crash points", crashed(given.every))
     return 1 if violations else 0
 
 
-def _row(name: str, outcomes: Iterable[Outcome], *, tell: bool = False) -> int:
+def _row(name: str, outcomes: Iterable[Outcome], *, tell: bool = False, shrink: bool = True) -> int:
     cases = violations = 0
     for outcome in outcomes:
         cases += 1
         if outcome.violations:
             violations += 1
             if tell:
-                tell_violations(outcome, shrink=True)
+                tell_violations(outcome, shrink=shrink)
     print(ROW.format(name, cases, violations), flush=True)
     return violations
 

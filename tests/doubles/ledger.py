@@ -492,7 +492,9 @@ def nodes_after(
     Rows of nodes that are gone stay: GONE_KEPT is not applied.
     """
     rows = dict(known)
-    for facts in told.nodes:
+    for told_of in told.nodes:
+        node = told_of.node and replace(told_of.node, uid="")  # not stored
+        facts = replace(told_of, node=node)
         if rows.get(facts.name, (0, None))[1] != facts:
             rows[facts.name] = (batch, facts)
     if told.all_nodes is not None:

@@ -12,6 +12,7 @@ from itertools import repeat
 from statistics import median
 
 from tests.world.crash_points import SCHEDULE, CrashPoint, awaits, crash_points
+from tests.world.on_postgres import played_on_postgres
 from tests.world.planted import BUGS, PlantedBug, planted
 from tests.world.schedule import CELLS, LEAST, PHASES, Schedule, schedule
 from tests.world.shrink import shrunk
@@ -45,8 +46,15 @@ def main() -> int:
         metavar="EVERY",
         help="crash at each write and await of one schedule, or each EVERYth, and at more awaits of others",
     )
+    parser.add_argument(
+        "--postgres",
+        action="store_true",
+        help="repeat what each schedule asked of the ledger on a Postgres: both must end alike",
+    )
     given = parser.parse_args()
     seeds = range(given.seed, given.seed + given.schedules)
+    if given.postgres:
+        return _told(played_on_postgres(seeds), given.story, given.coverage, shrink=False)
     if given.crash_points is not None:
         return _crash(given.crash_points, seeds)
     if given.planted is not None:
@@ -59,7 +67,7 @@ def main() -> int:
     return _told(played(seeds, given.workers), given.story, given.coverage)
 
 
-def _told(outcomes: Iterable[Outcome], story: bool, coverage: bool) -> int:
+def _told(outcomes: Iterable[Outcome], story: bool, coverage: bool, *, shrink: bool = True) -> int:
     begun, virtual, schedules, violations = time.monotonic(), 0.0, 0, 0
     met: Counter[tuple[str, str]] = Counter()
     for outcome in outcomes:
@@ -70,7 +78,7 @@ def _told(outcomes: Iterable[Outcome], story: bool, coverage: bool) -> int:
             print(*outcome.story, sep="\n")
         if outcome.violations:
             violations += 1
-            tell_violations(outcome, shrink=not story)
+            tell_violations(outcome, shrink=shrink and not story)
     if coverage or schedules >= _MANY:
         _tell_coverage(met, schedules)
     seconds = time.monotonic() - begun

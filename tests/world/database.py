@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from queuectl.core.decisions import Plan
+from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
@@ -17,9 +18,9 @@ from queuectl.core.model.workload import (
     LedgerSnapshot,
     WorkloadOutcome,
 )
-from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, PlanFailed
+from queuectl.ports.ledger import Ledger, LedgerRefused, LedgerUnavailable, LostLeadership, PlanFailed
 from queuectl.ports.reader import DecisionRow
-from tests.doubles.ledger import MemoryLedger
+from tests.doubles.readers import ReadableLedger
 from tests.world.crash_points import BEFORE, LANDED, LOST, STOPPED, Points
 from tests.world.faults import Fault, answer_with, fail, first_met
 from tests.world.loop import VirtualLoop
@@ -28,6 +29,68 @@ from tests.world.schedule import REPLICAS
 T = TypeVar("T")
 _TIMEOUT: Final = 10.0
 """Seconds after which the client of a transaction without an answer gives up."""
+TAKE_EPOCH: Final = "take_epoch"
+
+
+class LedgerCall(NamedTuple):
+    epoch: int
+    what: str
+    outcome: object
+    """What it returned, or the name of the error."""
+    repeat: Callable[[Ledger, int], Awaitable[object]]
+    """With the epoch there."""
+
+
+class RecordedLedger(ReadableLedger):
+    """Keeps what its callers asked of it."""
+
+    def __init__(self, clock: Callable[[], datetime], *, settings: SchedulingConfiguration) -> None:
+        super().__init__(clock, settings=settings)
+        self.calls: list[LedgerCall] = []
+
+    async def take_epoch(self, holder: str) -> int:
+        epoch = await super().take_epoch(holder)
+        self._note(epoch, TAKE_EPOCH, epoch, lambda ledger, _: ledger.take_epoch(holder))
+        return epoch
+
+    async def load(self) -> LedgerSnapshot:
+        snapshot = await super().load()
+        self._note(self.store.epoch, "load", snapshot, lambda ledger, _: ledger.load())
+        return snapshot
+
+    async def commit(
+        self,
+        plan: Plan,
+        acknowledged: Sequence[EffectKey],
+        *,
+        epoch: int,
+        batch: str,
+        for_readers: ForReaders = NOTHING_FOR_READERS,
+    ) -> int:
+        done = tuple(acknowledged)
+        outcome: object = None
+        try:
+            outcome = await super().commit(plan, done, epoch=epoch, batch=batch, for_readers=for_readers)
+            return outcome
+        except (LedgerRefused, LostLeadership) as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            self._note(
+                *(epoch, f"commit {batch}", outcome),
+                lambda ledger, there: ledger.commit(
+                    plan, done, epoch=there, batch=batch, for_readers=for_readers
+                ),
+            )
+
+    def _note(
+        self,
+        epoch: int,
+        what: str,
+        outcome: object,
+        repeat: Callable[[Ledger, int], Awaitable[object]],
+    ) -> None:
+        self.calls.append(LedgerCall(epoch, what, outcome, repeat))
 
 
 class Database:
@@ -36,7 +99,7 @@ class Database:
     def __init__(
         self,
         loop: VirtualLoop,
-        memory: MemoryLedger,
+        memory: RecordedLedger,
         random: Random,
         on_fault: Callable[[str, str], None],
         points: Points,

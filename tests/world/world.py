@@ -28,11 +28,10 @@ from queuectl.sandbox.kubernetes.store import ObjectStore, Stored
 from queuectl.sandbox.kubernetes.wire import Json
 from queuectl.sandbox.players import play
 from tests.doubles import controller_state
-from tests.doubles.readers import ReadableLedger
 from tests.world import objects
 from tests.world.actions import Actions
 from tests.world.crash_points import Await, CrashPoint, Points
-from tests.world.database import Database
+from tests.world.database import Database, RecordedLedger
 from tests.world.devices import DeviceMetrics
 from tests.world.faults import answer_with
 from tests.world.judge import Judge
@@ -145,7 +144,7 @@ class World:
             points=self.points,
             on_fault=self.met_by,
         )
-        self.memory = ReadableLedger(self.database_clock, settings=SETTINGS.configuration())
+        self.memory = RecordedLedger(self.database_clock, settings=SETTINGS.configuration())
         self.database = Database(self.loop, self.memory, Random(f"database {seed}"), self.met_by, self.points)
         self.metrics = DeviceMetrics(self.objects, self.loop.time, self.database_clock)
         self.safety = Safety(self.memory.store, self.objects, self.metrics, self.say)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.world.crash_points import SCHEDULE, awaits, crash_points
+from tests.world.on_postgres import played_on_postgres
 from tests.world.planted import BUGS, PlantedBug, planted
 from tests.world.schedule import schedule
 from tests.world.world import play_schedule
@@ -19,6 +20,11 @@ EVERY = 15
 def test_schedules_break_no_rule(first: int) -> None:
     outcomes = [play_schedule(schedule(seed)) for seed in range(first, first + BATCH)]
     assert {one.schedule.seed: one.violations for one in outcomes if one.violations} == {}
+
+
+def test_on_postgres_a_schedule_ends_as_on_the_twin() -> None:
+    (outcome,) = played_on_postgres([101])
+    assert outcome.violations == []
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
