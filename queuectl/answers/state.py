@@ -542,9 +542,9 @@ SCANNED: Final = 200
 """Workloads in a part, where each is looked at: some milliseconds for those with the most podsets."""
 
 
-async def in_parts(items: Iterable[Item], size: int = SCANNED) -> AsyncIterator[Item]:
+async def in_parts(items: Iterable[Item]) -> AsyncIterator[Item]:
     """All items. Filter them outside: a part counts those that are passed over too."""
     for number, one in enumerate(items, start=1):
-        if number % size == 0:
+        if number % SCANNED == 0:
             await asyncio.sleep(0)
         yield one

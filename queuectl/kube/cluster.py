@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Set
-from datetime import datetime
+from collections.abc import Iterator, Set
 from typing import Any, Final
 
 from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount
@@ -64,7 +63,6 @@ class KubeCluster:
         session: Session,
         kinds: KindRegistry,
         *,
-        now: Callable[[], datetime] | None = None,
         honoured: QueueLabels = OWN,
         statuses: QueueStatuses | None = None,
         heard: set[str] | None = None,
@@ -75,7 +73,7 @@ class KubeCluster:
         self._kinds = kinds
         self._liveness = Liveness(session, kinds)
         self._honoured = honoured
-        self._now = now or session.server_time
+        self._now = session.server_time
         self._groups = GroupWrites(session, kinds, self._now)
         self._statuses = statuses or QueueStatuses()
         self._heard = set[str]() if heard is None else heard

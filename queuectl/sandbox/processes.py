@@ -78,7 +78,7 @@ class ChildProcess:
         return ChildDied(f"{self.name} ended ({how}), log {self.log}" + (f":\n{tail}" if tail else ""))
 
 
-def end_with_make(death_signal: signal.Signals = signal.SIGTERM) -> None:
+def end_with_make() -> None:
     """If make started this process, end with make: its user expects the two to end together."""
     parent = os.getppid()
     try:
@@ -86,9 +86,9 @@ def end_with_make(death_signal: signal.Signals = signal.SIGTERM) -> None:
     except OSError:
         return
     if program in ("make", "gmake"):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         if os.getppid() != parent:  # make ended before the call above
-            os.kill(os.getpid(), death_signal)
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def spawn(

@@ -6,7 +6,7 @@ Shares are exact: fractions of integers, compared by cross-multiplication.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from queuectl.core.model.policy import NORMAL_WEIGHT, SchedulingConfiguration
@@ -76,11 +76,11 @@ def shares_fairly(tree: QuotaTree, node: QuotaNode, configuration: SchedulingCon
     return configuration.fair_sharing if enabled is None else enabled
 
 
-def dominant_share(tree: QuotaTree, node: QuotaNode, extra: Sequence[tuple[int, int]] = ()) -> Share:
-    """Return the share of `node` (S2). `extra`: (cell, amount) pairs that are added to its own usage."""
+def dominant_share(tree: QuotaTree, node: QuotaNode) -> Share:
+    """Return the share of `node` (S2)."""
     if node.parent is None:
         return NO_SHARE
-    borrowed = _borrowed(tree, node, extra)
+    borrowed = _borrowed(tree, node)
     if not borrowed:
         return NO_SHARE
     dominant, most, lent = "", 0, 1
@@ -96,15 +96,10 @@ def dominant_share(tree: QuotaTree, node: QuotaNode, extra: Sequence[tuple[int, 
     return Share(1000 * NORMAL_WEIGHT * most, lent * node.weight, resource=dominant, borrowing=True)
 
 
-def _borrowed(tree: QuotaTree, node: QuotaNode, extra: Sequence[tuple[int, int]]) -> dict[str, int]:
+def _borrowed(tree: QuotaTree, node: QuotaNode) -> dict[str, int]:
     """Return the usage beyond the subtree quota, by resource over all flavors, in base units (S2)."""
-    usage = node.usage
-    if extra:
-        usage = usage.copy()
-        for cell, amount in extra:
-            usage[cell] += amount
     borrowed: dict[str, int] = {}
-    for cell, (used, own) in enumerate(zip(usage, node.subtree, strict=True)):
+    for cell, (used, own) in enumerate(zip(node.usage, node.subtree, strict=True)):
         if used > own:
             resource = tree.names[cell].resource
             borrowed[resource] = borrowed.get(resource, 0) + used - own

@@ -118,14 +118,6 @@ def test_one_borrowed_unit_of_a_huge_quota_is_more_than_share_zero() -> None:
     assert share(tree, "theirs") < share(tree, "mine")
 
 
-def test_extra_usage_counts_for_the_share_and_is_not_kept() -> None:
-    tree = two()
-    charge(tree, "mine", {"x/gpu": 4})
-    mine = tree.queue("mine")
-    assert dominant_share(tree, mine, cells_of(tree, {"x/gpu": 3})).reported == 200
-    assert dominant_share(tree, mine).reported == 0
-
-
 def test_a_change_of_quota_elsewhere_changes_a_share_at_once() -> None:
     tree = two()
     charge(tree, "mine", {"x/gpu": 7})
@@ -188,14 +180,3 @@ def test_after_every_change_a_share_equals_its_definition(
     for name, amounts in charges:
         tree.remove(tree.queue(name), cells_of(tree, amounts))
     check()
-
-
-@given(forests(), CHARGES, st.sampled_from(QUEUES), REQUEST)
-def test_at_a_queue_extra_usage_counts_like_usage(
-    tree: QuotaTree, charges: list[tuple[str, dict[str, int]]], name: str, more: dict[str, int]
-) -> None:
-    for queue_name, amounts in charges:
-        charge(tree, queue_name, amounts)
-    expected = dominant_share(tree, tree.queue(name), cells_of(tree, more))
-    charge(tree, name, more)
-    assert dominant_share(tree, tree.queue(name)) == expected
