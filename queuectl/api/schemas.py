@@ -303,6 +303,10 @@ class WorkloadDetail(Workload, Committed):
     pod_sets: tuple[RequestedPods, ...] = Field(
         description="What it requests, as of the decision that queued it last."
     )
+    booked: dict[str, str | None] | None = Field(
+        description="What its open attempt is booked on (B1, B2): user, submitter and account keys. Null "
+        "without one."
+    )
     line: int | None = Field(description="Length of the pending queue that it is in.")
     ahead: tuple[Ahead, ...] = Field(description="The nearest workloads before it there, the nearest last.")
     ahead_size: AheadSize | None = Field(description="Null outside the pending queue.")

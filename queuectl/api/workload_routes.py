@@ -15,6 +15,7 @@ from queuectl.answers.explanation import Explanation, Visibility, as_of, explain
 from queuectl.answers.outcomes import WorkloadEnd, end_of, seconds
 from queuectl.answers.state import OVER, CommittedState, in_parts
 from queuectl.answers.story import STORY_LIMIT, remarks
+from queuectl.answers.usage import booked_on
 from queuectl.answers.workload_filters import passes
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
@@ -145,7 +146,8 @@ def _explained(
     committed: dict[str, Any],
 ) -> schemas.WorkloadDetail:
     fields = _workload(value, state) | shallow(explanation) | committed
-    return schemas.WorkloadDetail.model_validate({**fields, "pod_sets": value.pod_sets, "end": end})
+    own = {"pod_sets": value.pod_sets, "booked": booked_on(value.attribution), "end": end}
+    return schemas.WorkloadDetail.model_validate(fields | own)
 
 
 def _fields(row: DecisionRow) -> dict[str, Any]:

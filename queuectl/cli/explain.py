@@ -223,6 +223,9 @@ def _pods(workload: Document, now: datetime | None) -> Iterator[tuple[str, str]]
         yield "Requests", text
     if workload["admission"]:
         yield "Admitted", f"{_when(workload['admittedAt'], now)}, attempt {workload['attempt']}"
+        if booked := workload.get("booked"):
+            named = (f"{key} {value or 'unassigned'}" for key, value in booked.items())
+            yield "Booked", f"on {', '.join(named)}"
         if workload.get("podsReady") is not None:
             yield "Pods", f"{workload['podsReady']} of {workload['pods']} ready"
         if (clock := workload.get("readiness")) is not None:

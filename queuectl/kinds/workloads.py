@@ -40,7 +40,7 @@ from queuectl.kinds.json_fields import (
 )
 from queuectl.kinds.labels import KUEUES_TOO, MAX_RUN_LABEL, OWN, QueueLabels, first
 from queuectl.kinds.node_constraints import read_constraints, required_affinity
-from queuectl.kinds.owners import controlling
+from queuectl.kinds.owners import controller, controlling
 from queuectl.kinds.pod_counts import as_requested, elastic, reduced
 from queuectl.kinds.podsets import Computed, NotYet, Pods, text_at
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
@@ -77,6 +77,7 @@ MAX_ANNOTATIONS: Final = _ALL_ANNOTATIONS - 8 * 1024
 """Bytes of other annotations: a start adds one, and a stop."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_END: Final = datetime.max.replace(tzinfo=UTC)
 
 
 def observe(
@@ -128,16 +129,28 @@ def observe(
             priority_class=_short(first(honoured.priority, labels), MAX_NAME) or None,
             **_persons(annotations),
             owner=_owner(obj, namespace, owners),
+            controller=_controller(obj),
             labels=tuple(_labels(labels)),
             hold=annotations.get(HOLD_ANNOTATION) == "true",
             hold_reason=_hold_reason(annotations),
-            idle_exempt=IDLE_EXEMPT in annotations,
+            idle_exempt=_exempt_until(annotations),
             max_run_seconds=max_run,
             start=start,
             problem=problem,
         ),
         _observation(kind, obj, child, marks, elastic(found, requested)),
     )
+
+
+def _exempt_until(annotations: Json) -> datetime | None:
+    """Until when its devices are not judged: by `until TIME: REASON`; any other text has no end."""
+    if IDLE_EXEMPT not in annotations:
+        return None
+    first_word, *others = str(annotations[IDLE_EXEMPT]).split(maxsplit=2) or ("",)
+    try:
+        return timestamp(others[0].rstrip(":"), "") if first_word == "until" and others else _NO_END
+    except BadField:
+        return _NO_END
 
 
 class _Persons(TypedDict):
@@ -164,6 +177,15 @@ def _owner(obj: Json, namespace: str, owners: KindRegistry) -> ObjectRef | None:
     if found is None:
         return None
     return ObjectRef(namespace, found.kind.name, clean(found.name, MAX_NAME), clean(found.uid, MAX_NAME))
+
+
+def _controller(obj: Json) -> str:
+    try:
+        found = controller(obj)
+    except BadField:
+        return ""
+    kind, name = (_short(found.get(key), MAX_NAME) for key in ("kind", "name")) if found else ("", "")
+    return f"{kind}/{name}" if kind and name else ""
 
 
 def is_queued(obj: Json, honoured: QueueLabels) -> bool:

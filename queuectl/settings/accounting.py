@@ -33,19 +33,21 @@ class AccountKeySettings(Section):
     name: str = Field(pattern=_NAME)
     """As in `queuectl usage --by NAME`."""
     label: str | None = Field(default=None, pattern=_QUALIFIED)
-    """The label that has the value; not with `sources: [Group]`."""
+    """The label that has the value; none where `sources` has Group and Owner alone."""
     sources: tuple[Annotated[policy.AccountSource, Field(strict=False)], ...] = Field(
         default=(policy.AccountSource.WORKLOAD, policy.AccountSource.NAMESPACE),
         min_length=1,
-        max_length=3,
+        max_length=len(policy.AccountSource),
         strict=False,
     )
-    """Labels of which objects, or the groups of its user; the first with an allowed value counts. Labels of
-    workloads are their users'."""
+    """Labels of which objects, the groups of its user, or what controls it, such as `CronJob/nightly`; the
+    first with an allowed value counts. Labels and owners of workloads are their users'."""
     allowed: tuple[Annotated[str, Field(pattern=_VALUE)], ...] | None = Field(
         default=None, min_length=1, max_length=MAX_ALLOWED, strict=False
     )
     """A label with another value, or another group, does not count; none: every label does."""
+    required: bool = False
+    """A workload without a value waits; false: it is booked on none."""
 
     @field_validator("name")
     @classmethod
@@ -58,8 +60,9 @@ class AccountKeySettings(Section):
     def _source_of_each(self) -> AccountKeySettings:
         if policy.AccountSource.GROUP in self.sources and self.allowed is None:
             raise ValueError("allowed: must list the groups that count where sources has Group")
-        if (self.label is None) != (self.sources == (policy.AccountSource.GROUP,)):
-            raise ValueError("label: must be given unless sources is [Group] alone, and not then")
+        labels = {policy.AccountSource.WORKLOAD, policy.AccountSource.NAMESPACE} & {*self.sources}
+        if (self.label is None) == bool(labels):
+            raise ValueError("label: must be given where sources has Workload or Namespace, and only then")
         return self
 
     @field_validator("sources")
@@ -178,6 +181,7 @@ class AccountingSettings(Section):
                 label=one.label or "",
                 sources=one.sources,
                 allowed=None if one.allowed is None else frozenset(one.allowed),
+                required=one.required,
             )
             for one in self.keys
         )

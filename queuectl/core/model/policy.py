@@ -195,6 +195,8 @@ class AccountSource(StrEnum):
     """A label of its namespace."""
     GROUP = "Group"
     """The groups of its user: the first that is allowed."""
+    OWNER = "Owner"
+    """The object that controls it, such as `CronJob/nightly`."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -203,11 +205,13 @@ class AccountKey:
 
     name: str
     label: str
-    """Key of the label that has the value; empty where groups alone count."""
+    """Key of the label that has the value; empty where no label counts."""
     sources: tuple[AccountSource, ...] = (AccountSource.WORKLOAD, AccountSource.NAMESPACE)
     """The first that has an allowed value counts."""
     allowed: frozenset[str] | None = None
     """None: all values are."""
+    required: bool = False
+    """A workload without a value waits."""
 
 
 @value(frozen=True, slots=True, kw_only=True)

@@ -151,13 +151,13 @@ class Workload:
     groups: tuple[str, ...] = ()  # of the submitter
     owner: ObjectRef | None = None
     """The object of a queued kind that controls it, as it says itself: only the topmost one queues (K1)."""
+    controller: str = ""  # KIND/NAME of what controls it, as it says itself; empty: nothing does
     labels: tuple[tuple[str, str], ...] = ()
     hold: bool = False
     """The user holds it: it is ineligible (G2)."""
     hold_reason: str | None = None
     """Why, and by which user, as the user wrote it."""
-    idle_exempt: bool = False
-    """Its devices are not judged (B18)."""
+    idle_exempt: datetime | None = None  # until when its devices are not judged (B18)
     max_run_seconds: int | None = None
     """Longest run time in seconds over all attempts (L13); None: no limit."""
     start: StartConditions | None = None

@@ -55,6 +55,7 @@ const Summary = ({ of }) => html`<${Facts} rows=${[
   ["Priority", of.priority],
   ["Created", html`<${Time} at=${of.createdAt} />${of.submitter ? ` by ${of.submitter}` : ""}`],
   ["Admitted", of.admittedAt && html`<${Time} at=${of.admittedAt} />, attempt ${of.attempt}`],
+  ["Booked on", of.booked && Object.entries(of.booked).map(([key, value]) => `${key} ${value ?? "unassigned"}`).join(", ")],
   ["Holds", of.admission && amounts(total(of.admission.podSets))],
   ["Started", of.end?.startedAt && html`<${Time} at=${of.end.startedAt} />`],
   ["Ended", of.end && html`<${Time} at=${of.end.endedAt} />${of.end.attempts.length ? `, held quota for ${duration(of.end.heldSeconds)}` : ""}`],

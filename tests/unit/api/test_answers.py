@@ -11,8 +11,18 @@ from typing import Any
 import pytest
 
 from queuectl.api.page import links_of
+from queuectl.core.model.policy import AccountSource
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason
-from queuectl.core.model.workload import ConfigKey, ObjectRef, PastAttempts, Phase, PodSet, PodsReady
+from queuectl.core.model.workload import (
+    AccountValue,
+    Attribution,
+    ConfigKey,
+    ObjectRef,
+    PastAttempts,
+    Phase,
+    PodSet,
+    PodsReady,
+)
 from tests.unit.api.canned import (
     AWAY,
     GPU,
@@ -306,6 +316,27 @@ async def test_an_admitted_workload_shows_what_it_holds(rest: Rest) -> None:
     assert (found["attempt"], found["attempts"], found["position"], found["help"]) == (1, 1, None, None)
     assert found["admittedAt"] == "2026-01-05T10:01:00Z"
     assert (found["pods"], found["podsReady"]) == (2, 1)
+
+
+async def test_an_admitted_workload_shows_what_it_is_booked_on(serve: Serve) -> None:
+    readings = two_teams()
+    one = next(one for _, one in readings._workloads.values() if one.ref.name == "small")
+    made_by = AccountValue("flow", "CronJob/nightly", AccountSource.OWNER)
+    booked = Attribution(
+        namespace="default",
+        queue="main",
+        submitter="system:serviceaccount:kube-system:cronjob-controller",
+        user="alice",
+        account=(made_by, AccountValue("project", None, None)),
+    )
+    readings.commit(replace(one, attribution=booked))
+    found = await (await serve(readings)).get("/api/v1/workloads/default/Job/small")
+    assert found["booked"] == {
+        "user": "alice",
+        "submitter": "system:serviceaccount:kube-system:cronjob-controller",
+        "flow": "CronJob/nightly",
+        "project": None,
+    }
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,10 @@ import yaml
 from queuectl.cli.arrays import folded
 from queuectl.cli.printing import local
 from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity
+from queuectl.core.model.policy import AccountSource
 from queuectl.core.model.reasons import Code, Limit, PreemptionCause, Reason
 from queuectl.core.model.start_conditions import ARRAY
-from queuectl.core.model.workload import ConfigKey, Phase, PodSet, Verb
+from queuectl.core.model.workload import AccountValue, Attribution, ConfigKey, Phase, PodSet, Verb
 from queuectl.ports.reader import EffectRow
 from tests.unit.api.canned import (
     AWAY,
@@ -240,6 +241,20 @@ def test_explain_shows_by_when_the_pods_of_an_admitted_workload_must_be_ready(
     readings.commit(configs={key: queue_spec(8, waitForPodsReady=clocks)})
     at = local("2026-01-05T10:02:00Z")
     told = f"Deadline  {at}: all its pods are bound to nodes, else it is evicted\n"
+    eventually(lambda: run("explain", "small", "--server", server).stdout, lambda text: told in text)
+
+
+def test_explain_shows_what_an_admitted_workload_is_booked_on(
+    run: Run, readings: CannedReadings, server: str
+) -> None:
+    one = next(one for _, one in readings._workloads.values() if one.ref.name == "small")
+    account = (
+        AccountValue("flow", "CronJob/nightly", AccountSource.OWNER),
+        AccountValue("project", None, None),
+    )
+    booked = Attribution(namespace="default", queue="main", submitter="bot", user="ada", account=account)
+    readings.commit(replace(one, attribution=booked))
+    told = "Booked    on user ada, submitter bot, flow CronJob/nightly, project unassigned\n"
     eventually(lambda: run("explain", "small", "--server", server).stdout, lambda text: told in text)
 
 

@@ -249,6 +249,7 @@ def test_account_keys_are_passed_to_the_core(write: Write) -> None:
         "  - {name: cost-center, label: example.com/cost-center, sources: [Namespace]}\n"
         "  - {name: project, label: project, allowed: [blue, red]}\n"
         "  - {name: team, sources: [Group], allowed: ['oidc:/teams/ml']}\n"
+        "  - {name: flow, sources: [Owner], required: true}\n"
     )
     assert load(path, environ={}).configuration().account_keys == (
         policy.AccountKey(
@@ -261,6 +262,7 @@ def test_account_keys_are_passed_to_the_core(write: Write) -> None:
             sources=(policy.AccountSource.GROUP,),
             allowed=frozenset({"oidc:/teams/ml"}),
         ),
+        policy.AccountKey(name="flow", label="", sources=(policy.AccountSource.OWNER,), required=True),
     )
 
 
@@ -269,16 +271,16 @@ def test_account_keys_are_passed_to_the_core(write: Write) -> None:
     [
         ("{name: user, label: a}", "user is accounted in any case: choose another name"),
         ("{name: a, label: a, sources: [Namespace, Namespace]}", "names an object twice"),
-        ("{name: a, label: a, sources: [Pod]}", "'Pod': must be 'Workload', 'Namespace' or 'Group'"),
+        ("{name: a, label: a, sources: [Pod]}", "'Pod': must be 'Workload', 'Namespace', 'Group' or"),
         (
             "{name: a, sources: [Group, Namespace], allowed: [ml]}",
-            "label: must be given unless sources is [Group]",
+            "label: must be given where sources has",
         ),
         (
             "{name: a, label: a, sources: [Group], allowed: [ml]}",
-            "label: must be given unless sources is [Group]",
+            "label: must be given where sources has",
         ),
-        ("{name: a}", "label: must be given unless sources is [Group]"),
+        ("{name: a}", "label: must be given where sources has"),
         ("{name: a, sources: [Group]}", "allowed: must list the groups that count"),
         ("{name: A, label: a}", "'A': must match"),
         ("{name: a, label: 'a b'}", "'a b': must match"),

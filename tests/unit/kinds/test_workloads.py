@@ -163,9 +163,43 @@ def test_only_the_reason_of_a_hold_that_is_set_is_read(held: str, reason: object
 
 def test_an_object_says_that_its_devices_are_not_judged() -> None:
     obj = job()
-    assert not _seen(obj).workload.idle_exempt
-    obj["metadata"]["annotations"] = {"queuectl.dev/idle-exempt": "it serves"}
-    assert _seen(obj).workload.idle_exempt
+    assert _seen(obj).workload.idle_exempt is None
+
+
+@pytest.mark.parametrize(
+    ("text", "until"),
+    [
+        ("until 2026-12-01T00:00:00Z: it serves", datetime(2026, 12, 1, tzinfo=UTC)),
+        ("until 2026-12-01T01:00:00+01:00", datetime(2026, 12, 1, tzinfo=UTC)),
+        ("it serves", None),
+        ("until the paper is done", None),
+        ("until 2026-13-01T00:00:00Z: it serves", None),
+        ("until", None),
+        ("", None),
+        (7, None),
+    ],
+)
+def test_the_end_of_an_exemption_is_read_where_it_has_one(text: object, until: datetime | None) -> None:
+    obj = job()
+    obj["metadata"]["annotations"] = {"queuectl.dev/idle-exempt": text}
+    assert _seen(obj).workload.idle_exempt == (until or datetime.max.replace(tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("references", "controller"),
+    [
+        ([{"kind": "Team", "name": "a"}, {"kind": "CronJob", "name": "n", "controller": True}], "CronJob/n"),
+        ([{"kind": "Team", "name": "a", "controller": False}], ""),
+        ([{"kind": "CronJob", "controller": True}], ""),
+        ([{"kind": ["x"], "name": "x\x1b" * 500, "controller": True}], ""),
+        ("x", ""),
+        (None, ""),
+    ],
+)
+def test_what_controls_an_object_is_read(references: object, controller: str) -> None:
+    obj = job()
+    obj["metadata"]["ownerReferences"] = references
+    assert _seen(obj).workload.controller == controller
 
 
 @pytest.mark.parametrize("value", ["TRUE", "yes", "", "false", None, True])

@@ -150,10 +150,13 @@ class IdleDevices(Feature):
         if attempt is None or found is None or found.attempt != attempt.number or found.at > now:
             return use
         finding, at = found.finding, found.at
-        if entry.workload is not None and entry.workload.idle_exempt:
+        exempt = _exempt_until(entry)
+        if exempt is not None and now < exempt:
             finding = UseFinding(UseVerdict.EXEMPT, finding.devices)
         elif found.until <= now:
             finding, at = _unknown(finding.devices), found.until
+        if exempt is not None and at < exempt <= now:
+            at = exempt
         if use is not None and (use.since > at or use.finding.says_as(finding)):
             return use
         return use_after(use, attempt.number, finding, at)
@@ -176,7 +179,8 @@ class IdleDevices(Feature):
 
         `use` may be older than its exemption, which was not read while no process ran.
         """
-        if entry.workload is None or entry.workload.idle_exempt:
+        exempt = _exempt_until(entry)
+        if entry.workload is None or (exempt is not None and now < exempt):
             return False
         found = self._found.get(entry.id)
         if found is None or found.attempt != use.attempt or not found.at <= now < found.until:
@@ -222,7 +226,7 @@ class IdleDevices(Feature):
         found, use, policy = self._found.get(entry.id), self._judged(entry, now), self._policies.of(entry)
         if found is None or entry.phase is not Phase.ADMITTED:
             return None
-        times = [found.at, found.until]
+        times = [found.at, found.until, _exempt_until(entry) or now]
         if policy is not None and use is not None and use.finding.verdict in WASTEFUL:
             times += [
                 notice_due(policy, use),
@@ -282,6 +286,10 @@ def _use_of(entry: Entry) -> DeviceUse | None:
     """Return the verdict in force about its open attempt."""
     use, attempt = entry.past.use, entry.attempt
     return use if use is not None and attempt is not None and attempt.number == use.attempt else None
+
+
+def _exempt_until(entry: Entry) -> datetime | None:
+    return entry.workload.idle_exempt if entry.workload is not None else None
 
 
 def _unknown(devices: int) -> UseFinding:

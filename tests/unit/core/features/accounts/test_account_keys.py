@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from queuectl.core.decisions import Admit
 from queuectl.core.model.events import ContextObserved
 from queuectl.core.model.policy import AccountKey, AccountSource, Namespace, SchedulingConfiguration
@@ -107,4 +109,72 @@ def test_a_group_counts_if_it_is_allowed_and_the_creator_beside_the_user() -> No
     assert booked(made) == [
         replace(account(AccountValue("team", "ml", AccountSource.GROUP)), submitter="portal"),
         account(AccountValue("team", "vision", AccountSource.NAMESPACE)),
+    ]
+
+
+def required(*sources: AccountSource, allowed: bool = False) -> AccountKey:
+    values = frozenset({"blue"}) if allowed or AccountSource.GROUP in sources else None
+    label = "" if sources == (AccountSource.GROUP,) else "project"
+    return AccountKey(name="project", label=label, sources=sources, allowed=values, required=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        (
+            required(AccountSource.WORKLOAD, AccountSource.NAMESPACE),
+            "set label project of the workload, or ask for label project of Namespace/ns",
+        ),
+        (
+            required(AccountSource.NAMESPACE, allowed=True),
+            "ask for label project of Namespace/ns, with a value that is allowed",
+        ),
+        (required(AccountSource.GROUP), "submit it as a user in a group that is allowed"),
+    ],
+)
+def test_without_a_required_key_a_workload_waits_and_its_reason_says_where_to_set_it(
+    key: AccountKey, remedy: str
+) -> None:
+    made = world(COST_CENTER, key)
+    made.submit(job("one", cost_center="42"))
+    assert booked(made) == []
+    found = made.reason("one")
+    assert found is not None
+    assert found.message == f"Misconfigured: account key project is required: {remedy}"
+
+
+def test_a_required_key_that_a_workload_or_its_namespace_gets_later_ends_the_wait() -> None:
+    made = world(required(AccountSource.WORKLOAD, AccountSource.NAMESPACE))
+    made.submit(job("one"), job("two", created=1))
+    assert booked(made) == []
+    made.submit(job("one", project="blue"))
+    assert booked(made) == [account(AccountValue("project", "blue", AccountSource.WORKLOAD))]
+    made.tell(ContextObserved(Namespace("ns", (("project", "red"),))))
+    assert booked(made) == [account(AccountValue("project", "red", AccountSource.NAMESPACE))]
+
+
+def test_a_required_key_that_is_removed_bars_the_next_start_and_stops_nothing() -> None:
+    made = world(required(AccountSource.WORKLOAD))
+    held = job("one", project="blue")
+    made.submit(replace(held, hold=True), job("two", created=1, project="red"))
+    assert len(booked(made)) == 1
+    made.submit(job("one"))
+    assert booked(made) == []
+    made.tell(observed(job("two", created=1), suspended=False))
+    assert made.run() == []
+
+
+def test_what_was_found_running_without_a_required_key_is_booked_on_none() -> None:
+    made = world(required(AccountSource.WORKLOAD))
+    made.tell(observed(job("one"), suspended=False))
+    assert booked(made) == [account(AccountValue("project", None, None))]
+
+
+def test_what_controls_a_workload_counts_as_its_owner() -> None:
+    key = AccountKey(name="flow", label="", sources=(AccountSource.OWNER,))
+    made = world(key)
+    made.submit(replace(job("one"), controller="CronJob/nightly"), job("two", created=1))
+    assert booked(made) == [
+        account(AccountValue("flow", "CronJob/nightly", AccountSource.OWNER)),
+        account(AccountValue("flow", None, None)),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -32,6 +32,7 @@ TARGET = LimitTarget("ClusterQueue", "cq")
 HOLDS = IdlePolicy(name="p", target=TARGET, notify_after=600, hold_after=1000, dry_run=False)
 TELLS = replace(HOLDS, hold_after=None)
 TRIES = replace(HOLDS, dry_run=True)
+NO_END = datetime.max.replace(tzinfo=UTC)
 IDLE = UseFinding(UseVerdict.IDLE, 4, 4, 0.98)
 HANG = UseFinding(UseVerdict.HANG, 4, 4, 0.98)
 BUSY = UseFinding(UseVerdict.BUSY, 4)
@@ -388,7 +389,7 @@ def test_a_workload_that_is_exempt_is_not_judged() -> None:
     find(world, IDLE)
     after(world, 600)
     find(world, IDLE)
-    world.tell(observed(workload("a", gpus=4, idle_exempt=True), suspended=False, generation=2))
+    world.tell(observed(workload("a", gpus=4, idle_exempt=NO_END), suspended=False, generation=2))
     assert [type(one) for one in world.run()] == [Amend]
     assert (use(world).finding, notice(world)) == (UseFinding(UseVerdict.EXEMPT, 4), None)
     world.pass_time(3000)
@@ -397,6 +398,32 @@ def test_a_workload_that_is_exempt_is_not_judged() -> None:
     world.tell(observed(workload("a", gpus=4), suspended=False, generation=2))
     assert [type(one) for one in world.run()] == [Amend]
     assert after(world, 599) == []
+
+
+def test_an_exemption_with_an_end_counts_as_work_until_then() -> None:
+    world = running(HOLDS)
+    ends = world.now + timedelta(seconds=1000)
+    world.tell(observed(workload("a", gpus=4, idle_exempt=ends), suspended=False, generation=2))
+    find(world, IDLE)
+    assert use(world).finding.verdict is UseVerdict.EXEMPT
+    assert after(world, 999) == []
+    assert [type(one) for one in after(world, 1)] == [Amend]
+    assert (use(world).finding, use(world).idle_since) == (IDLE, ends)
+    assert after(world, 599) == []
+    assert [type(one) for one in after(world, 1)] == [Amend]
+    given = notice(world)
+    assert given is not None
+    assert given.at == ends + timedelta(seconds=600)
+    assert [type(one) for one in after(world, 400)] == [Evict]
+
+
+def test_a_workload_whose_exemption_ended_while_no_check_was_made_is_unknown() -> None:
+    world = running(HOLDS)
+    ends = world.now + timedelta(seconds=1000)
+    world.tell(observed(workload("a", gpus=4, idle_exempt=ends), suspended=False, generation=2))
+    find(world, IDLE, lasts=900)
+    assert [type(one) for one in after(world, 1000)] == [Amend]
+    assert use(world).finding.verdict is UseVerdict.UNKNOWN
 
 
 def test_policies_are_listed_before_anything_is_decided_after_a_restart() -> None:
@@ -413,7 +440,7 @@ def test_a_workload_that_is_exempt_by_the_time_of_its_hold_is_not_held() -> None
     after(world, 600)
     find(world, IDLE)
     world.now += timedelta(seconds=400)
-    exempt = observed(workload("a", gpus=4, idle_exempt=True), suspended=False, generation=2)
+    exempt = observed(workload("a", gpus=4, idle_exempt=NO_END), suspended=False, generation=2)
     found = DeviceUseFound(A, 1, IDLE, world.now, world.now + timedelta(seconds=60))
     world.tell(TimeCame(world.now), exempt, found)
     assert [type(one) for one in world.run()] == [Amend]
