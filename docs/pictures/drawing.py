@@ -26,6 +26,7 @@ from rich.text import Text
 
 from docs.pictures.recording import Recording
 from queuectl.screen.frame import Picture, frame
+from queuectl.screen.live import LOW
 from queuectl.screen.navigation import ScreenView
 from queuectl.screen.poller import local_client, look
 
@@ -123,6 +124,7 @@ def screen(url: str, width: int, height: int) -> list[Text]:
             place=_PLACE,
             notes=("commands to try",),
             leave="stop",
+            brief=height < LOW,
         )
         return frame(picture, ScreenView(), width, height)
 

@@ -261,7 +261,8 @@ def sandbox(
     Of a configuration file, only the sections `controller`, `scheduling`, `accounting` and `kinds` are used;
     everything else, and the address of the controller, is set by the sandbox.
     """
-    try:
+    click.echo(f"starting Postgres, the Kubernetes API and queuectl, with data in {options.folder}")
+    try:  # the imports take seconds
         from queuectl.sandbox.run import SandboxOptions as Wanted
     except ModuleNotFoundError as error:
         raise Failure(
@@ -279,7 +280,7 @@ def sandbox(
         )
     places: dict[str, Any] = {"empty": empty or nodes != (0, 0), "nodes": nodes}
     wanted = Wanted(data=options.folder, controller=not no_controller, settings=settings, **places, **values)
-    # It prints its progress on stdout, and writes its log to its folder.
+    # It prints its progress too, and writes its log to its folder.
     code = call(app.run_sandbox(wanted), log_level=None)
     if code:
         raise SystemExit(code)

@@ -147,7 +147,7 @@ def what_to_try(folder: Path, endpoints: Endpoints, *, example: bool) -> list[st
         f"curl -s {endpoints.rest}/api/v1/clusterqueues",
     ]
     if shutil.which("kubectl") is None:
-        lines.append("(kubectl is not on your PATH; any kubectl works with this kubeconfig)")
+        lines.append("# kubectl is not on your PATH: any kubectl works with this kubeconfig")
     return lines
 
 

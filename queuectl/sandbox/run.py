@@ -43,8 +43,6 @@ from queuectl.sandbox.webhook import suspending
 
 _LOG_BYTES: Final = 8 << 20
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxOptions:
@@ -225,18 +223,17 @@ class _Sandbox:
         if postgres.folder != asked:
             self._teller.say(f"Postgres keeps its data in {postgres.folder}: its user can't reach {asked}")
         await self._parts.migrate(postgres.url)
-        _log.info("Postgres serves after %.1f s", age())
+        self._teller.say(f"  Postgres after {age():.1f} s", "dim")
 
     async def _start_plane(self, stack: AsyncExitStack, plane: Plane) -> Client:
         """Returns the admin's client."""
         await stack.enter_async_context(plane)
         plane.write_kubeconfig(self._folder / "kubeconfig")
         api = await stack.enter_async_context(client_of(plane, "admin"))
-        _log.info("Kubernetes serves after %.1f s", age())
+        self._teller.say(f"  Kubernetes API after {age():.1f} s", "dim")
         await install(api, plane, empty=self._options.empty, nodes=self._options.nodes)
         if isinstance(plane, ControlPlane):
             self._beside += await stack.enter_async_context(suspending(plane, api, self._folder))
-        _log.info("manifests are installed after %.1f s", age())
         return api
 
     async def _live(

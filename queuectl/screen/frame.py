@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ class Picture:
     """The text for the key that leaves the screen."""
     plain: bool = False
     """ASCII characters only."""
+    brief: bool = False
+    """One row for each ClusterQueue, of the quota that it uses most: the terminal is low."""
 
 
 def frame(picture: Picture, view: ScreenView, width: int, height: int | None = None) -> list[Text]:
@@ -85,18 +88,20 @@ def frame(picture: Picture, view: ScreenView, width: int, height: int | None = N
 
 def _frame(picture: Picture, view: ScreenView, width: int, height: int | None) -> list[Text]:
     room = width if height is not None else min(width, _RULE)
-    top = [_title(picture, view, room), *_summary(picture.facts)]
+    top = [_title(picture, view, room), Text(f" {printable(picture.server)}")]
+    if not view.help:
+        top += _summary(picture.facts)
     if height is None:
         return [_cut(text, width) for text in (*top, *_all(picture, view, width))]
     if view.help:
-        body, foot = _help(picture), [_keys(picture, view, width)]
+        body, foot = _help(picture, width), [_keys(picture, view, width)]
     elif view.opened is not None:
         page = explanation(view.opened, picture.explained, picture.unexplained, width)
         body, foot = page, [_keys(picture, view, width)]
     elif picture.facts is None:
         body, foot = [Text(), *_unanswered(picture)], [_keys(picture, view, width)]
     else:
-        known = tables(picture.facts, view, picture.now, plain=picture.plain)
+        known = tables(picture.facts, view, picture.now, plain=picture.plain, brief=picture.brief)
         foot = [*_chosen(known[view.pane], view, width), _keys(picture, view, width)]
         body = _panes(known, view, width, max(0, height - len(top) - len(foot)), plain=picture.plain)
     room = max(0, height - len(top) - len(foot))
@@ -108,7 +113,7 @@ def reach(picture: Picture, view: ScreenView) -> tuple[dict[Pane, int], Target |
     """The number of rows of each table, and the workload of the selected row."""
     if picture.facts is None:
         return {}, None
-    known = tables(picture.facts, view, picture.now)
+    known = tables(picture.facts, view, picture.now, brief=picture.brief)
     here = known[view.pane]
     target = here.row(here.chosen(view)).target if len(here) else None
     return {pane: len(table) for pane, table in known.items()}, target
@@ -131,7 +136,6 @@ def _title(picture: Picture, view: ScreenView, width: int) -> Text:
     left = Text().append(" queuectl ", style="bold white on blue")
     if picture.place:
         left.append(f"  {printable(picture.place)}")
-    left.append(f"  {printable(picture.server)}")
     if view.paused:
         left.append("  PAUSED", style="bold yellow")
     if view.filter or view.typing:
@@ -251,7 +255,7 @@ def _all(picture: Picture, view: ScreenView, width: int) -> list[Text]:
     """Every row, for a pipe."""
     if picture.facts is None:
         return _unanswered(picture)
-    known = tables(picture.facts, view, picture.now, plain=picture.plain)
+    known = tables(picture.facts, view, picture.now, plain=picture.plain, brief=picture.brief)
     return [
         text
         for table in known.values()
@@ -338,16 +342,33 @@ def _legend(keys: Sequence[tuple[str, str]]) -> Text:
     return text
 
 
-def _help(picture: Picture) -> list[Text]:
-    lines = [Text(), Text("Keys", style="bold cyan")]
-    lines += [Text(f"  {key:<16}{what}") for key, what in (*HELP, ("q  Ctrl-C", picture.leave))]
-    if picture.notes:
-        lines.append(Text())
+def _help(picture: Picture, width: int) -> list[Text]:
+    """Commands first: of a low terminal, keys are left out."""
+    lines = []
     for note in picture.notes:
-        lines.append(Text(printable(note), style="" if note.startswith(" ") else "bold cyan"))
-    return lines
+        if note.startswith(" "):
+            lines += [Text(part) for part in _in_lines(printable(note), width)]
+        else:
+            lines.append(Text(printable(note), style="bold cyan"))
+    keys = [Text(f"  {key:<16}{what}") for key, what in (*HELP, ("q  Ctrl-C", picture.leave))]
+    return [*lines, Text(), Text("Keys", style="bold cyan"), *keys]
 
 
+def _in_lines(command: str, width: int) -> Iterator[str]:
+    """Lines that a shell reads as this command: all but the last end with a backslash."""
+    line = " "
+    for word in _WORD.findall(command):
+        if line.strip() and len(line) + len(word) + 3 > width:
+            yield f"{line} \\"
+            line = "   "
+        line += f" {word}"
+        while len(line) > max(width, _LEAST_OF_TEXT) and "'" not in word:
+            yield f"{line[: max(width, _LEAST_OF_TEXT) - 1]}\\"
+            line = line[max(width, _LEAST_OF_TEXT) - 1 :]
+    yield line
+
+
+_WORD: Final = re.compile(r"(?:'[^']*'|[^\s'])+")
 _LABEL: Final = 14
 _LEAST_OF_TEXT: Final = 20
 

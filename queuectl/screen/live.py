@@ -23,6 +23,8 @@ from queuectl.screen.terminal import Keyboard
 
 TICK_SECONDS: Final = 1.0
 """Interval at which ages are redrawn."""
+LOW: Final = 30
+"""Lines of a terminal below which a ClusterQueue has one row."""
 _SETTLE_SECONDS: Final = 0.03
 """Least time between frames: key repeat and window resizing do not redraw for every event."""
 
@@ -192,6 +194,7 @@ class Screen:
             notes=self._texts.notes,
             leave=self._texts.leave,
             plain=self._console.options.ascii_only,
+            brief=self._console.size.height < LOW,
         )
 
 

@@ -60,7 +60,7 @@ COLUMNS: Final[dict[Pane, tuple[Column, ...]]] = {
         Column("STATE", most=32, least=8),
     ),
     Pane.WAITING: (
-        Column("#", most=7, least=3, right=True),
+        Column("POSITION", most=8, right=True, from_width=_WIDE),
         _QUEUE,
         _NAME,
         Column("PRIO", most=11, right=True, from_width=_WIDER),
@@ -110,8 +110,10 @@ class Table:
         return self.make(self.items[number])
 
 
-def tables(facts: ScreenFacts, view: ScreenView, now: datetime, *, plain: bool = False) -> dict[Pane, Table]:
-    """`now`: aware, on the server's clock. `plain`: bars of ASCII characters."""
+def tables(
+    facts: ScreenFacts, view: ScreenView, now: datetime, *, plain: bool = False, brief: bool = False
+) -> dict[Pane, Table]:
+    """`now`: aware, on the server's clock. `plain`: bars of ASCII characters. `brief`: a row for a queue."""
     names = meant(view.filter, facts.queues)
     queues = [queue for queue in facts.queues if queue.name in names]
     running = [work for work in facts.running if not view.filter or work.queue in names]
@@ -121,7 +123,7 @@ def tables(facts: ScreenFacts, view: ScreenView, now: datetime, *, plain: bool =
             Pane.QUEUES,
             f"{len(queues)} of {len(facts.queues)}" if view.filter else str(len(queues)),
             _queues_note(facts),
-            list(_lines(queues, all_resources=view.all_resources)),
+            list(_lines(queues, all_resources=view.all_resources, brief=brief)),
             lambda item: _queue_row(item, plain=plain),
         ),
         Pane.RUNNING: Table(
@@ -181,17 +183,23 @@ class _Line(NamedTuple):
     queue: Queue | None = None
     quota: ShownQuota | None = None
     first: bool = True
+    more: int = 0
+    """Quotas that have no row."""
 
 
-def _lines(queues: Iterable[Queue], *, all_resources: bool) -> Iterable[_Line]:
+def _lines(queues: Iterable[Queue], *, all_resources: bool, brief: bool) -> Iterable[_Line]:
     cohort: str | None = None
     for queue in sorted(queues, key=lambda queue: (queue.cohort is None, queue.cohort or "", queue.name)):
-        if queue.cohort != cohort:
+        if queue.cohort != cohort and not brief:
             cohort = queue.cohort
             yield _Line(cohort)
         quotas = queue.quotas if all_resources else scarce(queue.quotas)
         if not quotas:
             yield _Line(cohort, queue)
+        if brief and quotas and not all_resources:
+            most = max(quotas, key=lambda quota: (quota.used, quota.nominal))
+            yield _Line(cohort, queue, most, more=len(quotas) - 1)
+            continue
         for number, quota in enumerate(quotas):
             yield _Line(cohort, queue, quota, number == 0)
 
@@ -210,7 +218,7 @@ def _queue_row(line: _Line, *, plain: bool) -> TableRow:
         return TableRow((name, *(Text(NOTHING),) * 6, *counts), detail)
     cells: tuple[Cell, ...] = (
         name if line.first else Text(),
-        Text(printable(quota.flavor)),
+        Text(printable(quota.flavor) + (f" +{line.more}" if line.more else "")),
         Text(printable(unit(quota.resource))),
         Bar(quota.nominal, quota.used, plain),
         Text(f"{amount(quota.resource, quota.used)}/{amount(quota.resource, quota.nominal)}"),

@@ -37,7 +37,7 @@ def test_the_screen_shows_the_example_with_commands_to_try_and_q_stops_all_parts
         )
         endpoints = Endpoints.read(folder)
         assert endpoints is not None
-        assert f"  {folder}  {endpoints.rest}" in shown.frame
+        assert endpoints.rest in [line.strip() for line in shown.frame.splitlines()]
         shown.send("?")
         shown.until(lambda text: f"explain job/too-large -n team-a --server {endpoints.rest}" in text, "help")
         children = descendants(shown.process.pid)
@@ -47,20 +47,32 @@ def test_the_screen_shows_the_example_with_commands_to_try_and_q_stops_all_parts
         assert shown.settings() == before
         assert not running(children)
         greeting, screen = shown.output.split(ALTERNATE)
+        assert greeting.startswith(
+            f"starting Postgres, the Kubernetes API and queuectl, with data in {folder}"
+        )
         assert "queuectl sandbox is up after" in greeting
         assert "first admission" in screen.split(NORMAL)[1], "lines of the meantime are printed afterwards"
 
 
-def test_a_part_that_ends_closes_the_screen_and_is_then_reported(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (b"\0queuectl\0api\0", "Error: queuectl api ended (signal 9)"),
+        (b"\0queuectl\0controller\0", "Error: queuectl controller ended (signal 9)"),
+        (b"/postgres\0-D\0", "Error: Postgres has ended, see "),
+    ],
+    ids=["api", "controller", "postgres"],
+)
+def test_a_part_that_ends_closes_the_screen_and_is_then_reported(
+    folder: Path, part: bytes, said: str
+) -> None:
     with terminal(["sandbox", "--empty", "--data", str(folder)]) as shown:
         before = shown.settings()
         up(shown)
-        rest = next(
-            pid
-            for pid in descendants(shown.process.pid)
-            if b"\0queuectl\0api\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        one = next(
+            pid for pid in descendants(shown.process.pid) if part in Path(f"/proc/{pid}/cmdline").read_bytes()
         )
-        os.kill(rest, signal.SIGKILL)
+        os.kill(one, signal.SIGKILL)
         assert shown.ended() == 1
         assert shown.settings() == before
-        assert "Error: queuectl api ended (signal 9)" in shown.output.split(NORMAL)[1]
+        assert said in shown.output.split(NORMAL)[1]

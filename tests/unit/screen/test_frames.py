@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from queuectl.sandbox.endpoints import Endpoints
+from queuectl.sandbox.narration import what_to_try
 from queuectl.screen.columns import Bar
 from queuectl.screen.facts import NotUnderstood, facts
 from queuectl.screen.frame import frame, reach, share
@@ -118,13 +122,48 @@ def test_a_silent_controller_is_reported_with_its_silence() -> None:
 
 def test_a_narrow_terminal_keeps_workload_reason_and_shortage() -> None:
     text = shown(busy(), width=80, height=30)
-    line = next(line for line in text.splitlines() if "WaitingForQuota" in line and line.strip()[0] == "2")
-    assert "team-a/job/ablation" in line
+    line = next(line for line in text.splitlines() if line.startswith("team-a/job/ablation"))
+    assert "WaitingForQuota" in line
     assert "3 gpu a100" in line
     assert "nominalQuota" in line
     keys = shown(busy(), width=80, height=30, notes=("Try",), leave="stop").splitlines()[-1]
     assert "help, examples" in keys
     assert keys.rstrip().endswith("stop")
+
+
+@pytest.mark.parametrize(
+    ("folder", "width", "height"),
+    [
+        (Path("/home/user/.local/share/queuectl/sandbox"), 80, 24),
+        (Path("/home/with a space/sandbox"), 80, 24),
+        (Path("/home") / ("x" * 70) / "sandbox", 60, 40),
+    ],
+)
+def test_each_command_of_the_help_can_be_copied_whole(folder: Path, width: int, height: int) -> None:
+    url = "http://127.0.0.1:40001"
+    commands = what_to_try(folder, Endpoints(url, url, url, url), example=True)
+    notes = ("Try in another terminal", *(f"  {one}" for one in commands))
+    text = shown(busy(), ScreenView(help=True), width=width, height=height, place=str(folder), notes=notes)
+    typed = text.replace("\\\n", "").splitlines()
+    assert [shlex.split(one) for one in commands] == [
+        shlex.split(one) for one in typed[3 : 3 + len(commands)]
+    ]
+    assert "Ctrl-C" in text, "the keys are there too"
+
+
+def test_a_low_terminal_has_a_row_for_each_queue_of_the_quota_that_it_uses_most() -> None:
+    cells = (cell(1, 8), cell(4, 4, flavor="spot"), cell(0, 8, flavor="h100"))
+    site = answers([queue("one", *cells, cohort="all"), queue("two", *cells, cohort="all")])
+    rows = shown(site, width=80, height=24, brief=True).splitlines()
+    told = [line.split() for line in rows if line.startswith(("  one", "  two"))]
+    assert [row[:3] for row in told] == [["one", "spot", "+2"], ["two", "spot", "+2"]]
+    assert not any("cohort" in line for line in rows)
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_the_address_has_a_line_of_its_own(width: int) -> None:
+    lines = shown(busy(), width=width, place="/var/lib/queuectl/sandbox" * 3).splitlines()
+    assert lines[1].strip() == "http://127.0.0.1:8080"
 
 
 def test_what_a_budget_lacks_is_shown_in_hours() -> None:
