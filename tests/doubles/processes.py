@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 from queuectl.sandbox.control_plane import ControlPlane
 
 
-def signal_controllers(plane: ControlPlane, number: signal.Signals) -> None:
-    """Signal kube-controller-manager: SIGSTOP for an outage of the controllers, SIGCONT for its end."""
-    for child in plane._children:
-        if child.name == "kube-controller-manager":
-            child.send(number)
+@asynccontextmanager
+async def controllers_stopped(plane: ControlPlane) -> AsyncIterator[None]:
+    """An outage of kube-controller-manager: no thread of it runs meanwhile."""
+    children = [child for child in plane._children if child.name == "kube-controller-manager"]
+    try:
+        for child in children:
+            child.send(signal.SIGSTOP)
+        async with asyncio.timeout(30):
+            while not all(_stopped(child.pid) for child in children):
+                await asyncio.sleep(0.005)
+        yield
+    finally:
+        for child in children:
+            child.send(signal.SIGCONT)
+
+
+def _stopped(pid: int) -> bool:
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
 
 def interrupt_on_sigterm() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import signal
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from queuectl.kube.errors import NotFound
 from queuectl.kube.session import api_path
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from tests.conftest import NEXT, next_assets
-from tests.doubles.processes import signal_controllers
+from tests.doubles.processes import controllers_stopped
 from tests.integration.kube.sites import NAMESPACE, Site, effect, job, jobs, served
 from tests.integration.sandbox.polling import eventually
 from tests.job_kinds import JOB_KINDS
@@ -312,9 +311,8 @@ async def _one_pod(cluster: Cluster) -> bool:
 async def test_a_stop_of_a_job_that_its_controller_first_saw_running_waits_too(cluster: Cluster) -> None:
     cluster.pods.hold()
     async with asyncio.timeout(120):
-        signal_controllers(cluster.plane, signal.SIGSTOP)
-        started = await _started(cluster, await cluster.site.job("new", parallelism=2, completions=2))
-        signal_controllers(cluster.plane, signal.SIGCONT)
+        async with controllers_stopped(cluster.plane):
+            started = await _started(cluster, await cluster.site.job("new", parallelism=2, completions=2))
         await cluster.pods.asked.wait()
         await _stopped_too_early(cluster, started)
         cluster.pods.open.set()
@@ -326,8 +324,7 @@ async def test_a_start_and_a_stop_that_its_controller_never_saw_return_quota(clu
     async with asyncio.timeout(120):
         await cluster.site.job("unseen")
         obj = await _seen(cluster, "unseen")
-        signal_controllers(cluster.plane, signal.SIGSTOP)
-        started = await _started(cluster, obj)
-        await _stopped_too_early(cluster, started)
-        signal_controllers(cluster.plane, signal.SIGCONT)
+        async with controllers_stopped(cluster.plane):
+            started = await _started(cluster, obj)
+            await _stopped_too_early(cluster, started)
         await _comes_to_rest(cluster, started)

@@ -30,11 +30,8 @@ async def evict_in_an_outage(site: Site, subjects: Iterable[Subject]) -> dict[st
         cells = [await stack.enter_async_context(cell(site, subject, OUTAGE)) for subject in subjects]
         begun = await all_of({one.subject.row.name: _begin(one) for one in cells})
         works = {kind: work for kind, work in begun.items() if isinstance(work, Work)}
-        await site.stop_operators()
-        try:
+        async with site.operators_stopped():
             await all_of({kind: _evicted(work) for kind, work in works.items()})
-        finally:
-            await site.start_operators()
         await all_of({kind: _released(work) for kind, work in works.items() if kind not in failed})
     return failed
 

@@ -7,7 +7,6 @@ in a cluster it has the rights of its service account and no other.
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Set
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -48,7 +47,7 @@ from tests.acceptance.operators.subjects import GPU, OVERHEAD, RUNTIME_CLASS, Su
 from tests.acceptance.operators.toys import Toys
 from tests.acceptance.operators.trainer import runtimes
 from tests.doubles.ledger import MemoryLedger, MemoryStore
-from tests.doubles.processes import signal_controllers
+from tests.doubles.processes import controllers_stopped
 from tests.integration.sandbox.cluster import WallClock
 from tests.integration.sandbox.polling import eventually
 from tests.job_kinds import JOB_KINDS
@@ -125,16 +124,17 @@ class Site:
             if task.done():
                 task.result()
 
-    async def stop_operators(self) -> None:
+    @asynccontextmanager
+    async def operators_stopped(self) -> AsyncIterator[None]:
         """Also the controllers of Kubernetes itself."""
-        signal_controllers(self.plane, signal.SIGSTOP)
-        for operator in self.operators.values():
-            await operator.stop()
-
-    async def start_operators(self) -> None:
-        signal_controllers(self.plane, signal.SIGCONT)
-        for operator in self.operators.values():
-            await operator.start()
+        try:
+            async with controllers_stopped(self.plane):
+                for operator in self.operators.values():
+                    await operator.stop()
+                yield
+        finally:
+            for operator in self.operators.values():
+                await operator.start()
 
 
 @asynccontextmanager
