@@ -18,6 +18,7 @@ from itertools import count
 from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount, Release, Retire
 from queuectl.core.model.events import EffectSettled, Event, PodsCounted, Result
 from queuectl.core.model.workload import Effect, EffectKey, Verb, WorkloadId
+from queuectl.kinds.patches import stop_after
 from queuectl.ports.cluster import Cluster, ClusterUnavailable, Notice, WriteDenied
 
 log = logging.getLogger(__name__)
@@ -294,12 +295,15 @@ class Lanes:
             return await self._probe(job)
         if isinstance(job, ChildToCheck | PodOwnerToRead):
             return await self._check(job)
-        write = self._cluster.start if job.key.verb is Verb.START else self._cluster.stop
-        settled, seen = await write(job)
+        now = asyncio.get_running_loop().time()
+        since = self._since.get(job.key, now)
+        if job.key.verb is Verb.START:
+            settled, seen = await self._cluster.start(job)
+        else:
+            settled, seen = await self._cluster.stop(stop_after(job, now - since))
         # The object read again comes first: the engine handles the refusal with the object's current state.
         self._emit([settled] if seen is None else [seen, settled])
-        now = asyncio.get_running_loop().time()
-        self._settled(settled.key, settled.result, seconds=now - self._since.get(job.key, now))
+        self._settled(settled.key, settled.result, seconds=asyncio.get_running_loop().time() - since)
         return None
 
     async def _probe(self, probe: PodsToCount) -> float | None:

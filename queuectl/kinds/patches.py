@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from queuectl.core.model.events import WorkloadObserved
@@ -31,8 +31,8 @@ REPORTER: Final = "queuectl.dev/controller"
 MAX_NOTE: Final = 1024
 """Longest note of an Event that the API server accepts, in bytes."""
 MAX_WAITING: Final = 50
-TO_FAIL: Final = timedelta(seconds=60)
-"""From an eviction: a controller that has not failed the object by then does not do it."""
+TO_FAIL: Final = 60.0
+"""Seconds from the first try of a stop: a controller that has not failed the object by then does not."""
 _MAX_MESSAGE: Final = 1000
 _ASKED: Final = "queuectl suspended it; its quota is released once its controller has seen that"
 
@@ -263,10 +263,11 @@ def _fails(kind: JobKind, effect: Effect) -> bool:
     return bool(kind.deadline) and effect.eviction is not None and effect.eviction.fails
 
 
-def stop_at(effect: Effect, now: datetime) -> Effect:
-    """The effect of a stop as of now: what was to fail, and has not in time, is suspended."""
+def stop_after(effect: Effect, seconds: float) -> Effect:
+    """The effect of a stop that was first sent so long ago: what was to fail, and has not in time, is
+    suspended."""
     eviction = effect.eviction
-    if eviction is None or now < eviction.at + TO_FAIL:
+    if eviction is None or seconds < TO_FAIL:
         return effect
     return replace(effect, eviction=eviction._replace(fails=False))
 

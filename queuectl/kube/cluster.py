@@ -135,7 +135,6 @@ class KubeCluster:
             return _done(effect, effect.observation.generation)
         if kind.scheduling_gate:
             return await self._delete(kind, effect)
-        effect = patches.stop_at(effect, self._now())
         write, obj = patches.first_stop(kind, effect), None
         with _repeatable():
             for _ in range(_STOP_WRITES):

@@ -15,7 +15,7 @@ import pytest_asyncio
 from queuectl.core.model.events import Result, WorkloadObserved
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Effect, Eviction, Verb, WorkloadOutcome
-from queuectl.kinds.patches import TO_FAIL
+from queuectl.kinds.patches import TO_FAIL, stop_after
 from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kube.cluster import SILENT_COUNTS, UNHEARD_COUNTS, KubeCluster
 from queuectl.kube.session import JSON_PATCH
@@ -283,9 +283,9 @@ async def test_a_new_leader_hears_of_the_controller_of_a_kind_by_what_it_lists(s
 # --- a Job that is to fail
 
 
-def _to_fail(site: Site, obj: dict[str, Any], ago: timedelta = timedelta()) -> Effect:
-    at = site.session.server_time() - ago
-    eviction = Eviction(Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED), at, fails=True)
+def _to_fail(site: Site, obj: dict[str, Any]) -> Effect:
+    reason = Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED)
+    eviction = Eviction(reason, site.session.server_time(), fails=True)
     return replace(effect(obj, verb=Verb.STOP), eviction=eviction)
 
 
@@ -315,10 +315,10 @@ async def test_a_stop_that_fails_a_job_is_done_once_its_controller_has_failed_it
 
 async def test_a_job_that_its_controller_does_not_fail_is_suspended(site: Site) -> None:
     await site.job("fails-not")
-    seen = await _started(site, "fails-not")
+    stop = _to_fail(site, await _started(site, "fails-not"))
     with pytest.raises(ClusterUnavailable):
-        await site.cluster.stop(_to_fail(site, seen))
-    settled, _ = await site.cluster.stop(_to_fail(site, seen, ago=TO_FAIL))
+        await site.cluster.stop(stop)
+    settled, _ = await site.cluster.stop(stop_after(stop, TO_FAIL))
     assert settled.result is Result.DONE
     stopped = await _get(site, "fails-not")
     assert (stopped["spec"]["suspend"], stopped["spec"]["activeDeadlineSeconds"]) == (True, 1)

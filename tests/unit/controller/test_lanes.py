@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from random import Random
 
 import pytest
 
@@ -17,10 +20,21 @@ from queuectl.core.model.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model.workload import Assignment, Attempt, AttemptState, Effect, EffectKey, Verb
-from queuectl.ports.cluster import Notice
+from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.workload import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    Effect,
+    EffectKey,
+    Eviction,
+    Verb,
+)
+from queuectl.kinds.patches import TO_FAIL
+from queuectl.ports.cluster import ClusterUnavailable, Notice
 from tests.builders import T0, seen, workload
 from tests.unit.controller.fakes import Crashes, JobCluster
+from tests.world.loop import virtual_loop
 
 
 class OneAfterAnother(JobCluster):
@@ -165,3 +179,44 @@ async def test_pods_are_counted_again_soon_if_their_object_changes_meanwhile(
             await asyncio.sleep(0)
         await lanes.stop()
     assert pauses == [0, 0, 0, 1, 2], "only pauses after which nothing has changed become longer"
+
+
+class NeverFails(JobCluster):
+    """The controller of its objects does not look at their deadline."""
+
+    def __init__(self) -> None:
+        super().__init__(Crashes())
+        self.tries: list[tuple[float, bool]] = []
+
+    async def stop(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        assert effect.eviction is not None
+        self.tries.append((asyncio.get_running_loop().time(), effect.eviction.fails))
+        if effect.eviction.fails:
+            raise ClusterUnavailable("it has not failed by its deadline yet")
+        return EffectSettled(effect.key, Result.DONE, 2), None
+
+
+@pytest.mark.parametrize("ahead", [-timedelta(hours=1), timedelta(), timedelta(hours=1)], ids=str)
+def test_what_is_to_fail_has_a_minute_wherever_the_clock_of_the_ledger_is(ahead: timedelta) -> None:
+    loop, cluster = virtual_loop(Random(1)), NeverFails()
+    eviction = Eviction(Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED), T0 + ahead, fails=True)
+    begun = start("late")
+    stop = replace(begun, key=begun.key._replace(verb=Verb.STOP), eviction=eviction)
+
+    async def settle() -> None:
+        settled = asyncio.Event()
+        lanes = Lanes(
+            *(cluster, lambda _: None, lambda *_, **__: settled.set()), workers=1, unreachable=frozenset
+        )
+        lanes.add_effects([stop])
+        async with asyncio.timeout(600), asyncio.TaskGroup() as tasks:
+            tasks.create_task(lanes.run())
+            await settled.wait()
+            await lanes.stop()
+
+    loop.run_until_complete(settle())
+    loop.close()
+    *before, (at, fails) = cluster.tries
+    assert all(to_fail and time < TO_FAIL for time, to_fail in before)
+    assert not fails
+    assert TO_FAIL <= at < 2 * TO_FAIL

@@ -4,7 +4,7 @@ import json
 import re
 from copy import deepcopy
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from queuectl.core.model.workload import (
 from queuectl.kinds.admission import AdmissionAnnotation, additions, parse, render
 from queuectl.kinds.jobs import PASSED, value_at
 from queuectl.kinds.node_constraints import NodeConstraints
-from queuectl.kinds.patches import TO_FAIL, first_stop, is_to_fail, next_stop, resume, start, stop_at
+from queuectl.kinds.patches import TO_FAIL, first_stop, is_to_fail, next_stop, resume, start, stop_after
 from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kinds.start_patch import pointer
 from queuectl.kinds.workloads import observe
@@ -489,8 +489,8 @@ def test_what_has_not_failed_in_a_minute_is_suspended(name: str) -> None:
     write = next_stop(kind, stop, obj)
     assert write is not None
     obj = applied(obj, write.body)
-    assert stop_at(stop, NOW + TO_FAIL - timedelta(seconds=1)) == stop
-    late = stop_at(stop, NOW + TO_FAIL)
+    assert stop_after(stop, TO_FAIL - 1) == stop
+    late = stop_after(stop, TO_FAIL)
     write = next_stop(kind, late, obj)
     assert write is not None
     assert kind.suspended(applied(obj, write.body))
