@@ -42,7 +42,7 @@ class LedgerCall(NamedTuple):
 
 
 class RecordedLedger(ReadableLedger):
-    """Keeps what its callers asked of it."""
+    """Keeps what its callers asked of it, to be repeated on Postgres."""
 
     def __init__(self, clock: Callable[[], datetime], *, settings: SchedulingConfiguration) -> None:
         super().__init__(clock, settings=settings)
