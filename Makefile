@@ -24,9 +24,10 @@ test: $(STAMP) ## unit and integration tests and an end-to-end smoke, on all cor
 test-acceptance: $(STAMP) ## all other tests, and laws with many examples; CONTRIBUTING.md says what they need (options for pytest in ARGS)
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PY) -m pytest -n $(WORKERS) -m 'acceptance or law' $(ARGS)
 
-test-long: $(STAMP) ## faults under load on a real control plane (its options in ARGS), then malformed input and the simulated system; takes hours
+test-long: $(STAMP) ## faults under load on a real control plane (its options in ARGS), malformed input, the simulated system, usage of a year; takes hours
 	@$(PY) -m tests.acceptance.chaos $(ARGS)
 	@$(PY) -m tests.instruments
+	@$(PY) -m tests.integration.ledger.year
 
 test-world: $(STAMP) ## 10,000 schedules of the whole system on virtual time, and a crash at each write; takes hours (options in ARGS)
 	@$(PY) -m tests.world --crash-points 1
