@@ -101,12 +101,13 @@ def pictures(recording: Recording) -> dict[str, str]:
         for name, (width, height) in _SCREENS.items():
             found[f"{name}.svg"] = draw("queuectl sandbox", screen(url, width, height), width)
         printed = at_a_terminal([*EXPLAIN, "--server", url], _EXPLAIN_WIDTH)
-        found["explain.svg"] = _terminal(EXPLAIN, printed, _EXPLAIN_WIDTH)
-    found["help.svg"] = _terminal(HELP, at_a_terminal(HELP, _HELP_WIDTH), _HELP_WIDTH)
+        found["explain.svg"] = terminal(EXPLAIN, printed, _EXPLAIN_WIDTH)
+    found["help.svg"] = terminal(HELP, at_a_terminal(HELP, _HELP_WIDTH), _HELP_WIDTH)
     return found
 
 
-def _terminal(arguments: Sequence[str], printed: str, width: int) -> str:
+def terminal(arguments: Sequence[str], printed: str, width: int) -> str:
+    """What a command prints at a terminal, as SVG."""
     lines = [f"\x1b[1m$ queuectl {' '.join(arguments)}\x1b[0m", *printed.splitlines()]
     return draw(f"queuectl {arguments[0].lstrip('-')}", map(Text.from_ansi, lines), width)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.request import ProxyHandler, build_opener
 
-from docs.pictures import drawing, pages
+from docs.pictures import drawing, month, pages
 from docs.pictures.drawing import ROOT, NotMade
 from docs.pictures.recording import FILE, Recording
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
@@ -45,6 +45,7 @@ def main() -> int:
         else:
             _record()
             pages.draw_states()
+            month.draw()
     except NotMade as problem:
         print(f"Error: {problem}", file=sys.stderr)
         return 1

@@ -119,6 +119,10 @@ def test_no_frame_is_wider_or_higher_than_its_terminal(recording: Recording) -> 
         ),
         ("screen-80x24", ("Waiting", "WaitingForQuota", "~/.local/share/queuectl/sandbox")),
         ("explain", ("queuectl explain job/train-bert", "Held by", "Short by")),
+        ("month-finance", ("queuectl statement show 2030-01", "8460.00", "-960.00", "8800.00")),
+        ("month-admin", ("3384.00", "384.00", "136.00", "32.00", "3904.00")),
+        ("month-hana", ("BudgetExhausted", "2030-01-29 06:00:00", "Admitted")),
+        ("month-rob", ("IdleDevices at IdlePolicy/lab", "8 of 8 are Hang", "held 136.0 gpu")),
     ],
 )
 def test_the_pictures_in_the_docs_show_it_and_nothing_of_the_machine(
