@@ -59,10 +59,8 @@ class AssignmentResult:
     chances: dict[PodSetGroup, GranularMode] = field(default_factory=dict)
     """What the chosen flavors offer. Podsets with one group have the key of the first of them.
 
-    The fast path leaves this and `modes` empty.
+    The fast path leaves this empty.
     """
-    modes: dict[tuple[str, str], Mode] = field(default_factory=dict)
-    """Mode by (name of podset, resource)."""
     reason: Reason | None = None
     """Why the workload does not fit; None if `mode` is FIT."""
     tried: LastTriedFlavors = field(default_factory=dict)
@@ -85,8 +83,8 @@ class _Offer(NamedTuple):
 
     option: FlavorOption
     chance: GranularMode
-    parts: list[tuple[int, str, Mode]]
-    """(cell number, resource, mode) per resource."""
+    parts: list[tuple[int, Mode]]
+    """(cell number, mode) per resource."""
 
 
 class _Passed(NamedTuple):
@@ -198,7 +196,7 @@ class _Scan:
             others = (one for one in options[:end] if one is not best.option)
             passed = [(one, self._with(one, requested)) for one in others if self._matches(one, pod_sets)]
             self._passed.append(_Passed(passed, requested, dict(self.assumed)))
-        self._record(pod_sets, best)
+        self._record(best)
         if best.chance.mode is not Mode.FIT:
             self.misses.append(self._nearest(evaluated, pod_sets, requested))
         return best.option
@@ -324,14 +322,10 @@ class _Scan:
             for cell, amount in [(option.cells[resource], amount) for resource, amount in requested]
         ]
 
-    def _record(self, pod_sets: Sequence[PodSet], offer: _Offer) -> None:
+    def _record(self, offer: _Offer) -> None:
         found, chance = self.found, offer.chance
         found.mode, found.level = min(found.mode, chance.mode), max(found.level, chance.level)
-        for cell, resource, mode in offer.parts:
-            for pod_set in pod_sets:
-                found.modes[pod_set.name, resource] = mode
-            if mode is not Mode.FIT:
-                self.needed.add(cell)
+        self.needed.update(cell for cell, mode in offer.parts if mode is not Mode.FIT)
 
     def _offer(
         self, option: FlavorOption, pod_sets: Sequence[PodSet], requested: Sequence[tuple[str, int]]
@@ -343,13 +337,13 @@ class _Scan:
             return _Offer(option, GranularMode(Mode.NO_FIT, 0), [])
         tree, node = queue_flavors.tree, queue_flavors.node
         whole: GranularMode | None = None
-        parts: list[tuple[int, str, Mode]] = []
-        for (resource, _), (cell, total) in zip(requested, self._totals(option, requested), strict=True):
+        parts: list[tuple[int, Mode]] = []
+        for cell, total in self._totals(option, requested):
             if total <= max(0, tree.available(node, cell)):
                 chance = GranularMode(Mode.FIT, tree.borrow_level(node, cell, total)[0])
             else:
                 chance = self._with_preemption(cell, total, self._with(option, requested))
-            parts.append((cell, resource, chance.mode))
+            parts.append((cell, chance.mode))
             if whole is None or better(whole, chance, queue_flavors.fungibility):
                 whole = chance
         offer = _Offer(option, whole or GranularMode(Mode.FIT, 0), parts)
@@ -367,7 +361,7 @@ class _Scan:
         at = names.index(lacking) if lacking in names else 0
         cell, total = self._totals(offer.option, requested)[at]
         chance = self._with_preemption(cell, total, placed)
-        parts = [(c, name, chance.mode if c == cell else mode) for c, name, mode in offer.parts]
+        parts = [(one, chance.mode if one == cell else mode) for one, mode in offer.parts]
         return _Offer(offer.option, chance, parts)
 
     def _with_preemption(self, cell: int, total: int, placed: Placed) -> GranularMode:

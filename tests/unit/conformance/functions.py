@@ -284,7 +284,7 @@ class _Assigning:
             told["podSets"][assigned.name] = {
                 "count": assigned.count,
                 "flavors": {
-                    resource: {"flavor": flavor, "mode": _public(found.modes[assigned.name, resource])}
+                    resource: {"flavor": flavor, "mode": self._mode(flavor, resource)}
                     for resource, flavor in (assigned.flavors if fits else ())
                 },
                 "requests": {r: format_amount(r, n * assigned.count) for r, n in requests.items()},
@@ -295,6 +295,11 @@ class _Assigning:
                 for cell, amount in found.assignment.usage().items()
             ]
         return told
+
+    def _mode(self, flavor: str, resource: str) -> str:
+        options = (one for group in self.menu.groups for one in group if one.name == flavor)
+        cells = {one.cells[resource] for one in options if resource in one.cells}
+        return "Preempt" if cells & self.found.needed else "Fit"
 
     def attempts(self, name: str) -> list[list[dict[str, Any]]]:
         """For each resource group that podset `name` requests, the flavors that are tried, in order."""

@@ -85,7 +85,7 @@ def test_the_fast_path_finds_the_result_of_the_full_assignment(
     asked = tuple(sorted(requests.items()))
     charge = Charge(PodSet(name="main", count=count, requests=asked), asked)
     menu = QueueFlavors(queue, tree, FLAVORS)
-    full = replace(assign(menu, [charge], NoCandidates()), chances={}, modes={})
+    full = replace(assign(menu, [charge], NoCandidates()), chances={})
     for _ in range(2):  # computed, then cached
         found = fitting(menu, [charge], preempts=False)
         event("found" if found is not None else "left to a full look")
