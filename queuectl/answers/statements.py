@@ -492,8 +492,7 @@ def lost(rows: Iterable[PreemptionRow], name: str) -> dict[FlavorResource, int]:
     """What preempted attempts of ClusterQueue `name` had used, in base units times microseconds (A7)."""
     amounts: dict[FlavorResource, int] = {}
     for row in rows:
-        if row.held is not None and row.admitted_at is not None and row.held.cluster_queue == name:
-            ran = (row.decision.now - row.admitted_at) // timedelta(microseconds=1)
-            for cell, amount in row.held.usage().items():
-                amounts[cell] = amounts.get(cell, 0) + amount * ran
+        if row.cluster_queue == name:
+            for cell, amount in row.held.items():
+                amounts[cell] = amounts.get(cell, 0) + amount
     return amounts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from pydantic import Field
 
 from queuectl.answers.explanation import Visibility
 from queuectl.answers.exposure import as_seen, threats
+from queuectl.answers.outcomes import seconds
 from queuectl.api import requests, schemas
 from queuectl.api.answer_routes import visible_nodes
 from queuectl.api.http import bad_request, not_found
@@ -65,7 +67,7 @@ class Preemption(Document):
     ran_seconds: int | None = Field(
         description="From its admission to its eviction: this work is lost, unless it was saved."
     )
-    lost: dict[str, int] = Field(description="By resource: base units times seconds, such as GPU-seconds.")
+    lost: dict[str, int] = Field(description=f"Until its eviction. {schemas.RESOURCE_SECONDS}")
 
 
 class ExposureThreat(Document):
@@ -93,18 +95,20 @@ def _preemption(row: PreemptionRow, caller: Visibility) -> Preemption:
     assert decision.reason is not None
     why = caller.reason(decision.reason)
     ran = None if row.admitted_at is None else int((decision.now - row.admitted_at).total_seconds())
-    lost = row.held.resources() if row.held is not None and ran is not None else {}
+    lost: Counter[str] = Counter()
+    for (_, resource), amount in row.held.items():
+        lost[resource] += amount
     return Preemption(
         sequence=decision.sequence,
         time=decision.now,
         **decision.ref._asdict(),
         attempt=decision.attempt,
-        cluster_queue=row.held.cluster_queue if row.held else None,
+        cluster_queue=row.cluster_queue,
         cause=why.cause,
         by=why.by,
         shares=_shares(decision.payload.get("shares"), caller),
         ran_seconds=ran,
-        lost={resource: amount * (ran or 0) for resource, amount in sorted(lost.items())},
+        lost=seconds(lost),
     )
 
 
@@ -213,7 +217,7 @@ class PreemptionRoutes:
             row.decision.sequence
             for row in rows
             if row.decision.sequence in decisions
-            if queue is None or (row.held is not None and row.held.cluster_queue == queue)
+            if queue is None or row.cluster_queue == queue
         }
 
     async def exposure(self, question: Question) -> schemas.Committed:

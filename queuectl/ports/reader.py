@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
@@ -11,10 +11,10 @@ from queuectl.core.model.capacity import NodeFacts
 from queuectl.core.model.events import OutcomesRead, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.core.model.reasons import Reason
+from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.what_if import Counterfactuals, PlannedPolicy
 from queuectl.core.model.workload import (
     NOTHING_FOR_READERS,
-    Assignment,
     ConfigKey,
     ForReaders,
     LedgerSnapshot,
@@ -183,7 +183,10 @@ class PreemptionRow(NamedTuple):
     decision: DecisionRow
     admitted_at: datetime | None
     """None: the ledger no longer has the attempt."""
-    held: Assignment | None
+    cluster_queue: str | None
+    """Whose quota it held. None: as above."""
+    held: Mapping[FlavorResource, int]
+    """From its admission to its eviction, as `usage` counts it: base units times microseconds."""
 
 
 class PastRun(NamedTuple):

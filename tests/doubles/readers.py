@@ -11,11 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity, NodeFacts
 from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import (
     Assignment,
     ConfigKey,
@@ -279,17 +280,16 @@ def preemptions(
     limit: int,
 ) -> list[PreemptionRow]:
     """Newest first. `rows`: all decisions."""
-    held: dict[tuple[WorkloadId | None, int | None], tuple[datetime, Assignment]] = {}
+    opened: dict[tuple[WorkloadId | None, int | None], tuple[datetime, str]] = {}
+    held = held_until(rows, {Verdict.EVICTED})
     preempted = []
     for row in rows:
         key = (row.workload, row.attempt)
         if row.verdict == Verdict.ADMITTED:
-            held[key] = (_admitted_at(row), _assignment(row, str(row.payload["clusterQueue"])))
-        elif row.verdict == Verdict.SHRUNK and key in held:
-            admitted_at, larger = held[key]
-            held[key] = (admitted_at, _assignment(row, larger.cluster_queue))
+            opened[key] = (_admitted_at(row), str(row.payload["clusterQueue"]))
         elif row.verdict == Verdict.EVICTED and row.reason and row.reason.code is Code.PREEMPTED:
-            preempted.append(PreemptionRow(row, *held.get(key, (None, None))))
+            admitted_at, queue = opened.get(key, (None, None))
+            preempted.append(PreemptionRow(row, admitted_at, queue, held.get(row.sequence, {})))
     return [
         eviction
         for eviction in reversed(preempted)
@@ -322,25 +322,45 @@ def lives(
 def held_by_attempts(
     rows: Iterable[DecisionRow], workloads: Collection[WorkloadId], until: int
 ) -> dict[int, dict[str, int]]:
-    """By the decision that ended an attempt, from the sizes that decisions give it. `rows`: all decisions."""
-    sizes: dict[WorkloadId, tuple[datetime, Assignment, Counter[str]]] = {}
-    ended: dict[int, dict[str, int]] = {}
+    """By the decision that ended an attempt. `rows`: all decisions."""
+    some = [row for row in rows if row.workload in workloads and row.sequence <= until]
+    return {
+        sequence: dict(_by_resource(held))
+        for sequence, held in held_until(some, {Verdict.RELEASED, Verdict.RETIRED}).items()
+    }
+
+
+def _by_resource(held: Mapping[FlavorResource, int]) -> Counter[str]:
+    sums: Counter[str] = Counter()
+    for (_, resource), amount in held.items():
+        sums[resource] += amount
+    return sums
+
+
+_SIZES: Final = (Verdict.SHRUNK, Verdict.EVICTED, Verdict.RELEASED, Verdict.RETIRED)
+
+
+def held_until(
+    rows: Iterable[DecisionRow], verdicts: Collection[Verdict]
+) -> dict[int, dict[FlavorResource, int]]:
+    """What attempts held until each such decision, from the sizes that decisions give them."""
+    sizes: dict[WorkloadId, tuple[datetime, Assignment, Counter[FlavorResource]]] = {}
+    found: dict[int, dict[FlavorResource, int]] = {}
     for row in rows:
-        if row.workload not in workloads or row.sequence > until:
-            continue
         one = WorkloadId(str(row.workload))
         if row.verdict == Verdict.ADMITTED:
-            queue = str(row.payload.get("clusterQueue"))
-            sizes[one] = (row.now, _assignment(row, queue), Counter())
-        elif row.verdict in (Verdict.SHRUNK, Verdict.RELEASED, Verdict.RETIRED) and one in sizes:
+            sizes[one] = (row.now, _assignment(row, str(row.payload.get("clusterQueue"))), Counter())
+        elif one in sizes and row.verdict in _SIZES:
             since, size, sums = sizes.pop(one)
             lasted = max(row.now - since, timedelta()) // timedelta(microseconds=1)
-            sums.update({name: lasted * amount for name, amount in size.resources().items()})
+            sums.update({cell: lasted * amount for cell, amount in size.usage().items()})
             if row.verdict == Verdict.SHRUNK:
-                sizes[one] = (row.now, _assignment(row, size.cluster_queue), sums)
-            else:
-                ended[row.sequence] = dict(sums)
-    return ended
+                size = _assignment(row, size.cluster_queue)
+            if row.verdict in verdicts:
+                found[row.sequence] = dict(sums)
+            if row.verdict in (Verdict.SHRUNK, Verdict.EVICTED):
+                sizes[one] = (row.now, size, sums)
+    return found
 
 
 def past_holds(

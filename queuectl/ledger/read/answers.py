@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, Final
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     ARRAY,
@@ -24,12 +26,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.model.workload import Assignment, ConfigKey
+from queuectl.core.decisions import Verdict
+from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.workload import ConfigKey
 from queuectl.ledger import tables as t
-from queuectl.ledger.codec import pod_sets_from_json
 from queuectl.ledger.history.past_usage import first_since
+from queuectl.ledger.pool import stream
 from queuectl.ledger.rows import decision_row
-from queuectl.ledger.tables import SCHEMA
 from queuectl.ports.reader import (
     MOST_HELD,
     MOST_STARTS,
@@ -66,6 +69,117 @@ def starts_in(cluster: str, span: StartsSpan) -> Select[Any]:
     )
 
 
+class HeldLine(NamedTuple):
+    """A hold line of an attempt, up to a decision."""
+
+    cluster_queue: str
+    attribution: str
+    """Its id; empty: it is not booked."""
+    flavor: str
+    resource: str
+    amount: int
+    """Base units, of all its pods."""
+    begins: datetime
+    ends: datetime
+
+
+class AttemptDecision(NamedTuple):
+    """A decision on an attempt."""
+
+    sequence: int
+    workload: str
+    attempt: int
+    verdict: str
+    now: datetime
+
+
+async def decisions_on_attempts(
+    connection: AsyncConnection, cluster: str, workloads: Collection[str], until: int | None = None
+) -> list[AttemptDecision]:
+    """The decisions that begin, shrink or end an attempt, oldest first."""
+    row = t.decision.c
+    query = select(row.sequence, row.workload, row.attempt, row.verdict, row.now).where(
+        row.cluster_id == cluster,
+        row.workload == func.any(literal(sorted(workloads), ARRAY(Text))),
+        row.verdict.in_(_DECISIONS),
+        row.attempt.is_not(None),
+    )
+    if until is not None:
+        query = query.where(row.sequence <= until)
+    return [AttemptDecision(*one) for one in await connection.execute(query.order_by(row.sequence))]
+
+
+_DECISIONS: Final = (Verdict.ADMITTED, Verdict.SHRUNK, Verdict.RELEASED, Verdict.RETIRED)
+
+
+async def held_until(
+    connection: AsyncConnection,
+    cluster: str,
+    ends: Collection[AttemptDecision],
+    known: Iterable[AttemptDecision] | None = None,
+) -> dict[int, list[HeldLine]]:
+    """What attempts held from their admission until a decision on each, by its sequence.
+
+    `known`: `decisions_on_attempts` of their workloads, if they were read already.
+    """
+    workloads = sorted({one.workload for one in ends})
+    known = await decisions_on_attempts(connection, cluster, workloads) if known is None else known
+    admitted = defaultdict[tuple[str, int], list[int]](lambda: [0])
+    closing = []
+    for one in known:
+        if one.verdict == Verdict.ADMITTED:
+            admitted[one.workload, one.attempt].append(one.sequence)
+        else:
+            closing.append(one.sequence)
+    by_attempt = defaultdict[tuple[str, int], list[tuple[int, AttemptDecision]]](list)
+    for one in ends:  # an id that is used again has several attempts of a number
+        times = admitted[one.workload, one.attempt]
+        by_attempt[one.workload, one.attempt].append((times[bisect_left(times, one.sequence) - 1], one))
+    row, found = t.hold_line.c, dict[int, list[HeldLine]]()
+    which = (
+        row.open & (row.workload == func.any(literal(workloads, ARRAY(Text)))),
+        ~row.open & (row.to_seq == func.any(literal(closing, ARRAY(BigInteger)))),
+    )
+    of_attempt = (row.workload, row.attempt, row.from_seq, row.from_at, row.closed_at)
+    whose = (row.cluster_queue, func.coalesce(row.attribution, ""), row.flavor, row.resource)
+    for part in which:
+        query = select(*of_attempt, *whose, row.count, row.amount).where(
+            row.cluster_id == cluster, part, row.count > 0, row.amount > 0
+        )
+        async for *key, sequence, begins, closed_at, queue, booked, flavor, resource, count, amount in stream(
+            connection, query
+        ):
+            for since, one in by_attempt.get((key[0], key[1]), ()):
+                until = min(closed_at or one.now, one.now)
+                if since <= sequence < one.sequence and begins < until:
+                    line = HeldLine(queue, booked, flavor, resource, count * amount, begins, until)
+                    found.setdefault(one.sequence, []).append(line)
+    return found
+
+
+def sums(lines: Iterable[HeldLine]) -> dict[FlavorResource, int]:
+    """The product that `usage_hours` adds up: base units times microseconds."""
+    held: Counter[FlavorResource] = Counter()
+    for one in lines:
+        cell = FlavorResource(one.flavor, one.resource)
+        held[cell] += one.amount * ((one.ends - one.begins) // timedelta(microseconds=1))
+    return dict(held)
+
+
+async def held_by_attempts(
+    connection: AsyncConnection, cluster: str, workloads: Collection[str], until: int
+) -> dict[int, dict[str, int]]:
+    known = await decisions_on_attempts(connection, cluster, workloads, until)
+    ends = [one for one in known if one.verdict in (Verdict.RELEASED, Verdict.RETIRED)]
+    found: dict[int, dict[str, int]] = {}
+    for sequence, lines in (await held_until(connection, cluster, ends, known)).items():
+        by_resource: Counter[str] = Counter()
+        for (_, resource), amount in sums(lines).items():
+            by_resource[resource] += amount
+        found[sequence] = dict(by_resource)
+    return found
+
+
 async def preemptions(
     connection: AsyncConnection,
     cluster: str,
@@ -77,27 +191,23 @@ async def preemptions(
     """Newest first."""
     rows = (await connection.execute(preempted(cluster, before, since, until, limit))).all()
     wanted = sorted({row.workload for row in rows})
-    held = t.attempt.c
+    of = t.attempt.c
     query = (
-        select(held.workload, held.number, held.sequence, held.admitted_at)
-        .add_columns(held.cluster_queue, held.pod_sets)
-        .where(held.cluster_id == cluster, held.workload == func.any(literal(wanted, ARRAY(Text))))
-        .order_by(held.sequence)
+        select(of.workload, of.number, of.sequence, of.admitted_at, of.cluster_queue)
+        .where(of.cluster_id == cluster, of.workload == func.any(literal(wanted, ARRAY(Text))))
+        .order_by(of.sequence)
     )
-    attempts: dict[tuple[str, int], list[Row[Any]]] = {}
+    attempts: dict[tuple[str, int], list[Row[Any, Any, Any, Any, Any]]] = {}
     for one in await connection.execute(query):
         attempts.setdefault((one.workload, one.number), []).append(one)
-    return [_preemption(row, attempts.get((row.workload, row.attempt), ())) for row in rows]
-
-
-def _preemption(row: Row[Any], attempts: Sequence[Row[Any]]) -> PreemptionRow:
-    """`attempts`: of this number; an id that is used again has several."""
-    ended = [one for one in attempts if one.sequence < row.sequence]
-    if not ended:
-        return PreemptionRow(decision_row(row), None, None)
-    one = ended[-1]
-    held = Assignment(cluster_queue=one.cluster_queue, pod_sets=pod_sets_from_json(one.pod_sets))
-    return PreemptionRow(decision_row(row), one.admitted_at, held)
+    ends = [AttemptDecision(row.sequence, row.workload, row.attempt, row.verdict, row.now) for row in rows]
+    held = await held_until(connection, cluster, ends)
+    found = []
+    for row in rows:
+        ended = [one for one in attempts.get((row.workload, row.attempt), ()) if one.sequence < row.sequence]
+        when, queue = (ended[-1].admitted_at, ended[-1].cluster_queue) if ended else (None, None)
+        found.append(PreemptionRow(decision_row(row), when, queue, sums(held.get(row.sequence, ()))))
+    return found
 
 
 def preempted(
@@ -112,20 +222,6 @@ def preempted(
     if until is not None:
         query = query.where(row.now < until)
     return query.order_by(row.sequence.desc()).limit(limit)
-
-
-HELD_BY_ATTEMPTS: Final = text(
-    "WITH smaller AS (SELECT sequence, now, min(sequence) FILTER (WHERE verdict <> 'Shrunk') "
-    "OVER (PARTITION BY workload ORDER BY sequence DESC) AS ended "
-    f"FROM {SCHEMA}.decision WHERE cluster_id = :cluster AND workload = ANY(CAST(:workloads AS text[])) "
-    "AND sequence <= :until AND verdict IN ('Shrunk', 'Released', 'Retired')) "
-    "SELECT smaller.ended, line.resource, sum(CAST(line.count AS numeric) * line.amount "
-    "* CAST(1000000 * extract(epoch FROM greatest(line.closed_at - line.from_at, interval '0')) AS bigint)) "
-    f"FROM smaller JOIN {SCHEMA}.hold_line line ON line.cluster_id = :cluster AND NOT line.open "
-    "AND line.to_seq = smaller.sequence AND line.closed_at = smaller.now "
-    "WHERE smaller.ended IS NOT NULL GROUP BY 1, 2"
-)
-"""By the decision that ended an attempt: the product that `usage_hours` adds up, of all its hold lines."""
 
 
 async def past_holds(

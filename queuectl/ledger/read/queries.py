@@ -282,12 +282,8 @@ class LedgerReadings:
     async def held_by_attempts(
         self, workloads: Collection[WorkloadId], *, until: int
     ) -> dict[int, dict[str, int]]:
-        given = {"cluster": self._cluster, "workloads": list(workloads), "until": until}
-        found: dict[int, dict[str, int]] = {}
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
-            for sequence, resource, amount in await connection.execute(answers.HELD_BY_ATTEMPTS, given):
-                found.setdefault(sequence, {})[resource] = int(amount)
-        return found
+            return await answers.held_by_attempts(connection, self._cluster, workloads, until)
 
     @ledger_call
     async def _decisions(self, only: Any, after: int, limit: int) -> list[DecisionRow]:

@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from queuectl.core.decisions import Verdict
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import ConfigKey
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import dump
 from queuectl.ledger.history.past_lives import first_and_last
-from queuectl.ledger.history.usage_hours import NOT_BOOKED, decided_before, rolled
+from queuectl.ledger.history.usage_hours import decided_before, rolled
 from queuectl.ledger.pool import FEW_ROWS, ledger_call, reading, stream
-from queuectl.ledger.read.answers import revisions_in
+from queuectl.ledger.read.answers import AttemptDecision, HeldLine, held_until, revisions_in
 from queuectl.ledger.read.usage import bookings, usage
-from queuectl.ledger.tables import SCHEMA
 from queuectl.ports.periods import Piece
 from queuectl.ports.reader import BookedOn, Revision
 from queuectl.ports.statements import BillableMonth, ChargeKind, ClosedMonth, LostHold, StatementLine
 
 _TIMEOUT: Final = 30.0
 """Seconds of one statement."""
-_LOST_BY: Final = ", ".join(f"'{code.value}'" for code in (Code.PREEMPTED, Code.NODE_FAILURES))
-_LOST: Final = text(
-    "WITH evicted AS (SELECT d.workload, d.attempt, d.sequence, d.now, ("
-    f"SELECT max(a.sequence) FROM {SCHEMA}.attempt a WHERE a.cluster_id = d.cluster_id "
-    "AND a.workload = d.workload AND a.number = d.attempt AND a.sequence < d.sequence) AS admitted "
-    f"FROM {SCHEMA}.decision d WHERE d.cluster_id = :cluster AND d.sequence >= :first AND d.now >= :since "
-    f"AND d.now < :until AND d.verdict = 'Evicted' AND d.reason ->> 'code' IN ({_LOST_BY})) "
-    "SELECT l.cluster_queue, coalesce(l.attribution, ''), l.flavor, l.resource, "
-    "CAST(sum(CAST(l.count AS numeric) * l.amount) AS numeric), l.from_at, "
-    "least(coalesce(l.closed_at, e.now), e.now) AS ended_at, e.now "
-    f"FROM evicted e JOIN {SCHEMA}.hold_line l ON l.cluster_id = :cluster AND l.workload = e.workload "
-    "AND l.attempt = e.attempt AND l.from_seq >= e.admitted AND l.from_seq < e.sequence "
-    "WHERE (l.open OR l.to_seq > (SELECT min(admitted) FROM evicted)) AND l.count > 0 AND l.amount > 0 "
-    "AND least(coalesce(l.closed_at, e.now), e.now) > l.from_at "
-    "GROUP BY 1, 2, 3, 4, 6, 7, 8 ORDER BY 8, 1, 2, 3, 4, 6"
-)
-"""What evicted attempts held from their admission to their eviction."""
+_LOST_BY: Final = (Code.PREEMPTED, Code.NODE_FAILURES)
+_AT_ONCE: Final = 500
+"""Attempts whose hold lines are read together."""
 
 
 class LedgerStatements:
@@ -102,17 +87,23 @@ class LedgerStatements:
 
     async def _lost(self, connection: AsyncConnection, since: datetime, until: datetime) -> list[LostHold]:
         first = await decided_before(connection, self._cluster, since)
-        given = {"cluster": self._cluster, "first": first, "since": since, "until": until}
-        rows = [row async for row in stream(connection, _LOST, given, FEW_ROWS)]
-        booked = await bookings(connection, self._cluster, {row[1] for row in rows} - {NOT_BOOKED})
-
-        def lost() -> list[LostHold]:
-            return [
-                LostHold(booked.get(id), queue, flavor, resource, int(amount), begins, ends, evicted_at)
-                for queue, id, flavor, resource, amount, begins, ends, evicted_at in rows
-            ]
-
-        return await asyncio.to_thread(lost)
+        row = t.decision.c
+        query = select(row.sequence, row.workload, row.attempt, row.verdict, row.now).where(
+            row.cluster_id == self._cluster,
+            *(row.sequence >= first, row.now >= since, row.now < until),
+            *(row.verdict == Verdict.EVICTED, row.reason["code"].astext.in_(_LOST_BY)),
+        )
+        evicted = [AttemptDecision(*one) async for one in stream(connection, query, at_once=FEW_ROWS)]
+        held: list[tuple[datetime, HeldLine]] = []
+        for start in range(0, len(evicted), _AT_ONCE):
+            some = {one.sequence: one.now for one in evicted[start : start + _AT_ONCE]}
+            of = await held_until(connection, self._cluster, evicted[start : start + _AT_ONCE])
+            held += [(some[sequence], line) for sequence, lines in of.items() for line in lines]
+        booked = await bookings(connection, self._cluster, {line.attribution for _, line in held})
+        return [
+            LostHold(booked.get(line.attribution), line.cluster_queue, *line[2:], evicted_at)
+            for evicted_at, line in sorted(held)
+        ]
 
 
 async def _is_kept(connection: AsyncConnection, cluster: str, since: datetime) -> bool:

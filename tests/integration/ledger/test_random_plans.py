@@ -160,6 +160,9 @@ async def _check(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
             readers = (LedgerReadings(pool, cluster), memory)
             amounts, expected = [await one.held_by_attempts(asked, until=until) for one in readers]
             assert amounts == expected
+        readers = (LedgerReadings(pool, cluster), memory)
+        of_both = [await one.preemptions(before=None, since=None, until=None, limit=10**6) for one in readers]
+        assert of_both[0] == of_both[1]
         held = sorted(
             (h.workload, h.attempt, h.pod_set, h.count, h.flavor, h.resource, h.amount)
             for lines in memory.store.holds.values()

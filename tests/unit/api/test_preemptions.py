@@ -59,6 +59,23 @@ async def test_a_preemption_has_its_rule_its_shares_and_what_was_lost(serve: Ser
     assert oldest["shares"] == SHARES
 
 
+async def test_what_was_lost_is_what_the_attempt_held_each_size_for_its_time(serve: Serve) -> None:
+    readings = taken()
+    smaller: dict[str, object] = {
+        "podSets": [{"name": "main", "count": 2, "requests": {GPU: 2}, "flavors": {GPU: "a100"}}]
+    }
+    victim = workload("victim", 1, cluster_queue="team-b")
+    for sequence, verdict in ((51, "Shrunk"), (102, "Released")):
+        row = replace(decision(sequence, victim, verdict, None), attempt=1)
+        readings.rows.append(replace(row, payload=smaller if verdict == "Shrunk" else {}))
+    readings.rows.sort(key=lambda row: row.sequence)
+    rest = await serve(readings)
+    [one] = (await rest.get("/api/v1/preemptions", clusterqueue="team-b"))["items"]
+    assert one["lost"] == {GPU: 50 * 8 + 50 * 4}
+    decisions = (await rest.get("/api/v1/workloads/default/Job/victim/history"))["items"]
+    assert [row["resourceSeconds"] for row in decisions][-1] == {GPU: 50 * 8 + 51 * 4}
+
+
 @pytest.mark.parametrize(
     ("filters", "names"),
     [

@@ -157,9 +157,11 @@ def test_what_a_week_lost_is_what_its_preempted_attempts_ran(fair: bool) -> None
     assert told == simulated
     usage = {(life.id, run.admitted): run.usage for life in found.history.lives for run in life.runs}
     for one in rows:
-        assert one.held is not None
         assert one.decision.workload is not None
-        assert one.held.usage() == usage[one.decision.workload, _milliseconds(one.admitted_at)]
+        assert one.admitted_at is not None
+        size = usage[one.decision.workload, _milliseconds(one.admitted_at)]
+        ran = (one.decision.now - one.admitted_at) // timedelta(microseconds=1)
+        assert one.held == {cell: amount * ran for cell, amount in size.items()}
 
 
 def _milliseconds(time: datetime | None) -> int:
