@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final, Protocol
 
-from queuectl.notifications.messages import Message, about, gap
-from queuectl.notifications.rules import Selection, selected
+from queuectl.notifications.messages import Message, about, budget_used, gap
+from queuectl.notifications.rules import Selection, budget_levels, selected
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.outbox import Cursor, Occurrences, Outbox
 
@@ -74,6 +74,8 @@ class Delivery:
         self._outbox = outbox
         self._observer = observer
         self._cursor: Cursor | None = None
+        self._accepted = ""
+        """Id of the last message: it is not sent again while another one about its decision fails."""
 
     async def run(self) -> None:
         """Until cancelled. Failures of ledger and sink are logged, and tried again."""
@@ -99,7 +101,9 @@ class Delivery:
         self._observer.behind(self._sink.name, found.head - cursor.sequence)
         messages = self._messages(found)
         accepted: Message | None = None
-        for (until, message), after in zip_longest(messages, messages[1:]):
+        partly = (until == cursor.sequence and one.id == self._accepted for until, one in messages)
+        first = next((number for number, told in enumerate(partly, 1) if told), 0)
+        for (until, message), after in zip_longest(messages[first:], messages[first + 1 :]):
             problem = None if message is accepted else await self._send(message)
             if problem is not None:
                 if self._cursor.failures < GIVE_UP_AFTER or after is None or await self._send(after[1]):
@@ -111,6 +115,7 @@ class Delivery:
                 log.error("sink %s: message %s is given up: %s", self._sink.name, message.id, problem)
             if not await self._advance(until, sent=int(problem is None)):
                 return 0.0
+            self._accepted = message.id
         if self._cursor.sequence < found.until and not await self._advance(found.until, sent=0):
             return 0.0
         self._observer.behind(self._sink.name, found.head - self._cursor.sequence)
@@ -132,6 +137,10 @@ class Delivery:
             messages.append((found.deleted.last, gap(self._cluster, found.deleted, found.read_at)))
         selection = self._sink.selection
         for one in found.found:
+            before = one.decision.sequence - 1
+            messages += [
+                (before, budget_used(self._cluster, level, one)) for level in budget_levels(selection, one)
+            ]
             if (event := selected(selection, one)) is not None:
                 message = about(self._cluster, event, one, selection.readable, selection.page)
                 messages.append((one.decision.sequence, message))

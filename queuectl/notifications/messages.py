@@ -8,10 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
+from queuectl.core.model.budgets import HOUR
 from queuectl.core.model.device_use import DeviceUse
 from queuectl.core.model.reasons import Readable, Reason, redacted, utc
+from queuectl.core.model.resources import format_amount
 from queuectl.notifications.rules import Event, notice_in, outcome_of, waited
-from queuectl.ports.outbox import Deleted, Occurrence, ToldStart
+from queuectl.ports.outbox import BudgetLevel, Deleted, Occurrence, ToldStart
 from queuectl.ports.reader import DecisionRow
 
 MAX_TEXT: Final = 2_000
@@ -87,8 +89,8 @@ def _what_happened(event: Event, name: str, row: DecisionRow, wait: timedelta | 
             return f"{name} can't run as the policy is"
         case Event.IDLE:
             return f"{name} leaves GPUs idle"
-        case Event.START_MOVED:
-            raise ValueError("no decision moves a start: that is told by `moved`")
+        case Event.BUDGET | Event.START_MOVED:
+            raise ValueError(f"told by `budget_used` and `moved`, not as what happened: {event}")
 
 
 def _idle_text(use: DeviceUse) -> str:
@@ -114,6 +116,33 @@ def _idle(use: DeviceUse) -> dict[str, Any]:
         "policy": None if notice is None else notice.policy,
         "holdAt": None if notice is None or notice.hold_at is None else utc(notice.hold_at),
     }
+
+
+def budget_used(cluster: str, level: BudgetLevel, found: Occurrence) -> Message:
+    """The message about a Budget: a decision on a workload took it past a level."""
+    row, ref, (budget, subject, period, percent) = found.decision, found.decision.ref, level
+    assert ref is not None
+    hours = format_amount(budget.resource, budget.amount // HOUR)
+    whose = f" of {subject}" if subject else ""
+    text = (
+        f"Budget/{budget.name}: {percent} % of the {hours} {budget.resource} hours{whose} until "
+        f"{utc(period.ends)} are reserved or used, with {ref.kind} {ref.namespace}/{ref.name}"
+    )
+    document = {
+        "queue": found.queue,
+        "workload": {"namespace": ref.namespace, "kind": ref.kind, "name": ref.name, "uid": ref.uid},
+        "attempt": row.attempt,
+        "budget": {
+            "name": budget.name,
+            "subject": subject or None,
+            "resource": budget.resource,
+            "percent": percent,
+            "periodBegins": utc(period.begins),
+            "periodEnds": utc(period.ends),
+        },
+    }
+    name = f"{cluster}/{row.epoch}/{row.sequence}/{budget.name}/{utc(period.begins)}"
+    return _message(name, Event.BUDGET, row.now, text, cluster, row.sequence, document)
 
 
 def moved(cluster: str, known: ToldStart) -> Message:

@@ -13,7 +13,7 @@ from queuectl.core.model.device_use import DeviceUse
 from queuectl.core.model.reasons import Code, Family, Readable
 from queuectl.kinds.selectors import Selects
 from queuectl.ledger.codec import past_from_json
-from queuectl.ports.outbox import Occurrence
+from queuectl.ports.outbox import BudgetLevel, Occurrence
 from queuectl.ports.reader import DecisionRow
 
 
@@ -25,6 +25,8 @@ class Event(StrEnum):
     ENDED = "Ended"
     CAN_NEVER_RUN = "CanNeverRun"
     IDLE = "Idle"
+    BUDGET = "Budget"
+    """Also a decision of another event: see `budget_levels`."""
     START_MOVED = "StartMoved"
     """No decision: a forecast differs from the one that was told last."""
 
@@ -78,18 +80,27 @@ class Selection:
 
 def selected(selection: Selection, found: Occurrence) -> Event | None:
     """The event that the sink is told of; None: no rule applies."""
-    event, ref = event_of(found), found.decision.ref
-    if event is None or ref is None:
-        return None
-    if selection.namespaces and ref.namespace not in selection.namespaces:
-        return None
-    if selection.queues and found.queue not in selection.queues:
-        return None
-    if selection.users and found.submitter not in selection.users:
-        return None
-    if selection.labels is not None and not selection.labels(found.labels):
+    event = event_of(found)
+    if event is None or not _is_about(selection, found):
         return None
     return event if any(_applies(rule, event, found) for rule in selection.rules) else None
+
+
+def budget_levels(selection: Selection, found: Occurrence) -> tuple[BudgetLevel, ...]:
+    """The levels of Budgets that the sink is told of."""
+    told = any(rule.event is Event.BUDGET for rule in selection.rules) and _is_about(selection, found)
+    return found.budgets if told else ()
+
+
+def _is_about(selection: Selection, found: Occurrence) -> bool:
+    ref = found.decision.ref
+    return (
+        ref is not None
+        and (not selection.namespaces or ref.namespace in selection.namespaces)
+        and (not selection.queues or found.queue in selection.queues)
+        and (not selection.users or found.submitter in selection.users)
+        and (selection.labels is None or selection.labels(found.labels))
+    )
 
 
 def event_of(found: Occurrence) -> Event | None:

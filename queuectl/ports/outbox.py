@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from queuectl.core.model.budgets import Budget, Period
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.ports.reader import DecisionRow
+
+BUDGET_LEVELS: Final = (50, 80, 95, 100)
+"""Percent of the hours of a Budget."""
+
+
+class BudgetLevel(NamedTuple):
+    """A decision has taken what a subject of a Budget has reserved and used past one of BUDGET_LEVELS."""
+
+    budget: Budget
+    """As it is now."""
+    subject: str
+    """The user, or the value of the account key; empty: all."""
+    period: Period
+    percent: int
+    """The highest one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +40,8 @@ class Occurrence:
     """None: unknown, or no longer stored."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Of the workload, as of its last enqueue."""
+    budgets: tuple[BudgetLevel, ...] = ()
+    """One of each Budget and period at most."""
 
 
 class Deleted(NamedTuple):

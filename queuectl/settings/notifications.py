@@ -111,7 +111,7 @@ EvictionCode = Annotated[Code, BeforeValidator(_code), PlainSerializer(str)]
 
 
 class RuleSettings(Section):
-    event: Literal["Started", "Evicted", "Ended", "CanNeverRun", "Idle", "StartMoved"]
+    event: Literal["Started", "Evicted", "Ended", "CanNeverRun", "Idle", "Budget", "StartMoved"]
     waited_more_than_seconds: int | None = Field(default=None, ge=1, le=31_536_000)
     """With `Started`: only after a longer wait; none: each start."""
     reasons: tuple[EvictionCode, ...] = Field(default=(), max_length=16, strict=False)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 
-from sqlalchemy import and_, func, literal, select
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import and_, func, literal, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.features.budgets.balances import Balances
-from queuectl.core.model.budgets import BudgetEntry, Period
+from queuectl.core.model.budgets import Budget, BudgetEntry, Period
 from queuectl.core.model.workload import ObjectRef, StoredWorkload
+from queuectl.kinds.policy import parse_policy
+from queuectl.kinds.policy_amounts import BadPolicy
 from queuectl.ledger import tables as t
 from queuectl.ledger.budget_rows import OF_OPEN_ATTEMPT, budget_entry, budgets_at, open_budget_entries
 from queuectl.ledger.pool import FEW_ROWS, ledger_call, reading, stream
+from queuectl.ledger.rows import configs_in_force
 from queuectl.ports.budgets import BudgetBalances, BudgetRow, BudgetUse
+from queuectl.ports.outbox import BUDGET_LEVELS, BudgetLevel
 
 _ROW, _DECISION = t.budget_entry.c, t.decision.c
+_PLACE = (_ROW.budget, _ROW.subject, _ROW.resource, _ROW.begins_at, _ROW.ends_at)
 _WITH_DECISIONS = t.budget_entry.outerjoin(
     t.decision,
     and_(
@@ -87,6 +94,46 @@ class LedgerBudgetReadings:
     ) -> BudgetBalances:
         async with reading(self._pool) as connection:
             return await budgets_at(connection, self._cluster, sequence, workloads, at)
+
+
+async def levels_reached(
+    connection: AsyncConnection, cluster: str, after: int, until: int
+) -> dict[int, tuple[BudgetLevel, ...]]:
+    """Return what decisions above `after` and up to `until` have taken past a level, by their sequence.
+
+    It follows from rows that are never changed, and from the Budgets that are in force.
+    """
+    recent = and_(_ROW.cluster_id == cluster, _ROW.sequence > after, _ROW.sequence <= until)
+    taken = func.sum(_ROW.reserved + _ROW.used)
+    query = select(_ROW.sequence, *_PLACE, taken).where(recent).group_by(_ROW.sequence, *_PLACE)
+    changes = (await connection.execute(query.order_by(_ROW.sequence.desc(), *_PLACE))).all()
+    if not changes:
+        return {}
+    places = {tuple(place) for _, *place, _ in changes}
+    sums = select(*_PLACE, taken).where(_ROW.cluster_id == cluster, _ROW.sequence <= until)
+    sums = sums.where(tuple_(*_PLACE).in_(places)).group_by(*_PLACE)
+    left = {tuple(place): int(total) for *place, total in await connection.execute(sums)}
+    budgets = {one.name: one for one in await _in_force(connection, cluster)}
+    found = defaultdict[int, list[BudgetLevel]](list)
+    for sequence, name, subject, resource, *dates, change in changes:
+        place = (name, subject, resource, *dates)
+        total = left[place]
+        before = left[place] = total - int(change)
+        if (budget := budgets.get(name)) is not None and budget.resource == resource:
+            levels = [one for one in BUDGET_LEVELS if 100 * before < one * budget.amount <= 100 * total]
+            if levels:
+                found[sequence].append(BudgetLevel(budget, subject, Period(*dates), levels[-1]))
+    return {sequence: tuple(levels) for sequence, levels in found.items()}
+
+
+async def _in_force(connection: AsyncConnection, cluster: str) -> list[Budget]:
+    """Return the Budgets that this version can read."""
+    found = []
+    for key, spec in await configs_in_force(connection, cluster):
+        with suppress(BadPolicy):
+            if key.kind == "Budget" and isinstance(budget := parse_policy(key, spec), Budget):
+                found.append(budget)
+    return found
 
 
 def _running(entries: Iterable[BudgetEntry], at: datetime, periods: Mapping[str, Period]) -> list[BudgetUse]:

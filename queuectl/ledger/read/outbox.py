@@ -36,6 +36,7 @@ from queuectl.core.model.workload import ObjectRef, Phase, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import clean
 from queuectl.ledger.pool import ledger_call, reading, translated
+from queuectl.ledger.read.budgets import levels_reached
 from queuectl.ledger.read.queries import PAGE_TIMEOUT, READ_TIMEOUT
 from queuectl.ledger.rows import decision_row
 from queuectl.ports.ledger import LedgerUnavailable
@@ -72,8 +73,12 @@ class PostgresOutbox:
             until = min(head, first - 1 + limit)
             rows = (await connection.execute(candidates(self._cluster, after, until))).all()
             known = await self._before(connection, rows)
+            levels = await levels_reached(connection, self._cluster, after, until)
             return Occurrences(
-                found=[Occurrence(decision_row(row), *known[row.sequence]) for row in rows],
+                found=[
+                    Occurrence(decision_row(row), *known[row.sequence], levels.get(row.sequence, ()))
+                    for row in rows
+                ],
                 until=until,
                 head=head,
                 read_at=now,
@@ -186,11 +191,13 @@ def candidates(cluster: str, after: int, until: int) -> Select[Any]:
     """Decisions above `after` and up to `until` that rules may select."""
     never = and_(_D.verdict == Verdict.PENDING.value, _D.reason["code"].astext.in_(_NEVER))
     noticed = and_(_D.verdict == Verdict.AMENDED.value, _D.payload["past"]["use"].has_key("notice"))
+    entry = t.budget_entry.c
+    of_budget = exists().where(entry.cluster_id == _D.cluster_id, entry.sequence == _D.sequence)
     verdicts = [Verdict.ADMITTED.value, Verdict.EVICTED.value, Verdict.RETIRED.value]
     return (
         select(t.decision)
         .where(_D.cluster_id == cluster, _D.sequence > after, _D.sequence <= until)
-        .where(or_(_D.verdict.in_(verdicts), never, noticed))
+        .where(or_(_D.verdict.in_(verdicts), never, noticed, of_budget))
         .order_by(_D.sequence)
     )
 

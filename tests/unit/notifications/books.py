@@ -13,7 +13,7 @@ from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.notifications.delivery import SinkFailed
 from queuectl.notifications.messages import Message
 from queuectl.ports.ledger import LedgerUnavailable
-from queuectl.ports.outbox import Cursor, Deleted, Occurrence, Occurrences
+from queuectl.ports.outbox import BudgetLevel, Cursor, Deleted, Occurrence, Occurrences
 from queuectl.ports.reader import DecisionRow
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
@@ -85,6 +85,8 @@ class Book:
     calls: int = 0
     failing: frozenset[int] = frozenset()
     """Numbers of calls that fail."""
+    levels: dict[int, tuple[BudgetLevel, ...]] = field(default_factory=dict)
+    """By the sequence of the decision."""
     errors: list[tuple[int, str, float]] = field(default_factory=list)
 
     def _reached(self) -> None:
@@ -100,6 +102,7 @@ class Book:
         first = left[0].sequence if left else head + 1
         until = max(after, min(head, first - 1 + limit))
         found = [occurrence(self.rows, one) for one in left if one.sequence <= until and may_be_told(one)]
+        found = [replace(one, budgets=self.levels.get(one.decision.sequence, ())) for one in found]
         epoch = left[0].epoch if left else 1
         deleted = Deleted(epoch, after + 1, first - 1) if head > after and first > after + 1 else None
         return Occurrences(found=found, until=until, head=max(head, after), read_at=NOW, deleted=deleted)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuectl.core.decisions import Verdict
+from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, Period, PeriodKind
+from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind
 from queuectl.notifications.delivery import (
     GIVE_UP_AFTER,
     MAX_PAUSE,
@@ -22,7 +25,7 @@ from queuectl.notifications.delivery import (
 from queuectl.notifications.messages import Message
 from queuectl.notifications.rules import Event, Rule, Selection, selected
 from queuectl.ports.ledger import LedgerUnavailable
-from queuectl.ports.outbox import Cursor
+from queuectl.ports.outbox import BudgetLevel, Cursor
 from tests.unit.core import profiles
 from tests.unit.notifications.books import NEVER, PREEMPTED, WAITS, Book, Counts, Receiver, occurrence, row
 
@@ -64,6 +67,67 @@ async def test_a_sink_is_told_of_what_its_rules_select_in_order() -> None:
     assert of.cursors["sink"].sequence == 3
     assert of.cursors["sink"].sent == 2
     assert (counts.sent_by, counts.behind_by) == ({"sink": 2}, {"sink": 0})
+
+
+LEVEL = BudgetLevel(
+    Budget(
+        name="lab",
+        target=LimitTarget("ClusterQueue", "cq"),
+        subject=LimitSubject(SubjectKind.EACH_USER),
+        resource="nvidia.com/gpu",
+        amount=100 * HOUR,
+        periods=BudgetPeriods(PeriodKind.MONTH),
+        mode=BudgetMode.SAFE,
+    ),
+    "ada",
+    Period(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)),
+    80,
+)
+
+
+async def test_a_budget_that_passes_a_level_is_told_before_the_start_that_took_it_there() -> None:
+    of, receiver = book(Verdict.QUEUED, Verdict.ADMITTED, Verdict.EVICTED), Receiver(refusing=frozenset({2}))
+    of.levels[2] = (LEVEL,)
+    told_from_the_start(of, "sink")
+    running = delivery(of, receiver)
+    await running.step()  # the start is refused
+    assert (of.cursors["sink"].sequence, of.cursors["sink"].sent) == (1, 1)
+    await running.step()
+    assert of.cursors["sink"].sent == 3
+    of.cursors["sink"] = replace(of.cursors["sink"], sequence=1)  # as if that was not stored
+    await delivery(of, receiver).step()
+    budget, again = (one for one in receiver.got if one.event == "Budget")
+    assert receiver.ids == ["c/1/2/lab/2026-01-01T00:00:00Z", "c/1/2", "c/1/3"] * 2
+    assert budget == again
+    assert budget.text == (
+        "Budget/lab: 80 % of the 100 nvidia.com/gpu hours of ada until 2026-02-01T00:00:00Z are reserved or "
+        "used, with Job team-a/train"
+    )
+    assert budget.document["budget"] == {
+        "name": "lab",
+        "subject": "ada",
+        "resource": "nvidia.com/gpu",
+        "percent": 80,
+        "periodBegins": "2026-01-01T00:00:00Z",
+        "periodEnds": "2026-02-01T00:00:00Z",
+    }
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        Selection((Rule(event=Event.STARTED),)),
+        Selection((Rule(event=Event.BUDGET),), namespaces=frozenset({"team-b"})),
+    ],
+)
+async def test_a_sink_is_told_of_budgets_by_a_rule_and_of_its_own_workloads_only(
+    selection: Selection,
+) -> None:
+    of, receiver = book(Verdict.QUEUED, Verdict.ADMITTED), Receiver()
+    of.levels[2] = (LEVEL,)
+    told_from_the_start(of, "sink")
+    await delivery(of, receiver, selection=selection).step()
+    assert "Budget" not in {one.event for one in receiver.got}
 
 
 async def test_a_new_sink_is_not_told_of_the_past() -> None:

@@ -20,7 +20,7 @@ from queuectl.ports.outbox import Deleted, Occurrence
 from queuectl.ports.reader import DecisionRow
 from tests.unit.notifications.books import CREATED, HELD, NEVER, NOW, PREEMPTED, WAITS, row
 
-STARTED, EVICTED, ENDED, CAN_NEVER_RUN, IDLE, START_MOVED = (Rule(event=event) for event in Event)
+STARTED, EVICTED, ENDED, CAN_NEVER_RUN, IDLE, _BUDGET, START_MOVED = (Rule(event=event) for event in Event)
 AFTER_AN_HOUR = Rule(event=Event.STARTED, waited_more_than=timedelta(hours=1))
 PREEMPTIONS = Rule(event=Event.EVICTED, reasons=frozenset({Code.PREEMPTED}))
 

@@ -1,0 +1,104 @@
+"""Which decisions take a subject of a Budget past 50, 80, 95 and 100 % of its hours."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+from queuectl.core.decisions import Configure, Plan
+from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, PeriodKind
+from queuectl.core.model.events import PodsCounted, WorkloadGone
+from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind
+from queuectl.core.model.workload import ConfigKey, WorkloadId
+from queuectl.ledger.pool import connection_pool
+from queuectl.ledger.read.outbox import PostgresOutbox
+from tests.builders import GPU, World, local_queue, queue, workload
+from tests.integration.ledger.accounting import Cluster
+
+SPEC = {
+    "target": {"kind": "ClusterQueue", "name": "cq"},
+    "subject": {"kind": "EachUser"},
+    "resource": GPU,
+    "hours": 100,
+    "period": {"kind": "Month"},
+    "mode": "Safe",
+}
+BUDGET = Budget(
+    name="b",
+    target=LimitTarget("ClusterQueue", "cq"),
+    subject=LimitSubject(SubjectKind.EACH_USER),
+    resource=GPU,
+    amount=100 * HOUR,
+    periods=BudgetPeriods(PeriodKind.MONTH),
+    mode=BudgetMode.SAFE,
+)
+
+
+class Recorded(World):
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        super().__init__(queue("cq", 100), local_queue("lq", "cq"), BUDGET)
+
+    def commit(self, plan: Plan) -> None:
+        super().commit(plan)
+        self.plans.append(plan)
+
+    def arrives(self, name: str, user: str, hours: int) -> None:
+        """It reserves so many GPU-hours."""
+        self.submit(workload(name, gpus=1, submitter=user, max_run_seconds=3600 * hours))
+        self.run()
+        self.settle()
+
+    def ends(self, name: str) -> None:
+        self.tell(WorkloadGone(WorkloadId(f"uid-{name}")))
+        self.run()
+        for probe in self.probes:
+            self.tell(PodsCounted(probe.workload, probe.attempt, alive=False))
+        self.run()
+
+
+async def levels(outbox: PostgresOutbox, after: int) -> list[tuple[str, str, int]]:
+    """Workload, subject and percent of each."""
+    found = (await outbox.occurrences(after, 1000)).found
+    return [
+        (one.decision.ref.name, level.subject, level.percent)
+        for one in found
+        if one.decision.ref is not None
+        for level in one.budgets
+    ]
+
+
+async def test_each_level_is_found_once_wherever_the_reading_begins(migrated: str, cluster: str) -> None:
+    made = Recorded()
+    made.arrives("a", "ada", 40)
+    made.arrives("b", "bob", 60)
+    made.arrives("c", "ada", 10)
+    made.arrives("d", "ada", 46)
+    made.arrives("e", "ada", 4)
+    made.ends("d")
+    made.arrives("f", "ada", 45)
+    async with connection_pool(migrated) as pool:
+        one = Cluster(pool, cluster)
+        for plan in made.plans:
+            if plan.decisions:
+                await one.commit(plan.now, *plan.decisions)
+        outbox = PostgresOutbox(pool, cluster)
+        assert await levels(outbox, 0) == []
+        await one.commit(_last(made), Configure(ConfigKey("Budget", "", "b"), json.dumps(SPEC)))
+        expected = [
+            ("b", "bob", 50),
+            ("c", "ada", 50),
+            ("d", "ada", 95),
+            ("e", "ada", 100),
+            ("f", "ada", 95),
+        ]
+        assert await levels(outbox, 0) == expected
+        found = (await outbox.occurrences(0, 1000)).found
+        sequences = [0, *(one.decision.sequence for one in found)]
+        parts = [await outbox.occurrences(first, 1) for first in range(sequences[-1])]
+        in_parts = [level for part in parts for one in part.found for level in one.budgets]
+        assert [(level.subject, level.percent) for level in in_parts] == [one[1:] for one in expected]
+
+
+def _last(made: Recorded) -> datetime:
+    return made.plans[-1].now
