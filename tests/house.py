@@ -27,7 +27,7 @@ LARGER: Final = {
     "api.schemas.Reason": 22,
     "cli.fitting.fit": 10,
     "cli.reading.get": 8,
-    "core.model.workload.Observation": 24,
+    "core.model.workload.Observation": 25,
     "kinds.jobs.JobKind": 24,
     "scenarios.documents.ScenarioWorkload": 22,
     # To become smaller.

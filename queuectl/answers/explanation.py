@@ -187,6 +187,8 @@ class Explanation:
     help: str | None
     """One sentence on what would let it run."""
     readiness: ReadyDeadline | None
+    pods_missing: str | None
+    """Which pods of a group that runs do not exist; None: none is known to."""
 
     def namespaces(self) -> set[str]:
         """Of all workloads that it names."""
@@ -236,6 +238,7 @@ def explain(workload: StoredWorkload, state: CommittedState) -> Explanation:
         lent=_lent(workload, state),
         help=advice(workload.phase, reason, added_by),
         readiness=_readiness(workload, state),
+        pods_missing=_pods_missing(workload, state),
     )
 
 
@@ -407,6 +410,11 @@ def _readiness(workload: StoredWorkload, state: CommittedState) -> ReadyDeadline
     rules = readiness_rules(state.configuration, queue if isinstance(queue, ClusterQueue) else None)
     clock = running_clock(rules, attempt, workload.past, None)
     return clock and ReadyDeadline(clock=clock.name, since=clock.since, until=clock.until)
+
+
+def _pods_missing(workload: StoredWorkload, state: CommittedState) -> str | None:
+    pods = state.pods_of(workload) if workload.phase is Phase.ADMITTED else None
+    return (pods and pods.missing) or None
 
 
 # --- what would let it run

@@ -263,10 +263,12 @@ class CommittedState:
 
     def ready(self, workload: StoredWorkload) -> int | None:
         """How many pods of its open attempt are ready; None: there is none, or its status does not say."""
-        found = self.pods_ready.get(workload.id)
-        if found is None or workload.attempt is None or found.attempt != workload.attempt.number:
-            return None
-        return found.ready
+        found = self.pods_of(workload)
+        return found and found.ready
+
+    def pods_of(self, workload: StoredWorkload) -> PodsReady | None:
+        found, attempt = self.pods_ready.get(workload.id), workload.attempt
+        return found if found is not None and attempt and found.attempt == attempt.number else None
 
     def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
         """The newest workload of that name that is not Finished or Deleted."""

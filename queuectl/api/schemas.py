@@ -326,6 +326,10 @@ class WorkloadDetail(Workload, Committed):
         description="The clock of waitForPodsReady that runs. Null if none does: its pods are ready, its "
         "status does not say, or there is no limit."
     )
+    pods_missing: str | None = Field(
+        description="Which pods of a group that runs do not exist, at most some seconds old: names or "
+        "indices where labels tell them, else how many of which podset. Null: none is known to be missing."
+    )
 
 
 class Condition(Document):

@@ -228,6 +228,8 @@ def _pods(workload: Document, now: datetime | None) -> Iterator[tuple[str, str]]
             yield "Booked", f"on {', '.join(named)}"
         if workload.get("podsReady") is not None:
             yield "Pods", f"{workload['podsReady']} of {workload['pods']} ready"
+        if workload.get("podsMissing"):
+            yield "Missing", workload["podsMissing"]
         if (clock := workload.get("readiness")) is not None:
             goal = _GOALS.get(clock["clock"], clock["clock"])
             yield "Deadline", f"{local(clock['until'])}: {goal}, else it is evicted"

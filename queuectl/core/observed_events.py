@@ -324,8 +324,9 @@ def _note_changes(state: EngineState, entry: Entry, workload: Workload, now: Obs
     known = entry.recorded_pods
     if entry.attempt is None and known and known != state.directory.recorded(workload):
         entry.reason = None  # its numbers are about what it asked for: the next one is recorded (L29)
-    before = entry.observation.pods_ready if entry.observation is not None else None
-    if now.pods_ready != before:
+    before = entry.observation
+    told = (before.pods_ready, before.pods_missing) if before is not None else (None, "")
+    if (now.pods_ready, now.pods_missing) != told:
         state.pods_changed.add(entry.id)
 
 

@@ -54,7 +54,9 @@ def take_effects(state: EngineState) -> list[Effect]:
 def take_pods_ready(state: EngineState) -> list[PodsReady]:
     changed, state.pods_changed = state.pods_changed, set()
     return [
-        PodsReady(entry.id, entry.attempt.number, entry.observation.pods_ready)
+        PodsReady(
+            entry.id, entry.attempt.number, entry.observation.pods_ready, entry.observation.pods_missing
+        )
         for entry in map(state.entries.get, sorted(changed))
         if entry is not None and entry.attempt is not None and entry.observation is not None
         if entry.observation.pods_ready is not None

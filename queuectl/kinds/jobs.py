@@ -42,6 +42,8 @@ class Status(NamedTuple):
     """It runs, and pods of it that have quota are held back: its start is not complete."""
     pods_ended: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """By podset, which pods those in `reclaimable` are, where no object keeps their number."""
+    pods_missing: str = ""
+    """Which pods do not exist while it runs, where nothing makes them again; empty: none is known to."""
 
 
 class Sign(NamedTuple):

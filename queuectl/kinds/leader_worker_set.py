@@ -20,6 +20,8 @@ from queuectl.kinds.reserved_keys import SCHEDULING_GATE
 LEADER_WORKER_SETS: Final = ("leaderworkerset.x-k8s.io", "v1", "leaderworkersets")
 """API group, version and plural."""
 NAME_LABEL: Final = "leaderworkerset.sigs.k8s.io/name"
+INDEX_LABEL: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+"""On its pods, the place in their replica, of the leader 0."""
 SIZE_ANNOTATION: Final = "leaderworkerset.sigs.k8s.io/size"
 LEADER_ANNOTATION: Final = "leaderworkerset.sigs.k8s.io/leader-name"
 """On workers, the name of their leader."""

@@ -9,31 +9,41 @@ shape: what they request and where they may run.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-import orjson
-
-from queuectl.core.model.resources import BadQuantity, parse_quantity
 from queuectl.core.model.workload import (
     Effect,
-    ObjectRef,
     StoredWorkload,
-    WorkloadId,
     names_claim,
 )
-from queuectl.kinds.admission import AdmissionAnnotation, parse
-from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind, Status, conditions, value_at
+from queuectl.kinds.admission import AdmissionAnnotation
+from queuectl.kinds.jobs import JobKind, Status, value_at
 from queuectl.kinds.json_fields import BadField, Json, mapping, shown
-from queuectl.kinds.labels import MAX_RUN_LABEL
-from queuectl.kinds.leader_worker_set import TOPOLOGY_ANNOTATION, LaterWorkers, is_leader
-from queuectl.kinds.node_constraints import NodeConstraints, read_constraints
+from queuectl.kinds.leader_worker_set import (
+    LaterWorkers,
+    is_leader,
+)
+from queuectl.kinds.pod_group_members import (
+    AGREED_ANNOTATIONS,
+    AGREED_LABELS,
+    NUMBER,
+    OURS,
+    Member,
+    absent,
+    annotations_of,
+    labels_of,
+    listed,
+    member,
+    metadata_of,
+    names_of,
+    pod_set_of,
+)
 from queuectl.kinds.podsets import Computed, NotYet, Operation, Pods
 from queuectl.kinds.reserved_keys import (
     ADMISSION_ANNOTATION,
@@ -41,181 +51,17 @@ from queuectl.kinds.reserved_keys import (
     GROUP_SIZE,
     SCHEDULING_GATE,
     STOPPED_ANNOTATION,
-    SUBMITTER_ANNOTATION,
-    USER_ANNOTATION,
-    WORKLOAD_LABEL,
 )
 from queuectl.kinds.single_pod import POD
 from queuectl.kinds.start_patch import STARTED
-from queuectl.kinds.stop_annotations import recorded_stop
 from queuectl.kinds.workloads import (
     HOLD_ANNOTATION,
     MAX_ANNOTATIONS,
     REASON_ANNOTATION,
-    annotation_bytes,
 )
 
 MAX_PODS: Final = 1000
 MAX_SHAPES: Final = 32
-_NUMBER: Final = re.compile("[0-9]{1,4}")
-_NAMED: Final = 10
-"""Pods that a message names."""
-_AGREED_LABELS: Final = (QUEUE_LABEL, PRIORITY_LABEL, MAX_RUN_LABEL)
-_AGREED_ANNOTATIONS: Final = (GROUP_SIZE, SUBMITTER_ANNOTATION, USER_ANNOTATION)
-_SHAPE: Final = (
-    "nodeSelector",
-    "affinity",
-    "tolerations",
-    "runtimeClassName",
-    "priorityClassName",
-    "topologySpreadConstraints",
-    "resourceClaims",
-)
-_EVERY_POD_TOLERATES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_OURS: Final = (ADMISSION_ANNOTATION, STOPPED_ANNOTATION)
-
-
-class Member(NamedTuple):
-    """A pod with the label of a group."""
-
-    obj: Json
-    uid: str
-    name: str
-    created: str
-    version: int
-    """Its resourceVersion; 0: it is no number."""
-    workload: str
-    """Of the start that it had; empty: none."""
-    gated: bool
-    phase: str
-    terminating: bool
-    ready: bool
-    shape: str
-    """Digest of what it requests and where it may run, before its start; empty: not known."""
-    admission: AdmissionAnnotation | None
-    stopped_in: int
-    """The attempt of its workload in which it was stopped; 0: none."""
-    agreed: tuple[object, ...]
-    """What all pods of a group have in common."""
-    annotation_bytes: int
-    """Without those that a start and a stop write."""
-
-    @property
-    def pod_set(self) -> str:
-        return pod_set_of(self.shape)
-
-    @property
-    def constraints(self) -> NodeConstraints | None:
-        """Its own, which may be more than those of its shape; None: they cannot be read."""
-        with suppress(BadField):
-            return read_constraints(mapping(self.obj, "spec", ""), "spec")
-        return None
-
-    @property
-    def alive(self) -> bool:
-        return not self.gated and self.phase not in ("Succeeded", "Failed")
-
-    @property
-    def active(self) -> bool:
-        """Whether it runs, and is to go on."""
-        return self.alive and not self.terminating
-
-    @property
-    def ref(self) -> ObjectRef:
-        return ObjectRef(str(_metadata(self.obj).get("namespace")), POD.name, self.name, self.uid)
-
-
-def pod_set_of(shape: str) -> str:
-    return f"pods-{shape[:8]}"
-
-
-def member(obj: Json) -> Member:
-    """Raises BadField."""
-    metadata, spec, status = (mapping(obj, key, "") for key in ("metadata", "spec", "status"))
-    annotations, gated = mapping(metadata, "annotations", "metadata"), POD.suspended(obj)
-    labels = mapping(metadata, "labels", "metadata")
-    workload = "" if gated else str(labels.get(WORKLOAD_LABEL) or "")
-    found = parse(annotations.get(ADMISSION_ANNOTATION), WorkloadId(workload)) if workload else None
-    stop = recorded_stop(annotations.get(STOPPED_ANNOTATION), WorkloadId(workload)) if workload else None
-    started = found.shapes[0] if found is not None and found.shapes else ""
-    return Member(
-        obj=obj,
-        uid=str(metadata.get("uid") or ""),
-        name=str(metadata.get("name") or ""),
-        created=str(metadata.get("creationTimestamp") or ""),
-        version=version_of(obj),
-        workload=workload,
-        gated=gated,
-        phase=str(status.get("phase") or ""),
-        terminating=bool(metadata.get("deletionTimestamp")),
-        ready=conditions(obj).get("Ready") == "True",
-        shape=started if workload else _shape(spec, annotations.get(TOPOLOGY_ANNOTATION)),
-        admission=found,
-        stopped_in=stop.attempt if stop is not None else 0,
-        agreed=(*map(labels.get, _AGREED_LABELS), *map(annotations.get, _AGREED_ANNOTATIONS)),
-        annotation_bytes=annotation_bytes(annotations, _OURS),
-    )
-
-
-def version_of(obj: Json) -> int:
-    """The resourceVersion of an object or a list; 0: it is no number."""
-    text = str(mapping(obj, "metadata", "").get("resourceVersion"))
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
-
-
-def _shape(spec: Json, topology: object) -> str:
-    """The same for a pod and for its template: without what the API server adds to all pods, and without the
-    node selector for the label `topology`, which workers of a LeaderWorkerSet get."""
-    shape: dict[str, Any] = {key: spec[key] for key in _SHAPE if spec.get(key)}
-    containers = {
-        key: [_of_container(one) for one in _objects(spec, key)] for key in ("containers", "initContainers")
-    }
-    requested = {name for listed in containers.values() for one in listed for name in one["requests"]}
-    added = (*_EVERY_POD_TOLERATES, *requested)
-    shape |= {
-        **containers,
-        "nodeSelector": {key: one for key, one in _fields(spec, "nodeSelector").items() if key != topology},
-        "tolerations": [one for one in _objects(spec, "tolerations") if one.get("key") not in added],
-        "resources": _requests(spec),
-        "overhead": _amounts(_fields(spec, "overhead")),
-    }
-    return hashlib.sha256(orjson.dumps(shape, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def _of_container(obj: Json) -> dict[str, Any]:
-    ports = [(one.get("hostPort"), one.get("protocol") or "TCP") for one in _objects(obj, "ports")]
-    return {
-        "requests": _requests(obj),
-        "claims": _fields(obj, "resources").get("claims") or [],
-        "ports": [one for one in ports if one[0]],
-        "restartPolicy": obj.get("restartPolicy"),
-    }
-
-
-def _requests(obj: Json) -> dict[str, Any]:
-    """Those of a container or a pod: its limits where it says none."""
-    resources = _fields(obj, "resources")
-    return _amounts({**_fields(resources, "limits"), **_fields(resources, "requests")})
-
-
-def _amounts(quantities: Json) -> dict[str, Any]:
-    """In base units; as they are where they are no quantities."""
-    found: dict[str, Any] = {}
-    for name, value in quantities.items():
-        found[name] = value
-        with suppress(BadQuantity):
-            found[name] = parse_quantity(value, name) if isinstance(value, str | int) else value
-    return found
-
-
-def _fields(obj: Json, key: str) -> Json:
-    value = obj.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _objects(obj: Json, key: str) -> list[Json]:
-    listed = obj.get(key)
-    return [one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, Mapping)]
 
 
 @dataclass(frozen=True)
@@ -261,11 +107,30 @@ class Unit:
         """Raises BadField."""
         if self.to_come:
             return len(self.held) + len(self.to_come)
-        value = _annotations(self.first.obj).get(GROUP_SIZE)
-        if isinstance(value, str) and _NUMBER.fullmatch(value) and 1 <= int(value) <= MAX_PODS:
+        value = annotations_of(self.first.obj).get(GROUP_SIZE)
+        if isinstance(value, str) and NUMBER.fullmatch(value) and 1 <= int(value) <= MAX_PODS:
             return int(value)
         problem = f"{shown(value)} is not the number of pods of the group, 1 to {MAX_PODS}"
         raise BadField(f"pod {self.first.name}: metadata.annotations[{GROUP_SIZE}]", problem)
+
+    @property
+    def free(self) -> dict[str, int]:
+        """By podset, the places of pods that do not exist."""
+        held = Counter(one.pod_set for one in self.held)
+        return self.room(
+            {
+                name: count - len(self.succeeded.get(name, ())) - held[name]
+                for name, count in self.counts.items()
+            }
+        )
+
+    @property
+    def missing(self) -> str:
+        """The pods that do not exist while it runs; empty: none is missing."""
+        free = {name: count for name, count in self.free.items() if count > 0} if self.active else {}
+        there = [one for one in self.started if one.alive or one.phase == "Succeeded"]
+        names = absent((*there, *self.held), sum(self.counts.values()), sum(free.values()))
+        return listed(names or [f"{count} of podset {name}" for name, count in free.items()])
 
     def room(self, alive_at_most: Mapping[str, int]) -> dict[str, int]:
         """By podset, how many more may be started, if so many may be alive."""
@@ -298,25 +163,21 @@ class Unit:
             raise BadField("spec", problem)
         if self.beside:
             places = f"another workload of the group has its {size} places until it has ended"
-            raise NotYet(f"{places}: {_listed(self.held)} wait")
+            raise NotYet(f"{places}: {names_of(self.held)} wait")
         if len(self.held) + len(self.to_come) < size:
-            there = f"{len(self.held)} of {size} pods of the group exist ({_listed(self.held)})"
+            there = f"{len(self.held)} of {size} pods of the group exist ({names_of(self.held)})"
             missing = size - len(self.held)
-            raise NotYet(f"{there}: {missing} {'is' if missing == 1 else 'are'} missing")
+            which = listed(absent(self.held, size, missing)) or str(missing)
+            raise NotYet(f"{there}: {which} {'is' if missing == 1 else 'are'} missing")
 
 
 def _differs(one: Member, first: Member) -> BadField:
-    names = (*_AGREED_LABELS, *_AGREED_ANNOTATIONS)
+    names = (*AGREED_LABELS, *AGREED_ANNOTATIONS)
     entries = zip(names, one.agreed, first.agreed, strict=True)
     key, value, other = next(entry for entry in entries if entry[1] != entry[2])
-    where = "labels" if key in _AGREED_LABELS else "annotations"
+    where = "labels" if key in AGREED_LABELS else "annotations"
     problem = f"{shown(value)} differs from {shown(other)} of pod {first.name} of its group"
     return BadField(f"pod {one.name}: metadata.{where}[{key}]", problem)
-
-
-def _listed(members: Sequence[Member]) -> str:
-    names = ", ".join(one.name for one in members[:_NAMED])
-    return names if len(members) <= _NAMED else f"{names} and {len(members) - _NAMED} more"
 
 
 Past = Mapping[str, Mapping[str, tuple[str, bool]]]
@@ -393,8 +254,7 @@ def _running(
         return found
     if any(one.stopped_in >= admission.attempt.number for one in pods):
         return found
-    left = {name: count - len(found.succeeded.get(name, ())) for name, count in found.counts.items()}
-    room, shapes, agreed = found.room(left), admission.shapes, found.first.agreed
+    room, shapes, agreed = found.free, admission.shapes, found.first.agreed
     held = []
     for one in waiting:
         if room.get(one.pod_set, 0) > 0 and one.shape in shapes and one.agreed == agreed:
@@ -461,20 +321,20 @@ def _unused(members: Sequence[Member], started: Mapping[str, object], known: Con
 
 def composed(unit: Unit, version: int) -> dict[str, Any]:
     """The object of a workload. `version`: the latest resourceVersion of its group that is known."""
-    first, metadata = unit.first, _metadata(unit.first.obj)
-    annotations = {key: value for key, value in _annotations(first.obj).items() if key not in _OURS}
+    first, metadata = unit.first, metadata_of(unit.first.obj)
+    annotations = {key: value for key, value in annotations_of(first.obj).items() if key not in OURS}
     for one in (*unit.started, *unit.held):
-        if _annotations(one.obj).get(HOLD_ANNOTATION) == "true":
+        if annotations_of(one.obj).get(HOLD_ANNOTATION) == "true":
             annotations |= {
                 HOLD_ANNOTATION: "true",
-                REASON_ANNOTATION: _annotations(one.obj).get(REASON_ANNOTATION),
+                REASON_ANNOTATION: annotations_of(one.obj).get(REASON_ANNOTATION),
             }
     for key, found in (
         (ADMISSION_ANNOTATION, (one for one in unit.started if one.admission is not None)),
         (STOPPED_ANNOTATION, (one for one in unit.started if one.stopped_in)),
     ):
         if (holder := next(found, None)) is not None:
-            annotations[key] = _annotations(holder.obj)[key]
+            annotations[key] = annotations_of(holder.obj)[key]
     phase = _phase(unit)
     times = [str(value_at(one.obj, ("status", "startTime")) or "") for one in unit.started]
     return {
@@ -482,12 +342,12 @@ def composed(unit: Unit, version: int) -> dict[str, Any]:
         "kind": "PodGroup",
         "metadata": {
             "namespace": metadata.get("namespace"),
-            "name": _labels(first.obj).get(GROUP_LABEL),
+            "name": labels_of(first.obj).get(GROUP_LABEL),
             "uid": unit.id,
             "creationTimestamp": first.created,
             "resourceVersion": str(version),
             "generation": version,
-            "labels": _labels(first.obj),
+            "labels": labels_of(first.obj),
             "annotations": annotations,
             **({"deletionTimestamp": "now"} if not phase else {}),
         },
@@ -557,19 +417,8 @@ def _status(obj: Json) -> Status:
         reclaimable=tuple((name, len(pods)) for name, pods in succeeded.items()),
         pods_ended=tuple(succeeded.items()),
         unstarted=bool(unit.held),
+        pods_missing=unit.missing,
     )
-
-
-def _metadata(obj: Json) -> Json:
-    return mapping(obj, "metadata", "")
-
-
-def _labels(obj: Json) -> Json:
-    return mapping(_metadata(obj), "labels", "metadata")
-
-
-def _annotations(obj: Json) -> Json:
-    return mapping(_metadata(obj), "annotations", "metadata")
 
 
 def _steer(effect: Effect) -> list[Operation]:

@@ -277,6 +277,7 @@ def _observation(
         not_bound=status.held_back + status.ended,
         unstarted=status.unstarted,
         pods_ready=status.pods_ready,
+        pods_missing=status.pods_missing,
         unlabelled=_unlabelled(kind, obj),
         by_child=child is not None,
         own_entry=_own_entry(kind, obj),

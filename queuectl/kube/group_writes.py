@@ -16,7 +16,8 @@ from queuectl.core.model.events import EffectSettled, Result, WorkloadGone, Work
 from queuectl.core.model.workload import Effect, WorkloadId, names_claim
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import JobKind
-from queuectl.kinds.pod_group import Member, Unit, version_of
+from queuectl.kinds.pod_group import Unit
+from queuectl.kinds.pod_group_members import Member, version_of
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kinds.single_pod import POD

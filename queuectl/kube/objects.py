@@ -14,7 +14,8 @@ from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.labels import QueueLabels, selection
 from queuectl.kinds.leader_worker_set import LEADER_WORKER_SETS, LaterWorkers, later_workers, set_of
 from queuectl.kinds.owners import controlling, controls
-from queuectl.kinds.pod_group import Member, Unit, composed, member, units, version_of
+from queuectl.kinds.pod_group import Unit, composed, units
+from queuectl.kinds.pod_group_members import Member, member, version_of
 from queuectl.kinds.podsets import Computed
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL

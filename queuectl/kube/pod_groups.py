@@ -15,17 +15,15 @@ from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.leader_worker_set import LaterWorkers, later_workers, set_of
 from queuectl.kinds.pod_group import (
     NO_PAST,
-    Member,
     Past,
     Unit,
     composed,
-    member,
     recorded_past,
     short_uid,
     succeeded_of,
     units,
-    version_of,
 )
+from queuectl.kinds.pod_group_members import Member, member, version_of
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.reserved_keys import GROUP_LABEL
 from queuectl.kinds.stop_annotations import keeps_place

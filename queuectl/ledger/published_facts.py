@@ -44,7 +44,7 @@ from queuectl.ports.reader import GONE_KEPT
 NUMBER: Final = bindparam("p_number", type_=BigInteger)
 """Of the batch."""
 
-PODS_READY_ROWS: Final = TableRows(t.pods_ready, "workload", "attempt", "ready")
+PODS_READY_ROWS: Final = TableRows(t.pods_ready, "workload", "attempt", "ready", "missing")
 _FRESH_PODS: Final = upsert(t.pods_ready)
 PODS_READY: Final = _FRESH_PODS.from_select(
     *PODS_READY_ROWS.source(
@@ -57,7 +57,7 @@ PODS_READY: Final = _FRESH_PODS.from_select(
     )
 ).on_conflict_do_update(
     index_elements=[t.pods_ready.c.cluster_id, t.pods_ready.c.workload],
-    set_={name: _FRESH_PODS.excluded[name] for name in ("attempt", "ready", "batch")},
+    set_={name: _FRESH_PODS.excluded[name] for name in ("attempt", "ready", "missing", "batch")},
 )
 
 
@@ -157,7 +157,7 @@ async def facts_after(connection: AsyncConnection, cluster: str, batch: int) -> 
         query = query.where(table.c.cluster_id == cluster, table.c.batch > batch)
         return [tuple(row) for row in await connection.execute(query)]
 
-    ready = await newer(t.pods_ready, "workload", "attempt", "ready")
+    ready = await newer(t.pods_ready, "workload", "attempt", "ready", "missing")
     lines = await newer(t.pending_line, "cluster_queue", "workloads")
     capacities = await newer(t.flavor_capacity, "flavor", "capacity")
     demands = await newer(t.queue_demand, "cluster_queue", "demand")

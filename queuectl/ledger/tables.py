@@ -138,6 +138,7 @@ pods_ready = _table(
     Column("workload", Text, primary_key=True),
     Column("attempt", BigInteger, nullable=False),
     Column("ready", BigInteger, nullable=False),
+    Column("missing", Text, nullable=False),  # which do not exist
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 

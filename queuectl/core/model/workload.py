@@ -119,10 +119,7 @@ class WorkloadOutcome(StrEnum):
 
 @value(frozen=True, slots=True, kw_only=True)
 class UserOptions:
-    """What the labels and annotations of a workload ask for, besides its queue, and what is wrong with it.
-
-    Whether it is held is not in it: its reason says so.
-    """
+    """What the labels and annotations of a workload ask for, besides its queue and hold, and their fault."""
 
     priority_class: str | None = None
     max_run_seconds: int | None = None
@@ -274,14 +271,14 @@ class Observation:
     """It runs, and pods that its admission has quota for are held back: it is to be started again (L33)."""
     pods_ready: int | None = None
     """How many of its pods are ready. None: its status does not say. Reported to readers, decides nothing."""
+    pods_missing: str = ""
+    """Which of its pods do not exist while it runs, reported likewise; empty: none is known to."""
     unlabelled: tuple[tuple[str, bool], ...] = ()
-    """Podsets whose pod template has no labels, and whether it has other metadata. This determines the JSON
-    patch that adds labels."""
+    """Podsets whose pod template has no labels, and if that has other metadata: for a patch of labels."""
     by_child: bool = False
     """Its podsets are those of a child, which may change while the object does not (L22)."""
     own_entry: int | None = None
-    """Where a start writes into a list that others write too: place of queuectl's entry, -1 if it has none.
-    None: no such list. This determines the JSON patch."""
+    """Place of queuectl's entry in a list that others write too, -1 if it has none. None: no such list."""
     elastic: tuple[PodCount, ...] = ()
     """Fields that a start with fewer pods than requested reduces (F9)."""
     reduced: tuple[PodCount, ...] = ()
@@ -427,11 +424,12 @@ class Attempt:
 
 
 class PodsReady(NamedTuple):
-    """How many pods of an attempt are ready, by the status of the object."""
+    """How many pods of an attempt are ready, by the status of the object, and which do not exist."""
 
     workload: WorkloadId
     attempt: int
     ready: int
+    missing: str = ""
 
 
 class PendingLine(NamedTuple):

@@ -61,6 +61,7 @@ const Summary = ({ of }) => html`<${Facts} rows=${[
   ["Ended", of.end && html`<${Time} at=${of.end.endedAt} />${of.end.attempts.length ? `, held quota for ${duration(of.end.heldSeconds)}` : ""}`],
   ["Held", deviceTime(of.end?.resourceSeconds)],
   ["Pods ready", of.podsReady === null ? null : `${of.podsReady} of ${of.pods}`],
+  ["Pods missing", of.podsMissing],
 ]} />`;
 
 function Why({ of }) {

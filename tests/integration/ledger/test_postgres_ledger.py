@@ -588,7 +588,7 @@ async def test_readers_see_what_changed_since_a_sequence(book: Book) -> None:
 
 
 async def test_readers_see_how_many_pods_are_ready_since_a_batch(book: Book) -> None:
-    one, two = PodsReady(wid("one"), 1, 3), PodsReady(wid("two"), 1, 0)
+    one, two = PodsReady(wid("one"), 1, 3, "train-1"), PodsReady(wid("two"), 1, 0)
     await book.write(enqueue("one"), enqueue("two", arrival=2))
     await book.write(for_readers=ForReaders((one, two, PodsReady(wid("unknown"), 1, 1))))
     whole = await book.readings.since(0)

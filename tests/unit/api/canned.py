@@ -430,5 +430,5 @@ def two_teams() -> CannedReadings:
             reason=Reason(code=Code.MISCONFIGURED, node="ClusterQueue/team-b", detail="FlavorNotFound"),
         ),
     )
-    readings.ready(PodsReady(small.id, 1, 1))
+    readings.ready(PodsReady(small.id, 1, 1, "train-1"))
     return readings

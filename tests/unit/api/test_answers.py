@@ -315,7 +315,7 @@ async def test_an_admitted_workload_shows_what_it_holds(rest: Rest) -> None:
     }
     assert (found["attempt"], found["attempts"], found["position"], found["help"]) == (1, 1, None, None)
     assert found["admittedAt"] == "2026-01-05T10:01:00Z"
-    assert (found["pods"], found["podsReady"]) == (2, 1)
+    assert (found["pods"], found["podsReady"], found["podsMissing"]) == (2, 1, "train-1")
 
 
 async def test_an_admitted_workload_shows_what_it_is_booked_on(serve: Serve) -> None:

@@ -232,6 +232,7 @@ def test_explain_shows_what_an_admitted_workload_holds(run: Run, server: str) ->
     assert text.startswith("Job default/small: Admitted in ClusterQueue team-a\n")
     assert "Requests  main: 2 x (1 nvidia.com/gpu), at least 1\n" in text
     assert "Holds     main: 2 x (1 nvidia.com/gpu of a100)" in text
+    assert "Missing   train-1\n" in text
 
 
 def test_explain_shows_by_when_the_pods_of_an_admitted_workload_must_be_ready(

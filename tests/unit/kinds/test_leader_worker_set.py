@@ -10,7 +10,8 @@ import pytest
 from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.reasons import Code
 from queuectl.kinds.leader_worker_set import later_workers, set_of
-from queuectl.kinds.pod_group import POD_GROUP, Unit, member, units
+from queuectl.kinds.pod_group import POD_GROUP, Unit, units
+from queuectl.kinds.pod_group_members import member
 from queuectl.kube.pod_groups import PodGroups
 from tests.unit.kinds.test_pod_group import pod, started
 
@@ -128,6 +129,19 @@ def test_a_worker_takes_a_place_that_was_charged_and_no_other_pod_does() -> None
     # Its start is complete without those that are not there, and whatever becomes of the LeaderWorkerSet.
     (alone,) = units([member(first)])
     assert (alone.held, alone.counts) == ((), running.counts)
+
+
+def test_the_workers_that_a_replica_misses_are_named_after_their_leader() -> None:
+    waiting = [leader()]
+    (unit,) = of_set(waiting, lws())
+    (first,) = started(waiting, unit=unit)
+    first["metadata"]["labels"][f"{_KEY}worker-index"] = "0"
+    (running,) = of_set([first], lws())
+    assert running.missing == "server-0-1, server-0-2"
+    second = worker(2)
+    second["metadata"]["labels"][f"{_KEY}worker-index"] = "2"
+    (running,) = of_set([first, second], lws())
+    assert running.missing == "server-0-1"
 
 
 def test_a_start_takes_nothing_off_a_worker_that_its_controller_or_the_api_server_has_added() -> None:

@@ -14,12 +14,14 @@ from queuectl.answers.explanation import advice
 from queuectl.app.kinds import job_kinds
 from queuectl.changes import consequences, edit
 from queuectl.core.model.events import WorkloadGone, WorkloadObserved
+from queuectl.core.model.policy import ResourceFlavor
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Phase, WorkloadId, WorkloadOutcome
 from queuectl.kinds import patches
 from queuectl.kinds.builtin import BUILT_IN, OPTIONAL
 from queuectl.kinds.labels import OWN, selection
-from queuectl.kinds.pod_group import MAX_PODS, POD_GROUP, Unit, composed, member, units
+from queuectl.kinds.pod_group import MAX_PODS, POD_GROUP, Unit, composed, units
+from queuectl.kinds.pod_group_members import member
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.sample import as_created, tried
 from queuectl.kinds.single_pod import POD
@@ -136,6 +138,54 @@ def test_a_group_that_is_not_complete_says_how_many_pods_are_missing(phases: tup
     assert "Nothing to do" in str(advice(Phase.PENDING, Reason(code=Code.PENDING_EVALUATION)))
 
 
+STATEFUL = "apps.kubernetes.io/pod-index"
+JOB = "batch.kubernetes.io/job-completion-index"
+INDEX = "queuectl.dev/pod-group-pod-index"
+
+
+@pytest.mark.parametrize(
+    ("index", "there", "missing"),
+    [
+        (STATEFUL, {"set-0": "0", "set-3": "3"}, "set-1, set-2 are missing"),
+        (STATEFUL, {"set-0": "0", "set-1": "1", "set-2": "2"}, "set-3 is missing"),
+        (JOB, {"job-x1y": "0", "job-z2w": "2", "job-b3c": "3"}, "index 1 is missing"),
+        (INDEX, {"train-0": "0", "other-2": "2", "train-3": "3"}, "index 1 is missing"),
+        (INDEX, {"a-0": "0", "a-4": "4", "a-1": "1"}, "1 is missing"),  # beyond its size
+        (INDEX, {"a-0": "0", "b-0": "0", "a-1": "1"}, "1 is missing"),
+        (INDEX, {"a-0": "0", "a-1": "x", "a-2": "2"}, "1 is missing"),
+    ],
+)
+def test_a_group_that_is_not_complete_names_the_pods_that_are_missing_by_their_indices(
+    index: str, there: Mapping[str, str], missing: str
+) -> None:
+    problem = seen(
+        [pod(name, size=4, labels={index: place}) for name, place in there.items()]
+    ).workload.problem
+    assert problem is not None
+    assert str(problem.detail).endswith(f"): {missing}")
+
+
+def test_a_group_that_runs_names_the_pods_that_are_missing() -> None:
+    pods = [pod(f"set-{place}", cpu=cpu, labels={STATEFUL: str(place)}) for place, cpu in enumerate("112")]
+    running = started(pods)
+    assert seen(running).observation.pods_missing == ""
+    assert seen([running[0], running[2]]).observation.pods_missing == "set-1"
+    waits = pod("set-1", labels={STATEFUL: "1"})
+    replaced = seen([running[0], running[2], waits])
+    assert (replaced.observation.pods_missing, replaced.observation.unstarted) == ("", True)
+    running[1]["status"]["phase"] = "Failed"
+    assert seen(running).observation.pods_missing == "set-1"
+    running[1]["status"]["phase"] = "Succeeded"
+    assert seen(running).observation.pods_missing == ""
+    # Of one that has succeeded and is gone the index is not known.
+    running[1]["status"]["phase"] = "Running"
+    past = {"uid-set-0": {"uid-set-0": (member(running[0]).pod_set, True)}}
+    (unit,) = units([member(running[1])], past)
+    assert unit.missing == f"1 of podset {member(running[2]).pod_set}"
+    running[0]["metadata"]["deletionTimestamp"] = running[2]["metadata"]["deletionTimestamp"] = "now"
+    assert seen([running[0], running[2]]).observation.pods_missing == ""  # it ends
+
+
 @pytest.mark.parametrize("size", [None, "", "0", "-1", "x", "1e2", "٣", str(MAX_PODS + 1)])
 def test_a_number_of_pods_that_is_none_is_refused_with_the_pod_and_the_value(size: str | None) -> None:
     obj = pod("a")
@@ -167,6 +217,24 @@ def test_pods_that_differ_in_what_all_have_in_common_are_named(other: Json, fiel
     assert problem.code is Code.MISCONFIGURED
     assert str(problem.detail).startswith(f"pod b: {field}: ")
     assert str(problem.detail).endswith("of pod a of its group")
+
+
+def test_each_role_gets_the_keys_of_its_own_flavor() -> None:
+    (unit,) = found(three())
+    start = effect(composed(unit, 9), "PodGroup", kinds=KINDS)
+    first, second = start.attempt.assignment.pod_sets
+    fast = ResourceFlavor(name="fast", node_labels=(("disk", "fast"),))
+    second = replace(second, flavors=tuple((resource, "fast") for resource, _ in second.requests))
+    assignment = replace(start.attempt.assignment, pod_sets=(first, second))
+    attempt = replace(start.attempt, assignment=assignment)
+    start = replace(start, attempt=attempt, flavors=(*start.flavors, fast))
+    selectors = {}
+    for one in unit.held:
+        patch = patches.start(POD, _of(start, one), one.pod_set, unit.shapes, one.constraints)
+        selectors[one.pod_set] = next(
+            item["value"] for item in patch if item["path"] == "/spec/nodeSelector" and item["op"] == "add"
+        )
+    assert selectors == {first.name: {"pool": "spot"}, second.name: {"disk": "fast"}}
 
 
 def test_pods_beyond_the_size_wait_and_are_named() -> None:
