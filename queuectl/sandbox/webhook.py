@@ -31,10 +31,12 @@ _POLL_SECONDS: Final = 0.05
 
 
 @contextlib.asynccontextmanager
-async def suspending(plane: ControlPlane, api: Session, folder: Path) -> AsyncIterator[list[ChildProcess]]:
+async def suspending(
+    plane: ControlPlane, api: Session, folder: Path, manifests: Path | None = None
+) -> AsyncIterator[list[ChildProcess]]:
     """Install and run it if the server needs it; else do nothing. Entered once the server calls it.
 
-    Raises InstallError or SandboxError.
+    `manifests`: the folder, or a copy of it with those of further kinds. Raises InstallError or SandboxError.
     """
     installer = Installer(api)
     if await installer.serves("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy"):
@@ -42,8 +44,9 @@ async def suspending(plane: ControlPlane, api: Session, folder: Path) -> AsyncIt
         yield []
         return
     port, probes = choose_ports([(0, 0), (0, 0)])
-    await _install(installer, port)
-    child = await _run(plane, folder, port, probes)
+    files = (manifests or shipped("manifests")) / "webhook"
+    await _install(installer, files, port)
+    child = await _run(plane, folder, files, port, probes)
     try:
         await _ready(child, f"http://127.0.0.1:{probes}/readyz")
         async with Client(plane.url, plane.ssl_context(), plane.tokens["tenant"]) as tenant:
@@ -59,9 +62,9 @@ async def _forget(api: Session) -> None:
         await api.delete(path)
 
 
-async def _install(installer: Installer, port: int) -> None:
+async def _install(installer: Installer, files: Path, port: int) -> None:
     """As shipped, but called at its port on this machine: there are no Services here."""
-    objects = read_kustomization(shipped("manifests") / "webhook", also=frozenset({"Secret"}))
+    objects = read_kustomization(files, also=frozenset({"Secret"}))
     for thing in objects:
         for webhook in thing.get("webhooks", ()) if thing["kind"] == "MutatingWebhookConfiguration" else ():
             webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{_PATH}"}
@@ -69,8 +72,8 @@ async def _install(installer: Installer, port: int) -> None:
     await installer.apply(objects)
 
 
-async def _run(plane: ControlPlane, folder: Path, port: int, probes: int) -> ChildProcess:
-    ((shipped_config, _),) = load((shipped("manifests") / "webhook" / "config.yaml").read_bytes())
+async def _run(plane: ControlPlane, folder: Path, files: Path, port: int, probes: int) -> ChildProcess:
+    ((shipped_config, _),) = load((files / "config.yaml").read_bytes())
     config = shipped_config["webhook"]
     config |= {"listen": f"127.0.0.1:{port}", "probes": f"127.0.0.1:{probes}"}
     config["tls"]["names"] = ["127.0.0.1"]

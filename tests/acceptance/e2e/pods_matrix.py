@@ -63,6 +63,9 @@ _SAME_GATE: Final = "the policy reads the labels of the pod, whoever made it: th
 _NO_OWNER: Final = "no controller makes its pods"
 _NO_REVISION: Final = "it has no revisions"
 _AS_SINGLE: Final = "to queuectl its pods are single ones: the row single"
+_ROLES: Final = "no rule reads the roles: the row of alike pods"
+_BY_OWNER: Final = "a place is kept by the owner, whatever its kind: the rows D, O and L"
+_UNQUEUED: Final = "its pods run without a queue, of which a warning tells"
 _AS_GROUP: Final = "to queuectl a replica is a group: the rows of groups"
 _TRIED_SINGLY: Final = {
     "flavor with keys of its own": "",
@@ -83,17 +86,17 @@ _TRIED_AS_GROUP: Final = {
     "member deleted: in its start": "",
     "killed after k of N patches": "",
     "killed after k of N deletes": "",
-    "evicted, ends slowly": "L",
+    "evicted, ends slowly": "LY",
     "ResourceQuota full": "",
     "succeeded, collected before the look": "",
     "succeeded, collected, after a restart": "",
     "ends by a failure": "",
     "API server away, Postgres away": "",
 }
-CELLS: Final[tuple[Cells | Without, ...]] = (
+_TRIED: Final[tuple[Cells | Without, ...]] = (
     Cells("gated at creation by a tenant", "S", "pods test_a_pod_waits_gated_starts_on_its_flavor_and_ends"),
     Cells("gated at creation by a tenant", "GR", "groups test_a_group_starts_when_all_of_its_pods_are_there"),
-    Without("gated at creation by a tenant", "DOPLYJ", "its controller creates the pods"),
+    Without("gated at creation by a tenant", "DOPLY", "its controller creates the pods"),
     Cells("gated at creation by a controller", "D", "pods test_the_pods_of_a_deployment_queue_one_by_one"),
     Cells("gated at creation by a controller", "O", "pods test_a_pod_of_a_statefulset_comes_again"),
     Cells("gated at creation by a controller", "P", "others test_a_pod_that_waits_counts_as_disrupted"),
@@ -103,16 +106,16 @@ CELLS: Final[tuple[Cells | Without, ...]] = (
     Cells(
         "not gated: child, workload label", "S", "gate test_pods_without_a_queue_label_and_those_of_a_queued"
     ),
-    Cells("not gated: child, workload label", "J", "pods test_a_job_and_its_pods_are_one_workload"),
+    Cells("not gated: child, workload label", "J", "others test_a_job_with_the_label_on_its_template_alone"),
     Without("not gated: child, workload label", "GRDOPLY", _SAME_GATE),
     Cells("without a label", "S", "pods test_a_pod_without_a_queue_label_runs_at_once"),
-    Without("without a label", "GRDOPLYJ", _SAME_GATE),
+    Without("without a label", "GRDOPLY", _SAME_GATE),
     Cells("nodeName", "S", "gate test_a_pod_that_could_not_be_held_back_is_not_created"),
-    Without("nodeName", "GRDOPLYJ", _SAME_GATE),
+    Without("nodeName", "GRDOPLY", _SAME_GATE),
     Cells("DaemonSet", "S", "pods test_no_pod_of_a_labelled_daemonset_is_made"),
-    Without("DaemonSet", "GRDOPLYJ", "it is another owner"),
+    Without("DaemonSet", "GRDOPLY", "it is another owner"),
     Cells("mirror of a static pod", "S", "gate test_the_mirror_of_a_static_pod_is_not_refused"),
-    Without("mirror of a static pod", "GRDOPLYJ", "the kubelet makes single pods"),
+    Without("mirror of a static pod", "GRDOPLY", "the kubelet makes single pods"),
     Cells("gate removed by a tenant", "S", "gate test_no_request_of_a_tenant_lets_a_waiting_pod_go"),
     Cells("gate removed by bypass", "S", "gate test_only_who_may_bypass_lets_a_pod_go_and_is_recorded"),
     Cells("gate removed by bypass", "GR", "kills test_pods_that_a_user_lets_past_the_gate_are_charged"),
@@ -126,9 +129,7 @@ CELLS: Final[tuple[Cells | Without, ...]] = (
     *(
         Without(
             column,
-            "DOPLYJ"
-            if column.startswith(("gate removed by bypass", "label", "resize while"))
-            else "GRDOPLYJ",
+            "DOPLY" if column.startswith(("gate removed by bypass", "label", "resize while")) else "GRDOPLY",
             _SAME_GATE,
         )
         for column in (
@@ -140,8 +141,9 @@ CELLS: Final[tuple[Cells | Without, ...]] = (
         )
     ),
     Cells("flavor with keys of its own", "S", "single test_a_start_removes_our_gate_alone_and_adds_to"),
+    Cells("flavor with keys of its own", "GR", "group test_each_role_gets_the_keys_of_its_own_flavor"),
     Cells("foreign gate first, last", "S", "others test_a_gate_of_another_controller_stays"),
-    Without("foreign gate first, last", "GRDOPLYJ", _SAME_GATE),
+    Without("foreign gate first, last", "GRDOPLY", _SAME_GATE),
     Cells("group short", "G", "groups test_a_group_starts_when_all_of_its_pods_are_there"),
     Cells("group short", "L", "leader test_a_replica_of_which_no_worker_comes_later_waits_for_its_pods"),
     Cells("group short", "Y", "lws test_workers_that_are_created_after_the_start"),
@@ -154,7 +156,7 @@ CELLS: Final[tuple[Cells | Without, ...]] = (
     Cells("forged role or size", "GR", "group test_a_shape_that_the_admission_does_not_have_is_not_started"),
     Cells("forged role or size", "L", "lws test_a_pod_that_names_a_set_that_is_not_there_is_charged"),
     *(
-        Without(column, "SDOPJ", _NO_GROUP)
+        Without(column, "SDOP", _NO_GROUP)
         for column in (
             "group short",
             "group exact",
@@ -164,83 +166,123 @@ CELLS: Final[tuple[Cells | Without, ...]] = (
         )
     ),
     Without("group exact", "Y", "its workers come after the start"),
-    Without("group short", "R", "no rule reads the roles"),
+    *(
+        Without(column, "R", _ROLES)
+        for column in (
+            "group short",
+            "member deleted: waits",
+            "member deleted: in its start",
+            "evicted, created again, same place",
+            "ResourceQuota full",
+            "API server away, Postgres away",
+        )
+    ),
     Without("group excess", "LY", "its controller makes no more than its size"),
     Without("mixed queues, mixed counts", "RY", "the row of alike pods"),
     Without("forged role or size", "Y", "the row of LeaderCreated"),
     Cells("member deleted: waits", "S", "pods test_in_a_full_queue_a_pod_says_why_it_waits_and_leaves"),
+    Cells("member deleted: waits", "L", "lws test_a_waiting_pod_that_is_deleted_comes_again"),
+    Without("member deleted: waits", "Y", "its leader alone waits: the row L"),
     Cells("member deleted: waits", "G", "writes test_a_group_that_misses_a_pod_is_not_started"),
+    Cells(
+        "member deleted: in its start",
+        "S",
+        "one test_a_start_of_a_pod_that_is_gone_or_another",
+    ),
     Cells("member deleted: in its start", "G", "writes test_a_start_that_has_nothing_to_do_is_later_than"),
     Cells("member deleted: runs", "S", "pods test_in_a_full_queue_a_pod_says_why_it_waits_and_leaves"),
     Cells("member deleted: runs", "GR", "kills test_a_replacement_is_started_by_the_controller_without"),
-    Cells("member deleted: runs", "L", "lws test_a_replica_of_which_a_worker_is_lost_is_made_again"),
+    Cells("member deleted: runs", "LY", "lws test_a_replica_of_which_a_worker_is_lost_is_made_again"),
     Cells("killed after k of N patches", "S", "one test_a_start_whose_answer_is_lost_is_made_once"),
     Cells(
         "killed after k of N patches",
-        "G",
+        "GR",
         "kills test_a_controller_that_is_killed_between_the_writes_of_a_start",
     ),
     Cells("killed after k of N deletes", "S", "one test_a_stop_that_is_interrupted_is_completed_by_the_next"),
     Cells(
         "killed after k of N deletes",
-        "G",
+        "GR",
         "kills test_a_controller_that_is_killed_between_the_writes_of_a_stop",
     ),
     Cells("evicted, ends slowly", "S", "pods test_a_pod_of_lower_priority_is_deleted_with_the_reason"),
-    Cells("evicted, ends slowly", "G", "groups test_a_preempted_group_goes_as_a_whole_and_its_quota_waits"),
-    Cells("evicted, ends slowly", "L", "lws test_a_replica_whose_pods_end_slowly_comes_again"),
+    Cells("evicted, ends slowly", "GR", "groups test_a_preempted_group_goes_as_a_whole_and_its_quota_waits"),
+    Cells("evicted, ends slowly", "LY", "lws test_a_replica_whose_pods_end_slowly_comes_again"),
     Cells("evicted, created again, same place", "D", "pods test_the_pods_of_a_deployment_queue_one_by_one"),
     Cells("evicted, created again, same place", "O", "pods test_a_pod_of_a_statefulset_comes_again"),
     Cells(
         "evicted, created again, same place", "G", "day test_servers_and_trainings_share_a_queue_for_a_day"
     ),
     Cells(
-        "evicted, created again, same place", "L", "lws test_a_preempted_replica_goes_as_a_whole_and_comes"
+        "evicted, created again, same place", "LY", "lws test_a_preempted_replica_goes_as_a_whole_and_comes"
     ),
+    Without("evicted, created again, same place", "P", _BY_OWNER),
     Without("evicted, created again, same place", "S", _NO_OWNER),
     Cells("preemptor holds its room", "D", "pods test_the_pods_of_a_deployment_queue_one_by_one"),
     Cells("preemptor holds its room", "O", "pods test_a_pod_of_a_statefulset_comes_again"),
-    Cells("preemptor holds its room", "L", "lws test_a_preempted_replica_goes_as_a_whole_and_comes"),
+    Cells("preemptor holds its room", "LY", "lws test_a_preempted_replica_goes_as_a_whole_and_comes"),
     Cells("preemptor holds its room", "P", "others test_a_pod_that_waits_counts_as_disrupted"),
     Without("preemptor holds its room", "SGR", "nothing creates its pods again"),
     Cells("rollout with surge, without", "D", "pods test_a_rollout_in_a_full_queue_waits_with_a_surge_pod"),
-    Cells("rollout with surge, without", "L", "lws test_a_rollout_ends_within_the_quota"),
+    Cells("rollout with surge, without", "OP", "others test_a_rollout_of_a_statefulset_ends_within"),
+    Cells("rollout with surge, without", "LY", "lws test_a_rollout_ends_within_the_quota"),
     Cells("edit while it waits", "D", "pods test_a_rollout_in_a_full_queue_waits_with_a_surge_pod"),
-    Cells("edit while it waits", "L", "lws test_a_replica_whose_pods_end_slowly_comes_again"),
+    Cells("edit while it waits", "OP", "others test_a_pod_of_a_statefulset_that_waits_keeps_its_rev"),
+    Cells("edit while it waits", "LY", "lws test_a_replica_whose_pods_end_slowly_comes_again"),
     Cells("stale revision", "D", "pods test_a_rollout_in_a_full_queue_waits_with_a_surge_pod"),
+    Cells("stale revision", "LY", "lws test_a_replica_whose_pods_end_slowly_comes_again"),
+    Cells("stale revision", "OP", "others test_a_pod_of_a_statefulset_that_waits_keeps_its_revision"),
     *(
-        Without(column, "SGRJ", _NO_REVISION)
+        Without(column, "SGR", _NO_REVISION)
         for column in ("rollout with surge, without", "edit while it waits", "stale revision")
     ),
-    Cells("scale up, down, to 0, back", "DO", "others test_the_scale_subresource_which_an_auto"),
+    Cells("scale up, down, to 0, back", "DOP", "others test_the_scale_subresource_which_an_auto"),
     Cells("scale up, down, to 0, back", "L", "lws test_each_replica_of_the_page_on_serving"),
-    Without("scale up, down, to 0, back", "SGRJ", "nothing scales it"),
-    Cells("PodDisruptionBudget and drain", "DP", "others test_a_pod_that_waits_counts_as_disrupted"),
+    Cells("scale up, down, to 0, back", "Y", "lws test_workers_that_are_created_after_the_start"),
+    Without("scale up, down, to 0, back", "SGR", "nothing scales it"),
+    Cells("PodDisruptionBudget and drain", "DOP", "others test_a_pod_that_waits_counts_as_disrupted"),
+    Without("PodDisruptionBudget and drain", "LY", "its pods are those of StatefulSets: the rows O and P"),
     Without("PodDisruptionBudget and drain", "SGR", "a budget counts pods of a controller with a scale"),
     Cells("ResourceQuota full", "D", "others test_a_pod_that_waits_counts_in_a_full_resource_quota"),
     Cells("ResourceQuota full", "S", "others test_a_pod_that_waits_counts_in_a_full_resource_quota"),
     Cells("ResourceQuota full", "G", "others test_a_group_that_a_full_resource_quota_keeps_short"),
     Cells(
-        "succeeded, collected before the look", "GR", "group test_success_counts_after_the_pods_are_deleted"
+        "succeeded, collected before the look",
+        "S",
+        "kills test_a_pod_that_succeeded_and_is_gone",
     ),
     Cells(
+        "succeeded, collected before the look", "GR", "group test_success_counts_after_the_pods_are_deleted"
+    ),
+    Cells("succeeded, collected, after a restart", "S", "kills test_a_pod_that_succeeded_and_is_gone"),
+    Cells(
         "succeeded, collected, after a restart",
-        "G",
+        "GR",
         "kills test_a_group_whose_pods_succeeded_before_and_after",
     ),
-    Cells("ends by a failure", "G", "group test_a_group_of_which_nothing_runs_has_failed_if_a_pod_has"),
+    Cells("ends by a failure", "S", "single test_it_ends_by_its_phase"),
+    Cells("ends by a failure", "GR", "group test_a_group_of_which_nothing_runs_has_failed_if_a_pod_has"),
     Cells("ends by a failure", "D", "pods test_a_failed_pod_of_a_replicaset_gives_its_quota"),
     Cells("API server away, Postgres away", "G", "world test_schedules_break_no_rule"),
     Cells("API server away, Postgres away", "S", "world test_schedules_break_no_rule"),
     *(
-        Without(column, "".join(row for row in "DOPJ" if row not in tried), _AS_SINGLE)
+        Without(column, "".join(row for row in "DOP" if row not in tried), _AS_SINGLE)
         for column, tried in _TRIED_SINGLY.items()
     ),
     *(
         Without(column, "".join(row for row in "LY" if row not in tried), _AS_GROUP)
         for column, tried in _TRIED_AS_GROUP.items()
     ),
-    Without("uninstall", "GRDOPLYJ", _SAME_GATE),
+    Cells("uninstall", "S", "gate test_gated_pods_stay_gated_after_an_uninstall"),
+    Without("uninstall", "GRDOPLY", _SAME_GATE),
+)
+CELLS: Final = (
+    *_TRIED,
+    *(
+        Without(column, "J", _UNQUEUED)
+        for column in dict.fromkeys(cell.column for cell in _TRIED)
+        if column != "not gated: child, workload label"
+    ),
 )
 
 

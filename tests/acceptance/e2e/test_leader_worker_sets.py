@@ -205,19 +205,33 @@ async def test_its_pods_are_of_the_user_that_created_it(world: World) -> None:
         assert (await world.workload("server-0", "PodGroup"))["submitter"] == "alice"
 
 
-async def test_a_preempted_replica_goes_as_a_whole_and_comes_again(world: World) -> None:
+LATER: dict[str, Json] = {
+    "leader ready": {"spec": {"startupPolicy": "LeaderReady"}},
+    "exclusive topology": {
+        "metadata": {"annotations": {"leaderworkerset.sigs.k8s.io/exclusive-topology": LABEL}}
+    },
+}
+STARTUP = ["LeaderCreated", "LeaderReady"]
+
+
+@pytest.mark.parametrize("startup", STARTUP)
+async def test_a_preempted_replica_goes_as_a_whole_and_comes_again(world: World, startup: str) -> None:
     high = await priority(world, "high", 1000)
-    async with made(world, server(replicas=1, size=3, gpus=3)) as found:
+    async with made(world, server(replicas=1, size=3, gpus=3, startupPolicy=startup)) as found:
         first = {one["metadata"]["uid"] for one in await found.are(running=3, gated=0)}
         await world.submit(pod("high", gpus=2, labels={"queuectl.dev/priority-class": high}))
-        again = await found.are(running=0, gated=3)
+        again = await found.are(running=0, gated=3 if startup == "LeaderCreated" else 1)
         assert first.isdisjoint(one["metadata"]["uid"] for one in again)
         await world.delete("high", "Pod")
         await found.are(running=3, gated=0)
 
 
-async def test_a_replica_of_which_a_worker_is_lost_is_made_again_by_its_controller(world: World) -> None:
-    async with made(world, server(replicas=2, size=2)) as found:
+@pytest.mark.parametrize("startup", STARTUP)
+async def test_a_replica_of_which_a_worker_is_lost_is_made_again_by_its_controller(
+    world: World, startup: str
+) -> None:
+    async with made(world, server(replicas=2, size=2, startupPolicy=startup)) as found:
+        await found.are(1, running=2, gated=0)
         first = await found.are(0, running=2, gated=0)
         await world.delete("server-0-1", "Pod")
 
@@ -231,12 +245,24 @@ async def test_a_replica_of_which_a_worker_is_lost_is_made_again_by_its_controll
         await found.are(running=4, gated=0)
 
 
-LATER: dict[str, Json] = {
-    "leader ready": {"spec": {"startupPolicy": "LeaderReady"}},
-    "exclusive topology": {
-        "metadata": {"annotations": {"leaderworkerset.sigs.k8s.io/exclusive-topology": LABEL}}
-    },
-}
+async def test_a_waiting_pod_that_is_deleted_comes_again_and_its_replica_starts_as_a_whole(
+    world: World,
+) -> None:
+    async with made(world, server(replicas=3, size=4)) as found:
+        await found.are(running=8, gated=4)
+        waits = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await found.pods() if _waits(one)}
+        leader = min(waits)
+        await world.delete(f"{leader}-2", "Pod")
+
+        async def again() -> bool:
+            pods = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await found.pods()}
+            return pods.keys() >= waits.keys() and pods[f"{leader}-2"] != waits[f"{leader}-2"]
+
+        await eventually("another pod has its name", again)
+        await found.are(running=8, gated=4)
+        await found.merge({"replicas": int(leader.rpartition("-")[2]) + 1})
+        await found.merge({"replicas": 2})
+        await found.are(running=8, gated=0)
 
 
 @pytest.mark.parametrize("later", LATER)
@@ -260,6 +286,10 @@ async def test_workers_that_are_created_after_the_start_of_their_leader_have_the
         await found.are(running=3, gated=0)
         await found.merge({"leaderWorkerTemplate": {"size": 4}})  # every pod is made again
         await found.are(running=4, gated=0)
+        await found.merge({"replicas": 0})
+        await found.are(running=0, gated=0)
+        await found.merge({"replicas": 1})
+        await found.are(running=4, gated=0)
 
 
 async def _admissions(world: World, name: str) -> list[dict[str, int]]:
@@ -269,13 +299,16 @@ async def _admissions(world: World, name: str) -> list[dict[str, int]]:
     return [{one["name"]: one["count"] for one in row["details"]["podSets"]} for row in rows]
 
 
-@pytest.mark.parametrize("surge", [0, 1])
-async def test_a_rollout_ends_within_the_quota(world: World, surge: int) -> None:
+@pytest.mark.parametrize(
+    ("surge", "startup"), [(0, "LeaderCreated"), (1, "LeaderCreated"), (0, "LeaderReady")]
+)
+async def test_a_rollout_ends_within_the_quota(world: World, surge: int, startup: str) -> None:
     """Without surge in a full queue."""
     rolling = {"maxSurge": surge, "maxUnavailable": 1}
     strategy = {"type": "RollingUpdate", "rollingUpdateConfiguration": rolling}
     size = 4 - 2 * surge
-    async with made(world, server(replicas=2, size=size, rolloutStrategy=strategy)) as found:
+    body = server(replicas=2, size=size, rolloutStrategy=strategy, startupPolicy=startup)
+    async with made(world, body) as found:
         await found.are(running=2 * size, gated=0)
         template = {"metadata": {"annotations": {"example.com/edit": "1"}}}
         await found.merge({"leaderWorkerTemplate": {"leaderTemplate": template, "workerTemplate": template}})

@@ -17,19 +17,20 @@ from tests.acceptance.e2e.world import World
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.queued_pods]
 
 world = test_single_pods.world
+GROUP = "queuectl.dev/pod-group-name"
 
 
 async def _member(
     world: World, group: str, number: int, *, size: int, gpus: int = 1, seconds: float = 600, **labels: str
 ) -> Json:
     body = pod(f"{group}-{number}", gpus=gpus, seconds=seconds)
-    body["metadata"]["labels"] |= {"queuectl.dev/pod-group-name": group, **labels}
+    body["metadata"]["labels"] |= {GROUP: group, **labels}
     body["metadata"].setdefault("annotations", {})["queuectl.dev/pod-group-total-count"] = str(size)
     return await test_single_pods._created(world, body)
 
 
 async def _members(world: World, group: str) -> list[Json]:
-    query = {"labelSelector": f"queuectl.dev/pod-group-name={group}"}
+    query = {"labelSelector": f"{GROUP}={group}"}
     items: list[Json] = (await world.api.request("GET", world.path("Pod"), query=query))["items"]
     return items
 
@@ -119,7 +120,7 @@ async def test_a_group_in_a_full_queue_waits_as_one_and_explain_says_why(world: 
 async def test_a_preempted_group_goes_as_a_whole_and_its_quota_waits_for_its_last_pod(world: World) -> None:
     high = await priority(world, "high", 1000)
     for number in range(4):
-        await _member(world, "low", number, size=4, gpus=2)
+        await _member(world, "low", number, size=4, gpus=1 + 2 * (number % 2))  # two roles
     await _run(world, "low", 4)
     body = pod("urgent", gpus=4, labels={"queuectl.dev/priority-class": high})
     await test_single_pods._created(world, body)

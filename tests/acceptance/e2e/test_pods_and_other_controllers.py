@@ -1,14 +1,16 @@
 """Pods that queue beside what else counts or holds pods, each by its real controller: PodDisruptionBudgets,
-ResourceQuotas, gates of others, the scale subresource."""
+ResourceQuotas, gates of others, the scale subresource, Jobs, revisions of a StatefulSet."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
@@ -16,8 +18,8 @@ from queuectl.sandbox.control_plane import find_assets
 from tests.acceptance.e2e import test_pod_groups, test_single_pods
 from tests.acceptance.e2e.cohort import priority
 from tests.acceptance.e2e.conftest import GATE, TODAY
-from tests.acceptance.e2e.site import GPU, Json, Site, eventually, pod
-from tests.acceptance.e2e.test_single_pods import LABEL, Owned
+from tests.acceptance.e2e.site import GPU, Json, Site, eventually, pod, pod_template
+from tests.acceptance.e2e.test_single_pods import EDIT, LABEL, Owned
 from tests.acceptance.e2e.world import World
 
 pytestmark = [
@@ -27,6 +29,11 @@ pytestmark = [
     pytest.mark.skipif(TODAY == "small", reason="the small API has no controllers of apps/v1"),
 ]
 world = test_single_pods.world
+OWNERS: dict[str, Json] = {
+    "Deployment": {},
+    "StatefulSet": {"serviceName": "server"},
+    "StatefulSet, Parallel": {"serviceName": "server", "podManagementPolicy": "Parallel"},
+}
 OTHER = {"name": "example.com/other"}
 
 
@@ -75,14 +82,19 @@ async def _allows(world: World, budget: str, count: int) -> None:
     await eventually(f"the budget allows {count} disruptions", look)
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def _owner(owner: str, replicas: int) -> Json:
+    """Of pods of 4 GPUs, half of the quota."""
+    kind = owner.partition(",")[0]
+    return test_single_pods._owner(kind, replicas=replicas, gpus=4, **OWNERS[owner])
+
+
+@pytest.mark.parametrize("owner", OWNERS)
 async def test_a_pod_that_waits_counts_as_disrupted_and_a_preemption_asks_no_budget(
-    world: World, kind: str
+    world: World, owner: str
 ) -> None:
     """So a drain of the others waits until it runs, or is scaled away."""
     high = await priority(world, "high", 1000)
-    own = {"serviceName": "server", "podManagementPolicy": "Parallel"} if kind == "StatefulSet" else {}
-    body = test_single_pods._owner(kind, replicas=3, gpus=4, **own)
+    body = _owner(owner, 3)
     async with Owned.made(world, body) as server, _budget(world, "server") as budget:
         (waits,) = await server.pods(2, 1)
         await _allows(world, budget, 0)
@@ -108,7 +120,7 @@ async def test_a_pod_that_waits_counts_as_disrupted_and_a_preemption_asks_no_bud
             world, pod("urgent", gpus=8, labels={"queuectl.dev/priority-class": high})
         )
         await test_single_pods._runs(world, "urgent")
-        await server.pods(0, 2)
+        await server.pods(0, 1 if owner == "StatefulSet" else 2)  # in order: the next one when one is ready
         await world.delete("urgent", "Pod")
         await server.pods(2, 0)
 
@@ -206,12 +218,25 @@ async def test_a_gate_of_another_controller_stays_until_that_removes_it_before_o
     assert not running["spec"].get("schedulingGates")
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+@pytest.mark.parametrize("owner", list(OWNERS)[1:])
+async def test_a_rollout_of_a_statefulset_ends_within_the_quota(world: World, owner: str) -> None:
+    async with Owned.made(world, _owner(owner, 2)) as server:
+        await server.pods(2, 0)
+        await server.edit("second")
+
+        async def rolled_out() -> bool:
+            edits = [one["metadata"].get("annotations", {}).get(EDIT) for one in await server.listed()]
+            return edits == ["second"] * 2
+
+        await eventually("both pods are of the second revision", rolled_out)
+        await server.pods(2, 0)
+
+
+@pytest.mark.parametrize("owner", OWNERS)
 async def test_the_scale_subresource_which_an_autoscaler_writes_scales_from_zero_and_back(
-    world: World, kind: str
+    world: World, owner: str
 ) -> None:
-    own = {"serviceName": "server"} if kind == "StatefulSet" else {}
-    async with Owned.made(world, test_single_pods._owner(kind, replicas=0, gpus=4, **own)) as server:
+    async with Owned.made(world, _owner(owner, 0)) as server:
 
         async def scale(replicas: int) -> None:
             body = {"spec": {"replicas": replicas}}
@@ -221,3 +246,129 @@ async def test_the_scale_subresource_which_an_autoscaler_writes_scales_from_zero
             await scale(replicas)
             await server.pods(running, gated)
         await world.nothing_used(world.namespace)
+
+
+async def test_a_group_names_the_pods_of_a_statefulset_that_are_missing(world: World) -> None:
+    body = _owner("StatefulSet, Parallel", 2)
+    metadata = body["spec"]["template"]["metadata"]
+    metadata["labels"] |= {test_pod_groups.GROUP: "server"}
+    metadata["annotations"] = {"queuectl.dev/pod-group-total-count": "3"}
+    body["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"][GPU] = "2"
+
+    async def missing(name: str | None) -> None:
+        async def told() -> bool:
+            return bool((await world.workload("server", "PodGroup")).get("podsMissing") == name)
+
+        await eventually(f"its missing pods are {name}", told)
+
+    async with Owned.made(world, body) as server:
+        await server.pods(0, 2)
+
+        async def waits() -> bool:
+            reason = await world.reason_is("server", "PendingEvaluation", "PodGroup")
+            return str(reason["message"]).endswith(": server-2 is missing")
+
+        await eventually("its reason names the pod", waits)
+        await server.merge({"replicas": 3})
+        await server.pods(3, 0)
+        await missing(None)
+        await server.merge({"replicas": 2})
+        await server.pods(2, 0)
+        await missing("server-2")
+        explained = await world.site.queuectl("explain", "podgroup/server", "-n", world.namespace)
+        assert "server-2" in next(line for line in explained.out.splitlines() if line.startswith("Missing"))
+        await server.merge({"replicas": 3})
+        await server.pods(3, 0)
+        await missing(None)
+
+
+async def test_a_job_with_the_label_on_its_template_alone_runs_without_a_queue_and_a_warning_says_so(
+    world: World,
+) -> None:
+    template = pod_template(4, 600)
+    template["metadata"]["labels"] = {"queuectl.dev/queue-name": "main", "app": "job"}
+    spec: Json = {"template": template, "parallelism": 3, "completions": 3}
+    body: Json = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec}
+    made = await world.api.request("POST", world.path("Job"), body, query={"dryRun": "All"})
+    assert made["spec"]["suspend"]  # the API server gives a Job without labels those of its template
+    body["metadata"]["labels"] = {"app": "job"}
+    said = await world.site.kubectl("create", "-n", world.namespace, "-f", "-", stdin=yaml.safe_dump(body))
+    assert "it runs without a queue" in said.err
+    job = Owned(world, world.path("Job", "job"))
+    await job.pods(3, 0, app="job")  # beyond the quota
+    assert (await world.workload("job"))["status"] == 404
+    await world.nothing_used(world.namespace)
+    await world.api.request("DELETE", job.path, {"propagationPolicy": "Background"})
+    await job.pods(0, 0, app="job")
+
+
+def _stateful_set_of(notebook: Json) -> Json:
+    """As the controller of Kubeflow's Notebooks makes it: labels go to the pod, an annotation stops it."""
+    metadata, name = notebook["metadata"], notebook["metadata"]["name"]
+    template = copy.deepcopy(notebook["spec"]["template"])
+    template["metadata"] = {"labels": {**metadata["labels"], "app": name, "notebook-name": name}}
+    stopped = "kubeflow-resource-stopped" in metadata["annotations"]
+    spec = {"replicas": 0 if stopped else 1, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": spec}
+
+
+async def test_a_notebook_queues_and_returns_its_quota_while_it_is_stopped(world: World) -> None:
+    """Its controller is played, the one of StatefulSets is real."""
+    high = await priority(world, "high", 1000)
+    template = {"spec": {**pod("unused", gpus=6)["spec"], "restartPolicy": "Always"}}
+    labels = {"queuectl.dev/queue-name": "main"}
+    notebook: Json = {
+        "metadata": {"name": "notebook", "labels": labels, "annotations": {}},
+        "spec": {"template": template},
+    }
+    async with Owned.made(world, _stateful_set_of(notebook)) as owned:
+
+        async def annotate(**annotations: str) -> None:
+            notebook["metadata"]["annotations"] = annotations
+            await owned.merge(_stateful_set_of(notebook)["spec"])
+
+        await owned.pods(1, 0, app="notebook")
+        await annotate(**{"kubeflow-resource-stopped": "2026-11-28T10:00:00Z"})  # it was idle
+        await owned.pods(0, 0, app="notebook")
+        await world.nothing_used(world.namespace)
+        await test_single_pods._created(
+            world, pod("urgent", gpus=4, labels={"queuectl.dev/priority-class": high})
+        )
+        await test_single_pods._runs(world, "urgent")
+        await annotate()  # its user connects again
+        await owned.pods(0, 1, app="notebook")
+        reason = await world.reason_is("notebook-0", "WaitingForQuota", "Pod")
+        assert reason["shortBy"] == 2
+        entered = await world.site.queuectl("exec", "pod/notebook-0", "-n", world.namespace, "--", "true")
+        assert "it is Pending" in entered.err
+        await world.delete("urgent", "Pod")
+        await owned.pods(1, 0, app="notebook")
+
+
+@pytest.mark.parametrize("owner", list(OWNERS)[1:])
+async def test_a_pod_of_a_statefulset_that_waits_keeps_its_revision_until_it_is_deleted(
+    world: World, owner: str
+) -> None:
+    """In order, its controller waits for it (kubernetes#67250), and the new revision is what would fit.
+
+    Parallel, the controller replaces the last pod by itself.
+    """
+    body = test_single_pods._owner("StatefulSet", replicas=1, gpus=16, **OWNERS[owner])
+    async with Owned.made(world, body) as server:
+        await server.pods(0, 1)
+        await world.reason_is("server-0", "ExceedsMaxQuota", "Pod")
+        limits = {"limits": {GPU: "4"}}
+        edited = body["spec"]["template"]
+        edited["spec"]["containers"][0]["resources"] |= limits
+        await server.merge({"template": edited})
+
+        async def seen() -> bool:
+            found = await world.api.request("GET", server.path)
+            current = found["status"].get("observedGeneration") == found["metadata"]["generation"]
+            return bool(current and found["status"]["currentRevision"] != found["status"]["updateRevision"])
+
+        if owner == "StatefulSet":
+            await eventually("its controller has seen the new revision", seen)
+            await server.pods(0, 1)
+            await world.delete("server-0", "Pod")
+        await server.pods(1, 0)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +30,8 @@ from queuectl.kube.errors import ApiError
 from queuectl.kube.objects import read_units
 from queuectl.kube.session import JSON_PATCH, MERGE_PATCH, Session
 from queuectl.sandbox.players.api import Client
-from tests.acceptance.gate.conftest import client_of
+from queuectl.sandbox.webhook import suspending
+from tests.acceptance.gate.conftest import client_of, named
 from tests.acceptance.gate.site import (
     ADMISSION,
     APPLY_PATCH,
@@ -34,6 +39,7 @@ from tests.acceptance.gate.site import (
     IN_FORCE_SECONDS,
     MANIFESTS,
     NAMESPACE,
+    OLDEST,
     QUEUE,
     REASON,
     STRATEGIC_PATCH,
@@ -45,6 +51,7 @@ from tests.acceptance.gate.site import (
 )
 from tests.acceptance.gate.test_use import REFUSALS, RESTRICTED, restricted
 from tests.acceptance.gate.test_ways import name_of, tried
+from tests.conftest import NEXT, next_assets
 from tests.integration.kube.sites import effect
 from tests.integration.sandbox.polling import eventually
 from tests.job_kinds import JOB_KINDS
@@ -56,7 +63,11 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 GATE = "queuectl.dev/admission"
 GATED = "queuectl.dev/gated"
 WORKLOAD = "queuectl.dev/workload"
+SITES = ["1.36", f"as-{OLDEST}", NEXT]
+MUTATING = pytest.mark.parametrize("site", [SITES[0], NEXT], indirect=True, ids=named, scope="module")
+"""Of policies for which nothing stands in on older releases."""
 OURS = ("queuectl-gated-pods", "queuectl-ungated-pods", "queuectl-pods")
+JOBS: Json = {"apiGroups": ["batch", "kubeflow.org"], "resources": ["jobs", "pytorchjobs"], "verbs": ["*"]}
 EVERYTHING_ON_PODS: Json = {
     "apiGroups": [""],
     "resources": ["pods", "pods/status", "pods/binding", "pods/resize", "pods/ephemeralcontainers"],
@@ -64,24 +75,33 @@ EVERYTHING_ON_PODS: Json = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SITES, ids=named)
 async def site(
-    assets: Path, pytorch_crd: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, assets: Path, pytorch_crd: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Site]:
+    """With mutating policies, and on the emulated older release the webhook."""
     folder = tmp_path_factory.mktemp("pods")
     (folder / "queuectl.yaml").write_text(yaml.safe_dump({"kinds": ["Pod"]}))
     shutil.copytree(MANIFESTS, folder / "manifests")
     command = ["manifests", "--config", str(folder / "queuectl.yaml"), str(folder / "manifests")]
     written = CliRunner().invoke(main, command)
     assert written.exit_code == 0, written.output
-    async with served(
-        folder / "plane",
-        assets,
-        pytorch_crd,
-        emulated=None,
-        mutating=True,
-        manifests=folder / "manifests",
-    ) as found:
+    old = request.param == f"as-{OLDEST}"
+    async with (
+        served(
+            folder / "plane",
+            next_assets() if request.param == NEXT else assets,
+            pytorch_crd,
+            emulated=OLDEST if old else None,
+            mutating=not old,
+            manifests=folder / "manifests",
+        ) as found,
+        AsyncExitStack() as stack,
+    ):
+        await grant(found.admin, "tenant", "jobs-of-tenant", JOBS, namespace="default")
+        with (folder / "manifests" / "webhook" / "config.yaml").open("a") as config:
+            config.write("kinds: [Pod]\n")
+        await stack.enter_async_context(suspending(found.plane, found.admin, folder, folder / "manifests"))
         account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
         await found.admin.request("POST", account, {"metadata": {"name": "default"}})
         await grant(found.admin, "tenant", "pods-of-tenant", EVERYTHING_ON_PODS, namespace=NAMESPACE)
@@ -617,6 +637,7 @@ async def test_a_pod_of_a_group_that_grows_while_it_waits_is_not_started(
     assert gated(await _get(site, "growing-0"))
 
 
+@MUTATING
 async def test_pods_of_a_deployment_are_of_the_user_that_wrote_its_template(site: Site) -> None:
     apps = f"/apis/apps/v1/namespaces/{NAMESPACE}"
     rule: Json = {"apiGroups": ["apps"], "resources": ["deployments", "replicasets"], "verbs": ["*"]}
@@ -664,8 +685,9 @@ async def test_pods_of_a_deployment_are_of_the_user_that_wrote_its_template(site
     assert "queuectl-gated-pods" in await tried(site.tenant.request("POST", PODS, one))
 
 
+@MUTATING
 async def test_without_mutating_policies_the_refusal_says_what_to_write(site: Site) -> None:
-    """The last test of the site, from which it takes them."""
+    """The last test but one of the site, from which it takes them."""
     code, output = await site.kubectl("delete", "mutatingadmissionpolicybindings", "--all")
     assert code == 0, output
     words = 'set the label queuectl.dev/gated to "true" and add queuectl.dev/admission'
@@ -679,3 +701,37 @@ async def test_without_mutating_policies_the_refusal_says_what_to_write(site: Si
     body["spec"]["schedulingGates"].append({"name": "example.com/other"})
     made = await site.tenant.request("POST", PODS, body)
     assert {one["name"] for one in made["spec"]["schedulingGates"]} == {GATE, "example.com/other"}
+
+
+async def test_gated_pods_stay_gated_after_an_uninstall_and_the_command_of_the_page_frees_them(
+    site: Site, assets: Path
+) -> None:
+    """The last test of the site."""
+    for name in ("left-1", "left-2"):
+        await site.tenant.request("POST", PODS, pod(name))
+    foreign = pod("left-not-ours", queue=None, gated=False)
+    foreign["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
+    await site.tenant.request("POST", PODS, foreign)
+    for kind in (
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "mutatingwebhookconfigurations",
+    ):
+        code, output = await site.kubectl("delete", kind, "--all")
+        assert code == 0, output
+    assert all([gated(await _get(site, name)) for name in ("left-1", "left-2")])
+    page = (Path(__file__).parents[3] / "docs" / "serving.md").read_text()
+    (command,) = re.findall(r"^```\n(kubectl get pods -A .*?)^```$", page, re.MULTILINE | re.DOTALL)
+    environment = {
+        "PATH": f"{assets}:{os.environ['PATH']}",
+        "KUBECONFIG": str(site.plane.folder / "kubeconfig"),
+    }
+
+    async def freed() -> bool:  # policies stay in force for a moment
+        process = await asyncio.create_subprocess_exec("bash", "-c", command, env=environment)
+        await process.wait()
+        return not any([gated(await _get(site, name)) for name in ("left-1", "left-2")])
+
+    await eventually(freed, "no pod that queued has a gate", IN_FORCE_SECONDS)
+    left = await _get(site, "left-not-ours")
+    assert left["spec"]["schedulingGates"] == [{"name": "example.com/other"}]

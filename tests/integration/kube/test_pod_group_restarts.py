@@ -124,7 +124,10 @@ async def _pods(site: Site) -> list[dict[str, Any]]:
     return items
 
 
-async def _create(site: Site, numbers: range, size: int = EIGHT, group: str | None = "train") -> None:
+async def _create(
+    site: Site, numbers: range, size: int = EIGHT, group: str | None = "train", roles: int = 1
+) -> None:
+    """Pods of as many shapes, in turns."""
     labels = {"queuectl.dev/queue-name": "main", "queuectl.dev/gated": "true"}
     for number in numbers:
         limits = {"nvidia.com/gpu": "1"}
@@ -140,6 +143,7 @@ async def _create(site: Site, numbers: range, size: int = EIGHT, group: str | No
             "spec": {
                 "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}],
                 "schedulingGates": [{"name": "queuectl.dev/admission"}],
+                "tolerations": [{"key": f"role-{number % roles}", "operator": "Exists"}],
             },
         }
         await site.create(PODS, body)
@@ -197,7 +201,7 @@ async def test_a_controller_that_is_killed_between_the_writes_of_a_start_starts_
     site: Site, writes: int
 ) -> None:
     store = MemoryStore()
-    await _create(site, range(EIGHT))
+    await _create(site, range(EIGHT), roles=2)
     with checked_commits():
         if writes:
             async with leading(site, store, writes) as process:
@@ -225,7 +229,7 @@ async def test_a_controller_that_is_killed_between_the_writes_of_a_stop_deletes_
 ) -> None:
     """Its first writes are the conditions, then come the deletions."""
     store = MemoryStore()
-    await _create(site, range(EIGHT))
+    await _create(site, range(EIGHT), roles=2)
     with checked_commits():
         async with leading(site, store):
             await _all_start(site)
@@ -285,7 +289,7 @@ async def test_a_group_whose_pods_succeeded_before_and_after_a_restart_has_succe
     """Pods that have succeeded are deleted by their owner, in this case while no controller runs, and another
     one succeeds meanwhile."""
     store = MemoryStore()
-    await _create(site, range(EIGHT))
+    await _create(site, range(EIGHT), roles=2)
 
     async def six() -> bool:
         return _held(store) == EIGHT - 2
@@ -314,6 +318,35 @@ async def test_a_group_whose_pods_succeeded_before_and_after_a_restart_has_succe
     ledger = MemoryLedger(lambda: datetime(2026, 11, 21, 11, tzinfo=UTC), store)
     ((_, outcome),) = await ledger.outcomes([NamedWorkload(NAMESPACE, "PodGroup", "train")])
     assert outcome is WorkloadOutcome.SUCCEEDED
+
+
+async def test_a_pod_that_succeeded_and_is_gone_has_succeeded_if_a_controller_ran(site: Site) -> None:
+    store = MemoryStore()
+    await _create(site, range(2), group=None)
+
+    async def left(count: int) -> None:
+        async def over() -> bool:
+            return len(store.workloads) == count
+
+        await _until(over)
+
+    async def succeed(name: str) -> None:
+        await _phase(site, name, "Succeeded")
+        await site.session.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+
+    async with leading(site, store):
+        await _all_start(site, 2)
+        await _bind(site)
+        await succeed("train-0")
+        await left(1)
+    await succeed("train-1")
+    async with leading(site, store):
+        await left(0)
+    assert not store.holds
+    ledger = MemoryLedger(lambda: datetime(2026, 11, 21, 11, tzinfo=UTC), store)
+    named = [NamedWorkload(NAMESPACE, "Pod", f"train-{number}") for number in range(2)]
+    outcomes = {one.name: outcome for one, outcome in await ledger.outcomes(named)}
+    assert outcomes == {"train-0": WorkloadOutcome.SUCCEEDED, "train-1": WorkloadOutcome.DELETED}
 
 
 async def test_a_group_that_waits_keeps_its_workload_over_a_restart(site: Site) -> None:

@@ -1,11 +1,13 @@
 """A server of alike pods and trainings as pod groups in one full queue, over a day of changes.
 
-Played: the owners of the pods, which make again what was deleted, the scheduler and the kubelet.
+Played: the owners of the pods, which make again what was deleted, the autoscaler of the server, the scheduler
+and the kubelet.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +29,8 @@ CLASSES = {"training": 10, "serving": 100, "urgent": 1000}
 CLUSTER_QUEUE = api_path("queuectl.dev", "v1beta1", "clusterqueues", None, "main")
 CONFIG_MAPS = api_path("", "v1", "configmaps", NAMESPACE)
 Pod = dict[str, Any]
+BEARS, TARGET = 10, 8
+"""Load that a pod of the server can bear, and of which its autoscaler gives each."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -85,6 +89,22 @@ class Owner:
         }
 
 
+@dataclass
+class Autoscaler:
+    """As a HorizontalPodAutoscaler: pods that wait count as idle, and nothing changes if that reverses the
+    answer of the others. It is off at 0 pods."""
+
+    owner: Owner
+    load: int
+
+    def adjust(self, running: int) -> None:
+        if not self.owner.wanted or not running:
+            return
+        used = min(self.load, running * BEARS)
+        limit = max if used > running * TARGET else min
+        self.owner.wanted = limit(self.owner.wanted, math.ceil(used / TARGET))
+
+
 def _waits(pod: Pod) -> bool:
     return bool(pod["spec"].get("schedulingGates"))
 
@@ -102,9 +122,11 @@ class Day:
         self._site = site
         self._store = store
         self.owners: dict[str, Owner] = {}
+        self.autoscalers: list[Autoscaler] = []
 
-    def add(self, name: str, priority: str, wanted: int, *, group: bool = True) -> None:
+    def add(self, name: str, priority: str, wanted: int, *, group: bool = True) -> Owner:
         self.owners[name] = Owner(name, priority, wanted, group)
+        return self.owners[name]
 
     async def pods(self) -> list[Pod]:
         items: list[Pod] = (await self._site.session.get(PODS))["items"]
@@ -148,6 +170,8 @@ class Day:
             if _ends(one):
                 await self._delete(one, 0)
         pods = [one for one in await self.pods() if not _ends(one)]
+        for scaler in self.autoscalers:
+            scaler.adjust(sum(pod["status"]["phase"] == "Running" for pod in _of(scaler.owner, pods)))
         for owner in self.owners.values():
             mine = _of(owner, pods)
             for _ in range(owner.wanted - len(mine) if not owner.group or not mine else 0):
@@ -185,32 +209,41 @@ async def test_servers_and_trainings_share_a_queue_for_a_day_and_nothing_is_stuc
     store = MemoryStore()
     day = Day(site, store)
 
-    def scale(wanted: int) -> None:
-        day.owners["server"].wanted = wanted
+    server = day.add("server", "serving", 4, group=False)
+    autoscaler = Autoscaler(server, 4 * TARGET)
+    day.autoscalers.append(autoscaler)
 
-    async def step(change: Callable[[], None], **running: int) -> None:
+    def serve(wanted: int) -> None:
+        """The load for which the autoscaler wants so many."""
+        autoscaler.load = wanted * TARGET
+        server.wanted = server.wanted or 1  # by its user: it was off
+
+    def close() -> None:
+        server.wanted = 0
+
+    async def step(change: Callable[[], object], **running: int) -> None:
         change()
         await day.until(**running)
 
     with checked_commits():
         async with leading(site, store):
-            await step(lambda: day.add("server", "serving", 4, group=False), server=4)
+            await day.until(server=4)
             await step(lambda: day.add("train", "training", 4), server=4, train=4)
             # A scale-up preempts the training, which waits as a whole, and comes back at the scale-down.
-            await step(lambda: scale(6), server=6, train=0)
-            await step(lambda: scale(4), server=4, train=4)
+            await step(lambda: serve(6), server=6, train=0)
+            await step(lambda: serve(4), server=4, train=4)
             await day.passes()
             await step(lambda: day.add("later", "training", 2), server=4, train=4, later=0)
             # A training that is urgent preempts the other one first, then servers.
             await step(lambda: day.add("now", "urgent", 6), server=2, train=0, later=0, now=6)
             await day.finish("now")
             await day.until(server=4, train=4, later=0)  # the one that was preempted has its old place
-            await step(lambda: scale(0), train=4, later=2)
-            await step(lambda: scale(8), server=8)
-            day.owners["server"].revision = 2  # a rollout in the full queue
+            await step(close, train=4, later=2)
+            await step(lambda: serve(8), server=8)
+            server.revision = 2  # a rollout in the full queue
             await day.until(server=8)
-            await step(lambda: scale(2), server=2, train=4, later=2)
+            await step(lambda: serve(2), server=2, train=4, later=2)
             await day.finish("train")
             await day.finish("later")
-            await step(lambda: scale(0))
+            await step(close)
     assert not store.workloads

@@ -96,6 +96,17 @@ async def test_a_start_whose_answer_is_lost_is_made_once(site: Site, fault: Faul
     assert again["metadata"]["resourceVersion"] == started["metadata"]["resourceVersion"]
 
 
+async def test_a_start_of_a_pod_that_is_gone_or_another_starts_nothing(site: Site) -> None:
+    start = effect(await _created(site, "again"), "Pod", kinds=KINDS)
+    await site.session.delete(pods("again"), {})
+    settled, _ = await KubeCluster(site.session, KINDS).start(start)
+    assert settled.result is Result.GONE
+    await _created(site, "again")
+    settled, _ = await KubeCluster(site.session, KINDS).start(start)
+    assert settled.result is Result.GONE
+    assert (await site.session.get(pods("again")))["spec"]["schedulingGates"] == [GATE]
+
+
 STOPS = {
     "before the condition": Fault(Action.REFUSE, "patch", "pods", code=503),
     "after the condition": Fault(Action.LOSE_ANSWER, "patch", "pods"),
