@@ -99,20 +99,25 @@ def fit(
 def _to_start(
     options: Options, target: WorkloadTarget, pod_set: str | None
 ) -> Callable[[Sequence[PodSet]], Size]:
-    """The size that REST finds, of this podset if one is named. Raises NotGood: it starts anyway."""
-    from queuectl.kinds.pod_sizes import Smaller, largest
+    """The size that REST finds, of this podset if one is named."""
+    from queuectl.kinds.pod_sizes import CannotFit, Smaller, largest
 
     server = rest.connect(options, namespace=target.namespace)
     path = ("workloads", target.namespace or "", target.kind.lower(), target.name, "counterfactuals")
     answer = server.get(path)
-    if answer["now"]["starts"] in ("Now", "AfterPreemption"):
-        raise NotGood(f"{target} starts as large as it is; nothing is written")
+    anyway = answer["now"]["starts"] in ("Now", "AfterPreemption")
     tried = [
         Smaller(one["podSet"], one["resource"], one["before"], one["after"])
         for one in answer["items"]
         if one["kind"] in ("FewerPods", "SmallerPods") and pod_set in (None, one["podSet"])
     ]
-    return lambda pod_sets: largest(pod_sets, tried)
+
+    def size(pod_sets: Sequence[PodSet]) -> Size:
+        if anyway:  # it waits: one that runs was refused before
+            raise CannotFit("it starts as large as it is")
+        return largest(pod_sets, tried)
+
+    return size
 
 
 def _say(target: WorkloadTarget, done: FitChange, options: Options, *, dry_run: bool) -> None:

@@ -151,7 +151,7 @@ def test_the_size_with_which_it_starts_is_the_largest_that_rest_has_tried(
 @pytest.mark.parametrize(
     ("starts", "items", "told"),
     [
-        ("Now", [], "Job default/train starts as large as it is; nothing is written"),
+        ("Now", [], "Job default/train: it starts as large as it is; nothing is written"),
         ("NotYet", [change("MoreQuota", 8, 9)], "with no smaller number of pods or devices would it start"),
         ("NotYet", [change("FewerPods", 5, 3)], "it has another size than the one that was tried: try again"),
     ],
@@ -163,6 +163,16 @@ def test_without_a_size_with_which_it_starts_nothing_is_written(
     result = fit("job/train", "--to-start", "--server", scripted)
     assert (result.exit_code, cluster.writes) == (1, [])
     assert told in result.stderr
+
+
+def test_one_that_runs_is_refused_also_if_its_size_is_to_be_found(
+    fit: Run, cluster: Cluster, script: Script, scripted: str
+) -> None:
+    cluster.objects[JOB] = merged(cluster.objects[JOB], RUNS)
+    tried(script, "Now")
+    result = fit("job/train", "--to-start", "--server", scripted)
+    assert (result.exit_code, cluster.writes) == (1, [])
+    assert "Job default/train runs: only a workload that waits can get another size" in result.stderr
 
 
 def test_a_refusal_by_an_older_api_server_names_the_release_that_permits_it(
