@@ -30,6 +30,9 @@ CELL = "cell"
 """Name of the property with which a test tells the kind and step whose result it is."""
 _LAST = pytest.StashKey[dict[str, pytest.Item]]()
 
+_LONG, _FILES = 600, 25
+"""Seconds from which a report has the times of files, and how many."""
+
 NEXT = "1.37"
 """The release after the one that KUBEBUILDER_ASSETS has."""
 _NEXT_ASSETS = "QUEUECTL_NEXT_ASSETS"
@@ -145,6 +148,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     _report_figures(terminalreporter)
     _report_kinds(terminalreporter)
     _report_pods(terminalreporter)
+    _report_times(terminalreporter)
 
 
 def _report_skips(terminalreporter: pytest.TerminalReporter) -> None:
@@ -203,3 +207,16 @@ def _report_pods(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("pods on their controllers")
         for line in lines:
             terminalreporter.line(line)
+
+
+def _report_times(terminalreporter: pytest.TerminalReporter) -> None:
+    """Of a long run the files that took most of it, with the sites that their tests begin."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    if (total := seconds.total()) > _LONG:
+        terminalreporter.section(f"files by time, {total / 60:.1f} minutes of all workers together")
+        for file, its in seconds.most_common(_FILES):
+            terminalreporter.line(f"{its / 60:6.1f}  {file}")
