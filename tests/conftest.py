@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -211,12 +211,12 @@ def _report_pods(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _report_times(terminalreporter: pytest.TerminalReporter) -> None:
     """Of a long run the files that took most of it, with the sites that their tests begin."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid.partition("::")[0]] += report.duration
-    if (total := seconds.total()) > _LONG:
+    if (total := sum(seconds.values())) > _LONG:
         terminalreporter.section(f"files by time, {total / 60:.1f} minutes of all workers together")
-        for file, its in seconds.most_common(_FILES):
-            terminalreporter.line(f"{its / 60:6.1f}  {file}")
+        for file in sorted(seconds, key=lambda file: -seconds[file])[:_FILES]:
+            terminalreporter.line(f"{seconds[file] / 60:6.1f}  {file}")
