@@ -68,6 +68,7 @@ _BY_OWNER: Final = "a place is kept by the owner, whatever its kind: the rows D,
 _UNQUEUED: Final = "its pods run without a queue, of which a warning tells"
 _AS_GROUP: Final = "to queuectl a replica is a group: the rows of groups"
 _TRIED_SINGLY: Final = {
+    "own selector against the flavor": "",
     "flavor with keys of its own": "",
     "member deleted: waits": "",
     "member deleted: in its start": "",
@@ -82,6 +83,7 @@ _TRIED_SINGLY: Final = {
     "API server away, Postgres away": "",
 }
 _TRIED_AS_GROUP: Final = {
+    "own selector against the flavor": "",
     "flavor with keys of its own": "",
     "member deleted: in its start": "",
     "killed after k of N patches": "",
@@ -142,6 +144,8 @@ _TRIED: Final[tuple[Cells | Without, ...]] = (
     ),
     Cells("flavor with keys of its own", "S", "single test_a_start_removes_our_gate_alone_and_adds_to"),
     Cells("flavor with keys of its own", "GR", "group test_each_role_gets_the_keys_of_its_own_flavor"),
+    Cells("own selector against the flavor", "SR", "groups test_pods_whose_own_node_selector_contradicts"),
+    Without("own selector against the flavor", "G", "a pod with another selector is of another role"),
     Cells("foreign gate first, last", "S", "others test_a_gate_of_another_controller_stays"),
     Without("foreign gate first, last", "GRDOPLY", _SAME_GATE),
     Cells("group short", "G", "groups test_a_group_starts_when_all_of_its_pods_are_there"),
@@ -173,6 +177,7 @@ _TRIED: Final[tuple[Cells | Without, ...]] = (
             "member deleted: waits",
             "member deleted: in its start",
             "evicted, created again, same place",
+            "on 1.33, 1.36 and 1.37",
             "ResourceQuota full",
             "API server away, Postgres away",
         )
@@ -273,6 +278,9 @@ _TRIED: Final[tuple[Cells | Without, ...]] = (
         Without(column, "".join(row for row in "LY" if row not in tried), _AS_GROUP)
         for column, tried in _TRIED_AS_GROUP.items()
     ),
+    Cells("on 1.33, 1.36 and 1.37", "S", "gate test_a_labelled_pod_is_gated_at_its_creation_and_other"),
+    Cells("on 1.33, 1.36 and 1.37", "G", "gate test_the_controller_starts_all_pods_of_a_group_and_deletes"),
+    Without("on 1.33, 1.36 and 1.37", "DOPLY", _SAME_GATE),
     Cells("uninstall", "S", "gate test_gated_pods_stay_gated_after_an_uninstall"),
     Without("uninstall", "GRDOPLY", _SAME_GATE),
 )

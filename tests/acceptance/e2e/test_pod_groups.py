@@ -20,13 +20,15 @@ world = test_single_pods.world
 GROUP = "queuectl.dev/pod-group-name"
 
 
-async def _member(
-    world: World, group: str, number: int, *, size: int, gpus: int = 1, seconds: float = 600, **labels: str
-) -> Json:
+def _body(group: str, number: int, *, size: int, gpus: int = 1, seconds: float = 600, **labels: str) -> Json:
     body = pod(f"{group}-{number}", gpus=gpus, seconds=seconds)
     body["metadata"]["labels"] |= {GROUP: group, **labels}
     body["metadata"].setdefault("annotations", {})["queuectl.dev/pod-group-total-count"] = str(size)
-    return await test_single_pods._created(world, body)
+    return body
+
+
+async def _member(world: World, group: str, number: int, **how: Any) -> Json:
+    return await test_single_pods._created(world, _body(group, number, **how))
 
 
 async def _members(world: World, group: str) -> list[Json]:
@@ -148,6 +150,18 @@ async def test_pods_that_succeed_return_their_quota_before_the_others_end(world:
     await test_single_pods._runs(world, "next")
     with pytest.raises(ApiError):
         await world.get("part", "Pod")
+
+
+async def test_pods_whose_own_node_selector_contradicts_the_flavor_are_not_started(world: World) -> None:
+    alone = pod("elsewhere", gpus=1)
+    first, second = (_body("elsewhere", number, size=2) for number in range(2))
+    for body in (alone, second):
+        body["spec"]["nodeSelector"] = {test_single_pods.LABEL: "spot"}
+    for body in (alone, first, second):
+        await test_single_pods._created(world, body)
+    for kind in ("Pod", "PodGroup"):
+        await world.reason_is("elsewhere", "NoMatchingFlavor", kind)
+    assert len(_gated(await _members(world, "elsewhere"))) == 2
 
 
 async def test_a_group_whose_pods_differ_says_which_and_how(world: World) -> None:
