@@ -18,7 +18,7 @@ from queuectl.core.model.policy import ClusterQueue, PreemptionPolicy
 from queuectl.core.model.reasons import Code, Limit, Reason, named_in, redacted
 from queuectl.core.model.resources import FlavorResource, format_amount
 from queuectl.core.model.start_conditions import AFTER, BEGIN, MAX_RUNNING
-from queuectl.core.model.workload import ConfigKey, ObjectRef, Phase, StoredWorkload
+from queuectl.core.model.workload import Attribution, ConfigKey, ObjectRef, Phase, StoredWorkload
 from queuectl.core.quota.shares import dominant_share, shares_fairly
 from queuectl.core.quota.tree import limits
 from queuectl.ports.reader import DecisionRow
@@ -38,6 +38,13 @@ _OWN_DETAILS: Final = frozenset(
     )
 )
 """The fields of a decision's payload that are about its own workload."""
+
+
+def booked_on(one: Attribution | None) -> dict[str, str | None] | None:
+    """Return user, submitter and account keys of an open attempt, by the names of their axes."""
+    if one is None:
+        return None
+    return {"user": one.user, "submitter": one.submitter, **{key: value for key, value, _ in one.account}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from queuectl.core.model.device_use import IDLE_OF
-from queuectl.core.model.workload import Attribution
 from queuectl.ports.reader import BookedOn, UsageSumOf
 
 Read = Callable[[BookedOn], str | None]
@@ -44,13 +43,6 @@ class UsageLine(NamedTuple):
     """Base units times microseconds."""
     idle: int
     """Of these, what was idle or hung (B19)."""
-
-
-def booked_on(one: Attribution | None) -> dict[str, str | None] | None:
-    """Return user, submitter and account keys of an open attempt, by the names of their axes."""
-    if one is None:
-        return None
-    return {"user": one.user, "submitter": one.submitter, **{key: value for key, value, _ in one.account}}
 
 
 def usage_by(

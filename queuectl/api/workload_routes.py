@@ -11,11 +11,10 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from queuectl.answers.explanation import Explanation, Visibility, as_of, explain
+from queuectl.answers.explanation import Explanation, Visibility, as_of, booked_on, explain
 from queuectl.answers.outcomes import WorkloadEnd, end_of, seconds
 from queuectl.answers.state import OVER, CommittedState, in_parts
 from queuectl.answers.story import STORY_LIMIT, remarks
-from queuectl.answers.usage import booked_on
 from queuectl.answers.workload_filters import passes
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found

@@ -9,10 +9,12 @@ from typing import Final
 import pytest
 
 from queuectl.kinds.reserved_keys import GROUPS_ANNOTATION, SUBMITTER_ANNOTATION, USER_ANNOTATION
+from queuectl.kinds.workloads import observe
 from queuectl.kube.session import MERGE_PATCH
 from tests.acceptance.gate.conftest import client_of, named
 from tests.acceptance.gate.site import JOB, NAMESPACE, OLDEST, QUEUE, Json, Site
 from tests.acceptance.gate.test_ways import tried
+from tests.job_kinds import JOB_KINDS
 from tests.rights import grant
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -167,3 +169,6 @@ async def test_jobs_of_a_cronjob_are_of_the_user_that_wrote_its_template(site: S
     async with await client_of(site, "cronjob-controller") as controller:
         job = await controller.request("POST", JOB.path(), child(edited, "nightly-1"))
     assert whose(job) == (account if site.mutating else None, "ml", "carol")
+    seen = observe(JOB_KINDS["Job"], job)
+    assert seen is not None
+    assert seen.workload.controller == "CronJob/nightly"
