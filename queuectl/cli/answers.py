@@ -33,8 +33,7 @@ def waited(options: Options, workload: str, namespace: str | None, as_of: When) 
     """
     server, path, document = workload_of(options, workload, namespace, as_of)
     found = server.get((*path, "waited"))
-    if options.output != "table":
-        printing.document(found, options.output)
+    if printing.as_document(found, options.output):
         return
     whole = found["waitedSeconds"]
     name = printable(f"{found['kind']} {found['namespace']}/{found['name']}")
@@ -128,8 +127,7 @@ def share(
     found = server.get(path)
     if since is not None:
         found = server.get(path, times(server, since, until), quiet=True)
-    if options.output != "table":
-        printing.document(found, options.output)
+    if printing.as_document(found, options.output):
         return
     whole = queue is None
     click.echo(printable(f"Cohort {found['name']}") if whole else _share_of(found))
@@ -145,8 +143,7 @@ def share(
 
 
 def _past_usage(options: Options, found: Document) -> None:
-    if options.output != "table":
-        printing.document(found, options.output)
+    if printing.as_document(found, options.output):
         return
     if found["halfLifeSeconds"] is None:
         click.echo("Past usage does not count: scheduling.admissionFairSharing is not configured")
@@ -244,8 +241,7 @@ def eta(options: Options, workload: str, namespace: str | None) -> None:
     """
     server, path, document = workload_of(options, workload, namespace, timeout=TIMEOUT_SECONDS)
     found = server.get((*path, "eta"))
-    if options.output != "table":
-        printing.document(found, options.output)
+    if printing.as_document(found, options.output):
         return
     name = printable(f"{found['kind']} {found['namespace']}/{found['name']}")
     if found["unknown"] is not None:

@@ -156,7 +156,5 @@ def help_(context: click.Context, command: str | None) -> None:
 @with_options
 def version(options: Options) -> None:
     """Print the version."""
-    if options.output == "table":
+    if not printing.as_document({"version": __version__}, options.output):
         click.echo(f"queuectl {__version__}")
-    else:
-        printing.document({"version": __version__}, options.output)

@@ -124,8 +124,7 @@ def _say(target: WorkloadTarget, done: FitChange, options: Options, *, dry_run: 
     from queuectl.changes import consequences
 
     found = done.found
-    if options.output != "table":
-        printing.document(_document(target, done, dry_run=dry_run), options.output)
+    if printing.as_document(_document(target, done, dry_run=dry_run), options.output):
         return
     before, after = consequences.size(found.before), consequences.size(found.after)
     lines = [f"{target}, podset {found.before.name}: {f'{before} -> {after}' if found.fields else before}"]

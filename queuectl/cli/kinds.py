@@ -34,10 +34,8 @@ def kinds(options: Options) -> None:
     found = _survey(options)
     counts = _counts(options)
     items = [_document(one, counts) for one in found]
-    if options.output == "table":
+    if not printing.as_document({"items": items}, options.output):
         table_of(_FIELDS, items, wide=options.wide)
-    else:
-        printing.document({"items": items}, options.output)
 
 
 def _given(options: Options) -> dict[str, Any]:

@@ -48,8 +48,7 @@ def limits(options: Options, mine: bool, submitter: str | None, as_of: When) -> 
     server.look_back(as_of)
     submitter = own_name(options) if mine else submitter
     found = server.all(("usagelimits",), {"submitter": submitter} if submitter else {})
-    if options.output != "table":
-        printing.document(found, options.output)
+    if printing.as_document(found, options.output):
         return
     if not found["items"]:
         click.echo("no limits found: there are none, or none of what you may read counts", err=True)

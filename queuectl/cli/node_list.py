@@ -42,8 +42,7 @@ def _show(options: Options, name: str | None) -> None:
         if name not in names:
             raise NotGood(f"not found: node {name}{meant(name, names)}")
         found = [one for one in found if one["name"] == name]
-    if options.output != "table":
-        printing.document(found[0] if name is not None else {"items": found}, options.output)
+    if printing.as_document(found[0] if name is not None else {"items": found}, options.output):
         return
     if not found:
         click.echo("no nodes found: the controller knows none, or you may get no ResourceFlavor", err=True)

@@ -41,8 +41,7 @@ def notifications(options: Options, name: str | None) -> None:
         _test(options, settings, name)
         return
     found = call(notifying.status(settings))
-    if options.output != "table":
-        printing.document(found, options.output)
+    if printing.as_document(found, options.output):
         return
     table_of(_FIELDS, found["items"])
 
@@ -58,10 +57,8 @@ def _test(options: Options, settings: Any, name: str) -> None:
         raise NotGood(f"there is no sink {name!r}{meant(name, problem.known)}\nThere are: {known}") from None
     except SinkFailed as problem:
         raise NotGood(f"sink {name} does not accept the message: {problem}") from None
-    if options.output == "table":
+    if not printing.as_document({"name": name, "accepted": True}, options.output):
         click.echo(f"sink {name} accepted the message")
-    else:
-        printing.document({"name": name, "accepted": True}, options.output)
 
 
 _FIELDS: Final = (

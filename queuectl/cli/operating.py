@@ -143,10 +143,8 @@ def migrate(options: Options) -> None:
     from queuectl.app import upkeep
 
     call(upkeep.migrate(settings))
-    if options.output == "table":
+    if not printing.as_document({"migrated": True}, options.output):
         click.echo("the ledger is at this version's schema")
-    else:
-        printing.document({"migrated": True}, options.output)
 
 
 @command("verify")
@@ -193,9 +191,7 @@ def rebuild(options: Options) -> None:
     from queuectl.app import upkeep
 
     found = call(upkeep.rebuild(settings, kubeconfig, context))
-    if options.output != "table":
-        printing.document({"rebuilt": _plain(found)}, options.output)
-    else:
+    if not printing.as_document({"rebuilt": _plain(found)}, options.output):
         click.echo(
             "the ledger has the holds of all that runs" if found is None else printing.printable(found)
         )

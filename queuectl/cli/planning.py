@@ -47,10 +47,8 @@ def plan(options: Options, names: tuple[str, ...], deleted: tuple[str, ...], det
         if detailed:
             raise NotGood(problem.format_message()) from None
         raise
-    if options.output == "table":
+    if not printing.as_document(found, options.output):
         _print(found)
-    else:
-        printing.document(found, options.output)
     if detailed and (found["objects"] or found["items"]):
         raise click.exceptions.Exit(2)
 
@@ -170,8 +168,7 @@ def quote(
     server = rest.connect(options, namespace=one.target.namespace)
     metadata = {**one.object["metadata"], "namespace": one.target.namespace}
     answer = server.post(("quote",), {**one.object, "metadata": metadata})
-    if options.output != "table":
-        printing.document(answer, options.output)
+    if printing.as_document(answer, options.output):
         return
     what = f"Pod of {one.owner}:" if one.owner else str(one.target)
     click.echo(printable(f"{what} {_STARTS[answer['now']['starts']]}"))

@@ -151,6 +151,12 @@ def table_of(fields: Sequence[TableField], documents: Iterable[Any], *, wide: bo
     table([one.column for one in fields], rows, wide=wide)
 
 
+def section(title: str, fields: Sequence[TableField], documents: Iterable[Any]) -> None:
+    """A table below a line with its title."""
+    click.echo(f"\n{title}")
+    table_of(fields, documents)
+
+
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, wide: bool = False) -> None:
     """Columns as narrow as possible: fitted to a terminal and coloured there, complete and plain in a pipe.
 
@@ -220,6 +226,13 @@ def document(value: Any, output: str) -> None:
         click.echo(dump(value), nl=False)
     else:
         click.echo(json.dumps(value, indent=2))
+
+
+def as_document(value: Any, output: str) -> bool:
+    """Print it as `json` or `yaml` if that is asked for. Return whether it is: else a table is."""
+    if output != "table":
+        document(value, output)
+    return output != "table"
 
 
 def line(value: Any, output: str) -> None:

@@ -219,9 +219,7 @@ def _one(
         raise _better(options, problem, server, resource, name, namespace) from None
     if show is not None:
         show(found, False)
-    elif options.output != "table":
-        printing.document(found, options.output)
-    else:
+    elif not printing.as_document(found, options.output):
         resource.show([found], server.now, wide=options.wide)
 
 
@@ -264,9 +262,7 @@ def history(options: Options, workload: str, namespace: str | None, as_of: When)
     """Show all decisions on a workload: time, verdict, flavors, reason, and what caused them."""
     server, path, _ = workload_of(options, workload, namespace, as_of)
     found = server.all((*path, "history"), {})
-    if options.output != "table":
-        printing.document(found, options.output)
-    else:
+    if not printing.as_document(found, options.output):
         printing.table_of(decisions.FIELDS, found["items"])
 
 

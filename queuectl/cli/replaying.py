@@ -15,7 +15,7 @@ from queuectl.cli.importing import read_policies
 from queuectl.cli.operating import call
 from queuectl.cli.options import Failure, Options, command, with_options
 from queuectl.cli.progress import done_of
-from queuectl.cli.simulating import check_picture
+from queuectl.cli.simulating import check_picture, draw_in
 from queuectl.screen.text import figure
 
 if TYPE_CHECKING:
@@ -79,12 +79,10 @@ def replay(
             found = replayed(past, policy, progress)
     except (NotStored, TooMuchHistory, NeverEnds, ValueError) as problem:
         raise Failure(str(problem)) from None
-    if options.output == "table":
+    if not printing.as_document(found, options.output):
         _show(found)
-    else:
-        printing.document(found, options.output)
     if picture is not None:
-        _draw(found, picture)
+        draw_in(picture, found["before"], found["after"])
 
 
 def _policy(names: tuple[str, ...]) -> Sequence[Event]:
@@ -99,15 +97,6 @@ def _policy(names: tuple[str, ...]) -> Sequence[Event]:
     if not events:
         raise Failure(f"--policy {' '.join(names)}: no object in it")
     return events
-
-
-def _draw(found: Document, path: Path) -> None:
-    from queuectl.simulation.picture import draw
-
-    try:
-        draw(found["before"], path, found["after"])
-    except OSError as error:
-        raise Failure(f"--picture {path}: {error.strerror or error}") from None
 
 
 # --- tables ------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -11,7 +10,7 @@ from queuectl.cli import printing
 from queuectl.cli.arguments import Since
 from queuectl.cli.operating import call
 from queuectl.cli.options import Options, with_options
-from queuectl.cli.printing import TableField, field, quantity, shown, table_of
+from queuectl.cli.printing import field, quantity, section, shown
 from queuectl.screen.text import figure
 
 Document = dict[str, Any]
@@ -40,13 +39,11 @@ def observe(options: Options, since: Any, cluster: str | None, decisions: bool) 
 
     asked = upkeep.observed(settings, kubeconfig, context, cluster=cluster, since=since, decisions=decisions)
     found = call(asked)
-    if options.output != "table":
-        printing.document(found, options.output)
+    if printing.as_document(found, options.output):
         return
     _show(found)
     if decisions:
-        _heading("Decisions")
-        table_of(_DECISIONS, found["decisions"])
+        section("Decisions", _DECISIONS, found["decisions"])
 
 
 def _show(found: Document) -> None:
@@ -56,26 +53,17 @@ def _show(found: Document) -> None:
     if found["notLookedAt"]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found["notLookedAt"].items()))
         click.echo(f"Not looked at, without a queue label: {kinds} (the observer's --default-queue does)")
-    _heading("What queuectl would have done")
     rows = [*found["queues"], {"name": "total", **found["total"]}]
-    table_of(_DONE, rows)
+    section("What queuectl would have done", _DONE, rows)
     click.echo("(the wait of workloads that are not admitted yet counts up to the end of the report)")
-    _heading("Where reality differs")
-    table_of(_DIFFERS, rows)
-    _part("Why workloads would have been pending, or never have run", _WAITS, found["waits"])
-    _part("Workloads that would have been evicted", _EVICTIONS, found["evictions"])
-    _part("Where more ran than the nominal quota", _EXCEEDED, found["exceeded"])
-
-
-def _heading(text: str) -> None:
-    click.echo()
-    click.echo(text)
-
-
-def _part(text: str, fields: Sequence[TableField], rows: Sequence[Document]) -> None:
-    if rows:
-        _heading(text)
-        table_of(fields, rows)
+    section("Where reality differs", _DIFFERS, rows)
+    for title, fields, rows in (
+        ("Why workloads would have been pending, or never have run", _WAITS, found["waits"]),
+        ("Workloads that would have been evicted", _EVICTIONS, found["evictions"]),
+        ("Where more ran than the nominal quota", _EXCEEDED, found["exceeded"]),
+    ):
+        if rows:
+            section(title, fields, rows)
 
 
 _DONE: Final = (

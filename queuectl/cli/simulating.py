@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ import click
 from queuectl.cli import printing
 from queuectl.cli.importing import policy_option, read_policies, texts
 from queuectl.cli.options import Failure, Options, command, with_options
-from queuectl.cli.printing import TableField, field, quantity, shown, table_of
+from queuectl.cli.printing import field, quantity, section, shown
 from queuectl.cli.progress import done_of
 from queuectl.screen.text import figure
 
@@ -40,12 +40,10 @@ def simulate(options: Options, file: str, policies: tuple[str, ...], picture: Pa
     if picture is not None:
         check_picture(picture)
     found = _played(file, policies)
-    if options.output == "table":
+    if not printing.as_document(found, options.output):
         _show(found)
-    else:
-        printing.document(found, options.output)
     if picture is not None:
-        _draw(found, picture)
+        draw_in(picture, found)
 
 
 def _played(file: str, policies: tuple[str, ...]) -> Document:
@@ -90,11 +88,12 @@ def check_picture(path: Path) -> None:
         ) from None
 
 
-def _draw(found: Document, path: Path) -> None:
+def draw_in(path: Path, found: Document, *others: Document) -> None:
+    """The picture of one simulation, or of several beside each other."""
     from queuectl.simulation.picture import draw
 
     try:
-        draw(found, path)
+        draw(found, path, *others)
     except OSError as error:
         raise Failure(f"--picture {path}: {error.strerror or error}") from None
 
@@ -109,21 +108,15 @@ def _show(found: Document) -> None:
         f"{printing.printable(found['name'])}: {total['workloads']} workloads, "
         f"{figure(found['seconds'])} of virtual time"
     )
-    _part("Waits, from arrival to the first start", _WAITS, queues)
-    _part("Use, in percent of nominal quota", _USES, [one for queue in queues for one in _uses(queue)])
+    section("Waits, from arrival to the first start", _WAITS, queues)
+    section("Use, in percent of nominal quota", _USES, [one for queue in queues for one in _uses(queue)])
     if any(queue["evictions"] or queue["lostSeconds"] for queue in found["queues"]):
-        _part("Preemptions, and the run time lost", _EVICTIONS, queues)
+        section("Preemptions, and the run time lost", _EVICTIONS, queues)
     if found["nodes"]:
-        _part("Nodes, in percent of what is allocatable", _NODES, found["nodes"])
-        _part("Time without room on nodes", _ROOM, queues)
+        section("Nodes, in percent of what is allocatable", _NODES, found["nodes"])
+        section("Time without room on nodes", _ROOM, queues)
     if len(found["priorities"]) > 1:
-        _part("By priority", _PRIORITIES, found["priorities"])
-
-
-def _part(text: str, fields: Sequence[TableField], documents: Sequence[Document]) -> None:
-    click.echo()
-    click.echo(text)
-    table_of(fields, documents)
+        section("By priority", _PRIORITIES, found["priorities"])
 
 
 def _uses(queue: Document) -> Iterator[Document]:

@@ -59,9 +59,7 @@ def statement() -> None:
 def list_(options: Options) -> None:
     """List closed and open months, the newest first."""
     found = rest.connect(options).get(("statements",))
-    if options.output != "table":
-        printing.document(found, options.output)
-    else:
+    if not printing.as_document(found, options.output):
         table_of(_MONTHS, found["items"], wide=options.wide)
 
 
@@ -88,9 +86,7 @@ def show(options: Options, month: str, by: str) -> None:
     found = server.get(("statements", month), {"by": by})
     if options.output == CSV:
         _csv(found)
-    elif options.output != "table":
-        printing.document(found, options.output)
-    else:
+    elif not printing.as_document(found, options.output):
         _show(found)
 
 

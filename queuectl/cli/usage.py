@@ -64,9 +64,7 @@ def usage(options: Options, by: str, month: str | None, since: When, until: When
     found = server.get(("usage",), asked)
     if options.output == CSV:
         _csv(found)
-    elif options.output != "table":
-        printing.document(found, options.output)
-    else:
+    elif not printing.as_document(found, options.output):
         _tables(found, wide=options.wide)
 
 
