@@ -278,7 +278,8 @@ def test_explain_shows_the_last_eviction_and_what_it_cost(
     run: Run, readings: CannedReadings, server: str
 ) -> None:
     waits = workload("waits", 3)
-    pods = {"name": "main", "count": 4, "requests": {GPU: 2, "cpu": 1000}, "flavors": {}}
+    flavors = {GPU: "a100", "cpu": "a100"}
+    pods = {"name": "main", "count": 4, "requests": {GPU: 2, "cpu": 1000}, "flavors": flavors}
     readings.rows = [
         replace(decision(1, waits, "Admitted"), attempt=1, payload={"podSets": [pods]}),
         replace(decision(2, waits, "Shrunk"), attempt=1, payload={"podSets": [{**pods, "count": 2}]}),
