@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import fields
 from typing import Final, cast
 
+from queuectl.core.model.workload import ForReaders
 from queuectl.ledger.admin.schema import migrate
 from queuectl.ledger.admin.verify import verify
 from queuectl.ledger.pool import create_pool
@@ -63,12 +64,19 @@ async def _repeated(url: str, cluster: str, twin: RecordedLedger) -> list[str]:
                 found.append(f"{call.what}: {call.outcome} in the twin, {outcome} in Postgres")
         there, here = [await one.since(0) for one in (LedgerReadings(pool, cluster), twin)]
         for name in sorted({one.name for one in fields(here)} - _BY_ITS_CLOCK):
-            values = [getattr(one, name) for one in (here, there)]
+            values = [_in_order(getattr(one, name)) for one in (here, there)]
             if values[0] != values[1]:
                 found.append(f"{name}: {values[0]} in the twin, {values[1]} in Postgres")
     finally:
         await pool.dispose()
     return [*found, *(str(finding) for finding in await verify(url, cluster))]
+
+
+def _in_order(value: object) -> object:
+    """What readers are told has no order."""
+    if isinstance(value, ForReaders):
+        return [_in_order(part) for part in value]
+    return sorted(value, key=repr) if isinstance(value, tuple) else value
 
 
 async def _outcome(call: Awaitable[object]) -> object:

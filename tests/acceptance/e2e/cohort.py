@@ -15,15 +15,10 @@ LONG = 86_400.0
 POD_OF = {"Job": "batch.kubernetes.io/job-name", "PyTorchJob": "training.kubeflow.org/job-name"}
 
 
-async def team(world: World, name: str, gpus: int, *, lends: int | None = None, **spec: Any) -> str:
-    """Create LocalQueue `name` and its ClusterQueue in a cohort with the namespace's name. Returns its name.
-
-    `lends`: its lendingLimit.
-    """
+async def team(world: World, name: str, gpus: int, **spec: Any) -> str:
+    """Create LocalQueue `name` and its ClusterQueue in a cohort named as the namespace. Returns its name."""
     queue = f"{world.namespace}-{name}"
     body = cluster_queue(queue, gpus, **{"cohortName": world.namespace, **spec})
-    if lends is not None:
-        body["spec"]["resourceGroups"][0]["flavors"][0]["resources"][1]["lendingLimit"] = lends
     await world.policy(body)
     await world.policy(local_queue(world.namespace, name, queue))
     return queue

@@ -1,4 +1,4 @@
-"""Lending of idle quota: in which order it is lent, and how its owner reclaims it."""
+"""Lending of idle quota, as objects and commands show it. Its order and its limits are the core's alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from tests.acceptance.e2e.cohort import (
     endless,
     evicted,
     gpus,
-    history,
     runs,
     team,
     verdicts,
 )
-from tests.acceptance.e2e.site import GPU, cluster_queue, eventually, local_queue
+from tests.acceptance.e2e.site import GPU, eventually
 from tests.acceptance.e2e.world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -78,53 +77,6 @@ async def _it_is_told(world: World) -> None:
     assert (last["verdict"], last["reason"]["by"]) == ("Evicted", f"{world.namespace}/Job/owner")
 
 
-async def test_no_more_is_lent_than_the_lending_limit(world: World) -> None:
-    await team(world, "owners", 6, lends=1)
-    guests = await team(world, "guests", 2)
-    await world.submit(endless("large", "guests", 4))
-    reason = await world.reason_is("large", "ExceedsMaxQuota")
-    assert (reason["requested"], reason["available"], reason["shortBy"]) == (4, 3, 1)
-    await runs(world, endless("small", "guests", 3))
-    assert await gpus(world, guests) == 3
-
-
-async def test_a_second_flavor_is_used_before_the_first_is_borrowed(world: World) -> None:
-    await team(world, "others", 4)
-    queue = await team(
-        world,
-        "mine",
-        4,
-        flavors=("a100", "spot"),
-        flavorFungibility={"whenCanBorrow": "TryNextFlavor"},
-    )
-    for name, used in (
-        ("one", {"a100": 4}),
-        ("two", {"a100": 4, "spot": 4}),
-        ("three", {"a100": 8, "spot": 4}),
-    ):
-        await world.submit(endless(name, "mine", 4))
-        await world.phase(name, "Admitted")
-        assert {f: n for (f, r), n in (await world.used(queue)).items() if r == GPU} == used
-
-
-async def test_a_strict_queue_reserves_for_its_head_the_quota_that_it_could_use(world: World) -> None:
-    await team(world, "strict", 6, queueingStrategy="StrictFIFO")
-    others = await team(world, "others", 2)
-    await runs(world, endless("first", "others", 4))
-    await world.submit(endless("head", "strict", 6))
-    await world.reason_is("head", "WaitingForQuota")
-    await world.submit(endless("behind", "strict", 1))
-    await world.reason_is("behind", "WaitingForHead")
-    await world.submit(endless("late", "others", 2))
-    kept = await world.reason_is("late", "WaitingForQuota")
-    assert "reserved for workloads ahead of it" in kept["message"]
-    assert await gpus(world, others) == 4
-    await world.delete("first")
-    await world.phase("late", "Admitted")
-    order = [(await decided(world, name, "Admitted"))["sequence"] for name in ("head", "late")]
-    assert order == sorted(order)
-
-
 async def test_two_queues_that_borrow_the_idle_quota_of_a_third_get_equal_shares(world: World) -> None:
     await world.policy(
         {
@@ -166,17 +118,3 @@ async def test_two_queues_that_borrow_the_idle_quota_of_a_third_get_equal_shares
 def _any_of(world: World, names: list[str], found: str) -> str:
     known = [f"{world.namespace}/Job/{name}" for name in names]
     return found if found in known else f"one of {known}"
-
-
-async def test_local_queues_are_ordered_by_past_usage(world: World) -> None:
-    scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
-    await world.policy(cluster_queue(world.namespace, 8, admissionScope=scope))
-    await world.policy(local_queue(world.namespace, "modest", world.namespace))
-    await runs(world, endless("used", "main", 8))
-    await world.submit(endless("older", "main", 8))
-    await world.reason_is("older", "WaitingForQuota")
-    await world.submit(endless("newer", "modest", 8))
-    await world.reason_is("newer", "WaitingForQuota")
-    await world.delete("used")
-    await world.phase("newer", "Admitted")
-    assert [row["verdict"] for row in await history(world, "older")].count("Admitted") == 0

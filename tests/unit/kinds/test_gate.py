@@ -45,6 +45,15 @@ def watched(objects: dict[Key, Json]) -> tuple[GateWatch, list[Event]]:
     return watch, [event for (kind, _), obj in objects.items() for event in watch.observe(kind, obj)]
 
 
+def test_the_policy_of_a_kind_has_as_many_lines_as_docs_say() -> None:
+    texts = [path.read_text() for path in (MANIFESTS / "gate" / "kinds").glob("*.yaml")]
+    lines = sorted(
+        len(text.partition("\n---\n")[0].splitlines()) for text in texts if f"kind: {POLICY}\n" in text
+    )
+    page = MANIFESTS.parent / "docs/decisions/0022-the-gate-is-in-the-api-server.md"
+    assert f"reads {lines[0]} to {lines[-1]} lines" in page.read_text()
+
+
 def test_with_all_policies_and_bindings_the_gate_is_in_force_since_the_first_was_made() -> None:
     objects = stored()
     objects[POLICY, "queuectl-scale"]["metadata"]["creationTimestamp"] = LATER
