@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from sqlalchemy import Select
+from sqlalchemy import Select, event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.model.reasons import Code, Reason
@@ -124,6 +124,29 @@ async def test_a_preemption_lost_what_its_attempt_held_each_size_for_its_time(bo
     assert {cell.resource: amount for cell, amount in found.held.items()}[GPU] == sum(held[:2]) > 0
     attempts = await book.readings.held_by_attempts([wid("a")], until=released)
     assert attempts[released][GPU] == sum(held)
+
+
+async def test_what_many_attempts_held_takes_as_many_queries_as_what_one_held(
+    book: Book, pool: AsyncEngine
+) -> None:
+    sent: list[str] = []
+    event.listen(pool.sync_engine, "before_cursor_execute", lambda *call: sent.append(call[2]))
+
+    async def queries(*names: str) -> tuple[int, int]:
+        sent.clear()
+        held = await book.readings.held_by_attempts([wid(name) for name in names], until=10**6)
+        of_ends = len(sent)
+        found = await book.readings.preemptions(before=None, since=None, until=None, limit=len(names))
+        assert len(held) == len(found) == len(names)
+        return of_ends, len(sent) - of_ends
+
+    names = ("a", "b", "c", "d", "e")
+    counts: list[tuple[int, int]] = []
+    for name in names:
+        await started(book, name)
+        await book.write(evict(name), release(name))
+        counts.append(await queries(*names[: len(counts) + 1]))
+    assert counts == [counts[0]] * len(names)
 
 
 async def test_preemptions_are_read_newest_first_with_the_attempts_that_they_ended(book: Book) -> None:
