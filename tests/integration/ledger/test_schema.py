@@ -239,6 +239,7 @@ async def test_old_months_are_dropped_and_open_rows_stay(migrated: str) -> None:
         await pool.dispose()
 
 
+@pytest.mark.acceptance
 async def test_rows_of_ended_attempts_are_dropped_with_the_months_in_which_their_periods_ended(
     migrated: str,
 ) -> None:
@@ -303,6 +304,7 @@ async def test_rows_of_ended_attempts_are_dropped_with_the_months_in_which_their
         await pool.dispose()
 
 
+@pytest.mark.acceptance
 async def test_revisions_and_podsets_are_dropped_with_the_history_that_refers_to_them(migrated: str) -> None:
     (past,) = await months_of_history(migrated, 2)
     late = past + timedelta(days=1)

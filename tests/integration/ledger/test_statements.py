@@ -248,6 +248,7 @@ async def test_a_month_of_a_zone_has_its_hours(books: Books, zone: str, month: s
     assert await findings(books.url, books.cluster) == []
 
 
+@pytest.mark.acceptance
 async def test_statements_stay_when_the_months_of_their_holds_are_dropped(books: Books) -> None:
     ((today,),) = await books.rows("SELECT now()")
     first, second = month_before(today, 3), month_before(today, 2)

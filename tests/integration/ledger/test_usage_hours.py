@@ -195,6 +195,7 @@ async def test_a_day_of_a_zone_is_cut_where_it_begins_without_its_holds(
             break
 
 
+@pytest.mark.acceptance
 async def test_usage_stays_when_the_months_of_its_holds_are_dropped(one: Cluster) -> None:
     ((today,),) = await one.rows("SELECT now()")
     first, second = month_before(today, 3), month_before(today, 2)
