@@ -23,7 +23,7 @@ def _steer(effect: Effect) -> list[Operation]:
     assigned = {pod_set.name: pod_set for pod_set in effect.attempt.assignment.steered()}
     infos: dict[int, list[dict[str, Any]]] = {}
     for name in (pod_set.name for pod_set in effect.workload.pod_sets):
-        info: dict[str, Any] = {"labels": pod_labels(effect, name)}
+        info: dict[str, Any] = {"labels": pod_labels(effect, assigned[name])}
         added = additions(assigned[name], effect.flavors)
         if added.node_selector:
             info["nodeSelector"] = dict(added.node_selector)

@@ -52,5 +52,7 @@ CLUSTER_QUEUE_LABEL: Final = "queuectl.dev/cluster-queue"
 """On pods, the name of the ClusterQueue that admitted them; empty where that is too long for a label."""
 PODSET_LABEL: Final = "queuectl.dev/podset"
 """On pods, the name of their podset."""
-POD_LABELS: Final = (QUEUE_LABEL, WORKLOAD_LABEL, CLUSTER_QUEUE_LABEL, PODSET_LABEL)
+FLAVOR_LABEL: Final = "queuectl.dev/flavor"
+"""On pods, the names of their ResourceFlavors, joined by `_`; empty where that is too long for a label."""
+POD_LABELS: Final = (QUEUE_LABEL, WORKLOAD_LABEL, CLUSTER_QUEUE_LABEL, PODSET_LABEL, FLAVOR_LABEL)
 """Labels on pod templates, written at each start. On an object itself its user writes the first."""

@@ -15,14 +15,12 @@ from queuectl.kinds.leader_worker_set import group_of
 from queuectl.kinds.owners import controller
 from queuectl.kinds.podsets import STEERED, Computed, Operation, Own, Path, Pods
 from queuectl.kinds.reserved_keys import (
-    CLUSTER_QUEUE_LABEL,
     GATED_LABEL,
     GROUP_LABEL,
     GROUP_SIZE,
     SCHEDULING_GATE,
-    WORKLOAD_LABEL,
 )
-from queuectl.kinds.start_patch import STARTED, add, cluster_queue_label, directives, pointer
+from queuectl.kinds.start_patch import STARTED, add, admission_labels, directives, pointer
 
 _GATES: Final = ("spec", "schedulingGates")
 _PHASE: Final = ("status", "phase")
@@ -40,8 +38,8 @@ def _steer(effect: Effect) -> list[Operation]:
     patch = []
     for pod_set in effect.attempt.assignment.steered():
         patch += directives(pod_set, ("spec",), effect)
-    patch.append(add(("metadata", "labels", WORKLOAD_LABEL), effect.workload.id))
-    patch.append(add(("metadata", "labels", CLUSTER_QUEUE_LABEL), cluster_queue_label(effect)))
+        for label, value in admission_labels(effect, pod_set).items():
+            patch.append(add(("metadata", "labels", label), value))
     place = effect.observation.own_entry
     if place is not None and place >= 0:
         gate: Path = (*_GATES, place)

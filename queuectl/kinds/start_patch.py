@@ -10,7 +10,7 @@ from queuectl.kinds.admission import additions
 from queuectl.kinds.jobs import QUEUE_LABEL, PodLabel
 from queuectl.kinds.node_constraints import NodeConstraints, toleration_json
 from queuectl.kinds.podsets import Operation, Path
-from queuectl.kinds.reserved_keys import CLUSTER_QUEUE_LABEL, PODSET_LABEL, WORKLOAD_LABEL
+from queuectl.kinds.reserved_keys import CLUSTER_QUEUE_LABEL, FLAVOR_LABEL, PODSET_LABEL, WORKLOAD_LABEL
 
 _VALUE: Final = re.compile("[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """Of a label."""
@@ -30,18 +30,22 @@ def add(path: Path, value: object) -> Operation:
     return {"op": "add", "path": pointer(path), "value": value}
 
 
-def pod_labels(effect: Effect, pod_set: str) -> dict[str, str]:
+def pod_labels(effect: Effect, pod_set: PodSetAssignment) -> dict[str, str]:
     """Of every pod of a podset."""
     return {
         QUEUE_LABEL: effect.workload.queue,
-        WORKLOAD_LABEL: effect.workload.id,
-        CLUSTER_QUEUE_LABEL: cluster_queue_label(effect),
-        PODSET_LABEL: _value(pod_set),
+        **admission_labels(effect, pod_set),
+        PODSET_LABEL: _value(pod_set.name),
     }
 
 
-def cluster_queue_label(effect: Effect) -> str:
-    return _value(effect.attempt.assignment.cluster_queue)
+def admission_labels(effect: Effect, pod_set: PodSetAssignment) -> dict[str, str]:
+    """Also of a pod that queues by itself."""
+    return {
+        WORKLOAD_LABEL: effect.workload.id,
+        CLUSTER_QUEUE_LABEL: _value(effect.attempt.assignment.cluster_queue),
+        FLAVOR_LABEL: _value("_".join(dict.fromkeys(flavor for _, flavor in pod_set.flavors))),
+    }
 
 
 def _value(name: str) -> str:
@@ -72,7 +76,7 @@ def labelling(pod_set: PodSetAssignment, metadata: Path, effect: Effect) -> list
 
     Those of a former attempt are replaced.
     """
-    labels = pod_labels(effect, pod_set.name)
+    labels = pod_labels(effect, pod_set)
     unlabelled = dict(effect.observation.unlabelled)
     if pod_set.name not in unlabelled:
         return [add((*metadata, "labels", name), value) for name, value in labels.items()]

@@ -87,7 +87,7 @@ def _steer(effect: Effect) -> list[Operation]:
     jobs = [
         {
             "name": pod_set.name,
-            **_nested(_TEMPLATE, {"metadata": {"labels": pod_labels(effect, pod_set.name)}} | patch),
+            **_nested(_TEMPLATE, {"metadata": {"labels": pod_labels(effect, pod_set)}} | patch),
         }
         for pod_set in effect.attempt.assignment.steered()
         for patch in (_patch(pod_set, effect),)

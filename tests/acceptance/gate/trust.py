@@ -79,6 +79,7 @@ CHANGES: Final[Mapping[str, Change]] = {
     "pod template: label `queuectl.dev/workload`": _pod_label(written.WORKLOAD_LABEL, "another"),
     "pod template: label `queuectl.dev/cluster-queue`": _pod_label(written.CLUSTER_QUEUE_LABEL, "another"),
     "pod template: label `queuectl.dev/podset`": _pod_label(written.PODSET_LABEL, "another"),
+    "pod template: label `queuectl.dev/flavor`": _pod_label(written.FLAVOR_LABEL, "another"),
 }
 
 

@@ -247,11 +247,12 @@ def ours(pod_set: str = "main") -> dict[str, str]:
         "queuectl.dev/workload": UID,
         "queuectl.dev/cluster-queue": "gpus",
         "queuectl.dev/podset": pod_set,
+        "queuectl.dev/flavor": "cpus_spot",
     }
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"annotations": {"a": "b"}}, {"labels": {"app": "x"}}])
-def test_a_start_labels_the_pods_with_queue_workload_and_podset(metadata: dict[str, Any] | None) -> None:
+def test_a_start_labels_the_pods_with_queue_workload_podset_and_flavor(metadata: dict[str, Any] | None) -> None:
     """Whatever metadata the pod templates have: a JSON patch cannot create parents."""
     kinds = {"Job": job(), "PyTorchJob": pytorch_job(Master=1, Worker=3)}
     pods = {"Job": [_pod_set()], "PyTorchJob": [_pod_set("master", count=1), _pod_set("worker", count=3)]}
@@ -280,6 +281,19 @@ def test_a_label_has_no_name_of_a_cluster_queue_that_is_too_long_for_it() -> Non
         (template,) = _templates(after)
         expected = name if len(name) == 63 else ""
         assert template["metadata"]["labels"]["queuectl.dev/cluster-queue"] == expected
+
+
+@pytest.mark.parametrize(
+    ("flavors", "expected"),
+    [((("cpu", "plain"), ("gpu", "a100"), ("memory", "plain")), "plain_a100"), ((("cpu", "f" * 64),), "")],
+)
+def test_a_label_has_the_flavors_of_the_pods_as_far_as_they_are_a_value(
+    flavors: tuple[tuple[str, str], ...], expected: str
+) -> None:
+    attempt = _attempt(_pod_set(requests=tuple((name, 1) for name, _ in flavors), flavors=flavors))
+    after = applied(job(), start(JOB_KINDS["Job"], _effect(job(), "Job", attempt)))
+    (template,) = _templates(after)
+    assert template["metadata"]["labels"]["queuectl.dev/flavor"] == expected
 
 
 @pytest.mark.parametrize("name", ["w" * 64, "GPU workers", "-a", "a/b", "é"])

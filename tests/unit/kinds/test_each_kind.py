@@ -12,7 +12,7 @@ from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.podsets import Templates
-from queuectl.kinds.reserved_keys import CLUSTER_QUEUE_LABEL, PODSET_LABEL, WORKLOAD_LABEL
+from queuectl.kinds.reserved_keys import CLUSTER_QUEUE_LABEL, FLAVOR_LABEL, PODSET_LABEL, WORKLOAD_LABEL
 from queuectl.kinds.workloads import observe
 from tests.integration.kube.sites import SPOT, effect
 from tests.job_kinds import JOB_KINDS
@@ -103,6 +103,7 @@ def test_a_start_sets_only_what_it_may_and_a_stop_suspends_again(row: JobKind) -
             WORKLOAD_LABEL: UID,
             CLUSTER_QUEUE_LABEL: started_by.attempt.assignment.cluster_queue,
             PODSET_LABEL: pod_set.name,
+            FLAVOR_LABEL: SPOT.name,
         }
     running = observed(row, started).observation
     assert running.admission is not None
