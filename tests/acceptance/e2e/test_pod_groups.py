@@ -43,6 +43,7 @@ async def _run(world: World, group: str, count: int) -> list[Json]:
         return running if len(running) == count else None
 
     found: list[Json] = await eventually(f"{count} pods of {group} run", look)
+    await world.admitted(group, "PodGroup")
     return found
 
 

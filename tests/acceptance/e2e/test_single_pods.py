@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL
 from queuectl.kube.errors import ApiError, Conflict
 from queuectl.kube.session import MERGE_PATCH
 from tests.acceptance.e2e.cohort import priority
@@ -85,6 +86,9 @@ async def _runs(world: World, name: str) -> Json:
         return found if (found.get("status") or {}).get("phase") == "Running" else None
 
     found: Json = await eventually(f"{name} runs", look)
+    labels = found["metadata"].get("labels", {})
+    if GATED_LABEL in labels and GROUP_LABEL not in labels:
+        await world.admitted(name, "Pod")
     return found
 
 
@@ -311,7 +315,6 @@ async def test_the_pods_of_a_deployment_queue_one_by_one_and_keep_their_place_wh
         await world.reason_is("rival", "WaitingForQuota", "Pod")
         await _created(world, pod("urgent", gpus=8, labels={"queuectl.dev/priority-class": high}))
         await _runs(world, "urgent")
-        await world.phase("urgent", "Admitted", "Pod")  # REST may be behind: it left the pending queue
         again = await server.pods(0, 3)
         for one in again:  # the replacements of the two, too
             await world.reason_is(one["metadata"]["name"], "WaitingForQuota", "Pod")

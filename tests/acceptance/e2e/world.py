@@ -102,6 +102,14 @@ class World:
         found: Json = await eventually(f"{name} is {phase}", look)
         return found
 
+    async def admitted(self, name: str, kind: str) -> None:
+        """What runs was admitted, as REST has it, which may be behind the cluster for a moment."""
+
+        async def look() -> bool:
+            return (await self.workload(name, kind)).get("phase") not in (None, "Pending")
+
+        await eventually(f"{name} is no longer pending", look)
+
     async def used(self, queue: str) -> dict[tuple[str, str], int]:
         """Usage of a ClusterQueue by flavor and resource."""
         found = await self.site.rest(f"/clusterqueues/{queue}")
