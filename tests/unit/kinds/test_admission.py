@@ -252,7 +252,7 @@ def ours(pod_set: str = "main") -> dict[str, str]:
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"annotations": {"a": "b"}}, {"labels": {"app": "x"}}])
-def test_a_start_labels_the_pods_with_queue_workload_podset_and_flavor(metadata: dict[str, Any] | None) -> None:
+def test_a_start_labels_the_pods_with_what_admitted_them(metadata: dict[str, Any] | None) -> None:
     """Whatever metadata the pod templates have: a JSON patch cannot create parents."""
     kinds = {"Job": job(), "PyTorchJob": pytorch_job(Master=1, Worker=3)}
     pods = {"Job": [_pod_set()], "PyTorchJob": [_pod_set("master", count=1), _pod_set("worker", count=3)]}
