@@ -356,16 +356,24 @@ def _help(picture: Picture, width: int) -> list[Text]:
 
 def _in_lines(command: str, width: int) -> Iterator[str]:
     """Lines that a shell reads as this command: all but the last end with a backslash."""
-    line = " "
+    line, most = " ", max(width, _LEAST_OF_TEXT) - 2
     for word in _WORD.findall(command):
-        if line.strip() and len(line) + len(word) + 3 > width:
+        if line.strip() and len(line) + len(word) + 1 > most:
             yield f"{line} \\"
             line = "   "
         line += f" {word}"
-        while len(line) > max(width, _LEAST_OF_TEXT) and "'" not in word:
-            yield f"{line[: max(width, _LEAST_OF_TEXT) - 1]}\\"
-            line = line[max(width, _LEAST_OF_TEXT) - 1 :]
+        while len(line) > most and '"' not in word:
+            cut = most - 1
+            cut -= _quoted(line[:cut])
+            quote = "'" * _quoted(line[:cut])
+            yield f"{line[:cut]}{quote}\\"
+            line = f"{quote}{line[cut:]}"
     yield line
+
+
+def _quoted(text: str) -> int:
+    """Return 1 if `text` ends within single quotes, else 0."""
+    return text.count("'") % 2
 
 
 _WORD: Final = re.compile(r"(?:'[^']*'|[^\s'])+")

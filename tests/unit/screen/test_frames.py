@@ -137,6 +137,7 @@ def test_a_narrow_terminal_keeps_workload_reason_and_shortage() -> None:
         (Path("/home/user/.local/share/queuectl/sandbox"), 80, 24),
         (Path("/home/with a space/sandbox"), 80, 24),
         (Path("/home") / ("x" * 70) / "sandbox", 60, 40),
+        *((Path("/home") / ("with a space" * 9), width, 60) for width in range(58, 72)),
     ],
 )
 def test_each_command_of_the_help_can_be_copied_whole(folder: Path, width: int, height: int) -> None:
