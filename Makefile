@@ -18,7 +18,7 @@ run: $(STAMP) ## queuectl sandbox: all components on this machine, with an examp
 # Tests start many processes: each loads bytecode instead of compiling the package again.
 test test-acceptance test-long test-world: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(STAMP) ## unit and integration tests and an end-to-end smoke, on all cores; under three minutes on two (options for pytest in ARGS)
+test: $(STAMP) ## unit and integration tests and an end-to-end smoke, on all cores; three to four minutes on two (options for pytest in ARGS)
 	@$(PY) -m pytest -n $(WORKERS) -m 'not acceptance' tests/unit tests/integration $(ARGS)
 
 test-acceptance: $(STAMP) ## all other tests, and laws with many examples; CONTRIBUTING.md says what they need (options for pytest in ARGS)

@@ -51,6 +51,7 @@ def test_a_module_counts_as_imported_by_its_name_in_a_table_of_its_package() -> 
     assert house.not_imported(product) == ["core.unused"]
 
 
+@pytest.mark.acceptance
 def test_a_walk_counts_only_the_product_without_the_sandbox() -> None:
     walk = walks.preemption()
     assert "core/preemption/search" in walk.modules

@@ -111,8 +111,13 @@ class World:
         await eventually(f"{name} is no longer pending", look)
 
     async def used(self, queue: str) -> dict[tuple[str, str], int]:
-        """Usage of a ClusterQueue by flavor and resource."""
-        found = await self.site.rest(f"/clusterqueues/{queue}")
+        """Usage of a ClusterQueue by flavor and resource, once REST has it."""
+
+        async def look() -> Any:
+            found = await self.site.rest(f"/clusterqueues/{queue}")
+            return found if "flavors" in found else None
+
+        found: Json = await eventually(f"{queue} is in REST", look)
         return {(cell["flavor"], cell["resource"]): cell["used"] for cell in found["flavors"] if cell["used"]}
 
     async def nothing_used(self, queue: str) -> None:

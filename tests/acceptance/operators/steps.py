@@ -275,7 +275,8 @@ async def ended_at_its_limit(cell: Cell) -> None:
     last = [row for row in cell.site.store.decisions if row.workload == work.uid][-1]
     assert last.payload["outcome"] == WorkloadOutcome.TIMED_OUT
     fails = bool(cell.subject.row.deadline)
-    assert (_finished(work), work.suspended) == (fails, not fails)
+    ended = (fails, not fails)
+    await work.until(f"finished, suspended: {ended}", lambda: (_finished(work), work.suspended) == ended)
     await work.until("its pods are gone", lambda: not work.pods())
 
 
