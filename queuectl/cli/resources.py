@@ -257,7 +257,7 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
                 field("CLUSTERQUEUE", "clusterQueue", drop=4),
                 field("PHASE", phase),
                 field("GPUS>", _gpus, drop=1),
-                field("READY>", _ready, drop=5),
+                field("READY>", _ready, drop=2),
                 field("POSITION>", "position", drop=5),
                 field("PRIORITY>", "priority", drop=6),
                 field("TIME>", _run_time, drop=1),

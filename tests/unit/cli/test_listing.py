@@ -135,6 +135,10 @@ def test_workloads_show_user_gpus_and_run_time_in_80_columns(
     assert cells["job/train-resnet-50"][:3] == ["alice", "Admitted", "18"]
     assert cells["job/waits"][:4] == ["team-a:ci", "Pending", "0", "-"]
     assert cells["job/older-server"][2] == "-"
+    script.page("workloads", workload("train", phase="Admitted", pods=4, podsReady=3))
+    head, line, *_ = run("get", "wl", "--server", scripted).stdout.splitlines()
+    shown = dict(zip(head.split(), line.split(), strict=False))
+    assert shown["READY"] == "3/4", "also the number of pods, where names leave room"
 
 
 def test_ages_are_by_the_servers_clock(run: Run, script: Script, scripted: str) -> None:
