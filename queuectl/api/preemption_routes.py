@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -22,6 +21,7 @@ from queuectl.api.view import AnswerSource, always, committed, now, page
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import PreemptionCause, named_in
+from queuectl.core.model.resources import by_resource
 from queuectl.ports.reader import PreemptionRow
 
 SCAN_ROWS: Final = 1000
@@ -95,9 +95,6 @@ def _preemption(row: PreemptionRow, caller: Visibility) -> Preemption:
     assert decision.reason is not None
     why = caller.reason(decision.reason)
     ran = None if row.admitted_at is None else int((decision.now - row.admitted_at).total_seconds())
-    lost: Counter[str] = Counter()
-    for (_, resource), amount in row.held.items():
-        lost[resource] += amount
     return Preemption(
         sequence=decision.sequence,
         time=decision.now,
@@ -108,7 +105,7 @@ def _preemption(row: PreemptionRow, caller: Visibility) -> Preemption:
         by=why.by,
         shares=_shares(decision.payload.get("shares"), caller),
         ran_seconds=ran,
-        lost=seconds(lost),
+        lost=seconds(by_resource(row.held.items())),
     )
 
 

@@ -60,7 +60,7 @@ def about(
     text += "" if use is None else f": {_idle_text(use)}"
     document = {
         "queue": found.queue,
-        "workload": {"namespace": ref.namespace, "kind": ref.kind, "name": ref.name, "uid": ref.uid},
+        "workload": ref._asdict(),
         "attempt": row.attempt,
         "waitedSeconds": None if wait is None else int(wait.total_seconds()),
         "reason": _reason(reason),
@@ -130,7 +130,7 @@ def budget_used(cluster: str, level: BudgetLevel, found: Occurrence) -> Message:
     )
     document = {
         "queue": found.queue,
-        "workload": {"namespace": ref.namespace, "kind": ref.kind, "name": ref.name, "uid": ref.uid},
+        "workload": ref._asdict(),
         "attempt": row.attempt,
         "budget": {
             "name": budget.name,
@@ -158,7 +158,7 @@ def moved(cluster: str, known: ToldStart) -> Message:
     )
     document = {
         "queue": known.queue,
-        "workload": {"namespace": ref.namespace, "kind": ref.kind, "name": ref.name, "uid": ref.uid},
+        "workload": ref._asdict(),
         "startsAt": utc(start),
         "toldBefore": utc(before),
     }

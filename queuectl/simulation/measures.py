@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import by_resource
 from queuectl.core.model.workload import WorkloadId
 from queuectl.simulation.history import History, Life, Run
 from queuectl.simulation.room_use import ROOM
@@ -43,7 +44,7 @@ def measures(history: History, site: QuotaTable) -> Document:
             "preemptions": _preemptions(runs[name], done[name]),
             "evictions": _evictions(runs[name]),
             "lostSeconds": _lost(runs[name]),
-            "resources": _resources(use[name], _quota(site, name), end),
+            "resources": _resources(use[name], by_resource(site.nominal[name].items()), end),
             "dominantShare": _share(use[name], end),
         }
         for name in site.queues
@@ -173,13 +174,6 @@ def _nodes(history: History) -> list[Document]:
 
 
 # --- use ----------------------------------------------------------------------------------------------
-
-
-def _quota(site: QuotaTable, queue: str) -> dict[str, int]:
-    found: dict[str, int] = defaultdict(int)
-    for cell, amount in site.nominal[queue].items():
-        found[cell.resource] += amount
-    return found
 
 
 def _resources(use: QueueUsage, nominal: Mapping[str, int], end: int) -> list[Document]:

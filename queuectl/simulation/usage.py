@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from queuectl.core.model.policy import ClusterQueue, Cohort, ResourceGroup
-from queuectl.core.model.resources import FlavorResource, Usage
+from queuectl.core.model.resources import FlavorResource, Usage, by_resource
 from queuectl.simulation.history import Run
 
 Totals = dict[str, int]
@@ -67,13 +67,6 @@ def _root(queue: str, cohort: str | None, above: Mapping[str, str | None]) -> st
         passed.add(parent)
         cohort = parent
     return f"Cohort/{cohort}"
-
-
-def by_resource(cells: Iterable[tuple[FlavorResource, int]]) -> Totals:
-    found: Totals = {}
-    for (_, resource), amount in cells:
-        found[resource] = found.get(resource, 0) + amount
-    return found
 
 
 @dataclass(slots=True)

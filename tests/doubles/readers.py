@@ -16,7 +16,7 @@ from typing import Any, Final
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity, NodeFacts
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.resources import FlavorResource, by_resource
 from queuectl.core.model.workload import (
     Assignment,
     ConfigKey,
@@ -325,16 +325,9 @@ def held_by_attempts(
     """By the decision that ended an attempt. `rows`: all decisions."""
     some = [row for row in rows if row.workload in workloads and row.sequence <= until]
     return {
-        sequence: dict(_by_resource(held))
+        sequence: by_resource(held.items())
         for sequence, held in held_until(some, {Verdict.RELEASED, Verdict.RETIRED}).items()
     }
-
-
-def _by_resource(held: Mapping[FlavorResource, int]) -> Counter[str]:
-    sums: Counter[str] = Counter()
-    for (_, resource), amount in held.items():
-        sums[resource] += amount
-    return sums
 
 
 _SIZES: Final = (Verdict.SHRUNK, Verdict.EVICTED, Verdict.RELEASED, Verdict.RETIRED)

@@ -205,6 +205,13 @@ def _total(containers: Iterable[Container], of: Callable[[Container], Listed]) -
     return total
 
 
+def by_resource(cells: Iterable[tuple[FlavorResource, int]]) -> dict[str, int]:
+    """Add up what all flavors have of each resource."""
+    total: dict[str, int] = {}
+    _add(total, ((resource, amount) for (_, resource), amount in cells))
+    return total
+
+
 def _add(total: dict[str, int], more: Iterable[tuple[str, int]]) -> None:
     for name, amount in more:
         total[name] = total.get(name, 0) + amount

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model.resources import FlavorResource
+from queuectl.core.model.resources import FlavorResource, by_resource
 from queuectl.core.model.workload import ConfigKey
 from queuectl.ledger import tables as t
 from queuectl.ledger.history.past_usage import first_since
@@ -171,13 +171,8 @@ async def held_by_attempts(
 ) -> dict[int, dict[str, int]]:
     known = await decisions_on_attempts(connection, cluster, workloads, until)
     ends = [one for one in known if one.verdict in (Verdict.RELEASED, Verdict.RETIRED)]
-    found: dict[int, dict[str, int]] = {}
-    for sequence, lines in (await held_until(connection, cluster, ends, known)).items():
-        by_resource: Counter[str] = Counter()
-        for (_, resource), amount in sums(lines).items():
-            by_resource[resource] += amount
-        found[sequence] = dict(by_resource)
-    return found
+    found = await held_until(connection, cluster, ends, known)
+    return {sequence: by_resource(sums(lines).items()) for sequence, lines in found.items()}
 
 
 async def preemptions(

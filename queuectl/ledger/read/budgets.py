@@ -113,7 +113,7 @@ async def levels_reached(
     sums = select(*_PLACE, taken).where(_ROW.cluster_id == cluster, _ROW.sequence <= until)
     sums = sums.where(tuple_(*_PLACE).in_(places)).group_by(*_PLACE)
     left = {tuple(place): int(total) for *place, total in await connection.execute(sums)}
-    budgets = {one.name: one for one in await _in_force(connection, cluster)}
+    budgets = await _in_force(connection, cluster)
     found = defaultdict[int, list[BudgetLevel]](list)
     for sequence, name, subject, resource, *dates, change in changes:
         place = (name, subject, resource, *dates)
@@ -126,13 +126,13 @@ async def levels_reached(
     return {sequence: tuple(levels) for sequence, levels in found.items()}
 
 
-async def _in_force(connection: AsyncConnection, cluster: str) -> list[Budget]:
-    """Return the Budgets that this version can read."""
-    found = []
+async def _in_force(connection: AsyncConnection, cluster: str) -> dict[str, Budget]:
+    """Return the Budgets that this version can read, by name."""
+    found = {}
     for key, spec in await configs_in_force(connection, cluster):
         with suppress(BadPolicy):
             if key.kind == "Budget" and isinstance(budget := parse_policy(key, spec), Budget):
-                found.append(budget)
+                found[budget.name] = budget
     return found
 
 

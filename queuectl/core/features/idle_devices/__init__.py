@@ -36,6 +36,7 @@ from queuectl.core.model.workload import Attempt, LedgerSnapshot, PastAttempts, 
 from queuectl.core.queues.backoff import TO_REQUEUE
 
 KIND: Final = "IdlePolicy"
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 GRACE: Final = timedelta(hours=1)
 """How long a verdict of the ledger is kept after a start without a check."""
@@ -151,11 +152,11 @@ class IdleDevices(Feature):
             return use
         finding, at = found.finding, found.at
         exempt = _exempt_until(entry)
-        if exempt is not None and now < exempt:
+        if now < exempt:
             finding = UseFinding(UseVerdict.EXEMPT, finding.devices)
         elif found.until <= now:
             finding, at = _unknown(finding.devices), found.until
-        if exempt is not None and at < exempt <= now:
+        if at < exempt <= now:
             at = exempt
         if use is not None and (use.since > at or use.finding.says_as(finding)):
             return use
@@ -179,8 +180,7 @@ class IdleDevices(Feature):
 
         `use` may be older than its exemption, which was not read while no process ran.
         """
-        exempt = _exempt_until(entry)
-        if entry.workload is None or (exempt is not None and now < exempt):
+        if entry.workload is None or now < _exempt_until(entry):
             return False
         found = self._found.get(entry.id)
         if found is None or found.attempt != use.attempt or not found.at <= now < found.until:
@@ -226,7 +226,7 @@ class IdleDevices(Feature):
         found, use, policy = self._found.get(entry.id), self._judged(entry, now), self._policies.of(entry)
         if found is None or entry.phase is not Phase.ADMITTED:
             return None
-        times = [found.at, found.until, _exempt_until(entry) or now]
+        times = [found.at, found.until, _exempt_until(entry)]
         if policy is not None and use is not None and use.finding.verdict in WASTEFUL:
             times += [
                 notice_due(policy, use),
@@ -288,8 +288,9 @@ def _use_of(entry: Entry) -> DeviceUse | None:
     return use if use is not None and attempt is not None and attempt.number == use.attempt else None
 
 
-def _exempt_until(entry: Entry) -> datetime | None:
-    return entry.workload.idle_exempt if entry.workload is not None else None
+def _exempt_until(entry: Entry) -> datetime:
+    """The end of its exemption; in the past: it has none."""
+    return (entry.workload and entry.workload.idle_exempt) or _FIRST
 
 
 def _unknown(devices: int) -> UseFinding:
