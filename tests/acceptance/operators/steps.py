@@ -266,11 +266,15 @@ def _finished(work: Work) -> bool:
 
 
 async def ended_at_its_limit(cell: Cell) -> None:
-    """Its controller fails an object that has a deadline; others are suspended."""
+    """Its controller fails an object that has a deadline; others are suspended.
+
+    The limit is set when its pods run. Some controllers show no stop of a start that they have not seen yet.
+    """
+    work = await cell.submit()
+    await work.runs()
     limits = {"spec": {"maxExecutionTime": {"default": 3, "onExceeded": "Fail"}}}
     path = f"/apis/queuectl.dev/v1beta1/clusterqueues/{cell.namespace}"
     await cell.site.admin.request("PATCH", path, limits, content_type=MERGE_PATCH)
-    work = await cell.submit()
     await work.until("it is over", lambda: work.retired)
     last = [row for row in cell.site.store.decisions if row.workload == work.uid][-1]
     assert last.payload["outcome"] == WorkloadOutcome.TIMED_OUT
