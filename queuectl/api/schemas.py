@@ -194,7 +194,9 @@ class Workload(NamedDocument):
     attempts: int = Field(description="Admissions so far, the open one included.")
     attempt: int | None = Field(description="Number of the open one.")
     admitted_at: datetime | None
-    pods: int | None = Field(description="Pods of the open attempt, without those that ended for good.")
+    pods: int = Field(
+        description="Of the open attempt, without those that ended for good; else as its user requests them."
+    )
     pods_ready: int | None = Field(
         description="How many of them are ready, by the status of the object, at most some seconds old; of "
         "Kubeflow's kinds: how many run. Null without an open attempt, and where the status does not say."

@@ -99,7 +99,7 @@ def _workload(value: StoredWorkload, state: CommittedState) -> dict[str, Any]:
         "attempts": value.attempts,
         "attempt": attempt.number if attempt else None,
         "admitted_at": attempt.admitted_at if attempt else None,
-        "pods": attempt.assignment.pods if attempt else None,
+        "pods": attempt.assignment.pods if attempt else sum(one.count for one in value.pod_sets),
         "pods_ready": state.ready(value),
         "use": _use(value.use),
         "admission": attempt.assignment if attempt else None,

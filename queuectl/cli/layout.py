@@ -27,14 +27,14 @@ def show(
 ) -> list[str]:
     """Print a table. Returns the titles of the columns that were left out because the terminal is too narrow.
 
-    `rows`: the rows with or without bars; a terminal that is too narrow for the bars gets none. `wide`: no
+    `rows`: the rows, whole or brief, for a terminal that is too narrow for all columns. `wide`: no
     column is left out. Cells are wrapped between words. A row whose words do not fit is wider than the
     terminal.
     """
     shown, left_out = list(range(len(columns))), []
-    found = rows(True)
-    if _least(columns, found, shown) > console.width:
-        found = rows(False)
+    found = rows(False)
+    if _least(columns, found, shown) > console.width and not wide:
+        found = rows(True)
     while _least(columns, found, shown) > console.width and not wide:
         number = max(shown, key=lambda one: columns[one].drop)
         if not columns[number].drop:

@@ -14,7 +14,7 @@ from queuectl.cli.arguments import kind_and_name, meant
 from queuectl.cli.job_flags import PROGRAM, CommandWithProgram
 from queuectl.cli.operating import call
 from queuectl.cli.options import Failure, NotGood, Options, command, with_options
-from queuectl.cli.printing import printable
+from queuectl.cli.printing import local, printable
 from queuectl.cli.reading import workload_of
 from queuectl.cli.resources import phase
 from queuectl.cli.rest import Document
@@ -72,7 +72,7 @@ def exec_(
     found, pods = _pods_of(options, workload, namespace)
     running = [one for one in pods if _phase(one) == "Running"]
     if not running:
-        raise NotGood(f"{_title(found)}: none of its {len(pods)} pods runs")
+        raise NotGood(printable(f"{_title(found)}: {_why(found, f'none of its {len(pods)} pods runs')}"))
     chosen = _chosen(pods if pod is not None else running, pod)
     if chosen not in map(_name, running):
         phase = next(_phase(one) for one in pods if _name(one) == chosen)
@@ -105,9 +105,19 @@ def _pods_of(options: Options, workload: str, given: str | None) -> tuple[Docume
 
     pods = sorted(call(read()), key=_name)
     if not pods:
-        reason = f": {found['reason']['message']}" if found["reason"] else ""
-        raise NotGood(printable(f"{_title(found)} has no pods: it is {phase(found)}{reason}"))
+        raise NotGood(printable(f"{_title(found)}: {_why(found, 'it has no pods')}"))
     return found, pods
+
+
+def _why(found: Document, pods: str) -> str:
+    """Why no pod of it runs, and what to type. `pods`: what is known of its pods."""
+    reason = f": {found['reason']['message']}" if found["reason"] else ""
+    if found["phase"] != "Pending":
+        return f"{pods}: it is {phase(found)}{reason}"
+    after = f"again after attempt {found['attempts']}" if found["attempts"] else ""
+    since = after or f"since {local(found['createdAt'])}"
+    typed = f"queuectl explain {found['kind'].lower()}/{found['name']} -n {found['namespace']}"
+    return f"it waits {since}{reason}; `{typed}` shows what would help"
 
 
 def _title(found: Document) -> str:

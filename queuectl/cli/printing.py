@@ -57,6 +57,17 @@ class Lines:
         return ", ".join(self.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """In a terminal that is too narrow for all columns, its brief form."""
+
+    text: str
+    brief: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def amount(resource: str | None, value: int | None) -> str:
     """An amount in base units as a Kubernetes quantity; long amounts of bytes with one decimal."""
     if resource is None or value is None:
@@ -186,7 +197,7 @@ def _in_terminal(columns: Sequence[Column], rows: Sequence[Sequence[object]], *,
 
     left_out = layout.show(
         columns,
-        lambda bars: [[_styled(cell, bars=bars) for cell in row] for row in rows],
+        lambda brief: [[_styled(cell, brief=brief) for cell in row] for row in rows],
         Console(highlight=False),
         wide=wide,
     )
@@ -194,20 +205,20 @@ def _in_terminal(columns: Sequence[Column], rows: Sequence[Sequence[object]], *,
         click.echo(f"left out in this width: {', '.join(left_out)}; -o wide shows them", err=True)
 
 
-def _styled(cell: object, *, bars: bool) -> list[Text]:
+def _styled(cell: object, *, brief: bool) -> list[Text]:
     from rich.text import Text
 
     if isinstance(cell, Lines):
         return [Text(printable(part), no_wrap=True) for part in cell.parts]
     if not isinstance(cell, UsageBars):
-        text = printable(cell)
+        text = printable(cell.brief if brief and isinstance(cell, Sentence) else cell)
         return [Text(text, style=_STYLES.get(text.partition(" ")[0], ""))]
     lines = []
     for text, used, whole in cell.parts:
         part = used / whole if whole > 0 else float(used > 0)
         style = "red" if part > _FULL else "yellow" if part >= _HIGH else "green"
-        drawn = Text(bar(used, whole), style=style) if bars else Text()
-        lines.append(Text.assemble(drawn, " " if bars else "", printable(text), no_wrap=True))
+        drawn = Text() if brief else Text(bar(used, whole), style=style)
+        lines.append(Text.assemble(drawn, "" if brief else " ", printable(text), no_wrap=True))
     return lines
 
 

@@ -16,6 +16,7 @@ from queuectl.cli.identity import ACCOUNT
 from queuectl.cli.printing import (
     NOTHING,
     Lines,
+    Sentence,
     TableField,
     UsageBars,
     ago,
@@ -116,10 +117,10 @@ def _quota_of_flavor(item: Document) -> UsageBars:
     return _quota({"flavors": [{**cell, "flavor": item["name"]} for cell in item["resources"]]})
 
 
-def _ready(item: Document) -> str | None:
-    """Pods that are ready of those that it is to have."""
+def _pods(item: Document) -> object:
+    """All its pods; of an open attempt, how many of them are ready."""
     ready = item.get("podsReady")  # absent: of an older server
-    return f"{ready}/{item['pods']}" if ready is not None else None
+    return f"{ready}/{item['pods']}" if ready is not None else item.get("pods")
 
 
 def _flavors(item: Document) -> str:
@@ -158,10 +159,12 @@ def phase(item: Document) -> str:
     return str(item["phase"] if end is None else end["outcome"])
 
 
-def _why(item: Document) -> str | None:
-    """Of one that failed, what its object says."""
-    failure = (item.get("end") or {}).get("failure")
-    return failure or (str(item["reason"]["message"]) if item["reason"] else None)
+def _why(item: Document) -> Sentence | None:
+    """Of one that failed, what its object says: often a word, then a sentence."""
+    if failure := (item.get("end") or {}).get("failure"):
+        return Sentence(failure, brief=failure.partition(":")[0])
+    reason = item["reason"]
+    return reason and Sentence(reason["message"], brief=reason["code"])
 
 
 def _ended(item: Document) -> str:
@@ -250,25 +253,25 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
             name="workloads",
             names=("workload", "wl"),
             fields=(
-                field("NAMESPACE", "namespace", drop=2),
+                field("NAMESPACE", "namespace", drop=3),
                 field("WORKLOAD", lambda item: f"{item['kind'].lower()}/{item['name']}"),
                 field("USER", _user, drop=1),
                 field("QUEUE", "queue", drop=7),
                 field("CLUSTERQUEUE", "clusterQueue", drop=4),
                 field("PHASE", phase),
                 field("GPUS>", _gpus, drop=1),
-                field("READY>", _ready, drop=2),
+                field("PODS>", _pods, drop=1),
                 field("POSITION>", "position", drop=5),
                 field("PRIORITY>", "priority", drop=6),
                 field("TIME>", _run_time, drop=1),
-                field("AGE>", lambda item: ago(item["createdAt"], item["now"]), drop=3),
+                field("AGE>", lambda item: ago(item["createdAt"], item["now"]), drop=4),
                 field("ATTEMPTS>", "attempts", wide=True),
                 field("ADMITTED", shown(local, "admittedAt"), wide=True),
                 field("ENDED", _ended, wide=True),
                 field("HELD", _device_time, wide=True),
                 field("FLAVORS", _flavors, wide=True),
                 field("IDLE", _idle, wide=True),
-                field("REASON", _why),
+                field("REASON", _why, drop=2),
             ),
             key=lambda item: item["uid"],
             order=_in_line,

@@ -54,7 +54,7 @@ COLUMNS: Final[dict[Pane, tuple[Column, ...]]] = {
         _QUEUE,
         _NAME,
         Column("SINCE", most=7, least=5, right=True),
-        Column("READY", most=11, least=5, right=True),
+        Column("PODS", most=11, least=5, right=True),
         Column("HOLDS", most=44, least=10),
         Column("PRIO", most=11, right=True, from_width=_WIDE),
         Column("STATE", most=32, least=8),
@@ -254,7 +254,7 @@ def _running_row(work: Work, now: datetime) -> TableRow:
         Text(printable(work.queue)),
         _title(work),
         Text(_since(work.admitted_at, now)),
-        _ready(work),
+        _pods(work),
         Text(printable(", ".join(charges(work.holds)))),
         Text(str(work.priority)),
         Text(printable(state), style="red" if evicting else "green"),
@@ -266,10 +266,10 @@ def _running_row(work: Work, now: datetime) -> TableRow:
     return TableRow(cells, detail, work.target)
 
 
-def _ready(work: Work) -> Text:
-    """Pods that are ready of those that it is to have."""
+def _pods(work: Work) -> Text:
+    """All its pods, and how many of them are ready."""
     if work.pods_ready is None or work.pods is None:
-        return Text(NOTHING)
+        return Text(printable(work.pods))
     style = "" if work.pods_ready >= work.pods else "yellow"
     return Text(f"{work.pods_ready}/{work.pods}", style=style)
 

@@ -30,7 +30,7 @@ export function WorkloadTable({ items, label, line, brief, starts, asOf, sort, s
       ${!brief && html`<td><${PhaseBadge} phase=${one.phase} end=${one.end} /></td>`}
       ${!line && html`<td><${QueueLink} name=${one.admission?.clusterQueue ?? one.clusterQueue} /></td>`}
       ${!brief && html`<td class="user">${one.submitter ? html`<a href=${to(["workloads"], { submitter: one.submitter })} title=${one.submitter}>${shortUser(one.submitter)}</a>` : html`<span class="faint">–</span>`}</td>
-        <td class="number" title=${amounts(one.requests)}>${gpus(one)}</td><td class="number wide soft">${one.priority}</td>`}
+        <td class="number" title=${`${amounts(one.requests)} in ${counted(one.pods, "pod")}`}>${gpus(one)}</td><td class="number wide soft">${one.priority}</td>`}
       <td class="grow text">${brief ? html`<span class="two-lines"><${What} of=${one} /></span>` : html`<${What} of=${one} />`}</td>
       ${starts && html`<td class="number"><${Start} of=${starts.get(one.uid)} /></td>`}
       <td class="number soft">${over ? (one.end ? `${duration(between(one.end.endedAt, then))} ago` : "–") : duration(between(one.createdAt, then))}</td></tr>`)}
@@ -57,7 +57,7 @@ function Start({ of }) {
 
 function What({ of }) {
   if (of.reason) return html`<${ReasonBadge} reason=${of.reason} /> <span class="soft">${withoutCode(of.reason)}</span>`;
-  if (of.admission) return html`${amounts(total(of.admission.podSets))} <span class="soft">${of.podsReady === null ? "" : `${of.podsReady} of ${of.pods} pods ready`}</span>`;
+  if (of.admission) return html`${amounts(total(of.admission.podSets))} <span class="soft">${of.podsReady === null ? counted(of.pods, "pod") : `${of.podsReady} of ${of.pods} pods ready`}</span>`;
   if (of.end?.attempts.length) return html`${amounts(of.requests)} <span class="soft">${[`for ${duration(of.end.heldSeconds)}`, deviceTime(of.end.resourceSeconds)].filter(Boolean).join(", ")}</span>`;
   return html`<span class="soft">–</span>`;
 }

@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -102,43 +102,90 @@ def test_wide_tables_have_more_columns(run: Run, script: Script, scripted: str) 
         assert cell in wide.splitlines()[1].split()
 
 
-def test_a_running_workload_shows_how_many_of_its_pods_are_ready(
+def test_a_workload_shows_its_pods_and_how_many_are_ready_while_it_runs(
     run: Run, script: Script, scripted: str
 ) -> None:
     script.page("workloads", workload("x", phase="Admitted", pods=4, podsReady=3), workload("y", pods=4))
     head, first, second = run("get", "wl", "--server", scripted).stdout.splitlines()
-    ready = head.split().index("READY")
-    assert [line.split()[ready] for line in (first, second)] == ["3/4", "-"]
+    pods = head.split().index("PODS")
+    assert [line.split()[pods] for line in (first, second)] == ["3/4", "4"]
 
 
-def test_workloads_show_user_gpus_and_run_time_in_80_columns(
-    run: Run, script: Script, scripted: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reason = {
-        "code": "WaitingForQuota",
-        "message": "WaitingForQuota: requests 6 nvidia.com/gpu in flavor a100",
-    }
-    requests = {"cpu": 64_000, "nvidia.com/gpu": 16, "nvidia.com/mig-1g.5gb": 2}
-    script.page(
-        "workloads",
-        workload("train-resnet-50", phase="Admitted", requests=requests, admittedAt="2026-01-05T10:00:00Z"),
-        workload("waits", submitter="system:serviceaccount:team-a:ci", requests={"cpu": 500}, reason=reason),
-        workload("older-server"),
-    )
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("TERM", "dumb")
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Makes standard output a terminal of that many columns."""
+
+    def of(columns: int) -> None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("TERM", "dumb" if columns == 80 else "xterm")  # a dumb one has 80 columns
+
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True, raising=False)
-    head, *lines = run("get", "wl", "--server", scripted).stdout.splitlines()
-    assert head.split() == ["WORKLOAD", "USER", "PHASE", "GPUS", "TIME", "REASON"]
-    assert max(map(len, (head, *lines))) <= 80
-    cells = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("job/")}
-    assert cells["job/train-resnet-50"][:3] == ["alice", "Admitted", "18"]
-    assert cells["job/waits"][:4] == ["team-a:ci", "Pending", "0", "-"]
-    assert cells["job/older-server"][2] == "-"
-    script.page("workloads", workload("train", phase="Admitted", pods=4, podsReady=3))
-    head, line, *_ = run("get", "wl", "--server", scripted).stdout.splitlines()
-    shown = dict(zip(head.split(), line.split(), strict=False))
-    assert shown["READY"] == "3/4", "also the number of pods, where names leave room"
+    return of
+
+
+LONG = "requests 6 nvidia.com/gpu in flavor a100, 2 available, short by 4 (bound by nominalQuota of X)"
+PREEMPTED = {"code": "WaitingForPreemptedWorkloads", "message": f"WaitingForPreemptedWorkloads: {LONG}"}
+WAITS = {"code": "WaitingForQuota", "message": f"WaitingForQuota: {LONG}"}
+TRAINING = {"requests": {"cpu": 64_000, "nvidia.com/gpu": 16, "nvidia.com/mig-1g.5gb": 2}, "pods": 16}
+RUNS = {"phase": "Admitted", "podsReady": 12, "admittedAt": "2026-01-05T10:00:00Z"}
+FAILED = {
+    "outcome": "Failed",
+    "failure": f"BackoffLimitExceeded: {LONG}",
+    "heldSeconds": 9.0,
+    "endedAt": "2026-01-05T11:00:00Z",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "user", "reason", "shown"),
+    [
+        ("pytorchjob/finetune-llm-70b", "alice", WAITS, ["WaitingForQuota"]),
+        ("job/train-resnet-50", "team-a:ci", WAITS, ["WaitingForQuota"]),
+        ("job/eval", "alice", PREEMPTED, ["WaitingForPreemptedWorkloads"]),
+        ("pytorchjob/llama-3-70b-sft-v2-lr", "alice@example.com", WAITS, []),
+    ],
+)
+def test_workloads_show_user_gpus_pods_and_run_time_in_80_columns(
+    run: Run,
+    script: Script,
+    scripted: str,
+    terminal: Callable[[int], None],
+    name: str,
+    user: str,
+    reason: Document,
+    shown: list[str],
+) -> None:
+    kind, title = name.split("/")
+    of = {"kind": kind, "submitter": user, **TRAINING}
+    script.page("workloads", workload(title, **of, reason=reason), workload(title, **of, **RUNS, uid="2"))
+    terminal(80)
+    result = run("get", "wl", "--server", scripted)
+    head, runs, waits = result.stdout.splitlines()
+    assert max(map(len, (head, waits, runs))) <= 80, "a line for each, however long its reason is"
+    columns = [column for column in head.split() if column not in ("NAMESPACE", "AGE")]
+    assert columns == ["WORKLOAD", "USER", "PHASE", "GPUS", "PODS", "TIME", *["REASON"] * len(shown)]
+    cells = [{**dict(zip(head.split(), line.split(), strict=True))} for line in (waits, runs)]
+    assert [cell["USER"] for cell in cells] == [user] * 2
+    assert [cell["GPUS"] for cell in cells] == ["18", "18"]
+    assert [cell["PODS"] for cell in cells] == ["16", "12/16"], "all; of what runs, also those that are ready"
+    assert waits.split()[-1:] == (shown or ["-"])
+    assert ("REASON" in result.stderr) != bool(shown)
+
+
+def test_a_reason_is_a_sentence_where_there_is_room(
+    run: Run, script: Script, scripted: str, terminal: Callable[[int], None]
+) -> None:
+    failed = workload("b", phase="Finished", reason=None, end=FAILED)
+    script.page("workloads", workload("a", reason=WAITS), failed, workload("older-server"))
+    terminal(240)
+    wide = run("get", "wl", "--server", scripted).stdout
+    assert "WaitingForQuota: requests 6" in wide
+    assert "BackoffLimitExceeded: requests 6" in wide
+    terminal(80)
+    narrow = run("get", "wl", "--server", scripted).stdout.splitlines()
+    assert sorted(line.split()[-1] for line in narrow[1:]) == ["-", "BackoffLimitExceeded", "WaitingForQuota"]
+    whole = run("get", "wl", "--server", scripted, "-o", "wide").stdout
+    assert "WaitingForQuota: requests 6" in " ".join(whole.split())
 
 
 def test_ages_are_by_the_servers_clock(run: Run, script: Script, scripted: str) -> None:

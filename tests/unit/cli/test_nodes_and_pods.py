@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from queuectl.cli.printing import local
 from tests.unit.api.canned import GPU, CannedReadings, two_teams
 from tests.unit.api.canned_nodes import with_nodes
 from tests.unit.cli.clusters import Cluster, Json, kubeconfig
@@ -142,11 +143,29 @@ def test_a_command_runs_in_the_first_pod_that_runs(ask: Run, cluster: Cluster, k
     assert "Job default/small: its pod small-0 does not run: it is Pending" in result.stderr
 
 
-def test_a_workload_without_pods_says_why(ask: Run, cluster: Cluster, kubectl: list[str]) -> None:
+@pytest.mark.parametrize(("verb", "gated"), [("logs", False), ("exec", False), ("exec", True)])
+def test_a_workload_that_waits_says_since_when_why_and_what_to_type(
+    ask: Run, cluster: Cluster, kubectl: list[str], verb: str, gated: bool
+) -> None:
     cluster.objects[PODS] = {"items": [], "metadata": {}}
-    result = ask("logs", "job/waits", "-n", "default")
+    found = json.loads(ask("explain", "job/waits", "-n", "default", "-o", "json").stdout)
+    if gated:
+        cluster.add(f"{PODS}/waits-0", **pod("", 1, found["uid"], phase="Pending"))
+    result = ask(verb, "job/waits", "-n", "default")
     assert result.exit_code == 1
-    assert "Job default/waits has no pods: it is Pending: WaitingForQuota" in result.stderr
+    since = local(found["createdAt"])
+    assert f"Job default/waits: it waits since {since}: WaitingForQuota: requests" in result.stderr
+    typed = result.stderr.partition("`queuectl ")[2].partition("`")[0]
+    assert ask(*typed.split()).stdout.startswith("Job default/waits: Pending")
+    assert kubectl == []
+
+
+def test_a_workload_that_is_admitted_and_has_no_pods_says_so(
+    ask: Run, cluster: Cluster, kubectl: list[str]
+) -> None:
+    cluster.objects[PODS] = {"items": [], "metadata": {}}
+    result = ask("exec", "job/small", "-n", "default")
+    assert "Job default/small: it has no pods: it is Admitted" in result.stderr
     assert kubectl == []
 
 

