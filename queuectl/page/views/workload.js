@@ -60,7 +60,7 @@ const Summary = ({ of }) => html`<${Facts} rows=${[
   ["Started", of.end?.startedAt && html`<${Time} at=${of.end.startedAt} />`],
   ["Ended", of.end && html`<${Time} at=${of.end.endedAt} />${of.end.attempts.length ? `, held quota for ${duration(of.end.heldSeconds)}` : ""}`],
   ["Held", deviceTime(of.end?.resourceSeconds)],
-  ["Pods", of.end ? null : of.podsReady === null ? of.pods : `${of.podsReady} of ${of.pods} ready`],
+  ["Pods", of.podsReady === null ? of.pods : `${of.podsReady} of ${of.pods} ready`],
   ["Pods missing", of.podsMissing],
 ]} />`;
 
