@@ -5,6 +5,7 @@ Never raises: a malformed field of a labelled object becomes the workload's `pro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -78,6 +79,7 @@ MAX_ANNOTATIONS: Final = _ALL_ANNOTATIONS - 8 * 1024
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_END: Final = datetime.max.replace(tzinfo=UTC)
+_GIVES_TIME: Final = re.compile(r"\s*until|.*?\d{4}-\d", re.IGNORECASE | re.DOTALL)
 
 
 def observe(
@@ -119,6 +121,7 @@ def observe(
     created, problem = _created(metadata, problem)
     max_run, problem = _max_run(labels, problem)
     start, problem = _start(annotations, labels, owners, problem)
+    exempt, problem = _exemption(annotations, problem)
     return WorkloadObserved(
         Workload(
             id=WorkloadId(uid),
@@ -133,7 +136,7 @@ def observe(
             labels=tuple(_labels(labels)),
             hold=annotations.get(HOLD_ANNOTATION) == "true",
             hold_reason=_hold_reason(annotations),
-            idle_exempt=_exempt_until(annotations),
+            idle_exempt=exempt,
             max_run_seconds=max_run,
             start=start,
             problem=problem,
@@ -142,15 +145,21 @@ def observe(
     )
 
 
-def _exempt_until(annotations: Json) -> datetime | None:
-    """Until when its devices are not judged: by `until TIME: REASON`; any other text has no end."""
+def _exemption(annotations: Json, problem: Reason | None) -> tuple[datetime | None, Reason | None]:
+    """Until when its devices are not judged: by `until TIME: REASON`; without a time it has no end."""
     if IDLE_EXEMPT not in annotations:
-        return None
-    first_word, *others = str(annotations[IDLE_EXEMPT]).split(maxsplit=2) or ("",)
+        return None, problem
+    text = str(annotations[IDLE_EXEMPT])
+    if not _GIVES_TIME.match(text):
+        return _NO_END, problem
+    first_word, *others = text.split(maxsplit=2)
     try:
-        return timestamp(others[0].rstrip(":"), "") if first_word == "until" and others else _NO_END
+        return timestamp(others[0].rstrip(":") if first_word == "until" and others else "", ""), problem
     except BadField:
-        return _NO_END
+        form = "write `until 2026-12-01T00:00:00Z: REASON`, or a reason without a time"
+        fault = f"{text[:80]!r} is no exemption: {form}"
+        error = BadField(f"metadata.annotations[{IDLE_EXEMPT}]", fault)
+        return None, problem or Reason(code=Code.MISCONFIGURED, detail=str(error))
 
 
 class _Persons(TypedDict):

@@ -260,6 +260,19 @@ async def test_who_may_exempt_writes_why_and_others_only_take_it_away(site: Site
     assert look(labelled, key) == "it serves"
     refusal = await _refused(site.merge(site.tenant, kind, "exempt-of-idle", patch("for ever")))
     assert "written by users that may exempt" in refusal
+    for text in (
+        "until tomorow",
+        "unitl 2030-01-01T00:00:00Z: x",
+        "Until 2030-01-01",
+        "until 2030-13-01T00:00:00Z",
+    ):
+        refusal = await _refused(site.merge(site.admin, kind, "exempt-of-idle", patch(text)))
+        assert (
+            f"{IDLE_EXEMPT} {text} gives no time at which it ends: write until 2026-12-01T00:00:00Z"
+            in refusal
+        )
+    for text in ("until 2030-01-01T00:00:00.5+01:00: it serves", "until 2030-01-01T00:00:00Z", "for 8 weeks"):
+        assert look(await site.merge(site.admin, kind, "exempt-of-idle", patch(text)), key) == text
     await site.merge(site.tenant, kind, "exempt-of-idle", patch(None))
 
 

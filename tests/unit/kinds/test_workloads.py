@@ -166,23 +166,42 @@ def test_an_object_says_that_its_devices_are_not_judged() -> None:
     assert _seen(obj).workload.idle_exempt is None
 
 
+DECEMBER = datetime(2026, 12, 1, tzinfo=UTC)
+NO_END = datetime.max.replace(tzinfo=UTC)
+
+
 @pytest.mark.parametrize(
     ("text", "until"),
     [
-        ("until 2026-12-01T00:00:00Z: it serves", datetime(2026, 12, 1, tzinfo=UTC)),
-        ("until 2026-12-01T01:00:00+01:00", datetime(2026, 12, 1, tzinfo=UTC)),
-        ("it serves", None),
+        ("until 2026-12-01T00:00:00Z: it serves", DECEMBER),
+        ("until 2026-12-01T01:00:00+01:00", DECEMBER),
+        ("it serves", NO_END),
+        ("for 8 weeks", NO_END),
+        ("", NO_END),
+        (7, NO_END),
         ("until the paper is done", None),
         ("until 2026-13-01T00:00:00Z: it serves", None),
+        ("until 2026-02-30T00:00:00Z: it serves", None),
+        ("until 2026-12-01: it serves", None),
+        ("Until 2026-12-01T00:00:00Z: it serves", None),
+        ("until2026-12-01T00:00:00Z", None),
+        ("unitl 2026-12-01T00:00:00Z: it serves", None),
+        ("serves\nuntil 2026-12-01T00:00:00Z", None),
         ("until", None),
-        ("", None),
-        (7, None),
     ],
 )
-def test_the_end_of_an_exemption_is_read_where_it_has_one(text: object, until: datetime | None) -> None:
+def test_an_exemption_that_gives_a_time_in_another_form_is_none_and_says_so(
+    text: object, until: datetime | None
+) -> None:
     obj = job()
     obj["metadata"]["annotations"] = {"queuectl.dev/idle-exempt": text}
-    assert _seen(obj).workload.idle_exempt == (until or datetime.max.replace(tzinfo=UTC))
+    found = _seen(obj).workload
+    fault = (
+        f"Misconfigured: metadata.annotations[queuectl.dev/idle-exempt]: {text!r} is no exemption: write "
+        "`until 2026-12-01T00:00:00Z: REASON`, or a reason without a time"
+    )
+    problem = found.problem.message if found.problem is not None else None
+    assert (found.idle_exempt, problem) == (until, fault if until is None else None)
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,8 @@ class IdleDevices(Feature):
             use = _use_of(entry)
             if use is not None and use.notice is not None:
                 key, message = f"{use.attempt}/{_text(use.notice.at)}", _message(use, use.notice)
+                if entry.workload is not None and entry.workload.problem is not None:
+                    message += f"; {entry.workload.problem.message}"  # such as an exemption that is none
                 yield Alarm(entry.id, entry.ref, use.attempt, Code.IDLE_DEVICES.value, message, key)
 
 

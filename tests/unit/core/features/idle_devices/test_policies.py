@@ -20,7 +20,7 @@ from queuectl.core.model.events import (
 )
 from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import Cohort, Preemption, PreemptionPolicy
-from queuectl.core.model.reasons import Code
+from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.usage_limits import LimitTarget
 from queuectl.core.model.workload import ConfigKey, WorkloadId, WorkloadOutcome
 from queuectl.kinds.stop_annotations import recorded_stop, render_stop
@@ -415,6 +415,17 @@ def test_an_exemption_with_an_end_counts_as_work_until_then() -> None:
     assert given is not None
     assert given.at == ends + timedelta(seconds=600)
     assert [type(one) for one in after(world, 400)] == [Evict]
+
+
+def test_the_notice_says_what_is_wrong_with_its_exemption() -> None:
+    world = running(HOLDS)
+    fault = Reason(code=Code.MISCONFIGURED, detail="'until tomorow' is no exemption")
+    world.tell(observed(workload("a", gpus=4, problem=fault), suspended=False, generation=2))
+    find(world, IDLE)
+    after(world, 600)
+    (message,) = told(world)
+    assert message.endswith("; Misconfigured: 'until tomorow' is no exemption")
+    assert use(world).finding == IDLE
 
 
 def test_a_workload_whose_exemption_ended_while_no_check_was_made_is_unknown() -> None:
