@@ -117,7 +117,7 @@ class Admit:
     attribution: Attribution | None = None
     """What it is booked on (B1); None: unknown."""
     budget: tuple[BudgetEntry, ...] = ()
-    """What it reserves of budgets (Y3); set by the engine, as that of the next three."""
+    """What it reserves of budgets (Y3); set by the engine, as that of the next four."""
 
 
 @value(frozen=True, slots=True)
@@ -132,6 +132,7 @@ class Amend:
     reason: Reason | None = None
     """Why it keeps the priority that it had; None: it has that of its class (O3)."""
     verdict: Verdict = Verdict.AMENDED
+    budget: tuple[BudgetEntry, ...] = ()
 
 
 @value(frozen=True, slots=True)

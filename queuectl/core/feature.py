@@ -324,6 +324,10 @@ class Feature:
         """Return what a decision of a plan whose time is `now` changes of budgets: it is stored with it."""
         return ()
 
+    def records_use(self, entry: Entry) -> bool:
+        """Return whether what an admitted workload has used so far is to be recorded (Y10)."""
+        return False
+
     @property
     def usage(self) -> UsageOrder | None:
         """Usage by which ClusterQueues and Cohorts that say so order; None: it orders nothing."""

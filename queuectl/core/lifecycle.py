@@ -167,7 +167,7 @@ def with_budget(
     decision: Decision, entries: Mapping[WorkloadId, Entry], features: Features, now: datetime
 ) -> Decision:
     """Return `decision` with what it changes of budgets (Y3)."""
-    if not isinstance(decision, Admit | Shrink | Release | Retire):
+    if not isinstance(decision, Admit | Amend | Shrink | Release | Retire):
         return decision
     entry, found = entries[subject(decision)], list[BudgetEntry]()
     for feature in features.active:
@@ -438,7 +438,8 @@ def _changed(
         priority = entry.priority
     if past.lowered:
         priority = counting_priority(priority, past.lowered, attempt.number)
-    if (priority, past, reason) == (entry.priority, entry.past, entry.reason):
+    unchanged = (priority, past, reason) == (entry.priority, entry.past, entry.reason)
+    if unchanged and not any(feature.records_use(entry) for feature in features.active):
         return None
     return Amend(entry.id, entry.ref, attempt.number, priority, past, reason)
 

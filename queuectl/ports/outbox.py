@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from queuectl.core.model.budgets import Budget, Period
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.ports.reader import DecisionRow
-
-BUDGET_LEVELS: Final = (50, 80, 95, 100)
-"""Percent of the hours of a Budget."""
 
 
 class BudgetLevel(NamedTuple):

@@ -15,6 +15,10 @@ HOUR: Final = 3_600_000_000
 """In microseconds: amounts of budgets are base units times microseconds."""
 
 
+BUDGET_LEVELS: Final = (50, 80, 95, 100)
+"""Percent of the hours of a Budget of which notifications tell."""
+
+
 class BudgetMode(StrEnum):
     """What an admission reserves."""
 

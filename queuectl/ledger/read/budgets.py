@@ -12,7 +12,7 @@ from sqlalchemy import and_, func, literal, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.features.budgets.balances import Balances
-from queuectl.core.model.budgets import Budget, BudgetEntry, Period
+from queuectl.core.model.budgets import BUDGET_LEVELS, Budget, BudgetEntry, Period
 from queuectl.core.model.workload import ObjectRef, StoredWorkload
 from queuectl.kinds.policy import parse_policy
 from queuectl.kinds.policy_amounts import BadPolicy
@@ -21,7 +21,7 @@ from queuectl.ledger.budget_rows import OF_OPEN_ATTEMPT, budget_entry, budgets_a
 from queuectl.ledger.pool import FEW_ROWS, ledger_call, reading, stream
 from queuectl.ledger.rows import configs_in_force
 from queuectl.ports.budgets import BudgetBalances, BudgetRow, BudgetUse
-from queuectl.ports.outbox import BUDGET_LEVELS, BudgetLevel
+from queuectl.ports.outbox import BudgetLevel
 
 _ROW, _DECISION = t.budget_entry.c, t.decision.c
 _PLACE = (_ROW.budget, _ROW.subject, _ROW.resource, _ROW.begins_at, _ROW.ends_at)

@@ -296,7 +296,7 @@ class Fold:
 
 
 def _budget_rows(sequence: int, decision: Decision) -> Iterable[tuple[int, int, str, BudgetEntry]]:
-    if isinstance(decision, Admit | Shrink | Release | Retire):
+    if isinstance(decision, Admit | Amend | Shrink | Release | Retire):
         for number, one in enumerate(decision.budget):
             _bounded(f"attempt {one.attempt} of {decision.ref}", f"Budget {one.budget}, rate", one.rate, 1)
             stored = replace(one, budget=clean(one.budget), subject=clean(one.subject))

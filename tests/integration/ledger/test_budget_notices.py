@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 
-from queuectl.core.decisions import Configure, Plan
+from queuectl.core.decisions import Configure, Plan, Verdict
 from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, PeriodKind
 from queuectl.core.model.events import PodsCounted, WorkloadGone
 from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind
 from queuectl.core.model.workload import ConfigKey, WorkloadId
+from queuectl.ledger.admin.verify import verify
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.read.outbox import PostgresOutbox
 from tests.builders import GPU, World, local_queue, queue, workload
@@ -35,9 +37,9 @@ BUDGET = Budget(
 
 
 class Recorded(World):
-    def __init__(self) -> None:
+    def __init__(self, mode: BudgetMode = BudgetMode.SAFE) -> None:
         self.plans: list[Plan] = []
-        super().__init__(queue("cq", 100), local_queue("lq", "cq"), BUDGET)
+        super().__init__(queue("cq", 100), local_queue("lq", "cq"), replace(BUDGET, mode=mode))
 
     def commit(self, plan: Plan) -> None:
         super().commit(plan)
@@ -98,6 +100,43 @@ async def test_each_level_is_found_once_wherever_the_reading_begins(migrated: st
         parts = [await outbox.occurrences(first, 1) for first in range(sequences[-1])]
         in_parts = [level for part in parts for one in part.found for level in one.budgets]
         assert [(level.subject, level.percent) for level in in_parts] == [one[1:] for one in expected]
+
+
+async def test_levels_of_a_metered_budget_are_found_while_its_attempts_run(
+    migrated: str, cluster: str
+) -> None:
+    made = Recorded(BudgetMode.METERED)
+    made.submit(*(workload(name, gpus=1, submitter=user) for name, user in (("a", "ada"), ("b", "bob"))))
+    made.run()
+    for hours in (49, 1, 30, 14, 1, 4, 2):
+        made.pass_time(3600 * hours)
+        made.run()
+    made.ends("a")
+    async with connection_pool(migrated) as pool:
+        one = Cluster(pool, cluster)
+        for plan in made.plans:
+            if plan.decisions:
+                await one.commit(plan.now, *plan.decisions)
+        spec = json.dumps(SPEC | {"mode": "Metered"})
+        await one.commit(_last(made), Configure(ConfigKey("Budget", "", "b"), spec))
+        outbox = PostgresOutbox(pool, cluster)
+        found = (await outbox.occurrences(0, 1000)).found
+        told = [
+            (level.subject, level.percent, one.decision.now)
+            for one in found
+            for level in one.budgets
+            if one.decision.verdict == Verdict.AMENDED
+        ]
+        at = [made.plans[0].now + timedelta(hours=hours) for hours in (50, 80, 95, 101)]
+        expected = [
+            (user, percent, when)
+            for percent, when in zip((50, 80, 95, 100), at, strict=True)
+            for user in ("ada", "bob")
+        ]
+        assert told == expected
+        assert len(await levels(outbox, 0)) == len(expected)  # none at an end
+        findings = [one.code for one in await verify(migrated, cluster)]
+        assert [code for code in findings if code.startswith("Budget")] == []
 
 
 def _last(made: Recorded) -> datetime:

@@ -18,7 +18,16 @@ from queuectl.core.decisions import Admit, Amend, Decision, Evict, Keep, Release
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel, Number
-from queuectl.core.features.budgets.balances import STEP, Balances, held, refund_percent, reserve, settle
+from queuectl.core.features.budgets.balances import (
+    STEP,
+    Balances,
+    BudgetCharge,
+    held,
+    refund_percent,
+    reserve,
+    settle,
+)
+from queuectl.core.features.budgets.levels import Levels
 from queuectl.core.features.budgets.numbers import numbers
 from queuectl.core.features.budgets.over_budget import (
     KIND,
@@ -29,7 +38,8 @@ from queuectl.core.features.budgets.over_budget import (
     needs_limit,
     with_mark,
 )
-from queuectl.core.features.budgets.waiters import Blocked, BudgetWaiters, BudgetWant, Needs
+from queuectl.core.features.budgets.planned import PlannedBudgets
+from queuectl.core.features.budgets.waiters import Added, Blocked, BudgetWaiters, BudgetWant
 from queuectl.core.model.budgets import HOUR, Budget, BudgetEntry, BudgetMode, OnExhausted, Period
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
 from queuectl.core.model.priorities import LoweredPriority
@@ -52,9 +62,6 @@ from queuectl.core.subjects import Place, SubjectRules, subject_of
 _TRIES: Final = 24
 """Periods that are looked at for the time at which a workload may have enough."""
 
-Added = dict[tuple[Place, Period], int]
-"""In base units times microseconds."""
-
 
 class Budgets(Feature):
     """Is active while there is a Budget, or an attempt or a workload that one has reserved for or lowered."""
@@ -70,6 +77,7 @@ class Budgets(Feature):
         self.balances = Balances()
         self._over = OverBudget(self._rules, kernel.directory)
         self._waiting = BudgetWaiters()
+        self._levels = Levels(self._rules, self.balances)
         self._kept: dict[WorkloadId, Added] = {}
         """What is kept for workloads that wait for their victims (C7)."""
         self._lowered: set[WorkloadId] = set()
@@ -99,6 +107,7 @@ class Budgets(Feature):
     def _set(self, name: str, budget: Budget | None, affected: AffectedObjects) -> None:
         if self._rules.set(name, budget):
             self._outdated = affected.everything = affected.rules = True
+            self._levels.changed(self._present, pause=timedelta())
             self._note_activity()
 
     @property
@@ -113,16 +122,22 @@ class Budgets(Feature):
         self.balances.restore(snapshot.budget_sums, snapshot.budget_entries)
         self._lowered = {one for one, entry in entries.items() if lowered_by(entry.past) is not None}
         self._outdated = True
+        self._levels.changed(self._present, pause=timedelta())
         self._note_activity()
 
     def decided(self, decision: Decision, entry: Entry) -> None:
         self._waiting.answered(entry.id, self.balances.changed)
         if isinstance(decision, Amend):
             self._forget_lifted(entry)
-        if isinstance(decision, Admit | Shrink | Release | Retire) and decision.budget:
+        if isinstance(decision, Admit | Amend | Shrink | Release | Retire) and decision.budget:
             for row in decision.budget:
                 self.balances.apply(row)
+            self._levels.changed(self._present)
             self._note_activity()
+        if isinstance(decision, Amend | Release | Retire):
+            self._levels.to_record.pop(entry.id, None)
+        if isinstance(decision, Release | Retire):
+            self.balances.settled.pop(entry.id, None)
 
     def _forget_lifted(self, entry: Entry) -> None:
         if entry.id in self._lowered and lowered_by(entry.past) is None:
@@ -158,6 +173,8 @@ class Budgets(Feature):
         """Queue the workloads for which a budget has enough again, at their own priority."""
         to_route = self._outlived() if self._outdated or self._policy_changed else {}
         self._outdated = self._policy_changed = False
+        for workload in self._levels.look(self._present):
+            self._kernel.refresh(self._kernel.entries[workload])
         claiming: dict[WorkloadId, None] = {}
         due, places_due = self._waiting.due(self._present)
         to_route |= {entry.id: entry for entry in due}
@@ -210,7 +227,8 @@ class Budgets(Feature):
         return want == self._want(entry, place, self._requested(entry.workload, place))
 
     def due_at(self) -> datetime | None:
-        return self._waiting.due_at()
+        times = (self._waiting.due_at(), self._levels.look_at)
+        return min((when for when in times if when is not None), default=None)
 
     # --- what an admission reserves
 
@@ -355,30 +373,50 @@ class Budgets(Feature):
                     until = None if lasts is None else now + lasts
                     if rate:
                         yield from reserve(budget, place.subject, entry.id, attempt.number, rate, now, until)
+            case Amend() if self.records_use(entry):
+                yield from self._begin_again(entry, None, now)
             case Shrink(assignment=assignment):
-                for place, charge in self.balances.charges.get(entry.id, {}).items():
-                    known, rate = self._rules.limits.get(place.limit), held(assignment, charge.resource)
-                    if rate != charge.rate:
-                        yield from settle(place, entry.id, charge, known, now)
-                    if known is not None and known.resource == charge.resource and 0 < rate != charge.rate:
-                        yield from reserve(
-                            known, place.subject, entry.id, charge.attempt, rate, now, charge.until
-                        )
+                yield from self._begin_again(entry, assignment, now)
             case Release() | Retire():
                 for place, charge in self.balances.charges.get(entry.id, {}).items():
-                    known = self._rules.limits.get(place.limit)
-                    yield from settle(place, entry.id, charge, known, now, refund_percent(known, entry))
+                    yield from self._settle(place, charge, entry, now)
             case _:
                 pass
+
+    def _begin_again(
+        self, entry: Entry, assignment: Assignment | None, now: datetime
+    ) -> Iterator[BudgetEntry]:
+        """Yield rows that settle what was used so far, and reserve what `assignment` may use from now on.
+
+        None: what is held now, on Metered budgets.
+        """
+        for place, charge in self.balances.charges.get(entry.id, {}).items():
+            known = self._rules.limits.get(place.limit)
+            rate = charge.rate if assignment is None else held(assignment, charge.resource)
+            if rate == charge.rate and (assignment is not None or charge.until is not None):
+                continue
+            yield from settle(place, entry.id, charge, known, now)
+            if rate and known is not None and known.resource == charge.resource:
+                yield from reserve(known, place.subject, entry.id, charge.attempt, rate, now, charge.until)
+
+    def _settle(
+        self, place: Place, charge: BudgetCharge, entry: Entry, now: datetime
+    ) -> Iterator[BudgetEntry]:
+        """Yield the rows of the end of an attempt at one place."""
+        known, before = self._rules.limits.get(place.limit), self.balances.settled.get(entry.id, {})
+        earlier = {period: used for (there, period), used in before.items() if there == place}
+        return settle(place, entry.id, charge, known, now, refund_percent(known, entry), earlier)
 
     def settled(self, entry: Entry, now: datetime) -> Iterator[tuple[Place, Period, int]]:
         """Yield what the end of its open attempt makes available again, in base units times microseconds."""
         for place, charge in self.balances.charges.get(entry.id, {}).items():
-            known = self._rules.limits.get(place.limit)
-            for row in settle(place, entry.id, charge, known, now, refund_percent(known, entry)):
+            for row in self._settle(place, charge, entry, now):
                 yield place, row.period, -(row.reserved + row.used)
 
     # --- what runs
+
+    def records_use(self, entry: Entry) -> bool:
+        return entry.id in self._levels.to_record
 
     def step(self, entry: Entry, now: datetime) -> Evict | None:
         """Evict it once what was reserved for it is used up: its run time limit was raised since (Y7)."""
@@ -512,75 +550,3 @@ class Budgets(Feature):
                 entry.past = replace(entry.past, barred=barred)
                 self._route(entry)
                 return
-
-
-class PlannedBudgets:
-    """What is left of budgets at one time, and what a plan under way reserves."""
-
-    def __init__(self, budgets: Budgets, now: datetime) -> None:
-        self._budgets = budgets
-        self.now = now
-        self._added: Added = {}
-        self._left: Added = {}
-        """What the rows leave, as far as it was asked for."""
-        self._freed: Added = {}
-        """What the plan settles: others may have it once it is committed."""
-        self._needs: dict[tuple[Place, BudgetWant], Needs] = {}
-
-    def needs(self, place: Place, want: BudgetWant) -> Needs:
-        """Return what an admission now reserves."""
-        known = self._needs.get((place, want))
-        if known is None:
-            known = self._needs[place, want] = list(self._budgets.needs(place, want, self.now))
-        return known
-
-    def left(self, place: Place, period: Period, workload: WorkloadId | None = None) -> int:
-        """Return what is left of a period for `workload`, in base units times microseconds."""
-        key = (place, period)
-        known = self._left.get(key)
-        if known is None:
-            known = self._left[key] = self._budgets.left(place, period, self.now)
-        return known - self._budgets.kept(place, period, workload) - self._added.get(key, 0)
-
-    def blocked(
-        self, place: Place, want: BudgetWant, at: datetime, workload: WorkloadId | None = None
-    ) -> Blocked | None:
-        """Return what is in the way of an admission at `at`; None: nothing is."""
-        for period, need in (
-            self.needs(place, want) if at == self.now else self._budgets.needs(place, want, at)
-        ):
-            left = 0 if period is None else self.left(place, period, workload)
-            if period is None or need > left:
-                return Blocked(period, need, left)
-        return None
-
-    def next_try(self, place: Place, want: BudgetWant) -> datetime | None:
-        blocked = self.blocked(place, want, self.now)
-        return None if blocked is None else self._budgets.next_try(place, want, self.now, blocked)
-
-    def lacking(
-        self, entry: Entry, assignment: Assignment, gone: Iterable[WorkloadId], *, observed: bool
-    ) -> Reason | None:
-        """Return which budget has too little left for an admission now; None: each has enough."""
-        return self._budgets.lacking(entry, assignment, self)
-
-    def admit(self, entry: Entry, assignment: Assignment) -> None:
-        for place, _, reserved in self._budgets.demands(entry, assignment):
-            for period, need in self.needs(place, reserved):
-                if period is not None:
-                    self._added[place, period] = self._added.get((place, period), 0) + need
-
-    def preempt(self, entry: Entry, assignment: Assignment) -> None:
-        self.admit(entry, assignment)
-
-    def release(self, entry: Entry) -> None:
-        for place, period, amount in self._budgets.settled(entry, self.now):
-            self._freed[place, period] = self._freed.get((place, period), 0) + amount
-
-    def will_cover(self, place: Place, want: BudgetWant, workload: WorkloadId) -> bool:
-        """Return whether enough is left for a workload with what the plan settles."""
-        return bool(self._freed) and all(
-            period is not None
-            and need <= self.left(place, period, workload) + self._freed.get((place, period), 0)
-            for period, need in self.needs(place, want)
-        )

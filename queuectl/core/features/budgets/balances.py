@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from queuectl.core.entries import Entry
@@ -64,14 +65,16 @@ class Balances:
         self._all_reserved: defaultdict[SubjectsKey, int] = defaultdict(int)
         self.charges: dict[WorkloadId, dict[Place, BudgetCharge]] = {}
         """By workload, those of its open attempt."""
-        self._metered: dict[Place, dict[WorkloadId, BudgetCharge]] = {}
+        self.metered: dict[Place, dict[WorkloadId, BudgetCharge]] = {}
         """Those without an end."""
+        self.settled: dict[WorkloadId, dict[tuple[Place, Period], int]] = {}
+        """What open attempts have used before their charges began: refunds are of all that they have used."""
         self.changed: set[Place] = set()
         """Places that may have more left than before."""
 
     def restore(self, sums: Iterable[BudgetSum], entries: Iterable[BudgetEntry]) -> None:
         """Start from the rows of the ledger."""
-        for known in (self._used, self._reserved, self.charges, self._metered):
+        for known in (self._used, self._reserved, self.charges, self.metered, self.settled):
             known.clear()
         self._all_used.clear()
         self._all_reserved.clear()
@@ -99,21 +102,29 @@ class Balances:
                 )
             charge.reserved[entry.period] = entry.reserved
             if entry.until is None:
-                self._metered.setdefault(place, {})[workload] = charge
+                self.metered.setdefault(place, {})[workload] = charge
             return
         self.changed.add(place)
         if entry.kind is EntryKind.SETTLE and (known := self.charges.get(workload)) is not None:
             known.pop(place, None)
             if not known:
                 del self.charges[workload]
-            if (metered := self._metered.get(place)) is not None:
+            if (metered := self.metered.get(place)) is not None:
                 metered.pop(workload, None)
+        if entry.kind is EntryKind.SETTLE and entry.used:
+            before = self.settled.setdefault(workload, {})
+            before[place, entry.period] = before.get((place, entry.period), 0) + entry.used
+
+    def recorded(self, place: Place, resource: str, period: Period) -> int:
+        """Return what is used and reserved of a period by rows, in base units times microseconds."""
+        key = BalanceKey(place, resource, period)
+        return self._used.get(key, 0) + self._reserved.get(key, 0)
 
     def taken(self, place: Place, resource: str, period: Period, now: datetime) -> int:
         """Return what is used and reserved of a period, in base units times microseconds."""
-        metered, key = self._metered.get(place, {}).values(), BalanceKey(place, resource, period)
+        metered = self.metered.get(place, {}).values()
         running = sum(one.used(period, now + STEP) for one in metered if one.resource == resource)
-        return self._used.get(key, 0) + self._reserved.get(key, 0) + running
+        return self.recorded(place, resource, period) + running
 
     def totals(self, present: Mapping[str, SubjectsKey], now: datetime) -> dict[str, tuple[int, int]]:
         """Return what all subjects of each Budget have reserved and used, in base units times microseconds.
@@ -121,7 +132,7 @@ class Balances:
         `present`: by name of a Budget. One pass over what runs: metrics are read often.
         """
         running = dict.fromkeys(present, 0)
-        for place, metered in self._metered.items():
+        for place, metered in self.metered.items():
             key = present.get(place.limit)
             if key is not None:
                 charges = (one for one in metered.values() if one.resource == key.resource)
@@ -179,13 +190,21 @@ def reserve(
 
 
 def settle(
-    place: Place, workload: str, charge: BudgetCharge, budget: Budget | None, now: datetime, refund: int = 0
+    place: Place,
+    workload: str,
+    charge: BudgetCharge,
+    budget: Budget | None,
+    now: datetime,
+    refund: int = 0,
+    earlier: Mapping[Period, int] = MappingProxyType({}),
 ) -> Iterator[BudgetEntry]:
     """Yield the rows of the end of a charge: nothing is reserved any more, and what it has used is used.
 
-    `budget`: None: it is gone. `refund`: percent of what it has used that is refunded.
+    `budget`: None: it is gone. `refund`: percent that is refunded of what it has used, and of `earlier`.
     """
     periods = dict.fromkeys(charge.reserved)
+    if refund:
+        periods |= dict.fromkeys(earlier)
     if charge.until is None and budget is not None:
         periods |= {one: None for one, _ in budget.periods.pieces(charge.since, now) if one is not None}
     for period in periods:
@@ -205,7 +224,7 @@ def settle(
             used=used,
         )
         yield entry
-        if refunded := used * refund // 100:
+        if refunded := (used + earlier.get(period, 0)) * refund // 100:
             yield _refund(entry, refunded)
 
 

@@ -16,6 +16,9 @@ from queuectl.core.subjects import Place
 Needs = list[tuple[Period | None, int]]
 """By period, what an admission reserves, in base units times microseconds; None: a time in no period."""
 
+Added = dict[tuple[Place, Period], int]
+"""In base units times microseconds."""
+
 
 class BudgetWant(NamedTuple):
     """What an admission needs."""

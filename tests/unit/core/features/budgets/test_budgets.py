@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.decisions import Admit, Evict
+from queuectl.core.decisions import Admit, Amend, Evict
+from queuectl.core.engine import Engine
 from queuectl.core.features.budgets import Budgets
 from queuectl.core.model.budgets import (
     HOUR,
@@ -18,16 +19,38 @@ from queuectl.core.model.budgets import (
     Period,
     PeriodKind,
 )
-from queuectl.core.model.events import PodsCounted, PolicyGone, WorkloadGone
-from queuectl.core.model.policy import MaxExecutionTime, Preemption, PreemptionPolicy, QueueingStrategy
+from queuectl.core.model.events import (
+    ContextObserved,
+    Listed,
+    PodsCounted,
+    PolicyGone,
+    TimeCame,
+    WorkloadGone,
+)
+from queuectl.core.model.policy import (
+    MaxExecutionTime,
+    Namespace,
+    Preemption,
+    PreemptionPolicy,
+    QueueingStrategy,
+)
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind
-from queuectl.core.model.workload import ConfigKey, Workload, WorkloadId
+from queuectl.core.model.workload import (
+    ConfigKey,
+    LedgerSnapshot,
+    Phase,
+    StoredWorkload,
+    Workload,
+    WorkloadId,
+)
 from tests.builders import (
     GPU,
+    SOURCES,
     T0,
     World,
     admitted,
+    flavor,
     local_queue,
     observed,
     pod_set,
@@ -228,9 +251,9 @@ def test_a_metered_budget_needs_one_hour_in_advance_and_no_limit() -> None:
     assert reason is not None
     assert (reason.requested, reason.available, reason.until) == (1, 0, FEBRUARY)
     world.pass_time(10 * H)  # what runs goes on
-    assert world.run() == []
+    assert [type(one) for one in world.run()] == [Amend, Amend]  # 100 %
     end(world, "a", "b")
-    assert rows(world)[2:] == [("Settle", "uid-a", 0, 20), ("Settle", "uid-b", 0, 20)]
+    assert settles(world) == [("Settle", 0, 20)] * 2 + [("Settle", 0, 0)] * 2
     world.pass_time((FEBRUARY - world.now).total_seconds())
     assert admitted(world.run()) == ["c"]
 
@@ -442,3 +465,127 @@ def test_the_numbers_are_the_amount_and_the_sums_over_subjects() -> None:
         ("budget_reserved_seconds", "cpu"): 0,
         ("budget_used_seconds", "cpu"): 0,
     }
+
+
+def metered(hours: int, **fields: Any) -> Budget:
+    return budget(hours, EACH_USER, mode=BudgetMode.METERED, **fields)
+
+
+def settles(world: World) -> list[tuple[str, float, float]]:
+    """Return the rows without those of admissions: kind, and changes in hours."""
+    return [(kind, reserved, used) for kind, _, reserved, used in rows(world) if kind != "Reserve"]
+
+
+def test_what_runs_on_a_metered_budget_is_recorded_once_at_each_level() -> None:
+    world = World(queue("cq", 8), LQ, metered(100))
+    world.submit(job("a", gpus=3, hours=None, submitter="ann"), job("b", hours=None, submitter="ann"))
+    assert sorted(admitted(world.run())) == ["a", "b"]
+    world.settle()
+    for passed, levels in ((12, []), (0.5, [37.5, 12.5]), (7, []), (0.5, [22.5, 7.5])):
+        world.pass_time(passed * H)
+        made = world.run()
+        assert [type(one) for one in made] == [Amend] * len(levels)
+        assert world.run() == []
+        assert [used for _, _, used in settles(world)[-len(levels) :] if levels] == levels
+    assert end(world, "a") == []
+    assert settles(world)[4:] == [("Settle", 0, 0)]
+    world.pass_time(15 * H)
+    assert [type(one) for one in world.run()] == [Amend]
+    assert settles(world)[5:] == [("Settle", 0, 15)]  # 95 %
+    world.pass_time(5 * H)
+    world.run()
+    assert settles(world)[6:] == [("Settle", 0, 5)]
+    world.pass_time(300 * H)
+    assert world.run() == []  # nothing above 100 %
+    assert end(world, "b") == []
+    assert settles(world)[7:] == [("Settle", 0, 300)]
+
+
+def restarted(world: World, limit: Budget, *jobs: Workload) -> World:
+    """Return the world of a new leader, which has what the ledger has of jobs that run."""
+    starts = {one.ref.name: one.attempt for one in world.decided if isinstance(one, Admit)}
+    stored = tuple(
+        StoredWorkload(
+            id=one.id,
+            ref=one.ref,
+            queue="lq",
+            cluster_queue="cq",
+            priority=0,
+            created_at=one.created_at,
+            arrival=number,
+            phase=Phase.ADMITTED,
+            attempts=1,
+            attempt=starts[one.ref.name],
+            reason=None,
+            submitter=one.submitter,
+        )
+        for number, one in enumerate(jobs)
+    )
+    entries = tuple(one for made in world.decided for one in getattr(made, "budget", ()))
+    following = World()
+    following.engine = Engine(SOURCES)
+    following.now, following.decided = world.now, world.decided
+    following.engine.restore(
+        LedgerSnapshot(sequence=9, now=world.now, workloads=stored, budget_entries=entries)
+    )
+    following.tell(ContextObserved(Namespace("ns")), policy(flavor("default")), policy(queue("cq", 8)))
+    following.tell(policy(LQ), policy(limit), Listed("policies"))
+    following.tell(*(observed(one, suspended=False, generation=2) for one in jobs))
+    following.tell(Listed("Job", frozenset(one.id for one in jobs)), TimeCame(world.now))
+    return following
+
+
+def test_levels_that_were_passed_while_no_controller_led_are_recorded_after_the_restart() -> None:
+    limit, a = metered(100), job("a", gpus=4, hours=None, submitter="ann")
+    world = World(queue("cq", 8), LQ, limit)
+    world.submit(a)
+    world.run()
+    world.settle()
+    world.pass_time(13 * H)
+    assert [type(one) for one in world.run()] == [Amend]
+    world.now += timedelta(hours=8)
+    world = restarted(world, limit, a)
+    assert [type(one) for one in world.run()] == [Amend]
+    assert settles(world) == [("Settle", 0, 52), ("Settle", 0, 32)]
+    world = restarted(world, limit, a)
+    assert world.run() == []
+
+
+def test_a_level_of_the_next_month_is_recorded_too() -> None:
+    world = World(queue("cq", 8), LQ, metered(1000))
+    world.submit(job("a", gpus=1, hours=None, submitter="ann"))
+    world.run()
+    world.settle()
+    while world.now < FEBRUARY + timedelta(days=25):
+        due = world.engine.due_at
+        assert due is not None
+        world.pass_time((due - world.now).total_seconds())
+        world.run()
+    january = (FEBRUARY - T0) / timedelta(hours=1)
+    recorded = [used for _, _, used in settles(world)]
+    assert recorded == ([500, january - 500, 500] if january > 500 else [january, 500])
+    assert world.now == datetime(2030, 3, 1, tzinfo=UTC)  # 80 % is not reached in February
+
+
+def test_a_refund_is_of_all_that_the_attempt_has_used_also_before_a_level() -> None:
+    rules = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    world = World(
+        queue("cq", 4, preemption=rules), LQ, budget(100, mode=BudgetMode.METERED, refund_preempted=50)
+    )
+    world.tell(priority("high", 10))
+    low = job("low", gpus=4, hours=None)
+    world.submit(low)
+    world.run()
+    world.settle()
+    world.pass_time(15 * H)
+    assert [type(one) for one in world.run()] == [Amend]
+    world.pass_time(H)
+    world.submit(job("high", gpus=4, hours=None, priority_class="high", created=1))
+    world.run()
+    world.settle()
+    world.submit(low)
+    made = world.run()
+    for probe in world.probes:
+        world.tell(PodsCounted(probe.workload, probe.attempt, alive=False))
+    assert admitted([*made, *world.run()]) == ["high"]
+    assert settles(world) == [("Settle", 0, 60), ("Settle", 0, 4), ("Refund", 0, -32)]
