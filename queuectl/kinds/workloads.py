@@ -121,7 +121,6 @@ def observe(
     created, problem = _created(metadata, problem)
     max_run, problem = _max_run(labels, problem)
     start, problem = _start(annotations, labels, owners, problem)
-    exempt, problem = _exemption(annotations, problem)
     return WorkloadObserved(
         Workload(
             id=WorkloadId(uid),
@@ -136,7 +135,7 @@ def observe(
             labels=tuple(_labels(labels)),
             hold=annotations.get(HOLD_ANNOTATION) == "true",
             hold_reason=_hold_reason(annotations),
-            idle_exempt=exempt,
+            idle_exempt=_exemption(annotations)[0],
             max_run_seconds=max_run,
             start=start,
             problem=problem,
@@ -145,21 +144,22 @@ def observe(
     )
 
 
-def _exemption(annotations: Json, problem: Reason | None) -> tuple[datetime | None, Reason | None]:
-    """Until when its devices are not judged: by `until TIME: REASON`; without a time it has no end."""
+def _exemption(annotations: Json) -> tuple[datetime | None, Reason | None]:
+    """Until when its devices are not judged, by `until TIME: REASON`, and what is wrong with that; without a
+    time it has no end."""
     if IDLE_EXEMPT not in annotations:
-        return None, problem
+        return None, None
     text = str(annotations[IDLE_EXEMPT])
     if not _GIVES_TIME.match(text):
-        return _NO_END, problem
+        return _NO_END, None
     first_word, *others = text.split(maxsplit=2)
     try:
-        return timestamp(others[0].rstrip(":") if first_word == "until" and others else "", ""), problem
+        return timestamp(others[0].rstrip(":") if first_word == "until" and others else "", ""), None
     except BadField:
         form = "write `until 2026-12-01T00:00:00Z: REASON`, or a reason without a time"
         fault = f"{text[:80]!r} is no exemption: {form}"
         error = BadField(f"metadata.annotations[{IDLE_EXEMPT}]", fault)
-        return None, problem or Reason(code=Code.MISCONFIGURED, detail=str(error))
+        return None, Reason(code=Code.MISCONFIGURED, detail=str(error))
 
 
 class _Persons(TypedDict):
@@ -446,6 +446,7 @@ def _max_run(labels: Json, problem: Reason | None) -> tuple[int | None, Reason |
 def _start(
     annotations: Json, labels: Json, kinds: KindRegistry, problem: Reason | None
 ) -> tuple[StartConditions | None, Reason | None]:
+    problem = problem or _exemption(annotations)[1]
     try:
         return start_conditions(annotations, labels, kinds), problem
     except BadField as error:
