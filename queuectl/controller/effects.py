@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from queuectl.core.decisions import ChildToCheck, PodOwnerToRead, PodsToCount, Release, Retire
@@ -263,11 +263,8 @@ class Lanes:
         lane.pause = timer if counts else None
 
     def _denied(self, job: _Job, lane: _Lane, error: WriteDenied) -> float | None:
-        """What is denied repeatedly must not hold quota for ever: a start is given up for some time, and a
-        write that a stop does not need is left out."""
+        """A denied write that an effect does not need is left out after some tries: no quota waits for it."""
         settled = error.settled
-        if settled is None and isinstance(job, Effect) and job.key.verb is Verb.START:
-            settled = EffectSettled(job.key, Result.DENIED, detail=str(error))
         if settled is None or lane.denials < _DENIED_TRIES:
             return self._retry_in(job, lane, error)
         assert isinstance(job, Effect)
@@ -298,13 +295,28 @@ class Lanes:
         now = asyncio.get_running_loop().time()
         since = self._since.get(job.key, now)
         if job.key.verb is Verb.START:
-            settled, seen = await self._cluster.start(job)
+            settled, seen = await self._start(job)
         else:
             settled, seen = await self._cluster.stop(stop_after(job, now - since))
         # The object read again comes first: the engine handles the refusal with the object's current state.
         self._emit([settled] if seen is None else [seen, settled])
         self._settled(settled.key, settled.result, seconds=asyncio.get_running_loop().time() - since)
         return None
+
+    async def _start(self, job: Effect) -> tuple[EffectSettled, Event | None]:
+        """A start that is denied repeatedly is given up for some time: it must not hold quota for ever."""
+        denials = self._lanes[job.key.workload].denials
+        try:
+            return await self._cluster.start(job)
+        except WriteDenied as error:
+            if error.settled is not None or denials + 1 < _DENIED_TRIES:
+                raise
+            settled, seen = await self._cluster.withdraw(job)
+            if settled.result is Result.DENIED:
+                text = "the start of %s is given up after %d denials: %s"
+                log.warning(text, "/".join(job.workload.ref[:3]), denials + 1, error)
+                settled = replace(settled, detail=str(error))
+            return settled, seen
 
     async def _probe(self, probe: PodsToCount) -> float | None:
         lane = self._lanes[probe.workload]

@@ -122,6 +122,30 @@ class KubeCluster:
         body = patches.resume(kind, effect, _generation(steered))
         return await self._session.patch(path, body, content_type=JSON_PATCH)
 
+    async def withdraw(self, effect: Effect) -> Settled:
+        """Record on its object that the start is given up, unless it has been started by now."""
+        kind, ref = self._kinds[effect.workload.ref.kind], effect.workload.ref
+        with _repeatable():
+            if kind.composed_of:
+                return await self._groups.withdraw(kind, effect)
+            obj = await self._read(kind, ref)
+            if obj is None:
+                return _gone(effect)
+            if self._started(kind, effect, obj):
+                return _done(effect, _generation(obj))
+            if (record := patches.held_back(kind, effect, obj)) is not None:
+                try:
+                    path = object_path(kind, ref)
+                    obj = await self._session.patch(path, record.body, content_type=JSON_PATCH)
+                except Forbidden:
+                    pass  # so is the start that it would keep back
+                except Invalid as refusal:
+                    if await self._read(kind, ref) != obj:
+                        raise _again(refusal) from refusal
+                    # Every change of it is invalid, and so is that start.
+        event = observe(kind, obj, self._honoured, await self._child(kind, obj), owners=self._kinds)
+        return EffectSettled(effect.key, Result.DENIED), event
+
     async def stop(self, effect: Effect) -> Settled:
         """Suspend it with one patch, or let it fail first, unless it has finished or a later attempt runs.
 

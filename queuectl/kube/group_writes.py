@@ -111,6 +111,21 @@ class GroupWrites:
         await _each(start, due)
         return started, next(iter(denied), None)
 
+    async def withdraw(self, kind: JobKind, effect: Effect) -> GroupSettled:
+        """Record on its pods that the start is given up, unless one of them has been started by now."""
+        invalid = set[tuple[str, int]]()
+        for _ in range(_TRIES):
+            found = await read_units(self._session, kind, effect.workload.ref)
+            obj = next((obj for unit, obj in found if unit.id == effect.key.workload), None)
+            if obj is None:
+                return _gone(effect)
+            if obj["unit"].started:
+                return _done(effect, obj["metadata"]["generation"])
+            records = [one for one in _records(effect, found) if (one[0].uid, one[0].version) not in invalid]
+            if not records or await self._record(records, invalid) is not None:
+                return EffectSettled(effect.key, Result.DENIED), observe(kind, obj, owners=self._kinds)
+        raise ClusterUnavailable(f"{effect.workload.ref} changes faster than its start is given up")
+
     async def stop(self, kind: JobKind, effect: Effect) -> GroupSettled:
         """Delete the pods that run, after the condition that says why; record the stop on those that wait, so
         that a start which arrives later is refused.
@@ -122,19 +137,14 @@ class GroupWrites:
             found = await read_units(self._session, kind, effect.workload.ref)
             obj = next((obj for unit, obj in found if unit.id == effect.key.workload), None)
             running = [one for one in obj["unit"].started if _is_to_stop(effect, one)] if obj else []
-            writes = (
-                (one, patches.held_back(POD, _of(effect, one), one.obj))
-                for unit, _ in found
-                for one in unit.held
-            )
-            records = [(one, write) for one, write in writes if write is not None]
+            records = _records(effect, found)
             if not running and not records:
                 if obj is None:
                     return _gone(effect)
                 ends = any(one.alive for one in obj["unit"].started)
                 seen = None if ends else observe(kind, obj, owners=self._kinds)
                 return EffectSettled(effect.key, Result.DONE, obj["metadata"]["generation"]), seen
-            denied = await self._record(records)
+            denied = await self._record(records, set())
             if denied is not None and not running:
                 raise WriteDenied(str(denied), (_done(effect, 0) if obj else _gone(effect))[0]) from denied
             if tried < _CONDITION_TRIES:
@@ -142,14 +152,20 @@ class GroupWrites:
             await _each(self._delete, running)
         raise ClusterUnavailable(f"{effect.workload.ref} changes faster than it can be stopped")
 
-    async def _record(self, records: Iterable[tuple[Member, patches.Write]]) -> Forbidden | None:
+    async def _record(
+        self, records: Iterable[tuple[Member, patches.Write]], invalid: set[tuple[str, int]]
+    ) -> Forbidden | None:
+        """Why one was denied. `invalid`: gets those that have changed, or would not be valid, by UID and
+        resourceVersion."""
         denied: list[Forbidden] = []
 
         async def record(entry: tuple[Member, patches.Write]) -> None:
             one, write = entry
             try:
-                with suppress(NotFound, Conflict, Invalid):
+                with suppress(NotFound, Conflict):
                     await self._session.patch(object_path(POD, one.ref), write.body, content_type=JSON_PATCH)
+            except Invalid:
+                invalid.add((one.uid, one.version))
             except Forbidden as refusal:
                 denied.append(refusal)
 
@@ -195,6 +211,13 @@ def _stopped_in(one: Member, workload: WorkloadId) -> int:
 def _takes(room: dict[str, int], pod_set: str) -> bool:
     room[pod_set] = room.get(pod_set, 0) - 1
     return room[pod_set] >= 0
+
+
+def _records(effect: Effect, found: Iterable[tuple[Unit, Object]]) -> list[tuple[Member, patches.Write]]:
+    """What records the stop on the pods that wait."""
+    held = (one for unit, _ in found for one in unit.held)
+    writes = ((one, patches.held_back(POD, _of(effect, one), one.obj)) for one in held)
+    return [(one, write) for one, write in writes if write is not None]
 
 
 def _is_to_stop(effect: Effect, one: Member) -> bool:

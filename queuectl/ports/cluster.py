@@ -74,6 +74,10 @@ class Cluster(Protocol):
     async def start(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
         """Start it: one patch that tests UID, generation and queue. If refused, also the object now."""
 
+    async def withdraw(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        """Give up a start that is denied: from then on it is refused also where a former leader, which stood
+        still meanwhile, sends it. Denied; or done, if it has been started by now. Also the object now."""
+
     async def stop(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
         """Suspend it: one patch that tests UID and generation.
 

@@ -213,6 +213,9 @@ class Mirror:
     async def start(self, effect: Effect) -> Settled:
         return self._settle(effect, runs=True)
 
+    withdraw = start
+    """None is denied."""
+
     async def stop(self, effect: Effect) -> Settled:
         return self._settle(effect, runs=False)
 

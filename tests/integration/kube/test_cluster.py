@@ -203,6 +203,25 @@ async def test_a_late_start_of_an_earlier_attempt_is_refused(site: Site) -> None
     assert (await site.session.get(jobs("late")))["spec"]["suspend"] is True
 
 
+async def test_a_start_that_was_given_up_is_refused_and_the_next_one_is_not(site: Site) -> None:
+    start = effect(await site.job("given-up"))
+    settled, event = await site.cluster.withdraw(start)
+    assert settled.result is Result.DENIED
+    assert isinstance(event, WorkloadObserved)
+    assert (await site.cluster.start(start))[0].result is Result.REFUSED
+    after = await site.session.get(jobs("given-up"))
+    assert after["spec"]["suspend"] is True
+    assert event.observation.resource_version == after["metadata"]["resourceVersion"]
+    assert (await site.cluster.start(effect(after, attempt=2)))[0].result is Result.DONE
+
+
+async def test_a_start_that_was_done_is_not_given_up(site: Site) -> None:
+    start = effect(await site.job("done"))
+    await site.cluster.start(start)
+    assert (await site.cluster.withdraw(start))[0].result is Result.DONE
+    assert (await site.session.get(jobs("done")))["spec"]["suspend"] is False
+
+
 async def test_a_pytorch_job_starts_and_stops_likewise(site: Site) -> None:
     await _pytorch(site)
     obj = await site.create(pytorch_jobs(), pytorch_job("torch"))
@@ -450,6 +469,23 @@ async def test_a_stop_does_not_need_the_record_on_an_object_that_is_suspended(fl
         await site.cluster.stop(stop)
     assert denied.value.settled == EffectSettled(stop.key, Result.DONE, 1)
     assert (await site.cluster.stop(stop))[0].result is Result.DONE
+
+
+@pytest.mark.parametrize("code", [409, 503])
+async def test_a_start_is_not_given_up_before_that_is_recorded(flawed: Flawed, code: int) -> None:
+    site, faults = flawed
+    start = effect(await site.job(f"to-be-given-up-{code}"))
+    faults.add(Fault(Action.REFUSE, verb="patch", name=f"to-be-given-up-{code}", code=code))
+    with pytest.raises(ClusterUnavailable):
+        await site.cluster.withdraw(start)
+    assert (await site.cluster.withdraw(start))[0].result is Result.DENIED
+
+
+async def test_where_every_write_is_denied_a_start_is_given_up_without_its_record(flawed: Flawed) -> None:
+    site, faults = flawed
+    start = effect(await site.job("no-write"))
+    faults.add(Fault(Action.REFUSE, verb="patch", name="no-write", code=403))
+    assert (await site.cluster.withdraw(start))[0].result is Result.DENIED
 
 
 async def test_a_stop_of_an_object_that_runs_needs_its_write(flawed: Flawed) -> None:

@@ -191,6 +191,27 @@ async def test_a_start_that_arrives_after_the_stop_of_its_attempt_starts_nothing
     assert len(_gated(await _members(site, "late"))) == 2
 
 
+async def test_a_start_that_was_given_up_starts_nothing(site: Site) -> None:
+    start = await _group(site, "given-up", 2)
+    settled, event = await KubeCluster(site.session, KINDS).withdraw(start)
+    assert settled.result is Result.DENIED
+    assert isinstance(event, WorkloadObserved)
+    settled, _ = await KubeCluster(site.session, KINDS).start(start)
+    assert settled.result is Result.REFUSED
+    assert len(_gated(await _members(site, "given-up"))) == 2
+
+
+@pytest.mark.parametrize("code", [403, 422])
+async def test_where_every_write_is_denied_a_start_is_given_up_without_its_record(
+    site: Site, code: int
+) -> None:
+    assert site.faults is not None
+    start = await _group(site, f"no-write-{code}", 2)
+    for number in range(2):
+        site.faults.add(Fault(Action.REFUSE, "patch", "pods", f"no-write-{code}-{number}", code=code))
+    assert (await KubeCluster(site.session, KINDS).withdraw(start))[0].result is Result.DENIED
+
+
 async def test_a_stopped_group_is_read_as_late_as_its_stop_although_its_pods_do_not_change_again(
     site: Site,
 ) -> None:

@@ -135,6 +135,8 @@ class Job:
     attempt: int | None = None
     pods: int = 0
     starts: list[int] = field(default_factory=list)
+    withdrawn: set[int] = field(default_factory=set)
+    """Attempts of which a start is refused."""
     stops: int = 0
     ready: bool | None = None
     pods_ready: int | None = None
@@ -247,7 +249,7 @@ class JobCluster:
             return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.key.workload)
         if job.attempt == effect.key.attempt and not job.suspended:
             return EffectSettled(effect.key, Result.DONE, job.generation), None
-        if job.generation != effect.observation.generation:
+        if job.generation != effect.observation.generation or effect.key.attempt in job.withdrawn:
             return EffectSettled(effect.key, Result.REFUSED), self.seen(effect.key.workload)
         job.suspended, job.attempt, job.generation = False, effect.key.attempt, job.generation + 1
         job.pods, job.over = effect.attempt.assignment.pods, None
@@ -255,6 +257,14 @@ class JobCluster:
         self._crashes.boundary("after start")
         self.emit([self.seen(effect.key.workload)])
         return EffectSettled(effect.key, Result.DONE, job.generation), None
+
+    async def withdraw(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        self._maybe_away()
+        job = self.jobs.get(effect.key.workload)
+        if job is None:
+            return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.key.workload)
+        job.withdrawn.add(effect.key.attempt)
+        return EffectSettled(effect.key, Result.DENIED), self.seen(effect.key.workload)
 
     async def arrive(self) -> None:
         """Let the starts through that got no answer."""

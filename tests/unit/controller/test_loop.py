@@ -300,6 +300,24 @@ async def test_a_denied_start_frees_its_quota_and_is_retried_later(
     assert site.cluster.jobs[workload("a").id].starts == [site.cluster.jobs[workload("a").id].attempt]
 
 
+async def test_a_start_that_was_sent_before_it_was_given_up_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A former leader that stood still between its decision and its request, for example."""
+    monkeypatch.setattr(effects, "_FIRST_RETRY", 0.001)
+    site = Site(SchedulingConfiguration(requeueing=RequeuingStrategy(base_seconds=600)))
+    async with site.leading():
+        site.cluster.unanswered = 1
+        site.cluster.submit(workload("a", gpus=2))
+        await site.until(lambda: bool(site.cluster.late))
+        site.cluster.denies = "a"
+        site.cluster.submit(workload("b", gpus=2, created=1))
+        await site.until(lambda: site.cluster.running() == ["b"])
+        site.cluster.denies = None
+        await site.cluster.arrive()
+    assert site.cluster.running() == ["b"]
+
+
 async def test_a_start_that_is_denied_once_after_an_outage_of_the_api_server_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

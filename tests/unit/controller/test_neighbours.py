@@ -69,6 +69,9 @@ class Neighbours(JobCluster):
         await self._request(effect.workload.ref.name)
         return EffectSettled(effect.key, Result.DONE, 2), None
 
+    async def withdraw(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        return EffectSettled(effect.key, Result.DENIED), None
+
     async def stop(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
         return await self.start(effect)
 
