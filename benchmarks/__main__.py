@@ -29,6 +29,7 @@ BENCHMARKS: Final = {
     "limits": "admissions with a limit for each of 1,000 users, beside those without",
     "usage": "roll-ups of 10,000,000 decisions, and usage of a month of 200,000 workloads",
     "lead": "seconds to a new leader's first admission after 10,000,000 decisions, 50,000 waiting",
+    "failover": "seconds without a decision when the leader or Postgres is killed, while 50,000 Jobs wait",
     "jobs": "Jobs a second end to end on the real API server with room for all, and what each costs",
     "contended": "the same for 4,500 Jobs that come faster than 30 queues in five cohorts can run them",
     "node-loss": "seconds until a gang runs elsewhere after a node failed under it, while its queue is full",
@@ -41,9 +42,10 @@ BENCHMARKS: Final = {
     "rest": "pages of REST for a tenant while 20,000 wait, and memory",
     "answers": "pages, workloads and explanations while 50,000 wait, and what readers cost the controller",
 }
-_LARGE: Final = ("usage", "lead", "eta", "eta-live", "answers", "replay")
+_LARGE: Final = ("usage", "lead", "failover", "eta", "eta-live", "answers", "replay")
 """Only when they are named: each takes minutes, and `usage` and `lead` write 10 GB."""
 _NEED_CONTROL_PLANE: Final = (
+    "failover",
     "jobs",
     "contended",
     "node-loss",
