@@ -33,43 +33,44 @@ def show(
     """
     shown, left_out = list(range(len(columns))), []
     found = rows(False)
-    if _least(columns, found, shown) > console.width and not wide:
+    limits = _limits(columns, found)
+    if _least(limits) > console.width and not wide:
         found = rows(True)
-    while _least(columns, found, shown) > console.width and not wide:
-        number = max(shown, key=lambda one: columns[one].drop)
-        if not columns[number].drop:
+        limits = _limits(columns, found)
+    while _least(limits) > console.width and not wide:
+        at = max(range(len(shown)), key=lambda one: columns[shown[one]].drop)
+        if not columns[shown[at]].drop:
             break
-        shown.remove(number)
-        left_out.append(columns[number].title)
-    widths = _widths(columns, found, shown, console.width)
-    lines = [[[Text(columns[number].title, style="bold")] for number in range(len(columns))], *found]
-    for row in lines:
-        cells = [_wrapped(row[number], width) for number, width in zip(shown, widths, strict=True)]
-        for at in range(max(map(len, cells), default=0)):
-            texts = [cell[at] if at < len(cell) else Text() for cell in cells]
-            line = joined(texts, [columns[number] for number in shown], widths)
-            line.rstrip()
-            console.print(line, soft_wrap=True)
+        left_out.append(columns[shown.pop(at)].title)
+        limits.pop(at)
+    least, full = zip(*limits, strict=True)
+    widths = narrowed(full, least, console.width - GAP * (len(shown) - 1))
+    lines = [[[Text(column.title, style="bold")] for column in columns], *found]
+    chosen = [columns[number] for number in shown]
+    with console:  # writes once
+        for row in lines:
+            cells = [_wrapped(row[number], width) for number, width in zip(shown, widths, strict=True)]
+            for at in range(max(map(len, cells), default=0)):
+                line = joined([cell[at] if at < len(cell) else Text() for cell in cells], chosen, widths)
+                line.rstrip()
+                console.print(line, soft_wrap=True)
     return left_out
 
 
-def _limits(columns: Sequence[Column], rows: Sequence[Row], number: int) -> tuple[int, int]:
-    """The least and the full width of a column."""
-    texts = [columns[number].title, *(line.plain for row in rows for line in row[number])]
-    full = max(map(cell_len, texts))
-    word = max((cell_len(word) for text in texts for word in text.split()), default=0)
-    solid = max((cell_len(line.plain) for row in rows for line in row[number] if line.no_wrap), default=0)
-    least = max(word, solid, min(full, _LEAST) if full > _PROSE else 0)
-    return least, full
+def _limits(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[int, int]]:
+    """The least and the full width of each column."""
+    found = []
+    for number, column in enumerate(columns):
+        texts = {column.title, *(line.plain for row in rows for line in row[number])}
+        full = max(map(cell_len, texts))
+        word = max((cell_len(word) for text in texts for word in text.split()), default=0)
+        solid = max((cell_len(line.plain) for row in rows for line in row[number] if line.no_wrap), default=0)
+        found.append((max(word, solid, min(full, _LEAST) if full > _PROSE else 0), full))
+    return found
 
 
-def _least(columns: Sequence[Column], rows: Sequence[Row], shown: Sequence[int]) -> int:
-    return sum(_limits(columns, rows, number)[0] for number in shown) + GAP * (len(shown) - 1)
-
-
-def _widths(columns: Sequence[Column], rows: Sequence[Row], shown: Sequence[int], whole: int) -> list[int]:
-    least, full = zip(*(_limits(columns, rows, number) for number in shown), strict=True)
-    return narrowed(full, least, whole - GAP * (len(shown) - 1))
+def _least(limits: Sequence[tuple[int, int]]) -> int:
+    return sum(least for least, _ in limits) + GAP * (len(limits) - 1)
 
 
 def _wrapped(cell: Cell, width: int) -> list[Text]:
