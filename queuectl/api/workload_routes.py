@@ -263,7 +263,7 @@ class WorkloadRoutes:
                 rows, next = self._source.cut(question, open, lambda one: [one.arrival, one.id])
         visible = await self._visible(question.caller, "list", *(workload.reason for workload in rows))
         reasons = _Reasons(sight.state, visible)
-        ends = await self._ends(rows, sight.state)
+        ends = await self._ends(rows, question, sight.state)
         items = (_listed(workload, sight.state, reasons, ends.get(workload.id)) for workload in rows)
         return await page(schemas.Workload, items, next, sight)
 
@@ -353,20 +353,21 @@ class WorkloadRoutes:
             namespaces=await question.caller.namespaces("get", WORKLOADS, explanation.namespaces()),
             cluster_queues=await question.caller.names(CLUSTER_QUEUES, explanation.cluster_queues()),
         )
-        end = (await self._ends([workload], sight.state)).get(workload.id)
+        end = (await self._ends([workload], question, sight.state)).get(workload.id)
         more = {**committed(sight), "links": links_of(self._links, workload.ref)}
         return _explained(workload, sight.state, explanation.to(visible), end, more)
 
     async def _ends(
-        self, workloads: Iterable[StoredWorkload], state: CommittedState
+        self, workloads: Iterable[StoredWorkload], question: Question, state: CommittedState
     ) -> dict[WorkloadId, WorkloadEnd | None]:
-        """How those that are over ended."""
+        """How those that are over ended: also those that ended after this state, which the ledger has."""
         over = [workload.id for workload in workloads if workload.phase in OVER]
         if not over:
             return {}
         readings = self._source.readings
-        lives = await self._source.ask(readings.lives(over, until=state.sequence))
-        held = await self._source.ask(readings.held_by_attempts(over, until=state.sequence))
+        until = state.sequence if "asOf" in question.values else 1 << 62
+        lives = await self._source.ask(readings.lives(over, until=until))
+        held = await self._source.ask(readings.held_by_attempts(over, until=until))
         return {workload: end_of(decisions, held) for workload, decisions in lives.items()}
 
     async def history(self, question: Question) -> schemas.Committed:

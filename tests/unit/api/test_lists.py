@@ -50,6 +50,24 @@ async def test_of_a_queue_that_is_not_there_the_list_is_empty(serve: Serve) -> N
     assert await names(rest, clusterqueue="none", order="position") == []
 
 
+async def test_what_ended_after_the_state_of_an_answer_has_its_outcome(serve: Serve) -> None:
+    readings = two_teams()
+    rest = await serve(readings)
+    one = workload("waits", 3)
+    admitted = replace(decision(30, one, "Admitted"), attempt=1)
+    pods = {"name": "main", "count": 2, "requests": {GPU: 4}, "flavors": {GPU: "a100"}}
+    admitted = replace(admitted, payload={"clusterQueue": "team-a", "podSets": [pods]})
+    ended = replace(decision(90, one, "Retired"), payload={"outcome": "Succeeded"})
+    readings.rows += [decision(20, one, "Queued"), admitted, ended]
+    readings.sequence = 90
+    readings.end(one)
+    page = await rest.get("/api/v1/workloads", phase="Finished")
+    assert page["sequence"] < 90, "that of a state before the end"
+    (item,) = page["items"]
+    assert (item["end"]["outcome"], item["end"]["heldSeconds"]) == ("Succeeded", 60.0)
+    assert item["end"]["resourceSeconds"] == {GPU: 8 * 60}
+
+
 async def test_what_is_over_has_its_outcome_and_times(serve: Serve) -> None:
     readings = two_teams()
     one = workload("waits", 3)
