@@ -420,7 +420,8 @@ class CommittedState:
 
 
 def _changes(known: Mapping[WorkloadId, StoredWorkload], changed: Iterable[StoredWorkload]) -> list[Change]:
-    pairs = [(known.get(one.id), None if one.phase in OVER else one) for one in changed]
+    last = {one.id: one for one in changed}  # one whose id was used again has a row of each life
+    pairs = [(known.get(one.id), None if one.phase in OVER else one) for one in last.values()]
     return [(former, now) for former, now in pairs if former is not None or now is not None]
 
 

@@ -266,6 +266,7 @@ class Reading:
     """The database's clock when this was read."""
     epoch: int
     workloads: tuple[StoredWorkload, ...]
+    """In the order of their last changes. One that has ended and come again is in it twice."""
     configs: tuple[tuple[ConfigKey, str | None], ...]
     """Spec as canonical JSON; None: gone."""
     batch: int = 0

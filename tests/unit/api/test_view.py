@@ -43,6 +43,22 @@ def test_workloads_around_queues_are_those_that_hold_their_quota_or_wait_there_o
     assert {one.id for one in found.around({"team-b"})} == {"uid-2", "uid-4", "uid-5"}
 
 
+def test_a_workload_that_ended_and_came_again_since_the_last_reading_counts_once() -> None:
+    """A group of pods keeps its id."""
+    one = workload("group", 1)
+    time = one.created_at
+    reading = Reading(
+        sequence=1, committed_at=time, read_at=time, epoch=1, workloads=(one,), configs=(), batch=1
+    )
+    before = CommittedState().advance(reading, parse_policy)
+    again = replace(one, arrival=one.arrival + 1)
+    rows = (replace(one, phase=Phase.DELETED, cluster_queue=None), again)
+    found = before.advance(replace(reading, sequence=3, workloads=rows), parse_policy)
+    assert dict(found.workloads) == {one.id: again}
+    assert list(found.counts.values()) == [(1, 0)]
+    assert list(found.arrivals.values()) == [((again.arrival, one.id),)]
+
+
 async def test_only_new_rows_are_read() -> None:
     readings = two_teams()
     view = View(readings, parse_policy)
