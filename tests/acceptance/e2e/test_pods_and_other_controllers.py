@@ -7,6 +7,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -18,6 +19,7 @@ from queuectl.sandbox.control_plane import find_assets
 from tests.acceptance.e2e import test_pod_groups, test_single_pods
 from tests.acceptance.e2e.cohort import priority
 from tests.acceptance.e2e.conftest import GATE, TODAY
+from tests.acceptance.e2e.pod_metrics import PodMetrics
 from tests.acceptance.e2e.site import GPU, Json, Site, eventually, pod, pod_template
 from tests.acceptance.e2e.test_single_pods import EDIT, LABEL, Owned
 from tests.acceptance.e2e.world import World
@@ -39,13 +41,17 @@ OTHER = {"name": "example.com/other"}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def controllers(site: Site) -> AsyncIterator[None]:
-    """Those of PodDisruptionBudgets and ResourceQuotas, which the sandbox does without."""
+    """Those of PodDisruptionBudgets, ResourceQuotas and autoscalers, which the sandbox does without."""
     assets = find_assets()
     assert assets is not None
     process = await asyncio.create_subprocess_exec(
         str(assets / "kube-controller-manager"),
         *("--kubeconfig", str(site.kubeconfig), "--leader-elect=false", "--secure-port=0"),
-        "--controllers=disruption-controller,resourcequota-controller",
+        "--controllers=disruption-controller,resourcequota-controller,horizontal-pod-autoscaler-controller",
+        *(
+            f"--horizontal-pod-autoscaler-{flag}"
+            for flag in ("sync-period=1s", "cpu-initialization-period=0s")
+        ),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -246,6 +252,41 @@ async def test_the_scale_subresource_which_an_autoscaler_writes_scales_from_zero
             await scale(replicas)
             await server.pods(running, gated)
         await world.nothing_used(world.namespace)
+
+
+async def test_an_autoscaler_counts_pods_that_wait_as_idle_and_lets_them_go_first(
+    world: World, tmp_path: Path
+) -> None:
+    """So a full queue does not make it ask for ever more pods."""
+    target: Json = {"type": "AverageValue", "averageValue": "1"}
+    at_once: Json = {"stabilizationWindowSeconds": 0}
+    spec: Json = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "server"},
+        "minReplicas": 1,
+        "maxReplicas": 8,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        "behavior": {"scaleUp": at_once, "scaleDown": at_once},
+    }
+    body: Json = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+    path = f"/apis/autoscaling/v2/namespaces/{world.namespace}/horizontalpodautoscalers"
+    async with (
+        PodMetrics.served(world, tmp_path) as metrics,
+        Owned.made(world, _owner("Deployment", 1)) as server,
+    ):
+        await world.api.request("POST", path, {**body, "metadata": {"name": "server"}, "spec": spec})
+        await server.pods(1, 0)
+        metrics.cpu = "1900m"  # of two that run: four are enough, as long as two wait
+        await server.pods(2, 2)
+        before = metrics.reads
+
+        async def looked() -> bool:
+            return metrics.reads >= before + 3
+
+        await eventually("it has looked three times more", looked)
+        await server.pods(2, 2)
+        metrics.cpu = "500m"
+        await server.pods(1, 0)
+        await world.api.request("DELETE", f"{path}/server")
 
 
 async def test_a_group_names_the_pods_of_a_statefulset_that_are_missing(world: World) -> None:
